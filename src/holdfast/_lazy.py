@@ -1,0 +1,50 @@
+"""Names that are looked up when they are first used: the one file that reaches modules it does not import.
+
+`holdfast` offers everything, and a program uses little of it. A module that calls `lazy` gets its names from the table
+in `_exports`, imports a name's home at the first use of that name, and keeps the value, so that the second use is a
+plain attribute. A name that cannot be had says why: no such name, not written yet, or which extra to install.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from ._exports import EXTRAS, PLANNED, homes
+
+ROOT = __name__.rpartition(".")[0]
+
+
+def lazy(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` for the module of that full name, as `_exports` describes it."""
+    path = module.removeprefix(ROOT).removeprefix(".")
+    home_of = homes(path)
+
+    def __getattr__(name: str) -> Any:
+        if name not in home_of:
+            if name in PLANNED:
+                raise ImportError(f"{name} is not in holdfast yet. {PLANNED[name]}", name=module)
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        value = getattr(_import_home(home_of[name], name), name)
+        setattr(sys.modules[module], name, value)
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*vars(sys.modules[module]), *home_of})
+
+    return __getattr__, __dir__
+
+
+def _import_home(home: str, name: str) -> Any:
+    try:
+        return import_module(f"{ROOT}.{home}")
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        extra = EXTRAS[package]
+        raise ImportError(
+            f"{name} needs the package {package!r}. Install it with: pip install 'holdfast[{extra}]'", name=error.name
+        ) from error

@@ -1,0 +1,63 @@
+"""The public names of `holdfast.sessions`, each loaded when it is first used.
+
+Written by `./dev names` from `_exports.py`: edit that table, not this file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._lazy import lazy
+
+if TYPE_CHECKING:
+    from ..sessions.protocol import (
+        Ability,
+        CanAppend,
+        CanFork,
+        CanLease,
+        CanList,
+        CanPage,
+        CanReplace,
+        CanReportCorrupt,
+        CanRewind,
+        CorruptRecord,
+        Generation,
+        HasTimes,
+        Head,
+        Lease,
+        Page,
+        Position,
+        Session,
+        SessionABC,
+        SessionInfo,
+        SessionPage,
+        SessionSettings,
+        TResponseInputItem,
+        abilities,
+    )
+__all__ = [
+    "Ability",
+    "CanAppend",
+    "CanFork",
+    "CanLease",
+    "CanList",
+    "CanPage",
+    "CanReplace",
+    "CanReportCorrupt",
+    "CanRewind",
+    "CorruptRecord",
+    "Generation",
+    "HasTimes",
+    "Head",
+    "Lease",
+    "Page",
+    "Position",
+    "Session",
+    "SessionABC",
+    "SessionInfo",
+    "SessionPage",
+    "SessionSettings",
+    "TResponseInputItem",
+    "abilities",
+]
+__getattr__, __dir__ = lazy(__name__)

@@ -1,0 +1,195 @@
+"""Everything `./dev` can do, with nothing but the standard library.
+
+A command is a function here whose docstring's first line is its help. Each says with `need` what must be installed
+before it can run: "run" is holdfast with what it imports, "dev" is everything. Both live in one environment inside
+the project, and are installed only when the files that describe them have changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+REQUIREMENTS = ROOT / "requirements"
+# A Python named by hand gets an environment of its own, so that trying 3.13 does not undo the one in use.
+VENV = ROOT / (".venv" if not os.environ.get("PYTHON") else f".venv-{sys.version_info[0]}.{sys.version_info[1]}")
+PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+CHECKED = ["src", "tests", "tools", "bench", "examples"]
+
+
+# --- the commands ------------------------------------------------------------------------------------------------------
+
+
+def demo(*args: str) -> int:
+    """See it hold: a conversation in SQLite, its process killed in mid-write, the history intact and continued."""
+    need("run")
+    return python(str(ROOT / "examples" / "demo.py"), *args)
+
+
+def test(*args: str) -> int:
+    """Lint, types, then every test (arguments go to pytest; `./dev test tests/test_layers.py` runs one file)."""
+    code = lint()
+    if code:
+        return code
+    chosen = any(arg.startswith(("-n", "--numprocesses", "--pdb")) for arg in args)
+    return python("-m", "pytest", *([] if chosen else ["-n", "2"]), *args)
+
+
+def lint(*args: str) -> int:
+    """Ruff and mypy, both strict (`--fix` repairs what can be repaired first)."""
+    need("dev")
+    if args not in [(), ("--fix",)]:
+        print(f"./dev lint takes --fix or nothing, not {' '.join(args)}", file=sys.stderr)
+        return 2
+    paths = [name for name in CHECKED if (ROOT / name).is_dir()]
+    if args:
+        python("-m", "ruff", "check", "--fix", "--quiet", *paths)
+        python("-m", "ruff", "format", "--quiet", *paths)
+    checks = [
+        ("-m", "ruff", "check", "--quiet", *paths),
+        ("-m", "ruff", "format", "--check", "--quiet", *paths),
+        ("-m", "mypy"),
+    ]
+    codes = [python(*check) for check in checks]  # all of them, so that one run shows everything there is to mend
+    return max(codes)
+
+
+def bench(*args: str) -> int:
+    """Run the benchmarks side by side with openai-agents (`./dev bench NAME` runs bench/NAME.py only)."""
+    need("dev")
+    scripts = sorted((ROOT / "bench").glob("[!_]*.py"))
+    if args and not args[0].startswith("-"):
+        wanted, args = args[0], args[1:]
+        scripts = [script for script in scripts if script.stem == wanted]
+        if not scripts:
+            print(f"there is no bench/{wanted}.py", file=sys.stderr)
+            return 2
+    return max((python(str(script), *args) for script in scripts), default=0)
+
+
+def sim(*args: str) -> int:
+    """Run the simulator on N seeds (`./dev sim 10000`); a failure prints its seed."""
+    need("dev")
+    return python("-m", "holdfast.testing.simulate", *args)
+
+
+def names(*args: str) -> int:
+    """Write what is derived from src/holdfast/_exports.py: `__init__`, the alias modules, the reference of names."""
+    need("dev")
+    return python(str(ROOT / "tools" / "names.py"), *args)
+
+
+def lock(*args: str) -> int:
+    """Compile requirements/*.in to pinned, hashed files (needs uv; `--upgrade` looks for newer versions)."""
+    uv = shutil.which("uv")
+    if uv is None:
+        print("./dev lock needs uv on PATH; nothing else does.", file=sys.stderr)
+        return 1
+    options = ["--universal", "--python-version", "3.11", "--generate-hashes", "--no-header", "--no-annotate"]
+    options += ["--no-emit-index-url", "--no-emit-find-links", "--quiet", *args]
+    dev = ["dev.in", "--output-file", "dev.txt"]
+    run = ["run.in", "--constraint", "dev.txt", "--output-file", "run.txt"]  # the same versions, fewer of them
+    return max(subprocess.call([uv, "pip", "compile", *files, *options], cwd=REQUIREMENTS) for files in (dev, run))
+
+
+COMMANDS: dict[str, Callable[..., int]] = {f.__name__: f for f in (demo, test, lint, bench, sim, names, lock)}
+
+
+# --- the environment -----------------------------------------------------------------------------------------------------
+
+
+def need(level: str) -> None:
+    """Install what `level` ("run" or "dev") asks for, unless that is what is installed already."""
+    wanted = {name: fingerprint(name) for name in ("run", "dev")}
+    with only_one_installer():
+        stamps = {name: VENV / f".holdfast-{name}" for name in wanted}
+        have = {name: stamp.read_text() if stamp.exists() else "" for name, stamp in stamps.items()}
+        if have[level] == wanted[level] or have["dev"] == wanted["dev"]:
+            return
+        if not PYTHON.exists() or not runs(PYTHON):
+            say(f"creating {VENV.name} with Python {sys.version.split()[0]}")
+            shutil.rmtree(VENV, ignore_errors=True)
+            checked([sys.executable, "-m", "venv", str(VENV)])
+        say(f"installing requirements/{level}.txt into {VENV.name} (once)")
+        for stamp in stamps.values():
+            stamp.unlink(missing_ok=True)
+        pip = [str(PYTHON), "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
+        checked([*pip, "--require-hashes", "--only-binary", ":all:", "-r", str(REQUIREMENTS / f"{level}.txt")])
+        checked([*pip, "--no-deps", "--no-build-isolation", "--editable", str(ROOT)])
+        stamps[level].write_text(wanted[level])
+
+
+def fingerprint(level: str) -> str:
+    """What decides whether an installation is still right: the pins, our own metadata, and the Python."""
+    seen = hashlib.sha256(sys.version.encode())
+    for path in (REQUIREMENTS / f"{level}.txt", ROOT / "pyproject.toml"):
+        seen.update(path.read_bytes())
+    return seen.hexdigest()
+
+
+@contextlib.contextmanager
+def only_one_installer() -> Iterator[None]:
+    """Two `./dev` started at once must not install into each other."""
+    try:
+        import fcntl
+    except ImportError:  # Windows: one at a time is then up to the person
+        yield
+        return
+    with open(ROOT / ".dev.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def runs(executable: Path) -> bool:
+    """Whether an environment's Python still starts and is the version in use (it may have been uninstalled)."""
+    ask = [str(executable), "-c", "import sys; print(sys.version)"]
+    try:
+        return subprocess.run(ask, capture_output=True, text=True).stdout.strip() == sys.version
+    except OSError:
+        return False
+
+
+def python(*args: str) -> int:
+    """Run the environment's Python in the project folder; its exit code."""
+    return subprocess.call([str(PYTHON), *args], cwd=ROOT)
+
+
+def checked(command: list[str]) -> None:
+    """Run a step of the installation, or end with its exit code."""
+    code = subprocess.call(command, cwd=ROOT)
+    if code:
+        say(f"this step failed with exit code {code}: {' '.join(command)}")
+        raise SystemExit(code)
+
+
+def say(text: str) -> None:
+    """A line about what ./dev itself is doing."""
+    print(f"./dev: {text}", file=sys.stderr, flush=True)
+
+
+def main(argv: list[str]) -> int:
+    """Run the command named first, with the rest as its arguments."""
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print("usage: ./dev COMMAND [arguments]\n")
+        for name, command in COMMANDS.items():
+            print(f"  {name:<6} {(command.__doc__ or '').splitlines()[0]}")
+        return 0
+    if argv[0] not in COMMANDS:
+        print(f"./dev: there is no command {argv[0]!r}; ./dev alone lists them.", file=sys.stderr)
+        return 2
+    return COMMANDS[argv[0]](*argv[1:])
+
+
+if __name__ == "__main__":
+    try:
+        code = main(sys.argv[1:])
+    except KeyboardInterrupt:
+        code = 130
+    raise SystemExit(code)

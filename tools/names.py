@@ -1,0 +1,155 @@
+"""Write everything that follows from the table of public names (`./dev names`).
+
+The table in `src/holdfast/_exports.py` is what a person edits. From it come the `__init__` modules, with the imports
+that type checkers read, the alias modules, and the reference of names with the first sentence of each docstring.
+`tests/test_public_names.py` fails when a written file is not what this script would write.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+from holdfast import _exports
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "holdfast"
+
+PUBLIC_DOC = """An agent runtime whose conversations hold.
+
+Every public name can be imported from here; each is loaded when it is first used.
+Written by `./dev names` from `_exports.py`: edit that table, not this file.
+"""
+PACKAGE_DOC = """The public names of `holdfast.{path}`, each loaded when it is first used.
+
+Written by `./dev names` from `_exports.py`: edit that table, not this file.
+"""
+ALIAS_DOC = """What the OpenAI Agents SDK documents as `agents.{path}`.
+
+Written by `./dev names` from `_exports.py`: edit that table, not this file.
+"""
+NAMES_DOC = """# Every public name
+
+Written by `./dev names` from the docstrings. All of these can be imported from `holdfast`; the heading is where they
+live.
+"""
+
+
+def written_files() -> dict[Path, str]:
+    """Every file that follows from the table, with what it should say."""
+    files = {SOURCE / "__init__.py": lazy_module("", PUBLIC_DOC, version=True)}
+    for path in _exports.PACKAGES:
+        files[SOURCE / path / "__init__.py"] = lazy_module(path, PACKAGE_DOC.format(path=path))
+    for path in _exports.ALIASES:
+        is_package = any(other.startswith(f"{path}.") for other in _exports.ALIASES)
+        file = SOURCE / path.replace(".", "/")
+        file = file / "__init__.py" if is_package else file.with_suffix(".py")
+        files[file] = lazy_module(path, ALIAS_DOC.format(path=path), is_package=is_package)
+    files[ROOT / "docs" / "reference" / "names.md"] = names_page()
+    return files
+
+
+def lazy_module(path: str, doc: str, *, is_package: bool = True, version: bool = False) -> str:
+    """The source of a module that offers its names lazily, and shows them to type checkers."""
+    homes = _exports.homes(path)
+    depth = (path.count(".") + 1 if path else 0) + (1 if is_package else 0)
+    dots = "." * depth
+    by_home: dict[str, list[str]] = {}
+    for name, home in homes.items():
+        by_home.setdefault(home, []).append(name)
+    lines = [f'"""{doc}"""', "from __future__ import annotations"]
+    if by_home:
+        lines.append("from typing import TYPE_CHECKING")
+    lines.append(f"from {dots}_lazy import lazy")
+    if by_home:
+        lines.append("if TYPE_CHECKING:")
+        lines += [f"    from {dots}{home} import {', '.join(names)}" for home, names in sorted(by_home.items())]
+    if version:
+        lines.append('__version__ = "' + project_version() + '"')
+    lines.append(f"__all__ = {sorted(homes)!r}" if homes else "__all__: list[str] = []")
+    lines.append("__getattr__, __dir__ = lazy(__name__)")
+    return tidy("\n".join(lines) + "\n")
+
+
+def project_version() -> str:
+    """The version that pyproject.toml gives."""
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return str(project["version"])
+
+
+def tidy(source: str) -> str:
+    """The source as ruff would leave it, so that linting a written file changes nothing."""
+    config = ["--config", str(ROOT / "pyproject.toml"), "--stdin-filename", str(SOURCE / "_written.py")]
+    for command in (["check", "--select", "I", "--fix", "--quiet"], ["format", "--quiet"]):
+        ruff = [sys.executable, "-m", "ruff", *command, *config, "-"]
+        source = subprocess.run(ruff, input=source, capture_output=True, text=True, check=True).stdout
+    return source
+
+
+def names_page() -> str:
+    """The reference of names: for each module its public names with the first sentence of their docstrings."""
+    lines = [NAMES_DOC.strip()]
+    for home, names in _exports.PUBLIC.items():
+        lines += ["", f"## `holdfast.{home}`", "", "| name | what it is |", "|---|---|"]
+        lines += [f"| `{name}` | {first_sentence(documentation(home, name))} |" for name in names]
+    return "\n".join(lines) + "\n"
+
+
+def first_sentence(text: str) -> str:
+    """The docstring's first paragraph on one line, fit for a table cell."""
+    paragraph = inspect.cleandoc(text).split("\n\n")[0]
+    return " ".join(paragraph.split()).replace("|", "\\|")
+
+
+def documentation(home: str, name: str) -> str:
+    """A public name's own documentation: its docstring, or the string below its assignment; "" if it has none."""
+    module = importlib.import_module(f"holdfast.{home}")
+    value = getattr(module, name)
+    if inspect.isclass(value) or inspect.isroutine(value):
+        if value.__name__ == name:
+            return own_docstring(value)
+    for assigned, text in assigned_docs(Path(inspect.getfile(module))):
+        if assigned == name:
+            return text
+    return ""
+
+
+def own_docstring(value: object) -> str:
+    """The docstring written on this very object; not its base class's, and not the one dataclasses invent."""
+    doc = vars(value).get("__doc__") if inspect.isclass(value) else value.__doc__
+    invented = inspect.isclass(value) and doc is not None and doc.startswith(f"{value.__name__}(")
+    return "" if doc is None or invented else doc
+
+
+def assigned_docs(file: Path) -> Iterator[tuple[str, str]]:
+    """Module-level assignments that are followed by a string saying what they are."""
+    body = ast.parse(file.read_text(encoding="utf-8")).body
+    for statement, follower in pairwise(body):
+        match statement, follower:
+            case (
+                ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                yield name, text
+
+
+def main() -> int:
+    """Write what is not as it should be, and say which files changed."""
+    for file, text in written_files().items():
+        if not file.exists() or file.read_text(encoding="utf-8") != text:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+            print(f"wrote {file.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
