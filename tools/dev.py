@@ -24,7 +24,7 @@ PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 CHECKED = ["src", "tests", "tools", "bench", "examples"]
 
 
-# --- the commands ------------------------------------------------------------------------------------------------------
+# --- the commands ----------------------------------------------------------------------------------------------------
 
 
 def demo(*args: str) -> int:
@@ -102,7 +102,7 @@ def lock(*args: str) -> int:
 COMMANDS: dict[str, Callable[..., int]] = {f.__name__: f for f in (demo, test, lint, bench, sim, names, lock)}
 
 
-# --- the environment -----------------------------------------------------------------------------------------------------
+# --- the environment -------------------------------------------------------------------------------------------------
 
 
 def need(level: str) -> None:

@@ -113,9 +113,8 @@ def documentation(home: str, name: str) -> str:
     """A public name's own documentation: its docstring, or the string below its assignment; "" if it has none."""
     module = importlib.import_module(f"holdfast.{home}")
     value = getattr(module, name)
-    if inspect.isclass(value) or inspect.isroutine(value):
-        if value.__name__ == name:
-            return own_docstring(value)
+    if (inspect.isclass(value) or inspect.isroutine(value)) and value.__name__ == name:
+        return own_docstring(value)
     for assigned, text in assigned_docs(Path(inspect.getfile(module))):
         if assigned == name:
             return text

@@ -1,0 +1,196 @@
+"""The layers of the architecture hold: arrows point down only, edges do not meet, nothing needs the kit.
+
+Every import counts, inside functions and for types too: an import that is "only" for a type still ties two modules
+together. A new module must be given a place in the table below.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import holdfast
+from holdfast import _exports
+
+SOURCE = Path(holdfast.__file__).parent
+
+# A module belongs to the longest entry that is its name or a package around it.
+LAYERS: dict[int, str] = {
+    0: "errors jsonvalue",
+    1: "items usage ledger ports stream_events",
+    2: "engine sessions.protocol sessions.clauses sessions.closing "
+    "models.interface models.settings models.retry models.wire_responses models.wire_chat "
+    "realtime.events realtime.commands realtime.machine realtime.wire realtime.playback",
+    3: "agent handoffs tools guardrails context hooks plain_session realtime.agent",
+    4: "driver realtime.session",
+    5: "runner run_config run_state realtime.runner _exports _lazy",
+}
+FACE, EDGE, KIT = 5, 6, 7
+# Each edge is one island: its modules may use each other, the layers 0 to 2, and one third-party library.
+EDGES: dict[str, tuple[str, str]] = {
+    "sessions.memory": ("memory", ""),
+    "sessions.memory_store": ("memory", ""),
+    "sessions.memory_runs": ("memory", ""),
+    "sessions.sqlite": ("sqlite", ""),
+    "sessions._sqlite": ("sqlite", ""),
+    "sessions.openai_conversations": ("openai_conversations", "openai"),
+    "sessions.compaction": ("compaction", "openai"),
+    "models.openai_responses": ("openai", "openai"),
+    "models.openai_chat": ("openai", "openai"),
+    "models.openai_provider": ("openai", "openai"),
+    "tracing": ("tracing", "opentelemetry"),
+    "realtime.websocket": ("websocket", "websockets"),
+}
+KITS = "conformance testing cli inspector"
+# What the layers may use from outside: the JSON library on the ground, schemas for tools and output types in the parts.
+LIBRARIES: dict[int, set[str]] = {0: {"msgspec"}, 1: {"msgspec"}, 2: {"msgspec"}, 3: {"msgspec", "pydantic"}}
+# Words and machines are functions of their arguments: no clock, no chance, no I/O, nothing that waits.
+IMPURE = {
+    "asyncio",
+    "time",
+    "random",
+    "secrets",
+    "uuid",
+    "logging",
+    "os",
+    "socket",
+    "sqlite3",
+    "subprocess",
+    "threading",
+}
+
+Place = tuple[int, str]
+
+
+def places() -> dict[str, Place]:
+    """Every entry of the tables, with its layer and island."""
+    table: dict[str, Place] = {entry: (layer, "") for layer, entries in LAYERS.items() for entry in entries.split()}
+    table |= {entry: (EDGE, island) for entry, (island, _) in EDGES.items()}
+    table |= dict.fromkeys(KITS.split(), (KIT, ""))
+    return table
+
+
+def place_of(module: str) -> Place | None:
+    """The layer and island of a module, None if the tables do not say."""
+    if module in WRITTEN:
+        return FACE, ""
+    table = places()
+    parts = module.split(".")
+    around = [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
+    return next((table[name] for name in around if name in table), None)
+
+
+def modules() -> dict[str, ast.Module]:
+    """Every module below `holdfast`, parsed, by its name there ("" is `holdfast` itself)."""
+    found = {}
+    for file in SOURCE.rglob("*.py"):
+        parts = file.relative_to(SOURCE).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        found[name] = ast.parse(file.read_text(encoding="utf-8"))
+    return found
+
+
+def imports(module: str, is_package: bool, tree: ast.Module, known: set[str]) -> Iterator[tuple[str, str]]:
+    """What a module imports, wherever in it: ("ours", module) or ("outside", top-level package)."""
+    package = module.split(".") if module else []
+    if not is_package:
+        package = package[:-1]
+    for node in ast.walk(tree):
+        targets: list[list[str]] = []
+        if isinstance(node, ast.Import):
+            targets = [alias.name.split(".") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = (node.module or "").split(".") if node.module else []
+            if node.level:
+                base = ["holdfast", *package[: len(package) - (node.level - 1)], *base]
+            # `from . import protocol` imports a module, `from .protocol import Session` a name
+            below = [alias.name for alias in node.names if ".".join([*base, alias.name][1:]) in known]
+            targets = [[*base, name] for name in below] or [base]
+        for target in targets:
+            yield ("ours", ".".join(target[1:])) if target[0] == "holdfast" else ("outside", target[0])
+
+
+PARSED = modules()
+PACKAGE_NAMES = {name for name in PARSED if any(other.startswith(f"{name}.") for other in PARSED)} | {""}
+# Written by ./dev names: lazy faces, which show every name to type checkers whatever layer it lives in.
+WRITTEN = {"", *_exports.PACKAGES, *_exports.ALIASES}
+IMPORTS = {name: sorted(set(imports(name, name in PACKAGE_NAMES, tree, set(PARSED)))) for name, tree in PARSED.items()}
+
+
+def allowed(importer: str, imported: str) -> bool:
+    if importer in WRITTEN:
+        return True
+    (layer, island), (other, other_island) = place_of(importer) or (KIT, ""), place_of(imported) or (KIT, "")
+    if layer == KIT:
+        return True
+    if layer == EDGE:
+        return other <= 2 or (other == EDGE and island == other_island)
+    return other <= layer
+
+
+def test_every_module_has_a_place_in_the_layers():
+    homeless = [name for name in PARSED if place_of(name) is None and name not in PACKAGE_NAMES]
+    assert not homeless, f"add these to the tables in {Path(__file__).name}: {homeless}"
+
+
+def test_imports_point_down_only():
+    wrong = [
+        f"{importer} (layer {place_of(importer)}) imports {imported} (layer {place_of(imported)})"
+        for importer, found in IMPORTS.items()
+        for kind, imported in found
+        if kind == "ours" and not allowed(importer, imported)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    graph = {name: {to for kind, to in found if kind == "ours" and to in PARSED} for name, found in IMPORTS.items()}
+    for face in WRITTEN:  # a lazy face loads nothing by itself, so it closes no circle
+        graph[face] = {"_lazy"}
+    while graph:
+        free = {name for name, needs in graph.items() if not (needs & graph.keys()) - {name}}
+        assert free, f"these modules need each other: {sorted(graph)}"
+        graph = {name: needs for name, needs in graph.items() if name not in free}
+
+
+def test_each_layer_uses_only_its_libraries():
+    wrong = []
+    for name, found in IMPORTS.items():
+        layer, island = place_of(name) or (KIT, "")
+        if layer == KIT:
+            continue
+        library = {lib for entry, (its_island, lib) in EDGES.items() if its_island == island and layer == EDGE}
+        may = LIBRARIES.get(layer, set()) | library | ({"msgspec"} if layer == EDGE else set())
+        outside = {top for kind, top in found if kind == "outside"} - sys.stdlib_module_names - {"__future__"} - may
+        wrong += [f"{name} (layer {layer}) imports {top}" for top in sorted(outside)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_words_and_machines_have_no_clock_no_chance_and_nothing_that_waits():
+    wrong = []
+    for name, tree in PARSED.items():
+        if (place_of(name) or (KIT, ""))[0] not in (1, 2):
+            continue
+        wrong += [f"{name} imports {top}" for kind, top in IMPORTS[name] if kind == "outside" and top in IMPURE]
+        for node in ast.walk(tree):
+            if isinstance(node, ast.AsyncFunctionDef) and any(not isinstance(part, ast.Expr) for part in node.body):
+                wrong.append(f"{name}.{node.name} is async and has a body")  # a protocol's `...` and docstring are not
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_rules_would_notice_a_forbidden_import():
+    """The tests above can fail: the same functions find an import of each forbidden kind."""
+    known = {*PARSED, "driver", "driver.drive", "testing", "sessions.sqlite", "sessions.memory"}
+    sources = {
+        "engine.advance": "def f():\n    from ..driver import drive",
+        "sessions.memory": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .sqlite import SQLiteSession",
+        "agent": "import holdfast.testing",
+    }
+    seen = {
+        name: [target for kind, target in imports(name, False, ast.parse(text), known) if kind == "ours"]
+        for name, text in sources.items()
+    }
+    assert seen == {"engine.advance": ["driver.drive"], "sessions.memory": ["sessions.sqlite"], "agent": ["testing"]}
+    assert not any(allowed(name, target) for name, targets in seen.items() for target in targets)

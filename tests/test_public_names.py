@@ -1,0 +1,157 @@
+"""Every public name can be imported, costs nothing until used, and is documented."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import _exports
+from tools import names as tool
+
+ROOT = Path(__file__).resolve().parent.parent
+NAMES = [(home, name) for home, names in _exports.PUBLIC.items() for name in names]
+
+
+def in_a_new_process(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+THIRD_PARTY_LOADED = """
+import sys
+known = set(sys.modules)  # what site customisation loads before any program runs is not ours
+{statement}
+loaded = {{name.partition(".")[0] for name in set(sys.modules) - known}}
+print(*sorted(loaded - set(sys.stdlib_module_names) - {{"holdfast"}}))
+"""
+
+
+# --- what importing costs --------------------------------------------------------------------------------------------
+
+
+def test_import_holdfast_loads_no_third_party_package():
+    assert in_a_new_process(THIRD_PARTY_LOADED.format(statement="import holdfast")) == ""
+
+
+def test_import_holdfast_loads_no_event_loop_and_no_database():
+    loaded = in_a_new_process("import sys, holdfast; print(*sys.modules)").split()
+    assert not {"asyncio", "sqlite3", "inspect", "dataclasses", "json"} & set(loaded)
+
+
+def test_using_sessions_loads_only_the_json_library():
+    statement = "from holdfast import SessionABC, SessionSettings, abilities, SessionConflictError"
+    assert in_a_new_process(THIRD_PARTY_LOADED.format(statement=statement)).split()[:1] == ["msgspec"]
+
+
+# --- that every name is there ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("home", "name"), NAMES, ids=[name for _, name in NAMES])
+def test_a_public_name_resolves_from_holdfast(home: str, name: str):
+    assert getattr(holdfast, name) is getattr(import_module(f"holdfast.{home}"), name)
+
+
+def test_no_name_is_listed_twice():
+    names = [name for _, name in NAMES]
+    assert sorted(names) == sorted(set(names))
+
+
+def test_dir_and_all_show_every_public_name():
+    expected = {name for _, name in NAMES}
+    assert set(holdfast.__all__) == expected
+    assert expected <= set(dir(holdfast))
+
+
+@pytest.mark.parametrize("path", [*_exports.PACKAGES, *_exports.ALIASES])
+def test_each_package_and_alias_module_offers_its_names(path: str):
+    module = import_module(f"holdfast.{path}")
+    for name in _exports.homes(path):
+        assert getattr(module, name) is getattr(holdfast, name)
+    assert sorted(module.__all__) == sorted(_exports.homes(path))
+
+
+def test_no_public_name_is_also_a_module():
+    """Importing `holdfast.x` the module would silently replace `holdfast.x` the function."""
+    modules = {entry.stem for entry in Path(holdfast.__file__).parent.iterdir()}
+    assert not modules & {name for _, name in NAMES}
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match=r"module 'holdfast' has no attribute 'Sesion'"):
+        holdfast.Sesion  # noqa: B018
+    with pytest.raises(ImportError):
+        exec("from holdfast.extensions.memory import NoSuchSession")  # noqa: S102
+
+
+@pytest.mark.parametrize("name", _exports.PLANNED)
+def test_a_name_that_comes_later_says_so_and_what_to_use_meanwhile(name: str):
+    assert name not in {name for _, name in NAMES}, "it is here now: take it out of PLANNED"
+    with pytest.raises(ImportError, match=f"{name} is not in holdfast yet"):
+        exec(f"from holdfast.extensions.memory import {name}")  # noqa: S102
+
+
+def test_a_name_whose_package_is_not_installed_names_the_extra(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "msgspec", None)
+    monkeypatch.setitem(_exports.EXTRAS, "msgspec", "json")
+    monkeypatch.delitem(sys.modules, "holdfast.jsonvalue", raising=False)
+    monkeypatch.delitem(sys.modules, "holdfast.sessions.protocol", raising=False)
+    lookup: Any = holdfast.__getattr__
+    with pytest.raises(ImportError, match=r"Session needs the package 'msgspec'.*holdfast\[json\]"):
+        lookup("Session")
+
+
+# --- that every name is documented -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("home", "name"), NAMES, ids=[name for _, name in NAMES])
+def test_a_public_name_has_a_docstring(home: str, name: str):
+    assert tool.documentation(home, name).strip(), f"{home}.{name} needs a docstring (or a string below its assignment)"
+
+
+@pytest.mark.parametrize(("home", "name"), NAMES, ids=[name for _, name in NAMES])
+def test_the_public_methods_of_a_public_class_have_docstrings(home: str, name: str):
+    value = getattr(holdfast, name)
+    if not inspect.isclass(value) or not value.__module__.startswith("holdfast"):
+        return
+    silent = [
+        method
+        for method, member in vars(value).items()
+        if not method.startswith("_")
+        and (inspect.isroutine(member) or isinstance(member, property | classmethod | staticmethod))
+        and not inspect.getdoc(getattr(value, method))
+    ]
+    assert not silent, f"{name}: {', '.join(silent)} lack a docstring"
+
+
+@pytest.mark.parametrize(("home", "name"), NAMES, ids=[name for _, name in NAMES])
+def test_a_public_name_is_in_the_reference(home: str, name: str):
+    pages = [page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "reference").glob("*.md")]
+    assert any(f"`{name}`" in page for page in pages), f"{name} is not in docs/reference; run ./dev names"
+
+
+def test_what_is_written_from_the_table_is_up_to_date():
+    """`__init__` modules with their imports for type checkers, alias modules, the reference of names."""
+    stale = [
+        str(file.relative_to(ROOT))
+        for file, text in tool.written_files().items()
+        if not file.exists() or file.read_text(encoding="utf-8") != text
+    ]
+    assert not stale, f"run ./dev names; it would rewrite {stale}"
+
+
+def test_no_alias_module_is_left_over():
+    """A module written for an entry that is gone from the table would keep an old path alive, untested."""
+    written = set(tool.written_files())
+    marked = [
+        file
+        for file in (ROOT / "src").rglob("*.py")
+        if "Written by `./dev names`" in (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "")
+    ]
+    assert not [file for file in marked if file not in written]
