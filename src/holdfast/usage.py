@@ -1,0 +1,213 @@
+"""What model calls cost: token counts of one request, and their sum over a run.
+
+These are plain records with the SDK's attribute names; no provider library is needed to make one. Anything that looks
+like a provider's usage (an object or a mapping, in the Responses or the Chat Completions spelling) is read once by
+`Usage.from_provider`; from then on only these types are added up. A run's usage changes by `add` and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class InputTokensDetails:
+    """How many of the input tokens were read from, or written to, the provider's prompt cache."""
+
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+
+
+@dataclass(slots=True)
+class OutputTokensDetails:
+    """How many of the output tokens were spent on reasoning."""
+
+    reasoning_tokens: int = 0
+
+
+@dataclass(slots=True)
+class RequestUsage:
+    """The tokens of one request. Never changed once it is part of a `Usage`."""
+
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
+    input_tokens_details: InputTokensDetails
+    output_tokens_details: OutputTokensDetails
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry as plain JSON, in the shape `Usage.from_json` reads."""
+        cached, reasoned = self.input_tokens_details, self.output_tokens_details
+        return {
+            "input_tokens": self.input_tokens,
+            "output_tokens": self.output_tokens,
+            "total_tokens": self.total_tokens,
+            "input_tokens_details": {
+                "cached_tokens": cached.cached_tokens,
+                "cache_write_tokens": cached.cache_write_tokens,
+            },
+            "output_tokens_details": {"reasoning_tokens": reasoned.reasoning_tokens},
+        }
+
+
+@dataclass(slots=True)
+class Usage:
+    """Tokens and requests of one reply, or of a whole run; `request_usage_entries` has one entry for each request."""
+
+    requests: int = 0
+    input_tokens: int = 0
+    input_tokens_details: InputTokensDetails = field(default_factory=InputTokensDetails)
+    output_tokens: int = 0
+    output_tokens_details: OutputTokensDetails = field(default_factory=OutputTokensDetails)
+    total_tokens: int = 0
+    request_usage_entries: list[RequestUsage] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        # Providers leave the details out, and older code passes its own objects: read both, once, here.
+        if type(self.input_tokens_details) is not InputTokensDetails:
+            self.input_tokens_details = _input_details(self.input_tokens_details)
+        if type(self.output_tokens_details) is not OutputTokensDetails:
+            self.output_tokens_details = _output_details(self.output_tokens_details)
+
+    def add(self, other: Usage) -> None:
+        """Add another usage to this one: counts are summed, entries copied behind the ones here.
+
+        A single request with tokens that brings no entry of its own becomes one entry.
+        """
+        cached, reasoned = _input_details(other.input_tokens_details), _output_details(other.output_tokens_details)
+        tokens_in, tokens_out = other.input_tokens or 0, other.output_tokens or 0
+        tokens = other.total_tokens or 0
+        self.requests += other.requests or 0
+        self.input_tokens += tokens_in
+        self.output_tokens += tokens_out
+        self.total_tokens += tokens
+        mine = self.input_tokens_details
+        self.input_tokens_details = InputTokensDetails(
+            mine.cached_tokens + cached.cached_tokens, mine.cache_write_tokens + cached.cache_write_tokens
+        )
+        self.output_tokens_details = OutputTokensDetails(
+            self.output_tokens_details.reasoning_tokens + reasoned.reasoning_tokens
+        )
+        entries = other.request_usage_entries
+        if entries:
+            self.request_usage_entries.extend([_read_entry(entry) for entry in entries])
+        elif other.requests == 1 and tokens > 0:
+            self.request_usage_entries.append(_read_entry(other))
+
+    def add_failed_attempts(self, count: int) -> None:
+        """Count requests that failed and were sent again: one request and one entry without tokens for each."""
+        self.requests += count
+        for _ in range(count):
+            self.request_usage_entries.append(RequestUsage(0, 0, 0, InputTokensDetails(), OutputTokensDetails()))
+
+    def copy(self) -> Usage:
+        """A usage of its own: adding to the one never shows in the other."""
+        cached = self.input_tokens_details
+        return Usage(
+            self.requests,
+            self.input_tokens,
+            InputTokensDetails(cached.cached_tokens, cached.cache_write_tokens),
+            self.output_tokens,
+            OutputTokensDetails(self.output_tokens_details.reasoning_tokens),
+            self.total_tokens,
+            list(self.request_usage_entries),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The usage as plain JSON."""
+        return {
+            "requests": self.requests,
+            "input_tokens": self.input_tokens,
+            "input_tokens_details": {
+                "cached_tokens": self.input_tokens_details.cached_tokens,
+                "cache_write_tokens": self.input_tokens_details.cache_write_tokens,
+            },
+            "output_tokens": self.output_tokens,
+            "output_tokens_details": {"reasoning_tokens": self.output_tokens_details.reasoning_tokens},
+            "total_tokens": self.total_tokens,
+            "request_usage_entries": [entry.to_json() for entry in self.request_usage_entries],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Usage:
+        """The usage that `to_json` gave; the SDK's own layout (details inside a list) is read too."""
+        return cls(
+            data.get("requests") or 0,
+            data.get("input_tokens") or 0,
+            _input_details(data.get("input_tokens_details")),
+            data.get("output_tokens") or 0,
+            _output_details(data.get("output_tokens_details")),
+            data.get("total_tokens") or 0,
+            [_read_entry(entry) for entry in data.get("request_usage_entries") or ()],
+        )
+
+    @classmethod
+    def from_provider(cls, value: Any, *, requests: int = 1) -> Usage:
+        """A provider's usage as ours, whatever its spelling; a `Usage` of ours is returned as it is.
+
+        None (a provider that reports nothing) counts the request and no tokens.
+        """
+        if type(value) is Usage:
+            return value
+        if value is None:
+            return cls(requests)
+        read = value.get if isinstance(value, Mapping) else _reader(value)
+        tokens_in = _count(read("input_tokens")) or _count(read("prompt_tokens"))
+        tokens_out = _count(read("output_tokens")) or _count(read("completion_tokens"))
+        counted = read("requests")  # an agents.Usage counts its own requests; a provider's object has no such field
+        return cls(
+            requests if counted is None else _count(counted),
+            tokens_in,
+            _input_details(read("input_tokens_details") or read("prompt_tokens_details")),
+            tokens_out,
+            _output_details(read("output_tokens_details") or read("completion_tokens_details")),
+            _count(read("total_tokens")) or tokens_in + tokens_out,
+            [_read_entry(entry) for entry in read("request_usage_entries") or ()],
+        )
+
+
+def _reader(value: Any) -> Any:
+    return lambda name: getattr(value, name, None)
+
+
+def _count(value: Any) -> int:
+    return int(value) if value else 0
+
+
+def _first(value: Any) -> Any:
+    # The SDK's saved states hold the details inside a list of one.
+    return (value[0] if value else None) if isinstance(value, list | tuple) else value
+
+
+def _input_details(value: Any) -> InputTokensDetails:
+    if type(value) is InputTokensDetails:
+        return value
+    value = _first(value)
+    if value is None:
+        return InputTokensDetails()
+    read = value.get if isinstance(value, Mapping) else _reader(value)
+    return InputTokensDetails(_count(read("cached_tokens")), _count(read("cache_write_tokens")))
+
+
+def _output_details(value: Any) -> OutputTokensDetails:
+    if type(value) is OutputTokensDetails:
+        return value
+    value = _first(value)
+    if value is None:
+        return OutputTokensDetails()
+    read = value.get if isinstance(value, Mapping) else _reader(value)
+    return OutputTokensDetails(_count(read("reasoning_tokens")))
+
+
+def _read_entry(entry: Any) -> RequestUsage:
+    read = entry.get if isinstance(entry, Mapping) else _reader(entry)
+    cached, reasoned = _input_details(read("input_tokens_details")), _output_details(read("output_tokens_details"))
+    return RequestUsage(
+        _count(read("input_tokens")),
+        _count(read("output_tokens")),
+        _count(read("total_tokens")),
+        InputTokensDetails(cached.cached_tokens, cached.cache_write_tokens),
+        OutputTokensDetails(reasoned.reasoning_tokens),
+    )
