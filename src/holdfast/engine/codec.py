@@ -1,0 +1,137 @@
+"""A run as JSON and back: a saved run is the run, and wants the same.
+
+One version number; each older version has one small upgrade step in `upgrades.py`, and a newer or foreign one is refused
+by name (D9). A payload is data: it is checked against the types and against itself, and nothing in it can name code.
+"""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import msgspec
+
+from ..errors import RunStateError
+from ..jsonvalue import decode_value, encode_value
+from .log import Log
+from .state import Entry, Response, Run, View
+from .store import LogTail, SavedRun
+from .upgrades import SCHEMA, VERSION, upgrade
+
+LOGS: dict[str, Any] = {"ledger": Entry, "responses": Response, "views": View}
+
+
+def encode_run(run: Run) -> dict[str, Any]:
+    """The whole run as a JSON object."""
+    payload = _plain(run)
+    assert isinstance(payload, dict)
+    return {"schema": SCHEMA, "version": VERSION, **payload}
+
+
+def decode_run(payload: Any) -> Run:
+    """The run a payload holds; raises RunStateError for anything that is not one, before anything is used of it."""
+    data = upgrade(payload)
+    data = {name: value for name, value in data.items() if name not in ("schema", "version")}
+    run: Run = _typed(data, Run)
+    _check(run)
+    return run
+
+
+def encode_head(run: Run) -> bytes:
+    """The small part of a run: everything but the logs, with their lengths."""
+    head = {
+        "schema": SCHEMA,
+        "version": VERSION,
+        "spec": _plain(run.spec),
+        "progress": _plain(run.progress),
+        "marks": _plain(run.marks),
+        "turn": _plain(run.turn),
+        "lengths": {name: len(getattr(run, name)) for name in LOGS},
+    }
+    return encode_value(head)
+
+
+def encode_tails(run: Run, saved: dict[str, int]) -> dict[str, LogTail]:
+    """What each log has beyond what is saved already."""
+    return {
+        name: LogTail(saved.get(name, 0), [encode_value(_plain(record)) for record in records])
+        for name in LOGS
+        if (records := getattr(run, name).since(saved.get(name, 0)))
+    }
+
+
+def decode_saved(saved: SavedRun) -> Run:
+    """The run a store holds."""
+    try:
+        head = decode_value(saved.head)
+        logs = {name: [decode_value(record) for record in saved.logs.get(name, ())] for name in LOGS}
+    except ValueError:
+        raise _unreadable("it is not JSON") from None
+    if not isinstance(head, dict) or not isinstance(head.get("lengths"), dict):
+        raise _unreadable("its head is not one of ours")
+    lengths = head.pop("lengths")
+    for name, records in logs.items():
+        wanted = lengths.get(name)
+        if not isinstance(wanted, int) or len(records) < wanted:
+            raise _unreadable(f"its {name} log is shorter than its head says")
+        head[name] = records[:wanted]
+    return decode_run(head)
+
+
+def _plain(value: Any) -> Any:
+    return msgspec.to_builtins(value, enc_hook=_encode_hook)
+
+
+def _encode_hook(value: Any) -> Any:
+    if isinstance(value, Log):
+        return [_plain(record) for record in value]
+    raise NotImplementedError(type(value).__name__)
+
+
+def _typed(data: Any, kind: Any) -> Any:
+    try:
+        return msgspec.convert(data, kind, dec_hook=_decode_hook)
+    except (msgspec.ValidationError, RecursionError, TypeError, ValueError) as error:
+        raise _unreadable(str(error)) from None
+
+
+def _decode_hook(kind: Any, value: Any) -> Any:
+    if getattr(kind, "__origin__", kind) is Log:
+        (record,) = get_args(kind)
+        return Log(msgspec.convert(value, list[record], dec_hook=_decode_hook))  # type: ignore[valid-type]
+    raise NotImplementedError(str(kind))
+
+
+def _check(run: Run) -> None:
+    """What types cannot say: the numbers of a run agree with its logs."""
+    size = len(run.ledger)
+    marks, spec = run.marks, run.spec
+    faults = [
+        (not spec.run_id, "it has no run id"),
+        (not 0 <= marks.stored <= size, "its stored mark is outside the ledger"),
+        (not 0 <= marks.ready <= size, "its ready mark is outside the ledger"),
+        (not 0 <= marks.acknowledged <= size, "its acknowledged mark is outside the ledger"),
+        (any(not 0 <= ordinal < size for ordinal in marks.owed), "it owes an item outside the ledger"),
+        (not 0 <= spec.input_count <= size, "its input is longer than its ledger"),
+        (not len(run.views), "it has no view"),
+        (any(not 0 <= view.tail <= size for view in run.views), "a view begins outside the ledger"),
+        (run.progress.turns < 0, "its turn count is negative"),
+        (run.turn is not None and run.turn.number != run.progress.turns, "its open turn is not its last"),
+        (run.turn is not None and len({call.id for call in run.turn.calls}) != len(run.turn.calls), "a call id repeats"),
+    ]
+    for wrong, why in faults:
+        if wrong:
+            raise _unreadable(why)
+    for call in run.turn.calls if run.turn is not None else ():
+        if call.state == "returned" and not call.outputs:
+            raise _unreadable(f"call {call.id!r} returned without an output")
+        if call.child is not None:
+            _check(call.child)
+
+
+def _unreadable(why: str) -> RunStateError:
+    return RunStateError(
+        f"this is not a saved run that can be used: {why}",
+        "Use the text that RunState.to_string() gave, unchanged; if it is lost, start a new run on the same session.",
+    )
+
+

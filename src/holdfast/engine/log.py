@@ -1,0 +1,65 @@
+"""An append-only log as a value: a shared list and a length.
+
+Appending to the newest value extends the shared list; appending to an older one copies (a fork). So a run that goes
+forward pays for what is new, and two futures of one past never see each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Generic, TypeVar, overload
+
+T = TypeVar("T")
+
+
+class Log(Generic[T]):
+    """An immutable sequence that is cheap to append to."""
+
+    __slots__ = ("_length", "_shared")
+
+    def __init__(self, values: Iterable[T] = ()) -> None:
+        self._shared: list[T] = list(values)
+        self._length = len(self._shared)
+
+    def appended(self, values: Iterable[T]) -> Log[T]:
+        """This log and then `values`."""
+        shared = self._shared
+        if len(shared) != self._length:  # a later value exists: this is a fork
+            shared = shared[: self._length]
+        shared.extend(values)
+        log: Log[T] = Log.__new__(Log)
+        log._shared, log._length = shared, len(shared)
+        return log
+
+    def since(self, start: int) -> list[T]:
+        """The values from number `start` on, in time proportional to how many they are."""
+        return self._shared[start : self._length]
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._shared[: self._length])
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        if isinstance(index, slice):
+            return self._shared[: self._length][index]
+        if index < 0:
+            index += self._length
+        if not 0 <= index < self._length:
+            raise IndexError(index)
+        return self._shared[index]
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, Log) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # holds JSON items, which cannot be hashed
+
+    def __repr__(self) -> str:
+        return f"Log({list(self)!r})"

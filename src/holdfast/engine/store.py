@@ -1,0 +1,94 @@
+"""Where runs are saved: a small protocol that any store of sessions can serve.
+
+A saved run is a small head, fenced by a revision, and append-only logs. Saving writes the head and the tails of the
+logs in one step, so its cost follows what is new. The store does not understand what it keeps: head and log records
+are bytes. Consume-once is the revision: of two who save on the same one, the second is told (C12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol, runtime_checkable
+
+
+@dataclass(frozen=True, slots=True)
+class LogTail:
+    """Records number `start`, `start` + 1, … of one log; the store drops whatever it has from `start` on first."""
+
+    start: int
+    records: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """What a listing shows of a saved run. `status` is one of running, paused, done, failed, cancelled."""
+
+    run_id: str
+    status: str
+    session_id: str | None
+    agent: str
+    created_at: datetime
+    updated_at: datetime
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class SavedRun:
+    """A run as a store holds it."""
+
+    run_id: str
+    revision: int
+    head: bytes
+    logs: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
+
+
+@runtime_checkable
+class RunStore(Protocol):
+    """Keeps runs. Every method is atomic and durable when it returns."""
+
+    async def load_run(self, run_id: str) -> SavedRun | None:
+        """The run as last saved; None if there is none of this id."""
+        ...
+
+    async def save_run(
+        self,
+        run_id: str,
+        *,
+        expect: int,
+        head: bytes,
+        tails: Mapping[str, LogTail],
+        status: str,
+        agent: str,
+        session_id: str | None = None,
+    ) -> int:
+        """Write the head and the tails in one step if the saved revision is `expect` (0: not there yet).
+
+        Returns the new revision. Raises RunClaimedError, and writes nothing, if the revision is another. A repeat
+        after a lost acknowledgement (same head on revision `expect` + 1) succeeds.
+        """
+        ...
+
+    async def list_runs(
+        self, *, status: str | None = None, session_id: str | None = None, after: str | None = None, limit: int = 100
+    ) -> tuple[list[RunSummary], str | None]:
+        """Runs, newest change first, and the cursor of the next page (None: no more)."""
+        ...
+
+    async def delete_run(self, run_id: str) -> bool:
+        """Remove a run; whether there was one."""
+        ...
+
+    async def prune_runs(self, *, older_than_s: float | None = None, keep: int | None = None) -> int:
+        """Remove ended runs (done, failed, cancelled) older than that, and all but the newest `keep` of them."""
+        ...
+
+
+@runtime_checkable
+class CanStoreRuns(Protocol):
+    """The ability "runs": a session whose store also keeps runs."""
+
+    def run_store(self) -> RunStore:
+        """The run store beside this session's history. Does no I/O."""
+        ...
