@@ -21,9 +21,9 @@ LAYERS: dict[int, str] = {
     0: "errors jsonvalue",
     1: "items usage ledger ports stream_events",
     2: "engine sessions.protocol sessions.clauses sessions.closing "
-    "models.interface models.settings models.retry models.wire_responses models.wire_chat "
+    "models "
     "realtime.events realtime.commands realtime.machine realtime.wire realtime.playback",
-    3: "agent handoffs tools guardrails context hooks plain_session realtime.agent",
+    3: "agent handoffs tools guardrails context lifecycle plain_session models.policies models.failures realtime.agent",
     4: "driver realtime.session",
     5: "runner run_config run_state realtime.runner _exports _lazy",
 }
@@ -45,7 +45,12 @@ EDGES: dict[str, tuple[str, str]] = {
 }
 KITS = "conformance testing cli inspector"
 # What the layers may use from outside: the JSON library on the ground, schemas for tools and output types in the parts.
-LIBRARIES: dict[int, set[str]] = {0: {"msgspec"}, 1: {"msgspec"}, 2: {"msgspec"}, 3: {"msgspec", "pydantic"}}
+LIBRARIES: dict[int, set[str]] = {
+    0: {"msgspec"},
+    1: {"msgspec"},
+    2: {"msgspec"},
+    3: {"msgspec", "pydantic", "typing_extensions"},  # the last for type checkers only
+}
 # Words and machines are functions of their arguments: no clock, no chance, no I/O, nothing that waits.
 IMPURE = {
     "asyncio",

@@ -1,8 +1,9 @@
 """Write everything that follows from the table of public names (`./dev names`).
 
 The table in `src/holdfast/_exports.py` is what a person edits. From it come the `__init__` modules, with the imports
-that type checkers read, the alias modules, and the reference of names with the first sentence of each docstring.
-`tests/test_public_names.py` fails when a written file is not what this script would write.
+that type checkers read, the alias modules, and the reference of names with the first sentence of each docstring. The
+page of the contract is written from the clauses that the kit tests. `tests/test_public_names.py` fails when a written
+file is not what this script would write.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from holdfast import _exports
+from holdfast.sessions import clauses
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "holdfast"
@@ -39,6 +41,12 @@ NAMES_DOC = """# Every public name
 Written by `./dev names` from the docstrings. All of these can be imported from `holdfast`; the heading is where they
 live.
 """
+CONTRACT_DOC = """# The contract
+
+Written by `./dev names` from `holdfast.sessions.clauses`. Every promise has a name: the conformance kit tests it under
+that name, and an error may mention it. An *item* is one JSON object of history, a *session* the history of one
+conversation, a *store* what sessions live in, a *run* one call of the runner.
+"""
 
 
 def written_files() -> dict[Path, str]:
@@ -52,6 +60,7 @@ def written_files() -> dict[Path, str]:
         file = file / "__init__.py" if is_package else file.with_suffix(".py")
         files[file] = lazy_module(path, ALIAS_DOC.format(path=path), is_package=is_package)
     files[ROOT / "docs" / "reference" / "names.md"] = names_page()
+    files[ROOT / "docs" / "reference" / "contract.md"] = contract_page()
     return files
 
 
@@ -100,6 +109,16 @@ def names_page() -> str:
     for home, names in _exports.PUBLIC.items():
         lines += ["", f"## `holdfast.{home}`", "", "| name | what it is |", "|---|---|"]
         lines += [f"| `{name}` | {first_sentence(documentation(home, name))} |" for name in names]
+    return "\n".join(lines) + "\n"
+
+
+def contract_page() -> str:
+    """The contract as the kit tests it: every clause under its part."""
+    lines = [CONTRACT_DOC.strip()]
+    for letter, title in clauses.PARTS.items():
+        lines += ["", f"## {letter}. {title}", "", "| id | promise |", "|---|---|"]
+        part = [clause for clause in clauses.CLAUSES.values() if clause.part == letter]
+        lines += [f"| {clause.id} {clause.title} | {first_sentence(clause.text)} |" for clause in part]
     return "\n".join(lines) + "\n"
 
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         StoreUnavailableError,
         WrongLoopError,
     )
+    from .sessions.memory import InMemorySession, InMemoryStore
     from .sessions.protocol import (
         Ability,
         CanAppend,
@@ -84,6 +85,8 @@ __all__ = [
     "HasTimes",
     "Head",
     "HoldfastError",
+    "InMemorySession",
+    "InMemoryStore",
     "InvalidLimitError",
     "InvalidNameError",
     "InvalidSessionIdError",

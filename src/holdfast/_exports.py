@@ -60,6 +60,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "CanReportCorrupt",
         "HasTimes",
     ),
+    "sessions.memory": ("InMemorySession", "InMemoryStore"),
 }
 """Module (below `holdfast`) to the names it gives to `holdfast`."""
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from .._lazy import lazy
 
 if TYPE_CHECKING:
+    from ..sessions.memory import InMemorySession, InMemoryStore
     from ..sessions.protocol import (
         Ability,
         CanAppend,
@@ -49,6 +50,8 @@ __all__ = [
     "Generation",
     "HasTimes",
     "Head",
+    "InMemorySession",
+    "InMemoryStore",
     "Lease",
     "Page",
     "Position",

@@ -1,0 +1,72 @@
+"""What the documentation shows, runs: every `python` block of the README and docs, and every example.
+
+Blocks of one page share a namespace, in order, and may use `await` at the top level, as a notebook does. Each page and
+each example runs in a process of its own, in an empty folder, so that none can lean on another or on this machine. A
+block marked `python no-run` is left out; it must say nearby why.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from run_blocks import blocks
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+RUNNER = Path(__file__).with_name("run_blocks.py")
+# Generous: it only ends a program that hangs. A page takes a second or two.
+DEADLINE_S = 300
+
+
+def run(arguments: list[str], folder: Path) -> None:
+    # Keys of the person who runs the tests must not make an example talk to a real service.
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
+    command = [sys.executable, "-W", "error::ResourceWarning", *arguments]
+    ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert ended.returncode == 0, f"{arguments[-1]} ended with {ended.returncode}:\n{ended.stdout}\n{ended.stderr}"
+
+
+RUNNABLE = [page for page in PAGES if blocks(page.read_text(encoding="utf-8"))]
+
+
+@pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_code_on_this_page_runs(page: Path, tmp_path: Path):
+    run([str(RUNNER), str(page)], tmp_path)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_this_example_runs(example: Path, tmp_path: Path):
+    run([str(example)], tmp_path)
+
+
+def test_the_readme_has_code_that_runs():
+    assert ROOT / "README.md" in RUNNABLE
+
+
+def test_a_block_that_fails_is_noticed(tmp_path: Path):
+    """The tests above can fail, and say which line of the page did."""
+    page = tmp_path / "page.md"
+    page.write_text("# A page\n\n```python\nx = 1\n```\n\nand\n\n```python\nassert x == 2\n```\n")
+    with pytest.raises(AssertionError, match=r'page\.md", line 10'):
+        run([str(RUNNER), str(page)], tmp_path)
+
+
+def test_no_run_blocks_and_other_languages_are_left_alone():
+    text = "```python no-run\nboom\n```\n```\nplain\n```\n```sh\nls\n```\n  ```python\n  x\n  ```\n"
+    assert blocks(text) == [(11, "x\n")]
+
+
+def test_every_link_between_pages_leads_somewhere():
+    """A page that names another by a relative link must not point at nothing."""
+    broken = []
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]:
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            if "://" not in target and not (page.parent / target).exists():
+                broken.append(f"{page.relative_to(ROOT)} links to {target}")
+    assert not broken, "\n".join(broken)
