@@ -1,0 +1,259 @@
+"""The only loop: compare what is due with what is in flight, start what is missing, stop what is no longer due.
+
+Streaming is watching this loop, not streaming is not watching; resuming is entering it with a saved run. Tripwires,
+cancellation and races need no code of their own: an effect that is no longer due is cancelled and awaited before anything
+else happens. A performer is a coroutine that calls `tell(event)`; it is never an async generator. One due effect alone
+runs in the driver's own task, which keeps a turn cheap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from ..engine.advance import advance
+from ..engine.due import due
+from ..engine.events import (
+    Append,
+    ApprovalNeeded,
+    Begun,
+    CallModel,
+    ChildMoved,
+    Effect,
+    Event,
+    Replied,
+    Returned,
+    Stopped,
+)
+from ..engine.state import Run
+from ..errors import RunClaimedError
+
+logger = logging.getLogger("holdfast")
+
+# What must be known after a crash, so that nothing with side effects is repeated: saved before anything else happens.
+# A reply is among them only if a server has taken the request; else asking again is harmless.
+ALWAYS_SAVED = (Begun, Returned, ApprovalNeeded, ChildMoved)
+
+CLOSING_GRACE_S = 60.0
+# A stopped run stores what its tools did before it lets go. Stores have deadlines of their own; this bounds one without.
+
+
+class Saver(Protocol):
+    """Writes a run down; `needed` becomes true once something has happened that must survive."""
+
+    needed: bool
+
+    async def save(self, run: Run) -> None:
+        """Return when this run, or a later one, is saved."""
+        ...
+
+
+class Driver:
+    """Drives one run to rest: ended, paused or stopped."""
+
+    def __init__(
+        self,
+        run: Run,
+        perform: Callable[[Driver, Effect], Awaitable[None]],
+        *,
+        saver: Saver | None = None,
+        moved: Callable[[Run], Awaitable[None]] | None = None,
+    ) -> None:
+        self.run = run
+        self.saver = saver
+        self._perform = perform
+        self._moved = moved
+        self._flights: dict[str, asyncio.Task[None]] = {}
+        self._settled: set[str] = set()
+        self._inline: Effect | None = None
+        self._task: asyncio.Task[object] | None = None
+        self._cut = False
+        self._failed_append = False
+
+    # --- what performers use -------------------------------------------------------------------------------------------
+
+    async def tell(self, event: Event, *, effect: Effect | None = None) -> None:
+        """Something happened. Returns when it is saved; `effect` says whose last word this is."""
+        if effect is not None:
+            self._settled.add(effect.key)
+        self.run = advance(self.run, event)
+        if self.saver is not None and self._must_save(event):
+            self.saver.needed = True
+            await self.save()
+        if self._moved is not None:
+            await self._moved(self.run)
+
+    async def save(self) -> None:
+        """Save the run as it is now, if there is where to and anything that must survive."""
+        if self.saver is not None and self.saver.needed:
+            await asyncio.shield(asyncio.ensure_future(self.saver.save(self.run)))
+
+    def _must_save(self, event: Event) -> bool:
+        if isinstance(event, ALWAYS_SAVED):
+            return True
+        return isinstance(event, Replied) and self.run.spec.owner.is_server
+
+    # --- what the face uses ----------------------------------------------------------------------------------------------
+
+    async def drive(self) -> None:
+        """Perform what is due until nothing is. Raises what an effect raised, after the run has been left in order."""
+        self._task = asyncio.current_task()
+        try:
+            await self._reconcile()
+        except asyncio.CancelledError:
+            await self._close("immediate")
+            if not self._cut:
+                raise
+            if self._task is not None:
+                self._task.uncancel()  # it was ours, and it is dealt with
+        except RunClaimedError:
+            await self._cancel(keep_appends=False)
+            raise  # the run is another's now: nothing more may be written in its name
+        except BaseException as error:
+            await self._close_after(error)
+            raise
+        finally:
+            self._task = None
+        await self._save_at_rest()
+
+    def stop_after_turn(self) -> None:
+        """Let the turn under way finish and be stored; ask the model nothing more."""
+        if self.run.finished or self.run.progress.stop is not None:
+            return
+        turn = self.run.turn
+        if turn is not None:
+            upto = turn.number
+        else:
+            upto = self.run.progress.turns + (1 if self._asking() else 0)
+        self.run = advance(self.run, Stopped("after_turn", upto))
+
+    def stop_now(self) -> None:
+        """Cancel whatever is under way; what tools have done is still stored."""
+        self._cut = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def _asking(self) -> bool:
+        return isinstance(self._inline, CallModel) or any(key.endswith("/model") for key in self._flights)
+
+    # --- the loop --------------------------------------------------------------------------------------------------------
+
+    async def _reconcile(self) -> None:
+        while True:
+            effects = due(self.run)
+            if not self._flights:
+                if not effects:
+                    return
+                if len(effects) == 1:
+                    await self._alone(effects[0])
+                    continue
+            await self._together(effects)
+
+    async def _alone(self, effect: Effect) -> None:
+        self._inline = effect
+        try:
+            await self._perform(self, effect)
+        except Exception:
+            self._failed_append = isinstance(effect, Append)
+            raise
+        finally:
+            self._inline = None
+            self._settled.discard(effect.key)
+
+    async def _together(self, effects: tuple[Effect, ...]) -> None:
+        wanted = {effect.key: effect for effect in effects}
+        stale = [key for key in self._flights if key not in wanted and key not in self._settled]
+        if stale:
+            await self._land(stale)
+            return  # something may have been told while they were landing
+        for key, effect in wanted.items():
+            if key not in self._flights:
+                self._flights[key] = asyncio.ensure_future(self._fly(effect))
+        done, _ = await asyncio.wait(self._flights.values(), return_when=asyncio.FIRST_COMPLETED)
+        failure: BaseException | None = None
+        for key, task in list(self._flights.items()):
+            if task in done:
+                del self._flights[key]
+                self._settled.discard(key)
+                failure = failure or self._failure_of(key, task)
+        if failure is not None:
+            raise failure
+
+    async def _fly(self, effect: Effect) -> None:
+        await self._perform(self, effect)
+
+    def _failure_of(self, key: str, task: asyncio.Task[None]) -> BaseException | None:
+        if task.cancelled():
+            return asyncio.CancelledError(f"{key} was cancelled from inside")
+        error = task.exception()
+        if error is not None and key.startswith("append/"):
+            self._failed_append = True
+        return error
+
+    async def _land(self, keys: list[str]) -> None:
+        """Cancel these flights and wait for them; what they still say is dropped."""
+        tasks = [self._flights.pop(key) for key in keys]
+        for task in tasks:
+            task.cancel()
+        await _all_done(tasks)
+        for task in tasks:
+            if not task.cancelled() and task.exception() is not None:
+                logger.debug("a flight that was no longer due ended with %r", task.exception())
+
+    async def _cancel(self, *, keep_appends: bool = True) -> None:
+        """Stop everything in flight. An append is let finish: its outcome must be known."""
+        appends = [key for key in self._flights if keep_appends and key.startswith("append/")]
+        await self._land([key for key in self._flights if key not in appends])
+        tasks = [self._flights.pop(key) for key in appends]
+        await _all_done(tasks)
+        for task in tasks:
+            if task.cancelled() or task.exception() is not None:
+                self._failed_append = True
+        self._settled.clear()
+
+    # --- leaving in order --------------------------------------------------------------------------------------------------
+
+    async def _close_after(self, error: BaseException) -> None:
+        try:
+            await self._close("failed")
+        except Exception as second:  # the first error is the one to report
+            error.add_note(f"While storing what the run had done, this happened too: {second!r}")
+
+    async def _close(self, mode: str) -> None:
+        """Settle the open turn, and store it if one of its tools has run (C8). A second cancellation does not wait."""
+        closing = asyncio.ensure_future(self._settle_and_store(mode))
+        try:
+            await asyncio.wait_for(asyncio.shield(closing), CLOSING_GRACE_S)
+        except asyncio.CancelledError:
+            if not closing.done():
+                closing.cancel()
+            raise
+
+    async def _settle_and_store(self, mode: str) -> None:
+        await self._cancel()
+        stop = self.run.progress.stop
+        if not self.run.finished and (stop is None or stop.mode == "after_turn"):
+            stopped = Stopped("failed") if mode == "failed" else Stopped("immediate")
+            self.run = advance(self.run, stopped)
+        while not self._failed_append and (effects := due(self.run)):
+            await self._alone(effects[0])
+        await self._save_at_rest()
+
+    async def _save_at_rest(self) -> None:
+        if self.saver is not None and (self.saver.needed or self.run.paused):
+            self.saver.needed = True
+            await self.save()
+
+
+async def _all_done(tasks: list[asyncio.Task[None]]) -> None:
+    """Wait until all have ended, even while being cancelled: a performer left behind could still act."""
+    cancelled: asyncio.CancelledError | None = None
+    while pending := [task for task in tasks if not task.done()]:
+        try:
+            await asyncio.wait(pending)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
