@@ -19,7 +19,7 @@ SOURCE = Path(holdfast.__file__).parent
 # A module belongs to the longest entry that is its name or a package around it.
 LAYERS: dict[int, str] = {
     0: "errors jsonvalue",
-    1: "items usage ledger ports stream_events",
+    1: "items history usage ledger ports stream_events",
     2: "engine sessions.protocol sessions.clauses sessions.closing "
     "models "
     "realtime.events realtime.commands realtime.machine realtime.wire realtime.playback",

@@ -6,10 +6,8 @@ Libraries are known by the names of their exception classes and by the attribute
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import math
-import socket
 from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -92,7 +90,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 def _is_socket_error(error: BaseException) -> bool:
     # An OSError about a file (FileNotFoundError and the like) is a bug in a tool or a configuration, not the network.
-    return isinstance(error, ConnectionError | socket.timeout | asyncio.IncompleteReadError | EOFError)
+    return isinstance(error, ConnectionError | EOFError)
 
 
 def _is_unreachable(error: BaseException) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.items import ModelResponse, TResponseInputItem
+
     from .retry import ModelRetryAdvice, ModelRetryAdviceRequest
     from .settings import ModelSettings
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import UserError
+
 from .retry import RetryDecision, RetryPolicy, RetryPolicyContext
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from holdfast.errors import InvalidSettingError, SettingTypeError
+
 from .retry import ModelRetrySettings
 
 
