@@ -23,6 +23,7 @@ from holdfast.sessions import clauses
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "holdfast"
 
+MARK = "Written by `./dev names`"
 PUBLIC_DOC = """An agent runtime whose conversations hold.
 
 Every public name can be imported from here; each is loaded when it is first used.
@@ -79,6 +80,7 @@ def lazy_module(path: str, doc: str, *, is_package: bool = True, version: bool =
     if by_home:
         lines.append("if TYPE_CHECKING:")
         lines += [f"    from {dots}{home} import {', '.join(names)}" for home, names in sorted(by_home.items())]
+    lines.append("")
     if version:
         lines.append('__version__ = "' + project_version() + '"')
     lines.append(f"__all__ = {sorted(homes)!r}" if homes else "__all__: list[str] = []")
@@ -162,7 +164,11 @@ def assigned_docs(file: Path) -> Iterator[tuple[str, str]]:
 def main() -> int:
     """Write what is not as it should be, and say which files changed."""
     for file, text in written_files().items():
-        if not file.exists() or file.read_text(encoding="utf-8") != text:
+        before = file.read_text(encoding="utf-8") if file.exists() else ""
+        if before and MARK not in before:
+            print(f"{file.relative_to(ROOT)} was written by a person; take its path out of the table", file=sys.stderr)
+            return 1
+        if before != text:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
             print(f"wrote {file.relative_to(ROOT)}")

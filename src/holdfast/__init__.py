@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         TResponseInputItem,
         abilities,
     )
+
 __version__ = "0.1.0"
 __all__ = [
     "Ability",

@@ -67,43 +67,47 @@ PUBLIC: dict[str, tuple[str, ...]] = {
 PACKAGES: tuple[str, ...] = ("sessions",)
 """Packages that offer the public names of their own modules too: `from holdfast.sessions import Session`."""
 
-ALIASES: dict[str, tuple[str, ...]] = {
-    "memory": ("Session", "SessionABC", "SessionSettings"),
-    "memory.session": ("Session", "SessionABC"),
-    "memory.session_settings": ("SessionSettings",),
-    "memory.sqlite_session": (),
-    "memory.openai_conversations_session": (),
-    "memory.openai_responses_compaction_session": (),
-    "memory.util": (),
-    "extensions": (),
-    "extensions.memory": (),
-    "extensions.memory.advanced_sqlite_session": (),
-    "extensions.memory.async_sqlite_session": (),
-    "extensions.memory.dapr_session": (),
-    "extensions.memory.encrypt_session": (),
-    "extensions.memory.mongodb_session": (),
-    "extensions.memory.redis_session": (),
-    "extensions.memory.sqlalchemy_session": (),
+ALIASES: dict[str, str] = {
+    "exceptions": "AgentsException InputGuardrailTripwireTriggered MaxTurnsExceeded ModelBehaviorError "
+    "ModelRefusalError ModelTimeoutError OutputGuardrailTripwireTriggered RunErrorDetails "
+    "ToolInputGuardrailTripwireTriggered ToolOutputGuardrailTripwireTriggered ToolTimeoutError UserError",
+    "guardrail": "GuardrailFunctionOutput InputGuardrail InputGuardrailResult OutputGuardrail OutputGuardrailResult "
+    "input_guardrail output_guardrail",
+    "model_settings": "ModelSettings",
+    "result": "RunResult RunResultStreaming",
+    "retry": "ModelRetryAdvice ModelRetryAdviceRequest ModelRetryBackoffSettings ModelRetryNormalizedError "
+    "ModelRetrySettings RetryDecision RetryPolicy RetryPolicyContext retry_policies",
+    "run": "RunConfig Runner",
+    "run_context": "AgentHookContext RunContextWrapper",
+    "tool": "CodeInterpreterTool FileSearchTool FunctionTool FunctionToolResult HostedMCPTool ImageGenerationTool Tool "
+    "ToolOutputFileContent ToolOutputImage ToolOutputText WebSearchTool default_tool_error_function function_tool",
+    "tool_context": "ToolContext",
+    "tool_guardrails": "ToolGuardrailFunctionOutput ToolInputGuardrail ToolInputGuardrailData ToolInputGuardrailResult "
+    "ToolOutputGuardrail ToolOutputGuardrailData ToolOutputGuardrailResult tool_input_guardrail tool_output_guardrail",
+    "memory": "OpenAIConversationsSession OpenAIResponsesCompactionArgs OpenAIResponsesCompactionAwareSession "
+    "OpenAIResponsesCompactionSession SQLiteSession Session SessionABC SessionInputCallback SessionSettings "
+    "is_openai_responses_compaction_aware_session",
+    "memory.session": "OpenAIResponsesCompactionArgs OpenAIResponsesCompactionAwareSession Session SessionABC "
+    "is_openai_responses_compaction_aware_session",
+    "memory.session_settings": "SessionSettings",
+    "memory.sqlite_session": "SQLiteSession",
+    "memory.openai_conversations_session": "OpenAIConversationsSession",
+    "memory.openai_responses_compaction_session": "OpenAIResponsesCompactionSession",
+    "memory.util": "SessionInputCallback",
+    "extensions": "",
+    "extensions.memory": "AdvancedSQLiteSession AsyncSQLiteSession DaprSession EncryptedSession MongoDBSession "
+    "RedisSession SQLAlchemySession",
+    "extensions.memory.advanced_sqlite_session": "AdvancedSQLiteSession",
+    "extensions.memory.async_sqlite_session": "AsyncSQLiteSession",
+    "extensions.memory.dapr_session": "DaprSession",
+    "extensions.memory.encrypt_session": "EncryptedSession",
+    "extensions.memory.mongodb_session": "MongoDBSession",
+    "extensions.memory.redis_session": "RedisSession",
+    "extensions.memory.sqlalchemy_session": "SQLAlchemySession",
 }
-"""Module paths that the OpenAI Agents SDK documents, to the public names found there. Programs that import them
-keep working when `agents` becomes `holdfast`. They are real modules, written by `./dev names`, so that type checkers
-and editors see them."""
-
-_MEANWHILE = "Meanwhile use SQLiteSession, or any class with the methods of holdfast.Session."
-
-PLANNED: dict[str, str] = {
-    "AdvancedSQLiteSession": _MEANWHILE,
-    "AsyncSQLiteSession": _MEANWHILE,
-    "DaprSession": _MEANWHILE,
-    "EncryptedSession": _MEANWHILE,
-    "MongoDBSession": _MEANWHILE,
-    "OpenAIConversationsSession": _MEANWHILE,
-    "OpenAIResponsesCompactionSession": _MEANWHILE,
-    "RedisSession": _MEANWHILE,
-    "SQLAlchemySession": _MEANWHILE,
-}
-"""Names that the SDK has and holdfast does not have yet, with what to use meanwhile: asking for one says so, instead
-of looking like a typing error. A name leaves this table when it enters `PUBLIC`."""
+"""Module paths that the OpenAI Agents SDK documents, to the names it has there. Programs that import them keep working
+when `agents` becomes `holdfast`. They are real modules, written by `./dev names`, so that type checkers and editors see
+them. A name that is not in `PUBLIC` yet says so when it is asked for, instead of looking like a typing error."""
 
 EXTRAS: dict[str, str] = {
     "openai": "openai",
@@ -123,4 +127,9 @@ def homes(module: str) -> dict[str, str]:
         return everything
     if module in PACKAGES:
         return {name: home for name, home in everything.items() if home.startswith(f"{module}.")}
-    return {name: everything[name] for name in ALIASES[module]}
+    return {name: everything[name] for name in ALIASES[module].split() if name in everything}
+
+
+def planned(module: str) -> set[str]:
+    """The names that an alias module will offer once they exist."""
+    return set(ALIASES.get(module, "").split()) - homes(module).keys()

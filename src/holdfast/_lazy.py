@@ -12,9 +12,10 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from ._exports import EXTRAS, PLANNED, homes
+from ._exports import EXTRAS, homes, planned
 
 ROOT = __name__.rpartition(".")[0]
+MEANWHILE = "docs/reference/names.md lists what is; for sessions, any class with the methods of holdfast.Session works."
 
 
 def lazy(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -22,19 +23,19 @@ def lazy(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     path = module.removeprefix(ROOT).removeprefix(".")
     home_of = homes(path)
 
-    def __getattr__(name: str) -> Any:
+    def resolve(name: str) -> Any:
         if name not in home_of:
-            if name in PLANNED:
-                raise ImportError(f"{name} is not in holdfast yet. {PLANNED[name]}", name=module)
+            if name in planned(path):
+                raise ImportError(f"{name} is not in holdfast yet. {MEANWHILE}", name=module)
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         value = getattr(_import_home(home_of[name], name), name)
         setattr(sys.modules[module], name, value)
         return value
 
-    def __dir__() -> list[str]:
+    def offer() -> list[str]:
         return sorted({*vars(sys.modules[module]), *home_of})
 
-    return __getattr__, __dir__
+    return resolve, offer
 
 
 def _import_home(home: str, name: str) -> Any:

@@ -11,5 +11,6 @@ from .._lazy import lazy
 
 if TYPE_CHECKING:
     from ..sessions.protocol import Session, SessionABC
+
 __all__ = ["Session", "SessionABC"]
 __getattr__, __dir__ = lazy(__name__)

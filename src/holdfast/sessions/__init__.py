@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         TResponseInputItem,
         abilities,
     )
+
 __all__ = [
     "Ability",
     "CanAppend",

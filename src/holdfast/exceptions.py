@@ -1,0 +1,16 @@
+"""What the OpenAI Agents SDK documents as `agents.exceptions`.
+
+Written by `./dev names` from `_exports.py`: edit that table, not this file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ._lazy import lazy
+
+if TYPE_CHECKING:
+    from .errors import AgentsException
+
+__all__ = ["AgentsException"]
+__getattr__, __dir__ = lazy(__name__)
