@@ -13,16 +13,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "requirements"
-    ".git",
-    ".venv",
-    "__pycache__",
-    ".hypothesis",
-    ".mypy_cache",
-    ".pytest_cache",
-    ".ruff_cache",
-    "dist",
-    "build",
-}
 
 
 def dev(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
