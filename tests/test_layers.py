@@ -23,9 +23,9 @@ LAYERS: dict[int, str] = {
     2: "engine sessions.protocol sessions.clauses sessions.closing "
     "models "
     "realtime.events realtime.commands realtime.machine realtime.wire realtime.playback",
-    3: "agent handoffs tools guardrails context lifecycle plain_session models.policies models.failures realtime.agent",
+    3: "agent handoffs tools guardrails context lifecycle plain_session history run_config models.policies models.failures realtime.agent",
     4: "driver realtime.session",
-    5: "runner run_config run_state realtime.runner _exports _lazy",
+    5: "runner run_state realtime.runner _exports _lazy",
 }
 FACE, EDGE, KIT = 5, 6, 7
 # Each edge is one island: its modules may use each other, the layers 0 to 2, and one third-party library.

@@ -10,7 +10,31 @@ from typing import TYPE_CHECKING
 from ._lazy import lazy
 
 if TYPE_CHECKING:
-    from .errors import AgentsException
+    from .errors import (
+        AgentsException,
+        InputGuardrailTripwireTriggered,
+        MaxTurnsExceeded,
+        ModelBehaviorError,
+        ModelRefusalError,
+        ModelTimeoutError,
+        OutputGuardrailTripwireTriggered,
+        ToolInputGuardrailTripwireTriggered,
+        ToolOutputGuardrailTripwireTriggered,
+        ToolTimeoutError,
+        UserError,
+    )
 
-__all__ = ["AgentsException"]
+__all__ = [
+    "AgentsException",
+    "InputGuardrailTripwireTriggered",
+    "MaxTurnsExceeded",
+    "ModelBehaviorError",
+    "ModelRefusalError",
+    "ModelTimeoutError",
+    "OutputGuardrailTripwireTriggered",
+    "ToolInputGuardrailTripwireTriggered",
+    "ToolOutputGuardrailTripwireTriggered",
+    "ToolTimeoutError",
+    "UserError",
+]
 __getattr__, __dir__ = lazy(__name__)

@@ -5,7 +5,32 @@ Written by `./dev names` from `_exports.py`: edit that table, not this file.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ._lazy import lazy
 
-__all__: list[str] = []
+if TYPE_CHECKING:
+    from .models.policies import retry_policies
+    from .models.retry import (
+        ModelRetryAdvice,
+        ModelRetryAdviceRequest,
+        ModelRetryBackoffSettings,
+        ModelRetryNormalizedError,
+        ModelRetrySettings,
+        RetryDecision,
+        RetryPolicy,
+        RetryPolicyContext,
+    )
+
+__all__ = [
+    "ModelRetryAdvice",
+    "ModelRetryAdviceRequest",
+    "ModelRetryBackoffSettings",
+    "ModelRetryNormalizedError",
+    "ModelRetrySettings",
+    "RetryDecision",
+    "RetryPolicy",
+    "RetryPolicyContext",
+    "retry_policies",
+]
 __getattr__, __dir__ = lazy(__name__)

@@ -5,7 +5,32 @@ Written by `./dev names` from `_exports.py`: edit that table, not this file.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ._lazy import lazy
 
-__all__: list[str] = []
+if TYPE_CHECKING:
+    from .guardrails import (
+        ToolGuardrailFunctionOutput,
+        ToolInputGuardrail,
+        ToolInputGuardrailData,
+        ToolInputGuardrailResult,
+        ToolOutputGuardrail,
+        ToolOutputGuardrailData,
+        ToolOutputGuardrailResult,
+        tool_input_guardrail,
+        tool_output_guardrail,
+    )
+
+__all__ = [
+    "ToolGuardrailFunctionOutput",
+    "ToolInputGuardrail",
+    "ToolInputGuardrailData",
+    "ToolInputGuardrailResult",
+    "ToolOutputGuardrail",
+    "ToolOutputGuardrailData",
+    "ToolOutputGuardrailResult",
+    "tool_input_guardrail",
+    "tool_output_guardrail",
+]
 __getattr__, __dir__ = lazy(__name__)
