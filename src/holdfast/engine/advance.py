@@ -126,7 +126,7 @@ def _replied(run: Run, event: Replied) -> Run:
     acknowledged = owner.kind == "conversation" or (owner.kind == "chain" and response_id is not None)
     if response_id is not None and owner.kind == "chain":
         marks = replace(marks, response_id=response_id)
-    turn = Turn(event.turn, run.progress.agent, event.entries, event.calls, acknowledged, event.owed)
+    turn = Turn(event.turn, run.progress.agent, event.entries, event.calls, acknowledged, event.owed, event.again)
     progress = replace(run.progress, turns=event.turn, begun=None, sent=(), doubt=False)
     return replace(run, turn=turn, marks=marks, progress=progress, responses=run.responses.appended((event.response,)))
 

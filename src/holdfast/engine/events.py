@@ -140,6 +140,8 @@ class Replied:
     response: Response
     owed: tuple[int, ...] = ()
     """Ordinals that were offered to the server and left out by a filter."""
+    again: bool = False
+    """See Turn.again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,6 +124,8 @@ class Turn:
     acknowledged: bool = False
     """Whether the server that owns the conversation has, with this reply, everything up to it."""
     owed: tuple[int, ...] = ()
+    again: bool = False
+    """Whether a reply without a message is no answer yet: a hosted tool was active, or only old calls were repeated."""
     conclusion: Conclusion | None = None
 
     @property
