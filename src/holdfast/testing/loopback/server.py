@@ -230,6 +230,8 @@ class LoopbackServer:
             with self._lock:
                 exchange.end()
         _suffer(next((fault for fault in faults.all if isinstance(fault, Drop | Status)), None))
+        if not (received.is_model_call and received.streamed):
+            _suffer_unstreamed(faults)
         shown = exchange.shown(faults)
         if received.is_model_call and received.streamed:
             events = exchange.frames(shown) if isinstance(exchange, ChatExchange) else frames(shown)
@@ -316,6 +318,15 @@ def _suffer(fault: Fault | None) -> None:
     if isinstance(fault, Status):
         after = {} if fault.retry_after_s is None else {"retry-after": f"{fault.retry_after_s:g}"}
         raise Refused(fault.status, fault.message, code=fault.code, headers={**after, **fault.headers})
+
+
+def _suffer_unstreamed(faults: Faults) -> None:
+    """What faults of a stream mean for a reply in one piece: nothing of it arrives, or an error does."""
+    cut, broken = faults.find(Cut), faults.find(ErrorEvent)
+    if cut is not None and cut.after_events is not None:
+        raise HungUp
+    if broken is not None:
+        raise Refused(500, broken.message, code=broken.code)
 
 
 async def _stream(received: Received, line: Line, events: list[bytes], faults: Faults) -> None:
