@@ -20,7 +20,7 @@ SOURCE = Path(holdfast.__file__).parent
 LAYERS: dict[int, str] = {
     0: "errors jsonvalue",
     1: "items usage ledger ports stream_events",
-    2: "engine models sessions.protocol sessions.clauses sessions.closing sessions.calling "
+    2: "engine models sessions "  # what is impure in these packages is an island below
     "realtime.events realtime.commands realtime.machine realtime.wire realtime.playback",
     3: "agent handoffs tools guardrails context lifecycle output_type history plain_session run_config models.policies "
     "realtime.agent",
