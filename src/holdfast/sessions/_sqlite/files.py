@@ -1,0 +1,199 @@
+"""One database file: opening it, noticing that it was replaced, and checkpointing it without harm.
+
+SQLite 3.7.0 to 3.51.2 (3.50.7 and 3.44.6 have the fix too) can lose pages when one connection resets the log in a
+commit while another checkpoints. So where the version has that fault, no connection of ours checkpoints by itself:
+only a writer thread does, and it holds a lock file beside the database exclusively while every commit of ours holds it
+shared. That protects holdfast from holdfast, in any number of processes. It cannot protect from programs that do not
+know the lock, which is why a file that another program made is worth one warning.
+
+No file of SQLite's is ever opened here by other means than SQLite: closing such a descriptor would drop every lock
+that this process has on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sqlite3
+from collections.abc import Iterator
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover — Windows has no flock; the warning below says what that means
+    fcntl = None  # type: ignore[assignment]
+
+log = logging.getLogger("holdfast.sessions")
+
+WRITER_BUSY_MS = 10
+# How long SQLite itself waits for a lock before the writer looks whether anybody still wants it. Short, because
+# SQLite's own waiting ends in steps of 100 ms and cannot be interrupted.
+
+READER_BUSY_MS = 5_000
+# Readers of a log-mode database wait only while another process recovers or removes the log.
+
+_warned: set[str] = set()
+
+
+def has_reset_fault(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> bool:
+    """Whether this SQLite can lose pages when a checkpoint meets a commit."""
+    if not (3, 7, 0) <= version[:3] <= (3, 51, 2):
+        return False
+    return not (version[:2] == (3, 50) and version[2] >= 7) and not (version[:2] == (3, 44) and version[2] >= 6)
+
+
+def warn_once(topic: str, text: str, *details: object) -> None:
+    """Log a warning, once per process and topic."""
+    if topic not in _warned:
+        _warned.add(topic)
+        log.warning(text, *details)
+
+
+def warn_of_foreign_writer(path: str) -> None:
+    """Say, once, that a file another program also uses depends on that program's checkpoints too."""
+    if has_reset_fault():
+        warn_once(
+            "reset fault",
+            "%s was made by another program. SQLite %s can damage a file when a program that does not know holdfast's "
+            "lock checkpoints it during a write; with SQLite 3.51.3 or newer it cannot. See docs/reference/sqlite.md.",
+            path,
+            sqlite3.sqlite_version,
+        )
+
+
+def connect(path: str) -> sqlite3.Connection:
+    """A connection in which only explicit statements begin and end transactions, and text is read as bytes.
+
+    Bytes, because a record with invalid UTF-8 must be a corrupt record and not the failure of a whole select (A14).
+    """
+    db = sqlite3.connect(
+        path, timeout=WRITER_BUSY_MS / 1000, isolation_level=None, check_same_thread=False, cached_statements=256
+    )
+    db.text_factory = bytes
+    return db
+
+
+def set_up_writer(db: sqlite3.Connection) -> None:
+    """Durable commits to a log, and no checkpoint but our own."""
+    mode = db.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+    if mode != b"wal":
+        warn_once(
+            "journal mode", "SQLite could not switch to its write-ahead log (mode %s): readers wait for writers", mode
+        )
+    db.execute("PRAGMA synchronous=FULL")
+    db.execute("PRAGMA wal_autocheckpoint=0")
+    db.execute("PRAGMA temp_store=MEMORY")
+
+
+def set_up_reader(db: sqlite3.Connection) -> None:
+    """A connection that cannot write, not even by mistake."""
+    db.execute("PRAGMA query_only=ON")
+    db.execute("PRAGMA wal_autocheckpoint=0")
+    db.execute(f"PRAGMA busy_timeout={READER_BUSY_MS}")
+
+
+def identity(path: str) -> tuple[int, int] | None:
+    """What tells this file from another of the same name; None if there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+class CheckpointLock:
+    """The lock file beside a database: commits share it, a checkpoint has it alone. Nothing where it is not needed."""
+
+    def __init__(self, path: str) -> None:
+        self._path = f"{path}-holdfast-lock"
+        self._database = path
+        self._needed = has_reset_fault()
+        self._fd: int | None = None
+
+    def _descriptor(self) -> int:
+        if self._fd is None:
+            mode = os.stat(self._database).st_mode & 0o666  # whoever may write the database may take its lock
+            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
+        return self._fd
+
+    @contextlib.contextmanager
+    def shared(self) -> Iterator[None]:
+        """Hold it together with other commits."""
+        if not self._needed or not _usable():
+            yield
+            return
+        descriptor = self._descriptor()
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        try:
+            yield
+        finally:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[bool]:
+        """Try to hold it alone; gives whether that worked. Never waits: another commit may hold it for long."""
+        if not self._needed or not _usable():
+            yield True
+            return
+        descriptor = self._descriptor()
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Give the descriptor back; the file stays, since another process may be waiting on it."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+def _usable() -> bool:
+    if fcntl is None:  # pragma: no cover — only where there is no flock
+        warn_once("no flock", "this system has no flock: let only one process at a time write to a database file")
+        return False
+    return True
+
+
+class Checkpoints:
+    """When the log is folded back into the database: after enough pages, and rather when nobody waits.
+
+    How long the log is cannot be asked without running a checkpoint, so pages are estimated from what was written and
+    put right by what the last checkpoint said.
+    """
+
+    DUE_PAGES = 1_000  # SQLite's own default: a log of this length costs readers nothing that can be measured
+    OVERDUE_PAGES = 4_000
+    RETRY_PAGES = 250
+
+    def __init__(self, lock: CheckpointLock) -> None:
+        self._lock = lock
+        self._pages = 0
+
+    def wrote(self, request_count: int, row_count: int) -> None:
+        """Count one committed group."""
+        self._pages += 4 + 3 * request_count + row_count // 4
+
+    def is_due(self, *, idle: bool) -> bool:
+        """Whether to checkpoint now."""
+        return self._pages >= (self.DUE_PAGES if idle else self.OVERDUE_PAGES)
+
+    def run(self, db: sqlite3.Connection) -> None:
+        """Fold the log back as far as readers allow. Its failure is no failure of any request."""
+        try:
+            with self._lock.alone() as alone:
+                if not alone:
+                    self._pages = self.DUE_PAGES - self.RETRY_PAGES
+                    return
+                _, logged, done = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        except (sqlite3.Error, OSError) as error:
+            log.warning("a checkpoint failed (%s); the next one will be tried later", error)
+            self._pages = self.DUE_PAGES - self.RETRY_PAGES
+            return
+        # A log that could not be folded back whole because of a long read is tried again soon.
+        self._pages = 0 if done == logged else self.DUE_PAGES - self.RETRY_PAGES

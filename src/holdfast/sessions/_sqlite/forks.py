@@ -1,0 +1,92 @@
+"""Forking: a new session that continues from any position of the live history or of a kept generation.
+
+One transaction copies the valid items and what each writer is known to have written as of that point, so that a run
+that goes on in the fork is neither refused as a gap nor skipped as a repeat (B6).
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from itertools import pairwise
+
+from ...errors import NotFoundError, SessionConflictError
+from ..protocol import Position
+from . import history
+from .generations import Kept, chain
+from .rows import BEYOND, as_text, item_or_fault, now_text
+from .statements import Statements
+
+
+def fork(db: sqlite3.Connection, sql: Statements, session_id: str, new_id: str, at: Position | None) -> None:
+    """Make session `new_id`, which must be empty, continue from that position."""
+    if new_id == session_id or db.execute(sql.first_id, (new_id,)).fetchone() is not None:
+        raise SessionConflictError(
+            f"session {new_id!r} is not empty and cannot be forked into", "Choose an id that was never used."
+        )
+    if at is not None and at.generation is not None:
+        links = chain(db, sql, session_id, at.generation)
+        end, corrupt = _cut(db.execute(sql.archived, (session_id, links[0].number)), at)
+        lowest = _lowest_after_archived(db, sql, session_id, links, end)
+        copy = (sql.fork_archived, (session_id, new_id, end, json.dumps(corrupt), links[0].number))
+    else:
+        end, corrupt = _cut(db.execute(sql.all_rows, (session_id,)), at)
+        lowest = _lowest(db.execute(sql.lowest_live_after, (session_id, end)))
+        copy = (sql.fork_live, (session_id, new_id, end, json.dumps(corrupt)))
+    copied = db.execute(*copy).rowcount
+    _copy_counts(db, sql, session_id, new_id, lowest)
+    if copied:
+        db.execute(sql.touch, (new_id, now_text()))
+
+
+def _cut(found: Iterable[tuple[int, bytes]], at: Position | None) -> tuple[int, list[int]]:
+    """The place of the last row to copy, and the corrupt ones up to it."""
+    end, valid_count, corrupt = 0, 0, []
+    for place, data in found:
+        if at is not None and valid_count == at.index:
+            return end, corrupt
+        if item_or_fault(data)[0] is None:
+            corrupt.append(place)
+        else:
+            valid_count += 1
+            end = place
+    if at is not None and not 0 <= at.index <= valid_count:
+        raise NotFoundError(
+            f"there is no position {at.index} among {valid_count} items", f"Give an index from 0 to {valid_count}."
+        )
+    return (end if at is not None else BEYOND), corrupt
+
+
+def _lowest(found: Iterable[tuple[bytes, int]]) -> dict[str, int]:
+    return {as_text(writer): ordinal for writer, ordinal in found}
+
+
+def _lowest_after_archived(
+    db: sqlite3.Connection, sql: Statements, session_id: str, links: list[Kept], end: int
+) -> dict[str, int]:
+    """The lowest ordinal of each writer behind a position in a generation: in it, in later ones, and in the present."""
+    stretches = [_lowest(db.execute(sql.lowest_archived_after, (session_id, links[0].number, end)))]
+    for earlier, later in pairwise(links):
+        place = 0
+        if earlier.boundary_count:
+            row = db.execute(sql.archived_position, (session_id, later.number, earlier.boundary_count - 1)).fetchone()
+            place = BEYOND if row is None else row[0]
+        stretches.append(_lowest(db.execute(sql.lowest_archived_after, (session_id, later.number, place))))
+    stretches.append(_lowest(db.execute(sql.lowest_live_after, (session_id, links[-1].boundary_id))))
+    lowest: dict[str, int] = {}
+    for stretch in stretches:
+        for writer, ordinal in stretch.items():
+            lowest[writer] = min(ordinal, lowest.get(writer, ordinal))
+    return lowest
+
+
+def _copy_counts(db: sqlite3.Connection, sql: Statements, session_id: str, new_id: str, lowest: dict[str, int]) -> None:
+    """Give the fork each writer's count as of the position: its lowest ordinal behind it, else all it wrote."""
+    counts = db.execute(sql.counts, (session_id,)).fetchall()
+    for writer, _ in counts:  # what an earlier, cleared session of the new id remembered of them is another story
+        db.execute(sql.drop_writer, (new_id, as_text(writer)))
+    row = db.execute(sql.first_id, (new_id,)).fetchone()
+    db.execute(sql.copy_batches, (session_id, new_id, 0 if row is None else row[0]))
+    for writer, ordinal in lowest.items():
+        history.cut_count(db, sql, new_id, writer, ordinal)

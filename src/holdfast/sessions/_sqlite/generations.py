@@ -1,0 +1,214 @@
+"""Replacing the front of a history, keeping what was replaced, and putting it back.
+
+A replacement moves the old front into the archive as a numbered generation and gives every row of the new history a
+fresh id: the SDK reads by id, so the replacement must come first and what was appended since must come behind it.
+Corrupt rows are never moved; they stay in the live table until cleared or repaired (A14).
+
+Each generation remembers its boundary: where, in what followed it, the replacement ends and what was appended since
+begins. For the newest that is a row id in the live history. When a later event moves that stretch into the archive,
+the boundary becomes a count of rows inside the later generation. So the history that restoring generation k gives is
+
+    archive(k), then what each later generation holds behind its boundary, then the live rows behind the newest one
+
+and whatever that displaces becomes a generation in turn: undo can be undone (B4). Generations are never changed or
+removed by restoring; only the last few are kept.
+
+A generation belongs to one incarnation of its session, the epoch on the session's row. The SDK's clear deletes that
+row, and with it every claim of older generations to be part of the session.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from ...errors import NotFoundError
+from ...jsonvalue import Item
+from ..protocol import Generation, Head
+from . import history
+from .rows import (
+    as_text,
+    as_time,
+    check_head,
+    corrupt_ids,
+    item_or_fault,
+    moved,
+    now_text,
+    parts,
+    read_head,
+    valid_items,
+)
+from .statements import Statements
+
+GENERATIONS_KEPT = 3
+# Enough to undo a compaction, and to undo that undo, without keeping a conversation's whole past alive.
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One generation of the present incarnation."""
+
+    number: int
+    epoch: str
+    created_at: datetime
+    item_count: int
+    boundary_id: int
+    boundary_count: int | None
+
+    @property
+    def id(self) -> str:
+        """What callers know it by; no two incarnations of a session share one."""
+        return f"{self.epoch}-{self.number}"
+
+
+def kept(db: sqlite3.Connection, sql: Statements, session_id: str) -> list[Kept]:
+    """The generations of the session as it is now, oldest first."""
+    row = db.execute(sql.epoch, (session_id,)).fetchone()
+    if row is None or row[0] is None:
+        return []
+    epoch = as_text(row[0])
+    return [
+        Kept(number, epoch, as_time(created_at), item_count, boundary_id, boundary_count)
+        for number, created_at, item_count, boundary_id, boundary_count in db.execute(
+            sql.generations, (session_id, epoch)
+        )
+    ]
+
+
+def listed(db: sqlite3.Connection, sql: Statements, session_id: str) -> list[Generation]:
+    """The kept generations, newest first."""
+    return [Generation(one.id, one.created_at, one.item_count) for one in reversed(kept(db, sql, session_id))]
+
+
+def chain(db: sqlite3.Connection, sql: Statements, session_id: str, generation_id: str) -> list[Kept]:
+    """That generation and all later ones, oldest first."""
+    found = kept(db, sql, session_id)
+    for place, one in enumerate(found):
+        if one.id == generation_id:
+            return found[place:]
+    raise NotFoundError(
+        f"session {session_id!r} has no generation {generation_id!r}",
+        f"The last {GENERATIONS_KEPT} are kept: see generations().",
+    )
+
+
+def read(db: sqlite3.Connection, sql: Statements, session_id: str, generation_id: str) -> list[Item]:
+    """The items of a kept generation."""
+    one = chain(db, sql, session_id, generation_id)[0]
+    return valid_items(sql, db.execute(sql.archived, (session_id, one.number)))
+
+
+def written(db: sqlite3.Connection, sql: Statements, session_id: str, writer: str) -> list[Item]:
+    """This writer's items that are still kept, in order, those in a kept generation included (B1)."""
+    count = history.accepted(db, sql, session_id, writer)
+    found: dict[int, Item] = {}
+    for one in kept(db, sql, session_id):
+        for ordinal, data in db.execute(sql.archived_of_writer, (session_id, one.number, writer)):
+            item, _ = item_or_fault(data)
+            if item is not None:
+                found[ordinal] = item
+    found |= history.written(db, sql, session_id, writer)
+    return [found[ordinal] for ordinal in sorted(found) if ordinal < count]
+
+
+# --- replace and restore ------------------------------------------------------------------------------
+
+
+def replace(
+    db: sqlite3.Connection, sql: Statements, session_id: str, texts: Sequence[str], upto: Head, fence: int | None
+) -> Head:
+    """Put items in place of the rows up to that head; the rows themselves become a generation (B3)."""
+    history.check_fence(db, sql, session_id, fence)
+    boundary = _place_of(db, sql, session_id, upto)
+    event = _Event(db, sql, session_id)
+    event.archive_front(boundary)
+    history.insert(db, sql, session_id, texts)
+    event.finish(boundary)
+    return read_head(db, sql, session_id)
+
+
+def restore(db: sqlite3.Connection, sql: Statements, session_id: str, generation_id: str, expect: Head | None) -> Head:
+    """Put a generation back in place of what replaced it; what that displaces becomes a generation (B4)."""
+    links = chain(db, sql, session_id, generation_id)
+    check_head(db, sql, session_id, expect)
+    boundary = links[-1].boundary_id
+    event = _Event(db, sql, session_id)
+    event.archive_front(boundary)
+    offset = 0
+    for one in links:
+        db.execute(sql.append_archived, (session_id, one.number, offset))
+        # What follows the replacement of this one inside the next: all of it is displaced for the newest.
+        offset = one.boundary_count or 0
+    event.finish(boundary)
+    return read_head(db, sql, session_id)
+
+
+def _place_of(db: sqlite3.Connection, sql: Statements, session_id: str, upto: Head) -> int:
+    """The id of the last row up to that head; refuses if anything up to it has moved since.
+
+    Only the ends of a history can go away without every row getting a new id, so a front whose first row and whose
+    newest item are still there is untouched.
+    """
+    if upto == Head():
+        return 0
+    first, newest, valid = parts(upto)
+    row = db.execute(sql.first_id, (session_id,)).fetchone()
+    same_front = row is not None and row[0] == first
+    if not same_front or (valid and db.execute(sql.row_here, (valid, session_id)).fetchone() is None):
+        raise moved(session_id, upto, read_head(db, sql, session_id))
+    return newest
+
+
+class _Event:
+    """One replacement or restoration: the front goes, something comes, the rest follows behind it."""
+
+    def __init__(self, db: sqlite3.Connection, sql: Statements, session_id: str) -> None:
+        self._db, self._sql, self._session_id = db, sql, session_id
+        row = db.execute(sql.newest_id, (session_id,)).fetchone()
+        self._newest = 0 if row is None else int(row[0])
+        db.execute(sql.touch, (session_id, now_text()))
+        self._epoch = as_text(db.execute(sql.epoch, (session_id,)).fetchone()[0])
+        db.execute(sql.drop_generations_except, (session_id, self._epoch))
+        db.execute(sql.drop_archive_except, (session_id,))
+        self._earlier = kept(db, sql, session_id)
+        self._number = (db.execute(sql.last_generation, (session_id,)).fetchone()[0] or 0) + 1
+        self._item_count = 0
+
+    def archive_front(self, boundary: int) -> None:
+        """Move the valid rows up to that id into the archive, as the next generation."""
+        db, sql, session_id = self._db, self._sql, self._session_id
+        corrupt = json.dumps(corrupt_ids(db.execute(sql.rows_upto, (session_id, boundary))))
+        values = (session_id, self._number, boundary, corrupt)
+        self._item_count = db.execute(sql.archive_upto, values).rowcount
+        db.execute(sql.delete_upto, values)
+        if self._earlier:
+            last = self._earlier[-1]
+            archived = db.execute(sql.archived_upto, (session_id, self._number, last.boundary_id)).fetchone()[0]
+            db.execute(sql.move_boundary, (archived, session_id, last.number))
+
+    def finish(self, boundary: int) -> None:
+        """Put what was behind the front behind what has come, and remember where one ends and the other begins."""
+        db, sql, session_id = self._db, self._sql, self._session_id
+        now_last = int((db.execute(sql.newest_id, (session_id,)).fetchone() or (0,))[0])
+        new_boundary = max(now_last, self._newest, boundary)
+        rest = (session_id, boundary, self._newest)
+        db.execute(sql.append_again, rest)
+        db.execute(sql.delete_between, rest)
+        values = (session_id, self._number, self._epoch, now_text(), self._item_count, new_boundary)
+        db.execute(sql.add_generation, values)
+        db.execute(sql.drop_generations_upto, (session_id, self._number - GENERATIONS_KEPT))
+        db.execute(sql.drop_archive_upto, (session_id, self._number - GENERATIONS_KEPT))
+
+
+def rewind(db: sqlite3.Connection, sql: Statements, session_id: str, writer: str, to: int, expect: Head | None) -> Head:
+    """Exact rewind (B5): what was replaced is not part of any tail, unless it was restored."""
+    live = history.written(db, sql, session_id, writer)
+    archived = any(
+        ordinal not in live
+        for one in kept(db, sql, session_id)
+        for (ordinal,) in db.execute(sql.archived_of_writer_from, (session_id, one.number, writer, to))
+    )
+    return history.rewind(db, sql, session_id, writer, to, expect, archived)

@@ -1,0 +1,327 @@
+"""The history itself: reading, appending, popping, rewinding, clearing, paging.
+
+Each function runs inside the caller's transaction (a read may run without one). Those that may refuse do so before
+they write anything: the writer relies on it to let the rest of a group go on.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import AppendGapError, CorruptRecordError, LeaseLostError, NotFoundError, SessionConflictError
+from ...jsonvalue import DIGEST_BYTES, Item
+from ..protocol import CorruptRecord, Head, Page
+from . import rows
+from .rows import (
+    BEYOND,
+    as_bytes,
+    as_text,
+    check_head,
+    head_of,
+    item_or_fault,
+    now_text,
+    read_head,
+    snapshot,
+    valid_items,
+)
+from .statements import ROWS_PER_INSERT, Statements
+
+# --- reading ------------------------------------------------------------------------------
+
+
+def get_items(db: sqlite3.Connection, sql: Statements, session_id: str, limit: int | None) -> list[Item]:
+    """All items, or the latest `limit` valid ones."""
+    if limit == 0:
+        return []
+    if limit is None:
+        cursor = db.execute(sql.all_items, (session_id,))
+    else:
+        cursor = db.execute(sql.newest_items, (session_id, limit))
+    found = cursor.fetchall()
+    items = rows.all_valid(found)
+    if items is None:
+        return _items_despite_corruption(db, sql, session_id, limit)
+    return items if limit is None else items[::-1]
+
+
+def _items_despite_corruption(
+    db: sqlite3.Connection, sql: Statements, session_id: str, limit: int | None
+) -> list[Item]:
+    if limit is None:
+        return valid_items(sql, db.execute(sql.all_rows, (session_id,)))
+    return [item for _, item in _latest(db, sql, session_id, BEYOND, limit)]
+
+
+def _latest(
+    db: sqlite3.Connection, sql: Statements, session_id: str, before: int, limit: int
+) -> list[tuple[int, Item]]:
+    """The latest `limit` valid rows below an id, oldest first, however many corrupt ones stand among them."""
+    found: list[tuple[int, Item]] = []
+    with snapshot(db):
+        while len(found) < limit:
+            window = max(limit - len(found), 16)
+            looked = db.execute(sql.rows_before, (session_id, before, window)).fetchall()
+            for row_id, data in looked:
+                item, fault = item_or_fault(data)
+                if item is None:
+                    rows.report(sql.tables.messages, row_id, fault)
+                else:
+                    found.append((row_id, item))
+            if len(looked) < window:
+                break
+            before = looked[-1][0]
+    return found[:limit][::-1]
+
+
+def page(db: sqlite3.Connection, sql: Statements, session_id: str, before: str | None, limit: int) -> Page:
+    """The `limit` items before a cursor, and the cursor of the page before them."""
+    end = BEYOND if before is None else _cursor(before)
+    found = _latest(db, sql, session_id, end, limit + 1)  # one more tells whether there is another page
+    if len(found) <= limit:
+        return Page([item for _, item in found], None)
+    shown = found[1:]
+    cursor = shown[0][0] if shown else end
+    return Page([item for _, item in shown], str(cursor))
+
+
+def _cursor(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > BEYOND:
+        raise NotFoundError(f"{text!r} is no page cursor", "Use Page.before of an earlier page of this session.")
+    return int(text)
+
+
+def corrupt_records(db: sqlite3.Connection, sql: Statements, session_id: str) -> list[CorruptRecord]:
+    """Every row that is no item, oldest first."""
+    found = []
+    for row_id, data in db.execute(sql.all_rows, (session_id,)):
+        item, fault = item_or_fault(data)
+        if item is None:
+            found.append(CorruptRecord(str(row_id), fault, as_bytes(data)))
+    return found
+
+
+def repair(db: sqlite3.Connection, sql: Statements, session_id: str) -> list[CorruptRecord]:
+    """Remove the corrupt rows and give them back."""
+    found = corrupt_records(db, sql, session_id)
+    for record in found:
+        db.execute(sql.delete_row, (int(record.record_id),))
+    return found
+
+
+# --- appending ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one append brings: encoded items, and what each is known by."""
+
+    writer: str
+    start: int
+    texts: Sequence[str]
+    digests: Sequence[bytes]
+    expect: Head | None
+    fence: int | None
+
+
+def insert(
+    db: sqlite3.Connection,
+    sql: Statements,
+    session_id: str,
+    texts: Sequence[str],
+    writer: str | None = None,
+    start: int | None = None,
+) -> int:
+    """Insert rows at the end; gives the id of the last one. A statement takes many rows, and ids are consecutive."""
+    last = 0
+    for place in range(0, len(texts), ROWS_PER_INSERT):
+        chunk = texts[place : place + ROWS_PER_INSERT]
+        first = None if start is None else start + place
+        last = db.execute(sql.insert_rows(len(chunk)), (session_id, writer, first, *chunk)).lastrowid or 0
+    return last
+
+
+def add(db: sqlite3.Connection, sql: Statements, session_id: str, texts: Sequence[str]) -> None:
+    """Append rows of no writer: `add_items`. They move the head and are never rewound, like the SDK's own."""
+    insert(db, sql, session_id, texts)
+    db.execute(sql.touch, (session_id, now_text()))
+
+
+def append(db: sqlite3.Connection, sql: Statements, session_id: str, batch: Batch) -> Head:
+    """Append what this writer has not appended yet (B1)."""
+    check_fence(db, sql, session_id, batch.fence)
+    count = accepted(db, sql, session_id, batch.writer)
+    if not 0 <= batch.start <= count:
+        raise AppendGapError(
+            f"writer {batch.writer!r} has written {count} items and this batch starts at {batch.start}",
+            f"Append from {count} on, or from an earlier number with the same items.",
+        )
+    known = min(count - batch.start, len(batch.texts))
+    _check_digests(db, sql, session_id, batch, known)
+    if known == len(batch.texts):
+        return read_head(db, sql, session_id)  # a repeat after a lost acknowledgement: what was expected has come true
+    check_head(db, sql, session_id, batch.expect)
+    fresh = batch.texts[known:]
+    last = insert(db, sql, session_id, fresh, batch.writer, count)
+    digests = b"".join(batch.digests[known:])
+    db.execute(sql.add_batch, (session_id, batch.writer, count, len(fresh), digests, last - len(fresh) + 1))
+    db.execute(sql.touch, (session_id, now_text()))
+    return head_of(db.execute(sql.first_id, (session_id,)).fetchone()[0], last, last)
+
+
+def accepted(db: sqlite3.Connection, sql: Statements, session_id: str, writer: str) -> int:
+    """How many items this writer has had accepted."""
+    row = db.execute(sql.last_batch, (session_id, writer)).fetchone()
+    return 0 if row is None else int(row[0] + row[1])
+
+
+def _check_digests(db: sqlite3.Connection, sql: Statements, session_id: str, batch: Batch, known: int) -> None:
+    """Refuse a batch that says something else where this writer has already said something (B1)."""
+    if known <= 0:
+        return
+    end = batch.start + known
+    for start, count, digests in db.execute(sql.batches_before, (session_id, batch.writer, end)):
+        if start + count <= batch.start:
+            return
+        if digests is None:  # the session was cleared: only how much was written is left to know
+            continue
+        for ordinal in range(max(start, batch.start), min(start + count, end)):
+            place = (ordinal - start) * DIGEST_BYTES
+            if digests[place : place + DIGEST_BYTES] != batch.digests[ordinal - batch.start]:
+                raise SessionConflictError(
+                    f"writer {batch.writer!r} has already written another item number {ordinal}",
+                    "Use a new writer name for a new history, or rewind first.",
+                )
+
+
+def check_fence(db: sqlite3.Connection, sql: Statements, session_id: str, fence: int | None) -> None:
+    """Refuse a write under a lease that somebody else has taken since (B7)."""
+    if fence is None:
+        return
+    row = db.execute(sql.lease, (session_id,)).fetchone()
+    number = 0 if row is None else row[0]
+    if fence < number:
+        raise LeaseLostError(
+            f"the lease number {fence} on session {session_id!r} was taken over by number {number}",
+            "Another run has the session now: reload it and run again.",
+        )
+
+
+def written(db: sqlite3.Connection, sql: Statements, session_id: str, writer: str) -> dict[int, Item]:
+    """This writer's valid items in the live history, by ordinal."""
+    row = db.execute(sql.first_of_writer, (session_id, writer)).fetchone()
+    if row is None:
+        return {}
+    found = {}
+    for ordinal, data in db.execute(sql.written, (session_id, writer, row[0])):
+        item, _ = item_or_fault(data)
+        if item is not None:
+            found[ordinal] = item
+    return found
+
+
+# --- removing ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Popped:
+    """A removed item, and all that is needed to put it back at its own place."""
+
+    item: Item
+    row: tuple[Any, ...]
+    epoch: str
+
+
+def pop(db: sqlite3.Connection, sql: Statements, session_id: str) -> Popped | None:
+    """Remove the newest valid row; corrupt rows behind it stay where they are."""
+    found = rows.newest_valid(db, sql, session_id)
+    if found is None:
+        return None
+    row_id, item = found
+    row = db.execute(sql.whole_row, (row_id,)).fetchone()
+    db.execute(sql.delete_row, (row_id,))
+    db.execute(sql.touch, (session_id, now_text()))
+    return Popped(item, row, as_text(db.execute(sql.epoch, (session_id,)).fetchone()[0]))
+
+
+def put_back(db: sqlite3.Connection, sql: Statements, session_id: str, popped: Popped | None) -> None:
+    """Undo a pop: same id, same place in the order. Not into a session that was cleared meanwhile."""
+    if popped is None:
+        return
+    row_id, data, kind, created_at, writer, ordinal = popped.row
+    values = (row_id, session_id, data, as_text(kind), _text(created_at), _text(writer), ordinal, popped.epoch)
+    db.execute(sql.put_row_back, values)
+
+
+def _text(value: Any) -> Any:
+    return value.decode(errors="surrogateescape") if isinstance(value, bytes) else value
+
+
+def rewind(
+    db: sqlite3.Connection, sql: Statements, session_id: str, writer: str, to: int, expect: Head | None, archived: bool
+) -> Head:
+    """Remove this writer's items from number `to` on if they are the whole tail (B5) and none was `archived`."""
+    count = accepted(db, sql, session_id, writer)
+    if not 0 <= to <= count:
+        raise NotFoundError(
+            f"writer {writer!r} has written {count} items and cannot go back to {to}",
+            f"Give a number from 0 to {count}.",
+        )
+    if to == count:
+        return read_head(db, sql, session_id)
+    check_head(db, sql, session_id, expect)
+    cut = _start_of_tail(db, sql, session_id, writer, to)
+    first = db.execute(sql.first_of_writer, (session_id, writer)).fetchone()[0]
+    if archived or db.execute(sql.written_from, (session_id, writer, first, to, cut)).fetchone() is not None:
+        _refuse_rewind(db, sql, session_id, writer, to, cut)
+    removed = db.execute(sql.delete_from, (session_id, cut)).rowcount
+    cut_count(db, sql, session_id, writer, to)
+    if removed:
+        db.execute(sql.touch, (session_id, now_text()))
+    return read_head(db, sql, session_id)
+
+
+def _start_of_tail(db: sqlite3.Connection, sql: Statements, session_id: str, writer: str, to: int) -> int:
+    """The id from which on every row is this writer's, number `to` or later, and an item."""
+    cut, wanted = BEYOND, writer.encode()
+    while True:
+        found = db.execute(sql.tail_rows, (session_id, cut, 64)).fetchall()
+        for row_id, data, owner, ordinal in found:
+            if owner != wanted or ordinal < to or item_or_fault(data)[0] is None:
+                return cut
+            cut = row_id
+        if len(found) < 64:
+            return cut
+
+
+def _refuse_rewind(db: sqlite3.Connection, sql: Statements, session_id: str, writer: str, to: int, cut: int) -> None:
+    in_the_way = db.execute(sql.tail_rows, (session_id, cut, 1)).fetchone()
+    if in_the_way is not None and item_or_fault(in_the_way[1])[0] is None:
+        raise CorruptRecordError(
+            f"a corrupt record stands behind items of writer {writer!r}",
+            "Look at corrupt_records() and repair or clear the session first.",
+        )
+    raise SessionConflictError(
+        f"items of writer {writer!r} from number {to} on are not the whole tail of session {session_id!r}",
+        "Something was written behind them or they were compacted; leave them, or restore first.",
+    )
+
+
+def cut_count(db: sqlite3.Connection, sql: Statements, session_id: str, writer: str, to: int) -> None:
+    """Let a writer have written `to` items."""
+    db.execute(sql.drop_batches_from, (session_id, writer, to))
+    db.execute(sql.cut_batch, (session_id, writer, to, DIGEST_BYTES))
+
+
+def clear(db: sqlite3.Connection, sql: Statements, session_id: str) -> None:
+    """Remove everything stored for this id but how much each writer wrote and the lease's number (A12)."""
+    counts = db.execute(sql.counts, (session_id,)).fetchall()
+    for statement in (
+        sql.delete_all, sql.delete_session, sql.drop_generations, sql.drop_archive, sql.drop_all_batches,
+        sql.drop_logs_of_session, sql.drop_runs_of_session,
+    ):  # fmt: skip
+        db.execute(statement, (session_id,))
+    for writer, count in counts:
+        db.execute(sql.keep_count, (session_id, as_text(writer), count))

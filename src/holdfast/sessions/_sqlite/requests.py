@@ -1,0 +1,224 @@
+"""One request, from the moment it is queued until its caller has the answer.
+
+A request is queued, then claimed by a thread that begins to do it, then settled. Its caller may stop waiting at any
+moment, because its task was cancelled or its time is up, and gets control back at once. What that means depends on
+how far the request is, and is decided under the request's own lock:
+
+- queued: it is withdrawn and never done;
+- claimed: it goes on, and if it can be undone (a pop, an acquired lease) it is undone;
+- settled, but the answer not taken: it is undone before anything else is written.
+
+`owes_undo` gives the duty of undoing to exactly one side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+from ...errors import OutcomeUnknownError, StoreTimeoutError
+from .schema import Tables
+
+T = TypeVar("T")
+
+Work = Callable[[sqlite3.Connection], T]
+Undo = Callable[[sqlite3.Connection, T], None]
+
+
+class Stage(Enum):
+    """How far a request is."""
+
+    QUEUED = "queued"
+    CLAIMED = "claimed"
+    SETTLED = "settled"
+    WITHDRAWN = "withdrawn"
+
+
+class Request(Generic[T]):
+    """Some work on a connection, and the coroutine that waits for it."""
+
+    __slots__ = (
+        "_abandoned", "_future", "_lock", "_loop", "_undo_given", "deadline", "error", "kind", "relaxed", "result",
+        "stage", "tables", "timeout_s", "undo", "undone", "work",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        work: Work[T],
+        tables: Tables,
+        timeout_s: float,
+        *,
+        kind: str = "write",
+        undo: Undo[T] | None = None,
+        relaxed: bool = False,
+    ) -> None:
+        self.work, self.tables, self.timeout_s, self.kind = work, tables, timeout_s, kind
+        self.undo, self.relaxed = undo, relaxed
+        self.result: T | None = None
+        self.error: BaseException | None = None
+        self.undone = False
+        self.stage = Stage.QUEUED
+        self.deadline = time.monotonic() + timeout_s
+        self._abandoned = self._undo_given = False
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._future: asyncio.Future[T] | None = None
+
+    # --- the caller's side ------------------------------------------------------------------------------
+
+    async def answer(self, submit: Callable[[Request[T]], None], put_back: Callable[[Request[T]], None]) -> T:
+        """Submit the request and wait for its result. However the waiting ends, nothing is left half-decided."""
+        loop = self._loop = asyncio.get_running_loop()
+        future = self._future = loop.create_future()
+        submit(self)
+        timer = loop.call_later(self.timeout_s, self._expire)
+        try:
+            return await future
+        except BaseException:  # cancelled, timed out, or the loop closed under the coroutine: nobody takes the answer
+            if self._abandon():
+                put_back(self)
+            raise
+        finally:
+            timer.cancel()
+
+    def _abandon(self) -> bool:
+        with self._lock:
+            self._abandoned = True
+            if self.stage is Stage.QUEUED:
+                self.stage = Stage.WITHDRAWN
+            return self._owes_undo()
+
+    def _expire(self) -> None:
+        with self._lock:
+            if self.stage is Stage.SETTLED:
+                return  # the answer is on its way to the loop
+            begun = self.stage is Stage.CLAIMED
+            self._abandoned = True
+            if not begun:
+                self.stage = Stage.WITHDRAWN
+        assert self._future is not None
+        if not self._future.done():
+            self._future.set_exception(self._late(begun))
+
+    def _late(self, begun: bool) -> StoreTimeoutError | OutcomeUnknownError:
+        if begun and self.kind == "write":
+            return OutcomeUnknownError(
+                f"the store was still committing after {self.timeout_s} s",
+                "It will be there whole or not at all; repeating an append under the same writer and number is safe.",
+            )
+        return StoreTimeoutError(
+            f"the store did not get to it within {self.timeout_s} s; nothing was done and nothing will be",
+            "Look for what keeps the database locked or its disk busy, or give the session a longer timeout_s.",
+        )
+
+    # --- the side of the thread that does it ------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is still something to do."""
+        return self.stage in (Stage.QUEUED, Stage.CLAIMED)
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether it was begun and has no outcome yet."""
+        return self.stage is Stage.CLAIMED
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether somebody waits for it and its time is not up."""
+        return self.is_open and not self._abandoned and time.monotonic() < self.deadline
+
+    def claim(self) -> bool:
+        """Begin it, unless it was withdrawn or its time is up. Claiming again, after a rollback, is allowed."""
+        with self._lock:
+            if self.stage is Stage.QUEUED:
+                if time.monotonic() < self.deadline:
+                    self.stage = Stage.CLAIMED
+                else:  # its loop is too busy to say so itself
+                    self.stage = Stage.WITHDRAWN
+                    self.error = self._late(begun=False)
+            return self.stage is Stage.CLAIMED
+
+    def undo_if_abandoned(self, db: sqlite3.Connection) -> None:
+        """Before the commit: take back what nobody waits for any more."""
+        if self._abandoned and self.undo is not None and self.error is None:
+            self.run_undo(db)
+            self.undone = True
+
+    def run_undo(self, db: sqlite3.Connection) -> None:
+        """Take the work back."""
+        assert self.undo is not None
+        self.undo(db, self.result)  # type: ignore[arg-type]  # it was done, so it has its result
+
+    def forget_outcome(self) -> None:
+        """Its transaction was rolled back: nothing was done, and nothing undone."""
+        self.undone, self.error, self.result = False, None, None
+
+    def settle(self) -> bool:
+        """The result or refusal stands. True if it must be undone because nobody waits for it."""
+        with self._lock:
+            self.stage = Stage.SETTLED
+            return self._owes_undo()
+
+    def fail(self, error: BaseException) -> None:
+        """End it with an error, unless it has ended."""
+        with self._lock:
+            if self.is_open:
+                self.stage, self.error = Stage.SETTLED, error
+
+    def refuse_delivery(self) -> bool:
+        """Its loop has ended before it took the answer. True if it must be undone."""
+        with self._lock:
+            self._abandoned = True
+            return self._owes_undo()
+
+    def _owes_undo(self) -> bool:
+        owed = (
+            self._abandoned
+            and self.stage is Stage.SETTLED
+            and self.undo is not None
+            and self.error is None
+            and not self.undone
+            and not self._undo_given
+        )
+        self._undo_given = self._undo_given or owed
+        return owed
+
+    def hand_over(self) -> None:
+        """Give the answer to the waiting coroutine; runs in its loop."""
+        future = self._future
+        if future is None or future.done():
+            return
+        if self.error is not None:
+            future.set_exception(self.error)
+        else:
+            future.set_result(self.result)  # type: ignore[arg-type]  # settled without an error: it has its result
+
+
+def deliver(requests: Iterable[Request[Any]]) -> list[Request[Any]]:
+    """Wake every waiting caller, with one call per event loop; gives back what must now be undone.
+
+    One call per loop and not per request: each wakes the loop by writing to a pipe, and with many sessions on one
+    loop that was a good part of the cost of a group.
+    """
+    by_loop: dict[asyncio.AbstractEventLoop, list[Request[Any]]] = {}
+    for request in requests:
+        if request._loop is not None:
+            by_loop.setdefault(request._loop, []).append(request)
+    untaken: list[Request[Any]] = []
+    for loop, ready in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_hand_over_all, ready)
+        except RuntimeError:  # the loop was closed
+            untaken += [request for request in ready if request.refuse_delivery()]
+    return untaken
+
+
+def _hand_over_all(requests: list[Request[Any]]) -> None:
+    for request in requests:
+        request.hand_over()

@@ -1,0 +1,334 @@
+"""The thread that writes: it turns whatever is queued into one transaction, durable with one sync.
+
+A group is: what must be undone, then every waiting request in the order it came. Grouping is invisible (A10). A
+request that refuses by a rule has written nothing, so the others go on; anything that fails after a write, or in the
+commit, rolls the group back, and each request is then done again alone.
+
+A request is claimed only once the transaction holds the write lock. Until then its caller can withdraw it, so an
+operation never waits for another program's lock beyond its deadline and is never done later by surprise (A13).
+
+A commit that SQLite says has failed did not happen for any reader, so doing it again cannot double anything (A8). The
+one doubt is what a crash would recover if the disk failed to sync, and that is reported as an unknown outcome.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from ...errors import HoldfastError
+from . import files
+from .faults import is_busy, replaced_file, translated
+from .requests import Request, deliver
+from .schema import VERSION, Tables, migrate, version_of
+
+log = logging.getLogger("holdfast.sessions")
+
+GROUP_MAX = 256
+# Bounds how long the write lock is held for one group, so that other processes get their turn.
+
+LOCK_PAUSE_S = 0.001
+UNDO_RETRY_S = 1.0
+
+AnyRequest = Request[Any]
+
+
+class PutBack:
+    """A message to the writer: this request was done and its answer never taken."""
+
+    __slots__ = ("request",)
+
+    def __init__(self, request: AnyRequest) -> None:
+        self.request = request
+
+
+class Released:
+    """A message to the writer: a session object that used the engine is gone."""
+
+
+class Stop:
+    """A message to the writer: finish what is queued and end."""
+
+
+Message = AnyRequest | PutBack | Released | Stop
+
+
+class Writer:
+    """One file's writing connection and the thread that uses it."""
+
+    def __init__(self, path: str, on_released: Callable[[], bool]) -> None:
+        self.path = path
+        self.inbox: SimpleQueue[Message] = SimpleQueue()
+        self.ready: set[Tables] = set()
+        self.busy = threading.Lock()  # held while the connection is in use; os.fork waits for it
+        self.replaced = False
+        self.file: tuple[int, int] | None = None
+        self._on_released = on_released
+        self._owed: list[AnyRequest] = []
+        self._owed_wait_s = 0.0
+        self._db: sqlite3.Connection | None = None
+        self._lock = files.CheckpointLock(path)
+        self._checkpoints = files.Checkpoints(self._lock)
+        self._thread = threading.Thread(target=self._run, name="holdfast-writer", daemon=True)
+
+    # --- life ------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the thread. It opens the file when the first request arrives."""
+        self._thread.start()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the thread to end; whether it did. From inside the thread itself there is nothing to wait for."""
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def disconnect(self) -> None:
+        """Close the connection; the next group opens it again. The caller holds `busy`."""
+        db, self._db = self._db, None
+        try:
+            if db is not None:
+                db.close()
+        except sqlite3.Error as error:
+            log.warning("closing %s failed: %s", self.path, error)
+        finally:
+            self._lock.close()
+
+    def _run(self) -> None:
+        going = True
+        while going:
+            messages = self._next_messages()
+            requests = [message for message in messages if isinstance(message, Request)]
+            self._owed += [message.request for message in messages if isinstance(message, PutBack)]
+            for message in messages:
+                if isinstance(message, Stop) or (isinstance(message, Released) and self._on_released()):
+                    going = False
+            if requests or self._owed:
+                with self.busy:
+                    self._serve(requests)
+        with self.busy:
+            if self._owed:  # callers that were cancelled while the last group was answered
+                self._serve([])
+            if self._owed:
+                log.error("%d cancelled operations on %s could not be undone", len(self._owed), self.path)
+            self.disconnect()
+
+    def _next_messages(self) -> list[Message]:
+        inbox = self.inbox
+        try:
+            messages = [inbox.get(timeout=self._owed_wait_s) if self._owed else inbox.get()]
+        except Empty:
+            return []
+        stopping = False
+        while len(messages) < GROUP_MAX or stopping:
+            stopping = stopping or isinstance(messages[-1], Stop)  # after it comes nothing new: take all there is
+            try:
+                messages.append(inbox.get_nowait())
+            except Empty:
+                break
+        return messages
+
+    # --- one group ------------------------------------------------------------------------------
+
+    def _serve(self, requests: Sequence[AnyRequest]) -> None:
+        """Do these requests and answer them, whatever happens."""
+        todo = [request for request in requests if request.is_open]
+        self._owed_wait_s = UNDO_RETRY_S  # unless this group undoes what is owed
+        try:
+            db = self._connected(todo)
+            self._commit_together(db, self._prepared(db, todo))
+        except Exception as error:
+            self._roll_back()
+            self._fail(todo, error)
+        owed_now = deliver(todo)
+        if owed_now:
+            self._owed += owed_now
+            self._owed_wait_s = 0.0
+        if self._db is not None and self._checkpoints.is_due(idle=self.inbox.empty()):
+            self._checkpoints.run(self._db)
+
+    def _commit_together(self, db: sqlite3.Connection, requests: list[AnyRequest]) -> None:
+        if not requests and not self._owed:
+            return
+        if self._owed or not all(request.relaxed for request in requests):
+            self._commit_group(db, requests)
+            return
+        # Leases need not survive a power cut: whoever held one is gone as well, and the next durable commit syncs
+        # the log from its beginning.
+        db.execute("PRAGMA synchronous=NORMAL")
+        try:
+            self._commit_group(db, requests)
+        finally:
+            db.execute("PRAGMA synchronous=FULL")
+
+    def _commit_group(self, db: sqlite3.Connection, requests: list[AnyRequest]) -> None:
+        try:
+            self._transact(db, requests)
+        except Exception as error:
+            self._roll_back()
+            if len(requests) + bool(self._owed) <= 1:
+                self._fail(requests, error)
+            else:
+                self._commit_each(requests)
+
+    def _commit_each(self, requests: list[AnyRequest]) -> None:
+        """The group failed: what is owed first, then each request alone, so that one failure touches one request."""
+        try:
+            if self._owed:
+                self._transact(self._connected(()), [])
+        except Exception as error:
+            self._roll_back()
+            self._fail(requests, error)  # nothing may be written before what is owed
+            return
+        for request in requests:
+            try:
+                self._transact(self._connected(()), [request])
+            except Exception as error:
+                self._roll_back()
+                self._fail([request], error)
+
+    def _transact(self, db: sqlite3.Connection, requests: Sequence[AnyRequest]) -> None:
+        """One transaction over what is owed and these requests. If it raises, the caller rolls back."""
+        if not self._begun(db, requests):
+            return
+        owed = list(self._owed)
+        done: list[AnyRequest] = []
+        before = db.total_changes
+        try:
+            with self._lock.shared():
+                for request in owed:
+                    request.run_undo(db)
+                for request in requests:
+                    if request.claim():
+                        done.append(request)
+                        _do(db, request)
+                for request in done:
+                    request.undo_if_abandoned(db)
+                self._commit(db)
+        except BaseException:
+            for request in done:
+                request.forget_outcome()  # an undo that was rolled back is owed again
+            raise
+        del self._owed[: len(owed)]
+        self._owed_wait_s = 0.0
+        self._check_file()
+        self._checkpoints.wrote(len(done), db.total_changes - before)
+        self._owed += [request for request in done if request.settle()]
+
+    def _begun(self, db: sqlite3.Connection, requests: Sequence[AnyRequest]) -> bool:
+        """Take the write lock, for as long as anybody waits for it; whether it was taken."""
+        while True:
+            try:
+                db.execute("BEGIN IMMEDIATE")
+                return True
+            except sqlite3.OperationalError as error:
+                if not is_busy(error):
+                    raise
+                if not any(request.is_wanted for request in requests):
+                    if self._owed or any(request.is_claimed for request in requests):
+                        raise  # it could not be done in time; those that were withdrawn are nobody's loss
+                    for request in requests:
+                        request.claim()  # after the deadline, that is what makes it late
+                    return False
+            time.sleep(LOCK_PAUSE_S)
+
+    def _commit(self, db: sqlite3.Connection) -> None:
+        try:
+            db.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise translated(error, self.path, in_commit=True) from error
+
+    # --- opening ------------------------------------------------------------------------------
+
+    def _connected(self, requests: Sequence[AnyRequest]) -> sqlite3.Connection:
+        if self.replaced:
+            raise replaced_file(self.path)
+        if self._db is None:
+            self._db = _while_wanted(requests, lambda: self._open(requests))
+            self.file = self.file or files.identity(self.path)
+            self._check_file()
+        return self._db
+
+    def _open(self, requests: Sequence[AnyRequest]) -> sqlite3.Connection:
+        db = files.connect(self.path)
+        try:
+            for tables in {request.tables for request in requests}:
+                version_of(db, tables)  # a newer layout, or no database at all, is refused before anything is changed
+            files.set_up_writer(db)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _prepared(self, db: sqlite3.Connection, requests: Sequence[AnyRequest]) -> list[AnyRequest]:
+        """Make sure that every table these requests need is there and current; gives those that can go on."""
+        able = list(requests)
+        for tables in {request.tables for request in requests} - self.ready:
+            theirs = [request for request in requests if request.tables == tables]
+            try:
+                _while_wanted(theirs, lambda wanted=tables: self._migrate(db, wanted))  # type: ignore[misc]
+            except Exception as error:
+                self._roll_back()
+                self._fail(theirs, error)
+                able = [request for request in able if request.tables != tables]
+            else:
+                self.ready.add(tables)
+        return able
+
+    def _migrate(self, db: sqlite3.Connection, tables: Tables) -> None:
+        if version_of(db, tables) == VERSION:
+            return
+        db.execute("BEGIN IMMEDIATE")
+        with self._lock.shared():
+            foreign = migrate(db, tables)
+            self._commit(db)
+        if foreign:
+            files.warn_of_foreign_writer(self.path)
+
+    def _check_file(self) -> None:
+        if files.identity(self.path) != self.file:
+            self.replaced = True
+            raise replaced_file(self.path)
+
+    # --- ends ------------------------------------------------------------------------------
+
+    def _roll_back(self) -> None:
+        """Leave no transaction behind; a connection that cannot even do that is given up."""
+        db = self._db
+        if db is None:
+            return
+        try:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+        except sqlite3.Error:
+            self.disconnect()
+
+    def _fail(self, requests: Sequence[AnyRequest], error: BaseException) -> None:
+        for request in requests:
+            request.fail(translated(error, self.path))
+
+
+def _do(db: sqlite3.Connection, request: AnyRequest) -> None:
+    before = db.total_changes
+    try:
+        request.result = request.work(db)
+    except HoldfastError as error:
+        if db.total_changes != before:
+            raise  # it refused too late: what it wrote must not stay
+        request.error = error
+
+
+def _while_wanted(requests: Sequence[AnyRequest], work: Callable[[], Any]) -> Any:
+    """Do it, trying again while another connection stands in the way and somebody still waits."""
+    while True:
+        try:
+            return work()
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or not any(request.is_wanted for request in requests):
+                raise
+        time.sleep(LOCK_PAUSE_S)
