@@ -216,6 +216,27 @@ def _rebuild_reply_error(kind: Any, what: str, remedy: str, facts: dict[str, Any
     return kind(what, remedy, **facts)
 
 
+class StreamCutError(ModelBehaviorError):
+    """A model's stream ended before it said that its reply was complete."""
+
+
+class ResponseFailedError(ModelBehaviorError):
+    """The provider ended a reply as failed or incomplete: `status`, its `code`, and the `response_id` it had."""
+
+    def __init__(
+        self, what: str, remedy: str = "", *, status: str = "", code: str | None = None, response_id: str | None = None
+    ) -> None:
+        super().__init__(what, remedy)
+        self.status, self.code, self.response_id = status, code, response_id
+
+    def __reduce__(self) -> Any:
+        return _rebuild_failed, (type(self), self.what, self.remedy, self.status, self.code, self.response_id)
+
+
+def _rebuild_failed(kind: Any, what: str, remedy: str, status: str, code: str | None, response_id: str | None) -> Any:
+    return kind(what, remedy, status=status, code=code, response_id=response_id)
+
+
 class ModelRefusalError(ModelError):
     """The model refused, and no `model_refusal` handler took it."""
 

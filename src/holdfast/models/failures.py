@@ -30,6 +30,7 @@ _NETWORK = frozenset(
         "ClientPayloadError",
         "ConnectionClosed",
         "IncompleteReadError",
+        "StreamCutError",
     }
 )
 _NEVER_SENT = frozenset(
