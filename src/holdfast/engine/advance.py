@@ -38,12 +38,12 @@ def advance(run: Run, event: Event) -> Run:
     match event:
         case Appended(end):
             return replace(run, marks=replace(run.marks, stored=max(run.marks.stored, end)))
-        case Begun(None, key, sent) if run.turn is None:
-            return _progress(run, begun=key, sent=sent)
+        case Begun(None, key, sent, mark) if run.turn is None:
+            return _progress(run, begun=key, sent=sent, mark=mark)
         case Begun(call_id) if call_id is not None:
             return _change_call(run, call_id, ("asked",), state="begun")
         case NotTaken(None) if run.turn is None:
-            return _progress(run, begun=None, sent=(), doubt=False)
+            return _progress(run, begun=None, sent=(), mark=None, doubt=False)
         case NotTaken(call_id) if call_id is not None:
             return _change_call(run, call_id, ("doubt",), state="asked")
         case Judged():
@@ -61,8 +61,8 @@ def advance(run: Run, event: Event) -> Run:
             return _change_call(run, call_id, ("asked", "begun", "waiting"), child=child, state=state)
         case Concluded(number, conclusion) if not run.finished:
             return _concluded(run, number, conclusion)
-        case Claimed(claim) if not run.finished:
-            return _claimed(run, claim)
+        case Claimed() if not run.finished:
+            return _claimed(run, event)
         case InputStaged(items) if not run.finished:
             staged = () if items is None else (*run.progress.staged, *items)
             return _progress(run, staged=staged)
@@ -93,12 +93,12 @@ def _judged(run: Run, event: Judged) -> Run:
         run = replace(run, ledger=run.ledger.appended(entries))
         return _progress(run, staged=(), verdict="tripped" if event.tripped else run.progress.verdict)
     if event.stage == "output" and run.turn is not None and run.turn.conclusion is not None:
-        return _output_judged(run, run.turn, run.turn.conclusion, event.tripped)
+        return _output_judged(run, run.turn, run.turn.conclusion, event)
     raise CallerError("no verdict was asked for", "Feed a run only results of effects that due() asked for.")
 
 
-def _output_judged(run: Run, turn: Turn, conclusion: Conclusion, tripped: bool) -> Run:
-    if not tripped:
+def _output_judged(run: Run, turn: Turn, conclusion: Conclusion, event: Judged) -> Run:
+    if not event.tripped:
         return _join(run, turn)
     if not turn.calls:
         # The message is dropped; the input is kept, because nobody will send it again (C3).
@@ -106,14 +106,14 @@ def _output_judged(run: Run, turn: Turn, conclusion: Conclusion, tripped: bool) 
         return replace(run, turn=None, marks=marks, progress=replace(run.progress, ended=True, output=None))
     # A tool has run: its call must stay in history, so only what it said is withheld.
     withheld = conclusion.calls or tuple(call.id for call in turn.calls)
-    calls = tuple(_withhold(call) if call.id in withheld else call for call in turn.calls)
+    calls = tuple(_withhold(call, event.withheld or WITHHELD) if call.id in withheld else call for call in turn.calls)
     run = _join(run, replace(turn, calls=calls, conclusion=Conclusion(final=True)))
     return _progress(run, output=None)
 
 
-def _withhold(call: Call) -> Call:
+def _withhold(call: Call, text: str) -> Call:
     outputs = tuple(
-        replace(entry, item={**entry.item, "output": WITHHELD}, extra=None) if "output" in entry.item else entry
+        replace(entry, item={**entry.item, "output": text}, extra=None) if "output" in entry.item else entry
         for entry in call.outputs
     )
     return replace(call, outputs=outputs)
@@ -127,7 +127,7 @@ def _replied(run: Run, event: Replied) -> Run:
     if response_id is not None and owner.kind == "chain":
         marks = replace(marks, response_id=response_id)
     turn = Turn(event.turn, run.progress.agent, event.entries, event.calls, acknowledged, event.owed, event.again)
-    progress = replace(run.progress, turns=event.turn, begun=None, sent=(), doubt=False)
+    progress = replace(run.progress, turns=event.turn, begun=None, sent=(), mark=None, doubt=False)
     return replace(run, turn=turn, marks=marks, progress=progress, responses=run.responses.appended((event.response,)))
 
 
@@ -138,7 +138,8 @@ def _decided(run: Run, event: Decided) -> Run:
         if call is None or call.child is None:
             raise CallerError("there is no nested run at that path", "Decide about an interruption of this run.")
         child = advance(call.child, Decided(decision, event.path[1:]))
-        return _change_call(run, call.id, ("waiting",), child=child, state="waiting" if child.paused else "asked")
+        # Two calls of one nested run may wait: the first decision wakes it, the second must still reach it.
+        return _change_call(run, call.id, ("waiting", "asked"), child=child, state="waiting" if child.paused else "asked")
     if decision.sticky:
         run = _progress(run, decisions=(*run.progress.decisions, decision))
     if decision.call_id is None:
@@ -187,28 +188,36 @@ def _concluded(run: Run, number: int, conclusion: Conclusion) -> Run:
     return replace(run, turn=turn) if conclusion.final else _join(run, turn)
 
 
-def _claimed(run: Run, claim: str) -> Run:
-    progress = replace(run.progress, claim=claim, stop=None, doubt=run.progress.begun is not None)
+def _claimed(run: Run, event: Claimed) -> Run:
+    progress = replace(run.progress, claim=event.claim, stop=None, doubt=run.progress.begun is not None)
+    # What the session holds now it holds in the history that is read again (D7): sent from the ledger too, it would be
+    # sent twice. So the view begins behind it, also where the answer to an append was lost.
+    marks = replace(run.marks, stored=max(run.marks.stored, min(event.stored, len(run.ledger))))
     turn = run.turn
     if turn is not None:
-        turn = replace(turn, calls=tuple(_claimed_call(call, claim) for call in turn.calls))
+        turn = replace(turn, calls=tuple(_claimed_call(call, event.claim) for call in turn.calls))
     views = run.views
-    if run.view.base is None and run.view.tail != run.marks.stored:
-        views = views.appended((View(None, run.marks.stored),))  # the session is read again (D7)
-    return replace(run, progress=progress, turn=turn, views=views)
+    if run.view.base is None and run.view.tail != marks.stored:
+        views = views.appended((View(None, marks.stored),))
+    return replace(run, progress=progress, marks=marks, turn=turn, views=views)
 
 
 def _claimed_call(call: Call, claim: str) -> Call:
+    child = call.child
+    if child is not None and not child.finished:
+        child = _claimed(child, Claimed(claim))
     if call.state != "begun":
-        return call
+        return replace(call, child=child)
     # A nested run knows itself how far it got; only a call without one is in doubt.
-    return replace(call, state="asked" if call.child is not None else "doubt")
+    return replace(call, state="asked" if child is not None else "doubt", child=child)
 
 
 def _stopped(run: Run, event: Stopped) -> Run:
-    if event.mode == "after_turn":
-        return _progress(run, stop=Stop("after_turn", event.upto))
     turn = run.turn
+    if event.mode == "after_turn":
+        upto = event.upto if turn is None else max(event.upto, turn.number)  # what has begun stays due
+        earlier = run.progress.stop
+        return run if earlier is not None and earlier.upto <= upto else _progress(run, stop=Stop("after_turn", upto))
     if turn is not None and _must_keep(run, turn, event):
         message = event.message or NOT_COMPLETED
         calls = tuple(call if call.state == "returned" else closed(call, message) for call in turn.calls)
@@ -222,10 +231,12 @@ def _stopped(run: Run, event: Stopped) -> Run:
 
 
 def _must_keep(run: Run, turn: Turn, event: Stopped) -> bool:
-    if turn.ran or run.spec.owner.is_server or event.mode == "abandoned":
+    if turn.ran or run.spec.owner.is_server:
         return True
+    if run.progress.verdict != "passed":
+        return False  # whatever ends the run, nothing of a turn is stored before the input verdict (C6)
     # An output guardrail that raised has given no verdict: the turn is kept (C6).
-    return event.mode == "failed" and turn.conclusion is not None
+    return event.mode == "abandoned" or (event.mode == "failed" and turn.conclusion is not None)
 
 
 # --- shared steps ------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import msgspec
 from ..errors import RunStateError
 from ..jsonvalue import decode_value, encode_value
 from .log import Log
-from .state import Entry, Response, Run, View
+from .state import Entry, Response, Run, Turn, View
 from .store import LogTail, SavedRun
 from .upgrades import SCHEMA, VERSION, upgrade
 
@@ -36,8 +36,10 @@ def decode_run(payload: Any) -> Run:
     return run
 
 
-def encode_head(run: Run) -> bytes:
-    """The small part of a run: everything but the logs, with their lengths."""
+def encode_head(run: Run, *, short: bool = False) -> bytes:
+    """The small part of a run: everything but the logs, with their lengths; `short` keeps only that it ended."""
+    if short:
+        return encode_value({"schema": SCHEMA, "version": VERSION, "ended": run.spec.run_id, "status": run.status})
     head = {
         "schema": SCHEMA,
         "version": VERSION,
@@ -66,6 +68,11 @@ def decode_saved(saved: SavedRun) -> Run:
         logs = {name: [decode_value(record) for record in saved.logs.get(name, ())] for name in LOGS}
     except ValueError:
         raise _unreadable("it is not JSON") from None
+    if isinstance(head, dict) and head.get("schema") == SCHEMA and "ended" in head:
+        raise RunStateError(
+            f"run {saved.run_id!r} has ended and cannot be resumed",
+            "Start a new turn on the same session, with another run id.",
+        )
     if not isinstance(head, dict) or not isinstance(head.get("lengths"), dict):
         raise _unreadable("its head is not one of ours")
     lengths = head.pop("lengths")
@@ -115,7 +122,7 @@ def _check(run: Run) -> None:
         (not len(run.views), "it has no view"),
         (any(not 0 <= view.tail <= size for view in run.views), "a view begins outside the ledger"),
         (run.progress.turns < 0, "its turn count is negative"),
-        (run.turn is not None and run.turn.number != run.progress.turns, "its open turn is not its last"),
+        (run.turn is not None and run.turn.number not in _open_numbers(run, run.turn), "its open turn is not its last"),
         (run.turn is not None and len({call.id for call in run.turn.calls}) != len(run.turn.calls), "a call id repeats"),
     ]
     for wrong, why in faults:
@@ -126,6 +133,12 @@ def _check(run: Run) -> None:
             raise _unreadable(f"call {call.id!r} returned without an output")
         if call.child is not None:
             _check(call.child)
+
+
+def _open_numbers(run: Run, turn: Turn) -> tuple[int, ...]:
+    # A turn is charged when its reply arrives; one that a handler made when no turn was left has no reply.
+    unasked = turn.conclusion is not None and not turn.reply and not turn.calls
+    return (run.progress.turns, run.progress.turns + 1) if unasked else (run.progress.turns,)
 
 
 def _unreadable(why: str) -> RunStateError:

@@ -110,6 +110,7 @@ class Begun:
     call_id: str | None = None
     key: str | None = None
     sent: tuple[int, ...] = ()
+    mark: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +129,8 @@ class Judged:
     tripped: bool = False
     more: bool = False
     """Whether these were the blocking ones and others are to run beside the model."""
+    withheld: str = ""
+    """What stands in place of a tool's result that an output guardrail refused; the usual text if empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +205,8 @@ class Claimed:
     """A resumer took the run. What had begun is now in doubt."""
 
     claim: str
+    stored: int = 0
+    """How many of the run's items the session, as the resumer read it, turned out to hold: an answer may have been lost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,6 +193,8 @@ class Progress:
     begun: str | None = None
     sent: tuple[int, ...] = ()
     """A request to a server-owned conversation that has left: its key, and the ordinals it carries."""
+    mark: str | None = None
+    """The newest item the server had before it, where that is known."""
     doubt: bool = False
     """Whether `begun` was found after a crash, so that its outcome must be settled."""
     claim: str | None = None

@@ -1,0 +1,99 @@
+"""What must be true of every telling of a script: the properties that the tests and the mutants share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.engine.advance import NOT_COMPLETED, WITHHELD
+from holdfast.engine.request import offered
+from holdfast.testing.schedule import Action, Engine, Play, Saves
+from holdfast.testing.schedule_world import Script, assert_provider_valid, call_ids, counted, user
+
+
+def assert_nothing_ran_twice(play: Play) -> None:
+    """A begun call is not repeated, unless it is declared repeatable or a person said so."""
+    world = play.world
+    for (path, call_id), times in world.ran.items():
+        call = world.call_of(world.script_at(path), call_id)
+        if call.kind != "handoff" and call.doubt != "rerun" and (path, call_id) not in world.allowed_again:
+            assert times == 1, f"{call_id} ran {times} times"
+
+
+def assert_stored_well(play: Play) -> None:
+    """The session holds this run's settled items, once each, in order, and nothing a provider would refuse."""
+    run, world = play.run, play.world
+    if run.spec.owner.kind == "session":
+        own = [item for writer, item in world.session(()).rows if writer == "run"]
+        whole = [entry.item for entry in run.ledger]
+        assert own == whole[: run.marks.stored]
+        assert len(own) == max(run.marks.ready, len(own))
+        assert_provider_valid(own)
+        if run.finished and run.progress.stop is None:
+            assert own == whole, "the run has ended and something of it is not stored"
+    for path in world.sessions:
+        assert_provider_valid([item for item in world.sessions[path].items])
+
+
+def assert_guardrails_kept(play: Play) -> None:
+    """After an input trip exactly the input is stored; after an output trip the message is not (C6)."""
+    script, run, world = play.script, play.run, play.world
+    if script.owner != "session" or not run.finished:
+        return
+    own = [item for writer, item in world.session(()).rows if writer == "run"]
+    if script.trips != "no" and run.tripped:
+        assert own == [user(text) for text in script.input]
+    if run.progress.ended and script.output_trips and run.progress.stop is None:
+        last = script.turn(run.progress.turns) if run.progress.turns else None
+        if last is not None and last.calls and last.final:
+            outputs = [item["output"] for item in own if "output" in item][-len(last.calls) :]
+            calls = call_ids(own)[-len(last.calls) :]
+            assert calls, "a call that ran is gone"
+            assert all(output == WITHHELD for output in outputs if output is not None)
+        else:
+            used_up = last is None or not last.final  # the withheld message is a handler's, behind all turns
+            earlier = [script.turn(number) for number in range(1, run.progress.turns + used_up)]
+            messages = [item for item in own if item.get("type") == "message"]
+            assert len(messages) == sum(not turn.calls for turn in earlier), "the rejected message is stored"
+
+
+def assert_server_agrees(play: Play) -> None:
+    """The server has exactly one copy of what the run says it has; the rest is still offered (D2, D11)."""
+    run = play.run
+    if not run.spec.owner.is_server or play.script.trips != "no" or play.script.output_trips or play.run.tripped:
+        return
+    has = play.world.server(()).context(run.marks.response_id)
+    offers = [run.ledger[ordinal].item for ordinal in offered(run)]
+    if run.progress.begun is None:
+        assert counted(has) + counted(offers) == counted(entry.item for entry in run.ledger)
+
+
+def assert_same_history(play: Play, calm: Play) -> None:
+    """Nothing that happened on the way shows: the histories, the charges and the end are those of the calm run."""
+    unknown = play.world.unknown
+    for path in {*play.world.sessions, *calm.world.sessions}:
+        assert play.world.retold(path, unknown) == calm.world.retold(path, unknown)
+    ours, theirs = play.run.progress, calm.run.progress
+    assert play.raised == calm.raised
+    assert (ours.agent, ours.ended, ours.verdict, ours.output) == (theirs.agent, theirs.ended, theirs.verdict, theirs.output)
+    if play.script.trips != "parallel":  # a reply that a tripwire cut is charged only if it had arrived (C11)
+        assert ours.turns == theirs.turns
+        assert len(play.run.responses) == len(calm.run.responses)
+    assert len(play.run.ledger) == len(calm.run.ledger)
+
+
+def check(script: Script, schedule: Sequence[Action], saves: Saves = "every", engine: Engine | None = None) -> Play:
+    """Play a script along a schedule and assert everything that must hold of it."""
+    play = Play(script, saves=saves, engine=engine).play(schedule)
+    assert_nothing_ran_twice(play)
+    assert_stored_well(play)
+    assert_guardrails_kept(play)
+    assert_server_agrees(play)
+    if not play.stopped and not any(kind == "other" for kind, _ in schedule):
+        calm = Play(script, engine=engine).play(())
+        assert_same_history(play, calm)
+        assert not any(output == NOT_COMPLETED for output in _outputs(play))
+    return play
+
+
+def _outputs(play: Play) -> list[object]:
+    return [item.get("output") for session in play.world.sessions.values() for item in session.items]

@@ -1,0 +1,85 @@
+"""Scripts and schedules for Hypothesis."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from holdfast.testing.schedule import Action
+from holdfast.testing.schedule_world import Script, ScriptCall, ScriptTurn
+
+names = st.sampled_from(["pay", "look"])
+approvals = st.sampled_from(["no", "no", "no", "approve", "reject", "sticky", "sticky_reject"])
+doubts = st.sampled_from(["rerun", "ask", "ask_reject", "report"])
+
+
+@st.composite
+def calls_of_a_turn(draw: st.DrawFn, depth: int) -> tuple[ScriptCall, ...]:
+    """Up to four calls; at most one handoff, the ones after it are ignored."""
+    calls: list[ScriptCall] = []
+    handed_off = False
+    kinds = ["tool", "tool", "tool", "handoff", "unknown", "hosted", *(["agent", "agent"] if depth else [])]
+    for kind in draw(st.lists(st.sampled_from(kinds), max_size=4)):
+        if kind == "handoff":
+            calls.append(ScriptCall("ignored" if handed_off else "handoff", "transfer", based=draw(st.booleans())))
+            handed_off = True
+        elif kind == "agent":
+            child = replace(draw(scripts(depth - 1, owners=("replay", "session"))), max_turns=None)
+            calls.append(ScriptCall("agent", "helper", draw(approvals), child=replace(child, staged=())))
+        elif kind == "hosted":
+            calls.append(ScriptCall("hosted", "remote", draw(st.sampled_from(["approve", "reject"]))))
+        else:
+            calls.append(ScriptCall(kind, draw(names), draw(approvals), draw(doubts)))
+    return tuple(calls)
+
+
+@st.composite
+def turns(draw: st.DrawFn, depth: int) -> ScriptTurn:
+    calls = draw(calls_of_a_turn(depth))
+    hands_off = any(call.kind == "handoff" for call in calls)
+    return ScriptTurn(
+        calls,
+        reasoning=draw(st.booleans()),
+        final=bool(calls) and not hands_off and draw(st.integers(0, 3)) == 0,
+        named=draw(st.integers(0, 3)) > 0,
+        left_out=draw(st.lists(st.integers(0, 3), max_size=2).map(tuple)),
+    )
+
+
+@st.composite
+def scripts(
+    draw: st.DrawFn, depth: int = 1, owners: tuple[str, ...] = ("session", "session", "replay", "conversation", "chain")
+) -> Script:
+    """Any run."""
+    owner = draw(st.sampled_from(owners))
+    # What a server has taken cannot be taken back, so its guardrails all come first (D10).
+    guards = draw(st.sampled_from(["none", "blocking"] if owner == "conversation" else ["none", "blocking", "parallel", "both"]))
+    trips = ["no", "no", *{"none": [], "both": ["blocking", "parallel"]}.get(guards, [guards])]
+    return Script(
+        owner=owner,
+        input=draw(st.sampled_from([("yes",), ("yes", "yes"), ("hi",)])),
+        history=draw(st.sampled_from([(), ("yes",), ("before", "yes")])) if owner == "session" else (),
+        guards=guards,
+        trips=draw(st.sampled_from(trips)),
+        turns=draw(st.lists(turns(depth), max_size=3 if depth else 2).map(tuple)),
+        output_trips=draw(st.integers(0, 3)) == 0,
+        max_turns=draw(st.sampled_from([None, None, None, 0, 1, 2])),
+        handler=draw(st.booleans()),
+        staged=draw(st.sampled_from([(), (), ("and yes",), ("yes", "yes")])),
+        staged_trips=draw(st.integers(0, 3)) == 0,
+    )
+
+
+def actions(*kinds: str) -> st.SearchStrategy[Action]:
+    return st.tuples(st.sampled_from(kinds), st.integers(0, 3))
+
+
+CRASHING = ("start", "start", "start", "go", "go", "go", "go", "fail", "crash")
+crashes: st.SearchStrategy[list[Action]] = st.lists(actions(*CRASHING), max_size=60)
+"""Any order, with effects that fail and crashes: the history must be the calm one."""
+gentle = st.lists(actions(*CRASHING, "after_turn"), max_size=60)
+"""Also with ends after a turn, from which somebody resumes: still the calm history."""
+anything = st.lists(actions(*CRASHING, "after_turn", "immediate", "failed", "abandoned", "other"), max_size=60)
+"""Everything that can happen."""
+saves = st.sampled_from(["every", "lazy"])
