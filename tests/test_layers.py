@@ -22,8 +22,8 @@ LAYERS: dict[int, str] = {
     1: "items usage ledger ports stream_events",
     2: "engine models sessions "  # what is impure in these packages is an island below
     "realtime.events realtime.commands realtime.machine realtime.wire realtime.playback",
-    3: "agent handoffs tools guardrails context lifecycle output_type history plain_session run_config models.policies "
-    "realtime.agent",
+    3: "agent agent_tool handoffs tools guardrails context lifecycle output_type prompts history plain_session run_config "
+    "run_error_handlers model_defaults models.policies extensions.handoff_filters extensions.handoff_prompt realtime.agent",
     4: "driver realtime.session",
     5: "runner run_state realtime.runner _exports _lazy",
 }
@@ -153,10 +153,12 @@ def test_no_modules_import_each_other_in_a_circle():
     graph = {name: {to for kind, to in found if kind == "ours" and to in PARSED} for name, found in IMPORTS.items()}
     for face in WRITTEN:  # a lazy face loads nothing by itself, so it closes no circle
         graph[face] = {"_lazy"}
-    while graph:
-        free = {name for name, needs in graph.items() if not (needs & graph.keys()) - {name}}
-        assert free, f"these modules need each other: {sorted(graph)}"
-        graph = {name: needs for name, needs in graph.items() if name not in free}
+    while graph:  # what imports nothing that is left, or is imported by nothing that is left, is in no circle
+        needed = {to for name, needs in graph.items() for to in needs - {name}}
+        circle = {name: needs & graph.keys() for name, needs in graph.items() if name in needed}
+        circle = {name: needs for name, needs in circle.items() if needs - {name}}
+        assert len(circle) < len(graph), f"these modules need each other: {sorted(graph)}"
+        graph = circle
 
 
 def test_each_layer_uses_only_its_libraries():

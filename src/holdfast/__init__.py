@@ -138,6 +138,7 @@ if TYPE_CHECKING:
         TResponseInputItem,
         abilities,
     )
+    from .sessions.sqlite import SQLiteSession
     from .stream_events import AgentUpdatedStreamEvent, RawResponsesStreamEvent, RunItemStreamEvent, StreamEvent
     from .usage import Usage
 
@@ -224,6 +225,7 @@ __all__ = [
     "RunStateError",
     "RunStore",
     "RunSummary",
+    "SQLiteSession",
     "SavedRun",
     "SchemaTooNewError",
     "SendOutcomeUnknownError",

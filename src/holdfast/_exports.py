@@ -78,6 +78,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "HasTimes",
     ),
     "sessions.memory": ("InMemorySession", "InMemoryStore"),
+    "sessions.sqlite": ("SQLiteSession",),
     "items": (
         "InputItem",
         "MessageOutputItem",

@@ -11,6 +11,7 @@ from .._lazy import lazy
 
 if TYPE_CHECKING:
     from ..sessions.protocol import Session, SessionABC, SessionSettings
+    from ..sessions.sqlite import SQLiteSession
 
-__all__ = ["Session", "SessionABC", "SessionSettings"]
+__all__ = ["SQLiteSession", "Session", "SessionABC", "SessionSettings"]
 __getattr__, __dir__ = lazy(__name__)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         TResponseInputItem,
         abilities,
     )
+    from ..sessions.sqlite import SQLiteSession
 
 __all__ = [
     "Ability",
@@ -56,6 +57,7 @@ __all__ = [
     "Lease",
     "Page",
     "Position",
+    "SQLiteSession",
     "Session",
     "SessionABC",
     "SessionInfo",
