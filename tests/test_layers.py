@@ -22,8 +22,9 @@ LAYERS: dict[int, str] = {
     1: "items usage ledger ports stream_events",
     2: "engine models sessions "  # what is impure in these packages is an island below
     "realtime.events realtime.commands realtime.machine realtime.wire realtime.playback",
-    3: "agent agent_tool handoffs tools guardrails context lifecycle output_type prompts history plain_session run_config "
-    "run_error_handlers model_defaults models.policies extensions.handoff_filters extensions.handoff_prompt realtime.agent",
+    3: "agent agent_tool context guardrails handoffs history lifecycle model_defaults models.policies output_type "
+    "plain_session prompts run_config run_error_handlers tools extensions.handoff_filters extensions.handoff_prompt "
+    "realtime.agent",
     4: "driver realtime.session",
     5: "runner run_state realtime.runner _exports _lazy",
 }
