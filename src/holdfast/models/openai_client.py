@@ -69,13 +69,18 @@ class ClientHolder:
 
     def get(self, *, retries: bool) -> AsyncOpenAI:
         """The client to send with."""
-        client = self._client or (self._source or self._own or OwnClients())()
+        client = self._client if self._client is not None else self._made()
         if retries or getattr(client, "max_retries", None) == 0:
             return client
         if self._without_retries is None or self._without_retries[0] is not client:
             self._without_retries = (client, client.with_options(max_retries=0))
         quiet: AsyncOpenAI = self._without_retries[1]
         return quiet
+
+    def _made(self) -> AsyncOpenAI:
+        source = self._source if self._source is not None else self._own
+        assert source is not None  # the constructor made one if it was given none
+        return source()
 
     async def aclose(self) -> None:
         """Close what this model opened itself; nothing that was given to it."""
