@@ -14,7 +14,9 @@ from holdfast.errors import ModelBehaviorError, ResponseFailedError, StreamCutEr
 from holdfast.items import ModelResponse, read, to_plain
 from holdfast.usage import Usage
 
-_QUIET = frozenset({"response.created", "response.in_progress", "response.queued"})
+QUIET_EVENTS = frozenset({"response.created", "response.in_progress", "response.queued"})
+"""Events that come before anything of the reply itself: after these alone, asking again repeats nothing."""
+
 _FAILED = {"response.failed": "failed", "response.incomplete": "incomplete", "error": "failed"}
 
 
@@ -39,7 +41,7 @@ class StreamAssembler:
         kind = event.get("type") if type(event) is dict else read(event, "type")
         if self._response is not None:
             return
-        if kind in _QUIET:
+        if kind in QUIET_EVENTS:
             self._note_id(event)
         elif kind == "response.completed":
             self._finish(event)
