@@ -20,9 +20,9 @@ SOURCE = Path(holdfast.__file__).parent
 LAYERS: dict[int, str] = {
     0: "errors jsonvalue",
     1: "items usage ledger ports stream_events",
-    2: "engine models sessions "  # what is impure in these packages is an island below
+    2: "engine history models sessions "  # what is impure in these packages is an island below
     "realtime.events realtime.commands realtime.machine realtime.wire realtime.playback",
-    3: "agent agent_tool context guardrails handoffs history lifecycle model_defaults models.policies output_type "
+    3: "agent agent_tool context guardrails handoffs lifecycle model_defaults models.policies output_type "
     "plain_session prompts run_config run_error_handlers tools extensions.handoff_filters extensions.handoff_prompt "
     "realtime.agent",
     4: "driver realtime.session",

@@ -42,6 +42,10 @@ NAMES_DOC = """# Every public name
 Written by `./dev names` from the docstrings. All of these can be imported from `holdfast`; the heading is where they
 live.
 """
+KIT_DOC = """# Every name of the kit
+
+For tests. These are imported from their own packages: nothing of holdfast needs them.
+"""
 CONTRACT_DOC = """# The contract
 
 Written by `./dev names` from `holdfast.sessions.clauses`. Every promise has a name: the conformance kit tests it under
@@ -111,6 +115,11 @@ def names_page() -> str:
     for home, names in _exports.PUBLIC.items():
         lines += ["", f"## `holdfast.{home}`", "", "| name | what it is |", "|---|---|"]
         lines += [f"| `{name}` | {first_sentence(documentation(home, name))} |" for name in names]
+    lines += ["", KIT_DOC.strip()]
+    for kit in _exports.KITS:
+        names = sorted(getattr(importlib.import_module(f"holdfast.{kit}"), "__all__", ()))
+        lines += ["", f"## `holdfast.{kit}`", "", "| name | what it is |", "|---|---|"]
+        lines += [f"| `{name}` | {first_sentence(documentation(kit, name))} |" for name in names]
     return "\n".join(lines) + "\n"
 
 
@@ -134,12 +143,13 @@ def documentation(home: str, name: str) -> str:
     """A public name's own documentation: its docstring, or the string below its assignment; "" if it has none."""
     module = importlib.import_module(f"holdfast.{home}")
     value = getattr(module, name)
-    if (inspect.isclass(value) or inspect.isroutine(value)) and value.__name__ == name:
+    written = dict(assigned_docs(Path(inspect.getfile(module))))
+    if name in written:
+        return written[name]
+    if inspect.isclass(value) or inspect.isroutine(value):
         return own_docstring(value)
-    for assigned, text in assigned_docs(Path(inspect.getfile(module))):
-        if assigned == name:
-            return text
-    return ""
+    # A ready-made object, such as `retry_policies`, is documented by its class.
+    return own_docstring(type(value)) if type(value).__module__.startswith("holdfast.") else ""
 
 
 def own_docstring(value: object) -> str:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from ._lazy import lazy
 
 if TYPE_CHECKING:
+    from .agent import Agent, AgentBase, StopAtTools, ToolsToFinalOutputFunction, ToolsToFinalOutputResult
+    from .agent_tool import AgentToolStreamEvent
     from .context import AgentHookContext, RunContextWrapper, ToolContext
     from .engine.store import RunStore, RunSummary, SavedRun
     from .errors import (
@@ -75,6 +77,17 @@ if TYPE_CHECKING:
         tool_input_guardrail,
         tool_output_guardrail,
     )
+    from .handoffs import (
+        Handoff,
+        HandoffInputData,
+        HandoffInputFilter,
+        default_handoff_history_mapper,
+        get_conversation_history_wrappers,
+        handoff,
+        nest_handoff_history,
+        reset_conversation_history_wrappers,
+        set_conversation_history_wrappers,
+    )
     from .items import (
         CompactionItem,
         HandoffCallItem,
@@ -99,7 +112,12 @@ if TYPE_CHECKING:
         ToolSearchCallItem,
         ToolSearchOutputItem,
     )
+    from .lifecycle import AgentHooks, AgentHooksBase, RunHooks, RunHooksBase
     from .models.interface import Model, ModelProvider, ModelTracing
+    from .models.openai_chat import OpenAIChatCompletionsModel
+    from .models.openai_client import set_default_openai_api, set_default_openai_client, set_default_openai_key
+    from .models.openai_provider import MultiProvider, OpenAIProvider
+    from .models.openai_responses import OpenAIResponsesModel
     from .models.policies import retry_policies
     from .models.retry import (
         ModelRetryAdvice,
@@ -112,7 +130,27 @@ if TYPE_CHECKING:
         RetryPolicyContext,
     )
     from .models.settings import ModelSettings
+    from .output_type import AgentOutputSchema, AgentOutputSchemaBase
+    from .prompts import DynamicPromptFunction, GenerateDynamicPromptData, Prompt
+    from .run_config import (
+        OutputGuardrailBlockedMessageArgs,
+        OutputGuardrailBlockedMessageFormatter,
+        ReasoningItemIdPolicy,
+        RunConfig,
+        SessionInputCallback,
+        ToolExecutionConfig,
+        ToolNameCollisionPolicy,
+        ToolNotFoundBehavior,
+    )
+    from .run_error_handlers import (
+        RunErrorData,
+        RunErrorDetails,
+        RunErrorHandler,
+        RunErrorHandlerInput,
+        RunErrorHandlerResult,
+    )
     from .sessions.memory import InMemorySession, InMemoryStore
+    from .sessions.openai_conversations import OpenAIConversationsSession
     from .sessions.protocol import (
         Ability,
         CanAppend,
@@ -140,13 +178,43 @@ if TYPE_CHECKING:
     )
     from .sessions.sqlite import SQLiteSession
     from .stream_events import AgentUpdatedStreamEvent, RawResponsesStreamEvent, RunItemStreamEvent, StreamEvent
+    from .tools.function import (
+        FunctionTool,
+        FunctionToolCustomDataContext,
+        FunctionToolCustomDataExtractor,
+        FunctionToolResult,
+        ToolCaller,
+        default_tool_error_function,
+        function_tool,
+        tool_namespace,
+    )
+    from .tools.hosted import (
+        CodeInterpreterTool,
+        FileSearchTool,
+        HostedMCPTool,
+        ImageGenerationTool,
+        MCPToolApprovalFunction,
+        MCPToolApprovalFunctionResult,
+        MCPToolApprovalRequest,
+        Tool,
+        ToolSearchTool,
+        WebSearchTool,
+    )
+    from .tools.texts import ToolErrorFormatter, ToolErrorFormatterArgs
     from .usage import Usage
 
 __version__ = "0.1.0"
 __all__ = [
     "Ability",
     "AbilityMissingError",
+    "Agent",
+    "AgentBase",
     "AgentHookContext",
+    "AgentHooks",
+    "AgentHooksBase",
+    "AgentOutputSchema",
+    "AgentOutputSchemaBase",
+    "AgentToolStreamEvent",
     "AgentUpdatedStreamEvent",
     "AgentsException",
     "AppendGapError",
@@ -160,17 +228,30 @@ __all__ = [
     "CanReplace",
     "CanReportCorrupt",
     "CanRewind",
+    "CodeInterpreterTool",
     "CompactionItem",
     "CorruptRecord",
     "CorruptRecordError",
+    "DynamicPromptFunction",
+    "FileSearchTool",
+    "FunctionTool",
+    "FunctionToolCustomDataContext",
+    "FunctionToolCustomDataExtractor",
+    "FunctionToolResult",
+    "GenerateDynamicPromptData",
     "Generation",
     "GuardrailFunctionOutput",
     "GuardrailTripped",
+    "Handoff",
     "HandoffCallItem",
+    "HandoffInputData",
+    "HandoffInputFilter",
     "HandoffOutputItem",
     "HasTimes",
     "Head",
     "HoldfastError",
+    "HostedMCPTool",
+    "ImageGenerationTool",
     "InMemorySession",
     "InMemoryStore",
     "InputGuardrail",
@@ -187,6 +268,9 @@ __all__ = [
     "MCPApprovalRequestItem",
     "MCPApprovalResponseItem",
     "MCPListToolsItem",
+    "MCPToolApprovalFunction",
+    "MCPToolApprovalFunctionResult",
+    "MCPToolApprovalRequest",
     "MCPToolCancellationError",
     "MaxTurnsExceeded",
     "MessageOutputItem",
@@ -204,22 +288,39 @@ __all__ = [
     "ModelSettings",
     "ModelTimeoutError",
     "ModelTracing",
+    "MultiProvider",
     "NotADatabaseError",
     "NotFoundError",
+    "OpenAIChatCompletionsModel",
+    "OpenAIConversationsSession",
+    "OpenAIProvider",
+    "OpenAIResponsesModel",
     "OutcomeUnknownError",
     "OutputGuardrail",
+    "OutputGuardrailBlockedMessageArgs",
+    "OutputGuardrailBlockedMessageFormatter",
     "OutputGuardrailResult",
     "OutputGuardrailTripwireTriggered",
     "OwnerError",
     "Page",
     "Position",
+    "Prompt",
     "RawResponsesStreamEvent",
     "ReasoningItem",
+    "ReasoningItemIdPolicy",
     "RetryDecision",
     "RetryPolicy",
     "RetryPolicyContext",
     "RunClaimedError",
+    "RunConfig",
     "RunContextWrapper",
+    "RunErrorData",
+    "RunErrorDetails",
+    "RunErrorHandler",
+    "RunErrorHandlerInput",
+    "RunErrorHandlerResult",
+    "RunHooks",
+    "RunHooksBase",
     "RunItem",
     "RunItemStreamEvent",
     "RunStateError",
@@ -235,8 +336,10 @@ __all__ = [
     "SessionClosedError",
     "SessionConflictError",
     "SessionInfo",
+    "SessionInputCallback",
     "SessionPage",
     "SessionSettings",
+    "StopAtTools",
     "StoreError",
     "StoreFullError",
     "StoreReadOnlyError",
@@ -244,15 +347,22 @@ __all__ = [
     "StoreUnavailableError",
     "StreamEvent",
     "TResponseInputItem",
+    "Tool",
     "ToolApprovalItem",
     "ToolCallItem",
     "ToolCallOutputItem",
+    "ToolCaller",
     "ToolContext",
+    "ToolErrorFormatter",
+    "ToolErrorFormatterArgs",
+    "ToolExecutionConfig",
     "ToolGuardrailFunctionOutput",
     "ToolInputGuardrail",
     "ToolInputGuardrailData",
     "ToolInputGuardrailResult",
     "ToolInputGuardrailTripwireTriggered",
+    "ToolNameCollisionPolicy",
+    "ToolNotFoundBehavior",
     "ToolOrigin",
     "ToolOriginType",
     "ToolOutputFileContent",
@@ -264,15 +374,31 @@ __all__ = [
     "ToolOutputText",
     "ToolSearchCallItem",
     "ToolSearchOutputItem",
+    "ToolSearchTool",
     "ToolTimeoutError",
+    "ToolsToFinalOutputFunction",
+    "ToolsToFinalOutputResult",
     "Usage",
     "UserError",
+    "WebSearchTool",
     "WrongLoopError",
     "abilities",
+    "default_handoff_history_mapper",
+    "default_tool_error_function",
+    "function_tool",
+    "get_conversation_history_wrappers",
+    "handoff",
     "input_guardrail",
+    "nest_handoff_history",
     "output_guardrail",
+    "reset_conversation_history_wrappers",
     "retry_policies",
+    "set_conversation_history_wrappers",
+    "set_default_openai_api",
+    "set_default_openai_client",
+    "set_default_openai_key",
     "tool_input_guardrail",
+    "tool_namespace",
     "tool_output_guardrail",
 ]
 __getattr__, __dir__ = lazy(__name__)

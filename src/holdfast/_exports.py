@@ -142,6 +142,67 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "tool_input_guardrail",
         "tool_output_guardrail",
     ),
+    "tools.function": (
+        "FunctionTool",
+        "FunctionToolResult",
+        "function_tool",
+        "default_tool_error_function",
+        "tool_namespace",
+        "ToolCaller",
+        "FunctionToolCustomDataContext",
+        "FunctionToolCustomDataExtractor",
+    ),
+    "tools.hosted": (
+        "Tool",
+        "FileSearchTool",
+        "WebSearchTool",
+        "CodeInterpreterTool",
+        "ImageGenerationTool",
+        "HostedMCPTool",
+        "MCPToolApprovalRequest",
+        "MCPToolApprovalFunction",
+        "MCPToolApprovalFunctionResult",
+        "ToolSearchTool",
+    ),
+    "tools.texts": ("ToolErrorFormatter", "ToolErrorFormatterArgs"),
+    "agent": ("Agent", "AgentBase", "StopAtTools", "ToolsToFinalOutputFunction", "ToolsToFinalOutputResult"),
+    "agent_tool": ("AgentToolStreamEvent",),
+    "handoffs": (
+        "Handoff",
+        "handoff",
+        "HandoffInputData",
+        "HandoffInputFilter",
+        "nest_handoff_history",
+        "default_handoff_history_mapper",
+        "get_conversation_history_wrappers",
+        "set_conversation_history_wrappers",
+        "reset_conversation_history_wrappers",
+    ),
+    "lifecycle": ("RunHooks", "AgentHooks", "RunHooksBase", "AgentHooksBase"),
+    "output_type": ("AgentOutputSchema", "AgentOutputSchemaBase"),
+    "prompts": ("Prompt", "DynamicPromptFunction", "GenerateDynamicPromptData"),
+    "run_config": (
+        "RunConfig",
+        "SessionInputCallback",
+        "ToolExecutionConfig",
+        "ToolNotFoundBehavior",
+        "ToolNameCollisionPolicy",
+        "ReasoningItemIdPolicy",
+        "OutputGuardrailBlockedMessageArgs",
+        "OutputGuardrailBlockedMessageFormatter",
+    ),
+    "run_error_handlers": (
+        "RunErrorDetails",
+        "RunErrorData",
+        "RunErrorHandler",
+        "RunErrorHandlerInput",
+        "RunErrorHandlerResult",
+    ),
+    "models.openai_responses": ("OpenAIResponsesModel",),
+    "models.openai_chat": ("OpenAIChatCompletionsModel",),
+    "models.openai_provider": ("OpenAIProvider", "MultiProvider"),
+    "models.openai_client": ("set_default_openai_key", "set_default_openai_client", "set_default_openai_api"),
+    "sessions.openai_conversations": ("OpenAIConversationsSession",),
     "engine.store": ("RunStore", "SavedRun", "RunSummary"),
 }
 """Module (below `holdfast`) to the names it gives to `holdfast`."""
@@ -190,6 +251,9 @@ ALIASES: dict[str, str] = {
 """Module paths that the OpenAI Agents SDK documents, to the names it has there. Programs that import them keep working
 when `agents` becomes `holdfast`. They are real modules, written by `./dev names`, so that type checkers and editors see
 them. A name that is not in `PUBLIC` yet says so when it is asked for, instead of looking like a typing error."""
+
+KITS: tuple[str, ...] = ("conformance", "testing")
+"""Packages for tests. Their public names are those of their own `__all__`; nothing here loads them."""
 
 EXTRAS: dict[str, str] = {
     "openai": "openai",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         ToolTimeoutError,
         UserError,
     )
+    from .run_error_handlers import RunErrorDetails
 
 __all__ = [
     "AgentsException",
@@ -32,6 +33,7 @@ __all__ = [
     "ModelRefusalError",
     "ModelTimeoutError",
     "OutputGuardrailTripwireTriggered",
+    "RunErrorDetails",
     "ToolInputGuardrailTripwireTriggered",
     "ToolOutputGuardrailTripwireTriggered",
     "ToolTimeoutError",

@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING
 from .._lazy import lazy
 
 if TYPE_CHECKING:
+    from ..run_config import SessionInputCallback
+    from ..sessions.openai_conversations import OpenAIConversationsSession
     from ..sessions.protocol import Session, SessionABC, SessionSettings
     from ..sessions.sqlite import SQLiteSession
 
-__all__ = ["SQLiteSession", "Session", "SessionABC", "SessionSettings"]
+__all__ = [
+    "OpenAIConversationsSession",
+    "SQLiteSession",
+    "Session",
+    "SessionABC",
+    "SessionInputCallback",
+    "SessionSettings",
+]
 __getattr__, __dir__ = lazy(__name__)

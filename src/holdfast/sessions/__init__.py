@@ -11,6 +11,7 @@ from .._lazy import lazy
 
 if TYPE_CHECKING:
     from ..sessions.memory import InMemorySession, InMemoryStore
+    from ..sessions.openai_conversations import OpenAIConversationsSession
     from ..sessions.protocol import (
         Ability,
         CanAppend,
@@ -55,6 +56,7 @@ __all__ = [
     "InMemorySession",
     "InMemoryStore",
     "Lease",
+    "OpenAIConversationsSession",
     "Page",
     "Position",
     "SQLiteSession",
