@@ -1,0 +1,94 @@
+"""Running again under the same id: a session that knows who wrote what tells how far the torn run got (C12).
+
+Only whole turns are ever appended, so what the session holds is a prefix of whole turns. The run goes on behind it: only the
+tools of the turn that was torn can run again. A run whose last turn was an answer is finished, and is not asked again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ..engine.state import Entry, Marks, Run, View
+from ..errors import SessionConflictError
+from ..history import output_key
+from ..items import ItemHelpers
+from ..jsonvalue import Item, encode_value
+from .conclude import final_from_text
+from .live import Live
+from .offer import handoffs_of, output_schema
+
+_KINDS = {
+    "message": "message_output_item",
+    "reasoning": "reasoning_item",
+    "mcp_approval_request": "mcp_approval_request_item",
+    "mcp_approval_response": "mcp_approval_response_item",
+    "compaction": "compaction_item",
+}
+
+
+async def adopted(live: Live, fresh: Run, items: list[Item]) -> Run:
+    """The run that wrote `items`, as far as they tell; raises SessionConflictError if its input was another."""
+    count = fresh.spec.input_count
+    given = [entry.item for entry in fresh.ledger]
+    if [encode_value(item) for item in items[:count]] != [encode_value(item) for item in given]:
+        raise SessionConflictError(
+            f"run {fresh.spec.run_id!r} was started with another input than it is given now",
+            "Give the same input to continue it, or another run_id to start a new run.",
+        )
+    entries = list(fresh.ledger)
+    agent_key, turns, last = fresh.spec.agent, 0, []  # type: str, int, list[Entry]
+    answering = True
+    for item in items[count:]:
+        is_output = output_key(item) is not None
+        if not is_output and answering:
+            turns, last = turns + 1, []
+        answering = is_output
+        entry, agent_key = await _entry(live, fresh, agent_key, item)
+        entries.append(entry)
+        last.append(entry)
+    ledger = fresh.ledger.appended(entries[count:])
+    size = len(ledger)
+    run = replace(
+        fresh,
+        ledger=ledger,
+        marks=Marks(stored=size, ready=size),
+        views=fresh.views.appended((View(None, size),)),
+        progress=replace(fresh.progress, agent=agent_key, turns=turns, verdict="passed" if turns else fresh.progress.verdict),
+    )
+    return await _finished(live, run, last)
+
+
+async def _entry(live: Live, run: Run, agent_key: str, item: Item) -> tuple[Entry, str]:
+    kind = item.get("type") or "message"
+    agent = live.graph.agent(agent_key)
+    if kind == "function_call":
+        is_handoff = item.get("name") in await handoffs_of(live, run, agent)
+        pending: dict[str, Any] = live.cache.setdefault("adopted handoffs", {})
+        if is_handoff:
+            pending[str(item.get("call_id"))] = item.get("name")
+        return Entry("handoff_call_item" if is_handoff else "tool_call_item", agent_key, item), agent_key
+    if kind == "function_call_output":
+        name = live.cache.get("adopted handoffs", {}).get(str(item.get("call_id")))
+        handoff = (await handoffs_of(live, run, agent)).get(name) if name else None
+        if handoff is not None and handoff.agent is not None:
+            target = live.graph.key(handoff.agent)
+            extra = {"source_agent": agent_key, "target_agent": target}
+            return Entry("handoff_output_item", agent_key, item, extra), target
+        return Entry("tool_call_output_item", agent_key, item), agent_key
+    return Entry(_KINDS.get(str(kind), "tool_call_item"), agent_key, item), agent_key
+
+
+async def _finished(live: Live, run: Run, last: list[Entry]) -> Run:
+    """The run ended, if its last turn asked for nothing and said something."""
+    if not last or any(entry.kind != "message_output_item" and entry.kind != "reasoning_item" for entry in last):
+        return run
+    messages = [entry.item for entry in last if entry.kind == "message_output_item"]
+    if not messages:
+        return run
+    agent = live.graph.agent(run.progress.agent)
+    found = await final_from_text(live, run, agent, output_schema(agent), ItemHelpers.extract_text(messages[-1]))
+    if found is None:
+        return run
+    live.final_output = found[0]
+    return replace(run, progress=replace(run.progress, ended=True, output=found[1].output))

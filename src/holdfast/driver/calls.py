@@ -1,0 +1,297 @@
+"""Carrying out calls: tools, agents as tools, handoffs, a provider's approval requests, and what must not be repeated.
+
+The policy of one tool call is `tools.invoke`, shared with voice. Here is what belongs to a run: whether a person must agree,
+writing down that a call begins before it does, and what becomes of a call that had begun when the process died.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+from typing import Any
+
+from ..context import ApprovalBook, ChildPaused, ToolContext, arguments_digest, tool_scope
+from ..engine.events import ApprovalNeeded, Begun, Decided, NotTaken, Returned, RunCall, Settle
+from ..engine.state import Call, Decision, Entry, Run, Turn
+from ..errors import ModelBehaviorError
+from ..items import ItemHelpers, to_plain
+from ..tools.invoke import CallOutcome, invoke, judge_before_approval, needs_approval
+from ..tools.texts import HANDOFF_IGNORED, UNKNOWN_OUTCOME, rejection_text, unknown_tool_text
+from .drive import Driver
+from .handoff import hand_over
+from .live import Live
+from .nested import child_runner
+from .offer import tools_of
+
+
+async def perform_call(driver: Driver, live: Live, effect: RunCall) -> None:
+    """Carry out one call and tell the run of its output, or that it waits."""
+    run = driver.run
+    call, turn = run.call(effect.call_id), run.turn
+    assert call is not None and turn is not None  # it was due
+    agent = live.graph.agent(turn.agent)
+    match call.kind:
+        case "handoff":
+            await hand_over(driver, live, effect, agent, turn, call)
+        case "ignored":
+            await _answer(driver, live, effect, turn, call, HANDOFF_IGNORED)
+        case "unknown":
+            text = await unknown_tool_text(
+                live.wrapper, tool_name=call.name, call_id=call.id, formatter=live.config.tool_error_formatter
+            )
+            await _answer(driver, live, effect, turn, call, text)
+        case "hosted":
+            await _hosted(driver, live, effect, turn, call)
+        case _:
+            await _tool(driver, live, effect, agent, turn, call)
+
+
+# --- function tools --------------------------------------------------------------------------------------------------
+
+
+async def _tool(driver: Driver, live: Live, effect: RunCall, agent: Any, turn: Turn, call: Call) -> None:
+    tools = await tools_of(live, driver.run, agent)
+    tool = tools.get(call.name)
+    if tool is None:
+        if live.config.tool_not_found_behavior != "return_error_to_model":
+            raise ModelBehaviorError(
+                f"tool {call.name!r} of agent {agent.name!r} is no longer there or no longer enabled",
+                "Resume with the agent that has it, or set RunConfig(tool_not_found_behavior='return_error_to_model').",
+            )
+        text = await unknown_tool_text(
+            live.wrapper, tool_name=call.name, call_id=call.id, formatter=live.config.tool_error_formatter
+        )
+        await _answer(driver, live, effect, turn, call, text)
+        return
+    context = _context(driver, live, agent, tool, turn, call)
+    verdict = await _approved(driver, live, effect, agent, tool, context, call)
+    if verdict is None:
+        return
+    if verdict is not True:
+        await _answer(driver, live, effect, turn, call, verdict)
+        return
+    async with _one_of(live):
+        if call.state == "asked" and (call.child is None or call.decision is not None):
+            await driver.tell(Begun(call.id))
+        try:
+            outcome = await invoke(
+                tool,
+                context,
+                call.arguments,
+                agent=agent,
+                run_hooks=live.hooks,
+                agent_hooks=agent.hooks,
+                formatter=live.config.tool_error_formatter,
+            )
+        except ChildPaused:
+            return  # the nested run has told where it stands
+        await _took(driver, live, effect, agent, tool, turn, call, outcome)
+
+
+async def _took(
+    driver: Driver, live: Live, effect: RunCall, agent: Any, tool: Any, turn: Turn, call: Call, outcome: CallOutcome
+) -> None:
+    live.tool_input_results += outcome.input_results
+    live.tool_output_results += outcome.output_results
+    original = _call_item(turn, call)
+    item = ItemHelpers.tool_call_output_item(original, "")
+    item["output"] = outcome.item_output
+    live.remember(item, native=outcome.output)
+    extra: dict[str, Any] = {}
+    if tool.origin is not None:
+        extra["tool_origin"] = tool.origin.to_json_dict()
+    if outcome.custom_data is not None:
+        extra["custom_data"] = to_plain(outcome.custom_data)
+    entry = Entry("tool_call_output_item", turn.agent, item, extra or None)
+    results = [_result_json("tool_input", result) for result in outcome.input_results]
+    results += [_result_json("tool_output", result) for result in outcome.output_results]
+    child = live.cache.pop(("child responses", call.id), ())
+    await driver.tell(
+        Returned(call.id, (entry,), tuple(results), used=(call.name,), responses=tuple(child)), effect=effect
+    )
+    show_outputs(live, turn, driver.run)
+
+
+def _result_json(stage: str, result: Any) -> dict[str, Any]:
+    return {"stage": stage, "guardrail": result.guardrail.get_name(), "behavior": dict(result.output.behavior)}
+
+
+def _context(driver: Driver, live: Live, agent: Any, tool: Any, turn: Turn, call: Call) -> ToolContext[Any]:
+    item = _call_item(turn, call)
+    return ToolContext.from_agent_context(
+        live.wrapper,
+        call.id,
+        tool_call=live.original(item),
+        agent=agent,
+        tool_name=call.name,
+        tool_arguments=call.arguments,
+        tool_namespace=item.get("namespace"),
+        run_config=live.config,
+        idempotency_key=f"{driver.run.spec.run_id}:{call.id}",
+        run_agent=child_runner(driver, live, turn, call) if tool.agent_tool is not None else None,
+    )
+
+
+def _call_item(turn: Turn, call: Call) -> dict[str, Any]:
+    name = "id" if call.kind == "hosted" else "call_id"
+    for entry in turn.reply:
+        if entry.item.get(name) == call.id:
+            return entry.item
+    return {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments}
+
+
+@contextlib.asynccontextmanager
+async def _one_of(live: Live) -> Any:
+    """At most `max_function_tool_concurrency` calls at once; no limit costs nothing."""
+    execution = live.config.tool_execution
+    limit = execution.max_function_tool_concurrency if execution is not None else None
+    if limit is None:
+        yield
+        return
+    gate = live.cache.get("gate")
+    if gate is None:
+        gate = live.cache["gate"] = asyncio.Semaphore(limit)
+    async with gate:
+        yield
+
+
+# --- approvals ---------------------------------------------------------------------------------------------------------
+
+
+async def _approved(
+    driver: Driver, live: Live, effect: RunCall, agent: Any, tool: Any, context: ToolContext[Any], call: Call
+) -> bool | str | None:
+    """True: run it. Text: what the model reads in its place. None: the run has been told that it waits."""
+    book: ApprovalBook = live.wrapper.approvals
+    scope = tool_scope(call.name, namespace=context.tool_namespace)
+    if call.child is not None and call.decision is None:
+        return True  # it was let run before, and its own run waits inside
+    decision = call.decision
+    if decision is not None:
+        status: bool | None = decision.approved
+    else:
+        status = book.status(call.id, scope, arguments_digest(call.arguments))
+        if status is None:
+            needed = await needs_approval(tool, context, call.arguments, call.id)
+            await tell_decisions(driver, live)
+            if not needed:
+                return True
+            status = book.status(call.id, scope, arguments_digest(call.arguments))  # the policy may have decided itself
+    if status is True:
+        return True
+    if status is False:
+        message = decision.message if decision is not None else None
+        return await rejection_text(
+            context,
+            tool_name=call.name,
+            call_id=call.id,
+            message=message if message is not None else book.message(call.id, scope),
+            formatter=live.config.tool_error_formatter,
+        )
+    execution = live.config.tool_execution
+    if execution is not None and execution.pre_approval_tool_input_guardrails:
+        results, rejection = await judge_before_approval(tool, context, agent=agent)
+        live.tool_input_results += results
+        if rejection is not None:
+            return rejection
+    await driver.tell(ApprovalNeeded(call.id), effect=effect)
+    return None
+
+
+async def tell_decisions(driver: Driver, live: Live) -> None:
+    """Write down what the application's own code decided while it ran."""
+    for one in live.wrapper.approvals.drain():
+        decision = Decision(one.approved, one.call_id, one.scope, one.sticky, one.message, one.arguments_digest)
+        await driver.tell(Decided(decision))
+
+
+async def _hosted(driver: Driver, live: Live, effect: RunCall, turn: Turn, call: Call) -> None:
+    """A provider asks whether its hosted MCP tool may run: a callback of the tool answers, else a person."""
+    request = _call_item(turn, call)
+    label = request.get("server_label")
+    scope = tool_scope(call.name, namespace=label, kind="mcp")
+    book: ApprovalBook = live.wrapper.approvals
+    approve: bool | None
+    reason: str | None = None
+    if call.decision is not None:
+        approve, reason = call.decision.approved, call.decision.message
+    else:
+        approve = book.status(call.id, scope, arguments_digest(call.arguments))
+        reason = book.message(call.id, scope) if approve is False else None
+    if approve is None:
+        answer = await _ask_callback(live, driver.run, label, request)
+        if answer is None:
+            await driver.tell(ApprovalNeeded(call.id), effect=effect)
+            return
+        approve, reason = bool(answer.get("approve")), answer.get("reason")
+    item: dict[str, Any] = {"type": "mcp_approval_response", "approval_request_id": call.id, "approve": approve}
+    if reason:
+        item["reason"] = reason
+    entry = Entry("mcp_approval_response_item", turn.agent, item)
+    await driver.tell(Returned(call.id, (entry,)), effect=effect)
+    show_outputs(live, turn, driver.run)
+
+
+async def _ask_callback(live: Live, run: Run, label: Any, request: dict[str, Any]) -> dict[str, Any] | None:
+    agent = live.graph.agent(run.progress.agent)
+    for tool in agent.tools:
+        callback = getattr(tool, "on_approval_request", None)
+        config = getattr(tool, "tool_config", None)
+        if callback is None or not isinstance(config, dict) or config.get("server_label") != label:
+            continue
+        from ..tools.hosted import MCPToolApprovalRequest
+
+        answer = callback(MCPToolApprovalRequest(ctx_wrapper=live.wrapper, data=live.original(request)))
+        if inspect.isawaitable(answer):
+            answer = await answer
+        return dict(answer)
+    return None
+
+
+# --- outputs -----------------------------------------------------------------------------------------------------------
+
+
+async def _answer(driver: Driver, live: Live, effect: RunCall, turn: Turn, call: Call, text: str) -> None:
+    """The call gets this text as its output."""
+    item = ItemHelpers.tool_call_output_item(_call_item(turn, call), text)
+    entry = Entry("tool_call_output_item", turn.agent, item)
+    await driver.tell(Returned(call.id, (entry,)), effect=effect)
+    show_outputs(live, turn, driver.run)
+
+
+def show_outputs(live: Live, turn: Turn, run: Run, *, all_so_far: bool = False) -> None:
+    """Announce the turn's outputs, in call order, once all are there (or, when a run pauses, those that are)."""
+    if live.watch is None:
+        return
+    now = run.turn if run.turn is not None and run.turn.number == turn.number else None
+    if now is None or not (now.complete or all_so_far):
+        return
+    shown: set[str] = live.cache.setdefault("shown", set())
+    for call in now.calls:
+        if call.state == "returned" and call.id not in shown:
+            shown.add(call.id)
+            live.show_entries(call.outputs)
+
+
+# --- after a crash -----------------------------------------------------------------------------------------------------
+
+
+async def settle_call(driver: Driver, live: Live, effect: Settle) -> None:
+    """A call had begun when the process died. Its tool's policy decides; it is never run again silently."""
+    turn = driver.run.turn
+    assert turn is not None and effect.call_id is not None
+    call = driver.run.call(effect.call_id)
+    assert call is not None
+    agent = live.graph.agent(turn.agent)
+    tool = (await tools_of(live, driver.run, agent)).get(call.name)
+    policy = getattr(tool, "on_unknown", "report") if tool is not None else "report"
+    if policy == "rerun":
+        await driver.tell(NotTaken(call.id), effect=effect)
+    elif policy == "ask":
+        await driver.tell(ApprovalNeeded(call.id, reason="unknown"), effect=effect)
+    else:
+        item = ItemHelpers.tool_call_output_item(_call_item(turn, call), UNKNOWN_OUTCOME)
+        entry = Entry("tool_call_output_item", turn.agent, item, {"outcome": "unknown"})
+        await driver.tell(Returned(call.id, (entry,), used=(call.name,)), effect=effect)
+        show_outputs(live, turn, driver.run)

@@ -1,0 +1,325 @@
+"""One call of the runner, from its arguments to rest: borrow what is needed, drive, give it back.
+
+A fresh run, a resumed one and one that is run again under its old id differ only in the `Run` that the driver starts with.
+Whatever is borrowed (the lease on a session, its history) is given back at the end of every run (C14).
+"""
+
+from __future__ import annotations
+
+import inspect
+import uuid
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from ..context import Decision
+from ..engine.advance import advance, refuse_finished
+from ..engine.codec import decode_saved
+from ..engine.events import Claimed
+from ..engine.state import Owner, Run, Verdict, begin
+from ..engine.store import RunStore
+from ..errors import HoldfastError, OwnerError, RunStateError, UserError
+from ..history import deduplicate, normalise
+from ..items import ItemHelpers, ModelResponse
+from ..jsonvalue import Item, copy_json
+from ..run_error_handlers import RunErrorDetails
+from ..usage import Usage
+from .adopt import adopted
+from .calls import show_outputs
+from .conversation import Conversation, session_id_of
+from .drive import Driver
+from .graph import AgentGraph
+from .judge import input_guardrails
+from .live import Live
+from .perform import performer
+from .result import RunResultBase
+from .saver import RunSaver
+from .stream import Watch
+
+
+class Execution:
+    """Everything one run needs, and the order in which it is borrowed and given back."""
+
+    def __init__(
+        self,
+        *,
+        agent: Any,
+        given_input: str | list[Item],
+        wrapper: Any,
+        config: Any,
+        provider: Callable[[], Any],
+        hooks: Any = None,
+        max_turns: int | None = 10,
+        error_handlers: Any = None,
+        owner: Owner,
+        session: Any = None,
+        watch: Watch | None = None,
+        outer: Execution | None = None,
+        invocation: Any = None,
+        resumed: Run | None = None,
+        revision: int = 0,
+        store: RunStore | None = None,
+        tracer: Any = None,
+        run_id: str | None = None,
+        moved: Callable[[Run], Awaitable[None]] | None = None,
+    ) -> None:
+        self._nested = outer is not None
+        self.started = False
+        self.config, self.session, self.owner = config, session, owner
+        self._resumed, self._revision, self._store = resumed, revision, store
+        conversation = None
+        if session is not None:
+            held = outer.live.conversation if outer is not None else None
+            conversation = Conversation(session, config=config, wrapper=wrapper, outer=held)
+        self.live = Live(
+            graph=AgentGraph(agent),
+            wrapper=wrapper,
+            config=config,
+            hooks=hooks,
+            conversation=conversation,
+            watch=watch,
+            error_handlers=error_handlers,
+            given_input=given_input if isinstance(given_input, str) else [copy_json(item) for item in given_input],
+            provider=provider,
+            invocation=invocation,
+            tracer=tracer,
+        )
+        self._own = _own_items(given_input)
+        self._max_turns = max_turns
+        self.run_id = run_id or config.run_id or uuid.uuid4().hex
+        start = resumed if resumed is not None else self._fresh(None)
+        self.driver = Driver(start, performer(self.live), moved=moved)
+        self.live.spawn = partial(Execution, outer=self, provider=provider, tracer=tracer)
+
+    @property
+    def run(self) -> Run:
+        """The run as it is now."""
+        return self.driver.run
+
+    # --- the order of things ---------------------------------------------------------------------------------------------
+
+    async def go(self) -> None:
+        """Run to rest. Raises what ended the run, with what is known about it."""
+        live = self.live
+        try:
+            with live.span("run", live.graph.start.name, run_id=self.run_id):
+                try:
+                    await self._open()
+                    await self.driver.drive()
+                    self._show_rest()
+                finally:
+                    await self._give_back()
+        except HoldfastError as error:
+            error.run_data = self.details()
+            raise
+        if live.tripped is not None:
+            if isinstance(live.tripped, HoldfastError):
+                live.tripped.run_data = self.details()
+            raise live.tripped
+
+    async def _open(self) -> None:
+        live, conversation = self.live, self.live.conversation
+        if conversation is not None:
+            await conversation.hold()
+        store = self._run_store()
+        if self._resumed is not None:
+            run = await self._claim(self._resumed, store, self._revision)
+        else:
+            earlier = await self._earlier(store)
+            run = earlier if earlier is not None else self._fresh(await self._view_base())
+            if store is not None and self.driver.saver is None:
+                self.driver.saver = RunSaver(store, needed=self.config.run_id is not None)
+        if conversation is not None and run.view.base is None and not live.history:
+            live.history = _prepared_history(await conversation.read())
+            live.history_tail = run.marks.stored
+        self.driver.run = run
+        self.started = True
+
+    async def settle_abandoned(self, run: Run, store: RunStore, revision: int) -> None:
+        """Write down that a saved run was given up, and store its turn whole."""
+        try:
+            if self.live.conversation is not None:
+                await self.live.conversation.hold()
+            saver = RunSaver(store, revision=revision, needed=True)
+            await saver.save(run)
+            self.driver.saver, self.driver.run = saver, run
+            await self.driver.drive()
+        finally:
+            await self._give_back()
+
+    async def _give_back(self) -> None:
+        conversation = self.live.conversation
+        if conversation is not None:
+            await conversation.release()
+            if self.config.close_session:
+                closing = getattr(self.session, "close", None)
+                result = closing() if closing is not None else None
+                if inspect.isawaitable(result):
+                    await result
+
+    def _run_store(self) -> RunStore | None:
+        if self.config.save == "never" or self._nested:
+            return None  # a nested run is saved with its parent
+        if self._store is not None:
+            return self._store
+        if self.config.run_store != "auto":
+            store: RunStore | None = self.config.run_store
+            return store
+        return self.live.conversation.run_store() if self.live.conversation is not None else None
+
+    # --- where a run starts ------------------------------------------------------------------------------------------------
+
+    def _fresh(self, base: list[Item] | None) -> Run:
+        agent = self.live.graph.start
+        return begin(
+            run_id=self.run_id,
+            agent=self.live.graph.key(agent),
+            input_items=self._own,
+            owner=self.owner,
+            base=tuple(base) if base is not None else None,
+            max_turns=self._max_turns,
+            verdict=self._verdict(),
+            input_is_text=isinstance(self.live.given_input, str),
+        )
+
+    def _verdict(self) -> Verdict:
+        guardrails = input_guardrails(self.live, self.live.graph.start)
+        if not guardrails:
+            return "passed"
+        # What a server has taken cannot be taken back: there, every guardrail comes first (D10).
+        if self.owner.kind == "conversation" or any(not one.run_in_parallel for one in guardrails):
+            return "blocking"
+        return "parallel"
+
+    async def _view_base(self) -> list[Item] | None:
+        """What a `session_input_callback` makes the model see; None where it sees the history and the input."""
+        conversation, callback = self.live.conversation, self.config.session_input_callback
+        if conversation is None:
+            return None
+        self.live.history = _prepared_history(await conversation.read())
+        if callback is None:
+            return None
+        if not callable(callback):
+            raise UserError(
+                f"session_input_callback is a {type(callback).__name__}", "Give a function (history, new) -> list."
+            )
+        seen = callback([copy_json(item) for item in self.live.history], [copy_json(item) for item in self._own])
+        if inspect.isawaitable(seen):
+            seen = await seen
+        if not isinstance(seen, list):
+            raise UserError(
+                f"session_input_callback returned a {type(seen).__name__}", "Return the list of items the model sees."
+            )
+        return [copy_json(item) for item in seen]
+
+    async def _earlier(self, store: RunStore | None) -> Run | None:
+        """What an earlier run of the same name left: its saved state, or, failing that, its items in the session."""
+        if self.config.run_id is None:
+            return None
+        saved = await store.load_run(self.run_id) if store is not None else None
+        if saved is not None:
+            try:
+                earlier = decode_saved(saved)
+            except RunStateError:
+                earlier = None  # it ended: what it wrote is in the session
+            if earlier is not None and not earlier.finished:
+                return await self._claim(earlier, store, saved.revision)
+        conversation = self.live.conversation
+        items = await conversation.written(self.run_id) if conversation is not None else []
+        if not items:
+            return None
+        if saved is not None and store is not None:
+            self.driver.saver = RunSaver(store, revision=saved.revision, needed=False)
+        return await adopted(self.live, self._fresh(None), items)
+
+    async def _claim(self, run: Run, store: RunStore | None, revision: int) -> Run:
+        """Take a saved run, once: of two who try, the second is told and nothing of it runs (C12)."""
+        refuse_finished(run)
+        self._check_owner(run)
+        run = advance(run, Claimed(uuid.uuid4().hex))
+        if store is not None and (revision or self.config.run_id is not None):
+            saver = RunSaver(store, revision=revision, needed=True, saved=self._resumed if revision else None)
+            await saver.save(run)
+            self.driver.saver = saver
+        elif store is not None:
+            self.driver.saver = RunSaver(store)
+        self._remember(run)
+        return run
+
+    def _decisions(self, run: Run) -> None:
+        book = self.live.wrapper.approvals
+        known = {(one.call_id, one.scope, one.approved) for one in book.decisions()}
+        for one in run.progress.decisions:
+            if (one.call_id, one.scope, one.approved) not in known:
+                book.record(
+                    Decision(one.call_id, one.scope or "", one.approved, one.sticky, one.message, one.arguments_digest)
+                )
+        book.drain()
+
+    def _check_owner(self, run: Run) -> None:
+        owner, session = run.spec.owner, self.session
+        if owner.kind == "session":
+            given = session_id_of(session) if session is not None else None
+            if session is None or (owner.id is not None and given != owner.id):
+                raise OwnerError(
+                    f"run {run.spec.run_id!r} belongs to session {owner.id!r} and was given {given!r}",
+                    "Resume it with the session it was started with.",
+                )
+        elif session is not None:
+            raise OwnerError(
+                f"run {run.spec.run_id!r} is not owned by a session ({owner.kind}) and was given one",
+                "Resume it without session=, or start a new run on the session.",
+            )
+
+    def _remember(self, run: Run) -> None:
+        """Give the live side what a resumed run knows."""
+        live = self.live
+        self._decisions(run)
+        live.responses = [
+            ModelResponse(list(one.items), Usage.from_json(one.usage), one.response_id, one.request_id)
+            for one in run.responses
+            if not one.hidden
+        ]
+        inputs = [entry.item for entry in run.ledger[: run.spec.input_count]]
+        text = inputs[0].get("content") if run.spec.input_is_text and len(inputs) == 1 else None
+        live.given_input = text if isinstance(text, str) else [copy_json(item) for item in inputs]
+        self.run_id = run.spec.run_id
+        if run.turn is not None:
+            live.cache["shown"] = {call.id for call in run.turn.calls if call.state == "returned"}
+
+    # --- the end -----------------------------------------------------------------------------------------------------------
+
+    def _show_rest(self) -> None:
+        if self.run.paused and self.run.turn is not None:
+            show_outputs(self.live, self.run.turn, self.run, all_so_far=True)
+
+    def details(self) -> RunErrorDetails:
+        """What the run has done so far, for an error to carry."""
+        result = RunResultBase(self.driver, self.live, self._max_turns)
+        live = self.live
+        return RunErrorDetails(
+            input=live.given_input,
+            new_items=result.new_items,
+            raw_responses=live.responses,
+            last_agent=live.graph.agent(self.run.progress.agent),
+            context_wrapper=live.wrapper,
+            input_guardrail_results=live.input_results,
+            output_guardrail_results=live.output_results,
+            tool_input_guardrail_results=live.tool_input_results,
+            tool_output_guardrail_results=live.tool_output_results,
+        )
+
+
+def _own_items(given: str | list[Item]) -> list[Item]:
+    """The run's own input as items: normalised and de-duplicated, sharing nothing with the caller's (C1, C2)."""
+    if not isinstance(given, str | list):
+        raise UserError(
+            f"the input of a run is a {type(given).__name__}", "Give a text, a list of items, or a RunState."
+        )
+    return deduplicate([normalise(item) for item in ItemHelpers.input_to_new_input_list(given)])
+
+
+def _prepared_history(items: list[Item]) -> list[Item]:
+    return [normalise(item) for item in items]
+
+

@@ -1,0 +1,97 @@
+"""Asking guardrails. What they look at is the same in both modes: the input as the caller gave it, or the live output."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from ..engine.events import Judge, Judged
+from ..engine.state import Run
+from ..errors import InputGuardrailTripwireTriggered, OutputGuardrailTripwireTriggered
+from ..guardrails import InputGuardrail, OutputGuardrail, judge
+from ..items import to_plain
+from ..jsonvalue import copy_json
+from .drive import Driver
+from .live import Live
+
+
+def input_guardrails(live: Live, agent: Any) -> list[InputGuardrail[Any]]:
+    """The agent's and the run's, in that order."""
+    return [*agent.input_guardrails, *(live.config.input_guardrails or ())]
+
+
+def output_guardrails(live: Live, agent: Any) -> list[OutputGuardrail[Any]]:
+    """The agent's and the run's, in that order."""
+    return [*agent.output_guardrails, *(live.config.output_guardrails or ())]
+
+
+async def perform_judge(driver: Driver, live: Live, effect: Judge) -> None:
+    """Ask the guardrails of this stage and tell the verdict."""
+    run = driver.run
+    agent = live.graph.agent(run.progress.agent)
+    if effect.stage == "output":
+        await _judge_output(driver, live, effect, agent)
+    else:
+        await _judge_input(driver, live, effect, agent, run)
+
+
+async def _judge_input(driver: Driver, live: Live, effect: Judge, agent: Any, run: Run) -> None:
+    guardrails = input_guardrails(live, agent)
+    more = False
+    given: Any
+    if effect.stage == "staged":
+        given = [copy_json(item) for item in run.progress.staged]
+    else:
+        given = live.given_input if isinstance(live.given_input, str) else copy_json(live.given_input)
+        if run.spec.owner.kind != "conversation" and run.progress.verdict == "blocking":
+            blocking = [guardrail for guardrail in guardrails if not guardrail.run_in_parallel]
+            more = len(blocking) < len(guardrails)
+            guardrails = blocking
+        elif run.spec.owner.kind != "conversation":
+            guardrails = [guardrail for guardrail in guardrails if guardrail.run_in_parallel]
+    results, tripped = await judge(guardrails, lambda one: one.run(agent, given, live.wrapper)) if guardrails else ([], None)
+    live.input_results += results
+    if tripped is not None:
+        live.tripped = InputGuardrailTripwireTriggered(tripped)
+    await driver.tell(
+        Judged(effect.stage, tuple(_as_json(result, effect.stage) for result in results), tripped is not None, more),
+        effect=effect,
+    )
+
+
+async def _judge_output(driver: Driver, live: Live, effect: Judge, agent: Any) -> None:
+    guardrails = output_guardrails(live, agent)
+    output = live.final_output
+    results, tripped = (
+        await judge(guardrails, lambda one: one.run(live.wrapper, agent, output)) if guardrails else ([], None)
+    )
+    live.output_results += results
+    if tripped is not None:
+        live.tripped = OutputGuardrailTripwireTriggered(tripped)
+        live.final_output = None
+    await driver.tell(
+        Judged("output", tuple(_as_json(result, "output") for result in results), tripped is not None), effect=effect
+    )
+
+
+def _as_json(result: Any, stage: str) -> dict[str, Any]:
+    info = to_plain(result.output.output_info)
+    return {
+        "stage": stage,
+        "guardrail": result.guardrail.get_name(),
+        "tripped": bool(result.output.tripwire_triggered),
+        "info": info if _is_json(info) else repr(info),
+    }
+
+
+def _is_json(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_json(inner) for key, inner in value.items())
+    if isinstance(value, list):
+        return all(map(_is_json, value))
+    return value is None or isinstance(value, str | int | float | bool)
+
+
+async def maybe(value: Any) -> Any:
+    """The value, awaited if it must be."""
+    return await value if inspect.isawaitable(value) else value

@@ -1,0 +1,388 @@
+"""Asking the model: one performer for both modes.
+
+That a watched run calls `stream_response` and an unwatched one `get_response` is the only fork, in `_attempt`; what is sent,
+what is retried and what the reply means cannot differ. Retries live here: the run learns of a reply, or of nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import random
+from typing import Any
+
+from ..engine.events import Begun, CallModel, NotTaken, Replied
+from ..engine.request import left_out, offered, view_items
+from ..engine.state import Response, Run
+from ..errors import ModelBehaviorError, ModelTimeoutError, SendOutcomeUnknownError, UserError
+from ..history import Prepared
+from ..items import ModelResponse
+from ..jsonvalue import Item, copy_json
+from ..models.failures import normalise_error
+from ..models.interface import ModelTracing
+from ..models.reply import StreamAssembler
+from ..models.settle import SendEvidence
+from ..models.retry import Ask, GiveUp, ModelRetryAdviceRequest, RetryDecision, RetryPolicyContext, Wait, after
+from ..run_config import CallModelData, ModelInputData
+from ..stream_events import RawResponsesStreamEvent
+from ..usage import Usage
+from .classify import classify, known_calls
+from .drive import Driver
+from .live import Live, logger
+from .offer import Offer, offer_of
+from .watchers import announce_agent, hook_pair
+
+
+async def call_model(driver: Driver, live: Live, effect: CallModel) -> None:
+    """Ask for the reply of this turn and tell the run of it."""
+    run = driver.run
+    if live.watch is not None and effect.turn > 1:
+        await live.watch.taken()
+        if driver.run is not run:
+            return  # a stop came in while the watcher was catching up: it may not be due any more
+    agent = live.graph.agent(run.progress.agent)
+    await announce_agent(live, run, agent)
+    offer = await offer_of(live, run, agent)
+    ordinals = offered(run) if run.spec.owner.is_server else ()
+    items = [run.ledger[n].item for n in ordinals] if run.spec.owner.is_server else prepared(live, run)
+    sent, instructions = await _filtered(live, agent, items, offer.instructions)
+    owed = left_out(ordinals, items, sent) if sent is not items and ordinals else ()
+    await hook_pair(live, agent, "on_llm_start", live.wrapper, agent, instructions, sent)
+    if run.spec.owner.is_server:
+        mark = await _mark(run, offer)
+        await driver.tell(Begun(key=effect.key, sent=tuple(n for n in ordinals if n not in owed), mark=mark))
+    response, failed = await _ask(driver, live, offer, instructions, sent)
+    await take_reply(driver, live, effect, agent, offer, response, failed=failed, owed=owed)
+
+
+async def take_reply(
+    driver: Driver,
+    live: Live,
+    effect: CallModel,
+    agent: Any,
+    offer: Offer,
+    response: ModelResponse,
+    *,
+    failed: int = 0,
+    owed: tuple[int, ...] = (),
+) -> None:
+    """A whole reply is here: take it apart, announce it, and tell the run."""
+    run = driver.run
+    usage = Usage.from_provider(response.usage).copy()
+    counted = Usage()
+    counted.add_failed_attempts(failed)
+    counted.add(usage)
+    live.wrapper.usage.add(counted)
+    reply = classify(
+        response.output,
+        agent=live.graph.key(agent),
+        tools=offer.tools_by_name,
+        handoffs=offer.handoffs_by_name,
+        known=_known(live, run),
+        unknown_tool=lambda name: _unknown_tool(live, agent, name),
+    )
+    for entry, original in zip(reply.entries, reply.originals, strict=True):
+        live.remember(entry.item, original)
+    live.responses.append(response)
+    live.show_entries(reply.entries)
+    await hook_pair(live, agent, "on_llm_end", live.wrapper, agent, response)
+    record = Response(
+        tuple(entry.item for entry in reply.entries),
+        counted.to_json(),
+        response.response_id,
+        response.request_id,
+    )
+    await driver.tell(
+        Replied(
+            effect.turn, tuple(reply.entries), tuple(reply.calls), record, owed, again=reply.hosted or reply.skipped > 0
+        ),
+        effect=effect,
+    )
+
+
+def _known(live: Live, run: Run) -> dict[str, str]:
+    """The call ids of this run's history, found once each."""
+    upto, known = live.cache.get("known", (0, {}))
+    known.update(known_calls(run.ledger.since(upto)))
+    live.cache["known"] = (len(run.ledger), known)
+    return known  # type: ignore[no-any-return]
+
+
+def _unknown_tool(live: Live, agent: Any, name: str) -> str:
+    if live.config.tool_not_found_behavior == "return_error_to_model":
+        return "unknown"
+    raise ModelBehaviorError(
+        f"the model called tool {name!r}, which agent {agent.name!r} does not have",
+        "Give the agent that tool, or set RunConfig(tool_not_found_behavior='return_error_to_model').",
+    )
+
+
+# --- what is sent ----------------------------------------------------------------------------------------------------
+
+
+def prepared(live: Live, run: Run) -> list[Item]:
+    """The client-owned conversation as a provider accepts it; only what is new since the last turn is worked on."""
+    views = len(run.views)
+    state = live.cache.get("prepared")
+    if state is None or state[0] != views:
+        view = run.view
+        base = live.history if view.base is None else list(view.base)
+        state = (views, Prepared(base), view.tail)
+    _, list_so_far, upto = state
+    fresh = run.ledger.since(upto)
+    if fresh:
+        list_so_far.extend([_as_sent(live, entry.item) for entry in fresh])
+    live.cache["prepared"] = (views, list_so_far, len(run.ledger))
+    items: list[Item] = list_so_far.list()
+    if list_so_far.left_out and len(list_so_far.left_out) != len(live.left_out):
+        live.left_out = list(list_so_far.left_out)
+        logger.warning(
+            "%d items of the history were left out of the request: a call without its output, or an output without its"
+            " call, which no provider accepts. They were not deleted.",
+            len(live.left_out),
+        )
+    return items
+
+
+def _as_sent(live: Live, item: Item) -> Item:
+    if live.config.reasoning_item_id_policy == "omit" and item.get("type") == "reasoning" and "id" in item:
+        return {name: value for name, value in item.items() if name != "id"}
+    return item
+
+
+async def _filtered(live: Live, agent: Any, items: list[Item], instructions: str | None) -> tuple[list[Item], Any]:
+    """What the `call_model_input_filter` makes of the request; it gets copies and changes only the model's view."""
+    function = live.config.call_model_input_filter
+    if function is None:
+        return items, instructions
+    data = CallModelData(ModelInputData([copy_json(item) for item in items], instructions), agent, live.wrapper.context)
+    changed = function(data)
+    if inspect.isawaitable(changed):
+        changed = await changed
+    if not isinstance(changed, ModelInputData) or not isinstance(changed.input, list):
+        raise UserError(
+            f"call_model_input_filter returned {type(changed).__name__}"
+            if not isinstance(changed, ModelInputData)
+            else f"call_model_input_filter returned an input that is a {type(changed.input).__name__}",
+            "Return ModelInputData(input=[...], instructions=...) with a list of items.",
+        )
+    return changed.input, changed.instructions
+
+
+# --- asking, and asking again ----------------------------------------------------------------------------------------
+
+
+async def _ask(
+    driver: Driver, live: Live, offer: Offer, instructions: str | None, items: list[Item]
+) -> tuple[ModelResponse, int]:
+    """The reply, and how many attempts failed before it."""
+    attempt, failed, locked = 1, 0, 0
+    while True:
+        begun = [False]
+        try:
+            return await _attempt(live, offer, driver.run, instructions, items, begun), failed
+        except Exception as error:
+            verdict = await _verdict(offer, live, driver.run, error, attempt, locked, begun[0])
+            if isinstance(verdict, GiveUp) and verdict.outcome_unknown:
+                found = await settled_reply(driver, offer, items, error)
+                if found is not None:
+                    return found, failed
+                # The server does not have it: that is evidence, and the policy may ask again (D5).
+                verdict = await _verdict(offer, live, driver.run, error, attempt, locked, begun[0], settled=True)
+            if isinstance(verdict, GiveUp):
+                if driver.run.progress.begun is not None:
+                    await driver.tell(NotTaken())
+                raise
+            failed += 1
+            attempt, locked = (attempt + 1, locked) if verdict.counted else (attempt, locked + 1)
+            await asyncio.sleep(verdict.seconds)
+
+
+async def _verdict(
+    offer: Offer,
+    live: Live,
+    run: Run,
+    error: Exception,
+    attempt: int,
+    locked: int,
+    begun: bool,
+    *,
+    settled: bool = False,
+) -> Wait | GiveUp:
+    """What to do about a failed attempt; the user's policy is asked only if it can matter."""
+    advice = _advice(offer, live, run, error, attempt)
+    failure = normalise_error(error)
+    if advice is not None:
+        failure = failure.overlaid(advice.normalized)
+    decision: RetryDecision | None = None
+    while True:
+        verdict = after(
+            failure,
+            attempt=attempt,
+            settings=offer.settings.retry,
+            stateful=run.spec.owner.kind == "conversation" or run.marks.response_id is not None,
+            output_begun=begun,
+            advice=advice,
+            decision=decision,
+            locked_retries=locked,
+            settled_not_taken=settled,
+            jitter=random.random(),
+        )
+        if not isinstance(verdict, Ask):
+            return verdict
+        decision = await _policy(offer, live, run, error, failure, advice, attempt)
+
+
+async def settled_reply(driver: Driver, offer: Offer, items: list[Item], error: Exception | None) -> ModelResponse | None:
+    """The reply to a request whose answer was lost, if the server has it; None if it certainly was not taken (D5)."""
+    run = driver.run
+    settle = getattr(offer.model, "settle", None)
+    if settle is not None:
+        found = await settle(
+            SendEvidence(
+                items,
+                conversation_id=_conversation_id(run),
+                previous_response_id=run.marks.response_id,
+                response_id=getattr(error, "response_id", None),
+                after_item_id=run.progress.mark,
+                error=error,
+            )
+        )
+        if found is not None and not found.taken:
+            return None
+        if found is not None and found.response is not None:
+            response: ModelResponse = found.response
+            return response
+    cause = f" ({type(error).__name__})" if error is not None else ""
+    raise SendOutcomeUnknownError(
+        f"the request left and its answer was lost{cause}; the server may have taken it",
+        "Look at the conversation on the server; to send it again anyway, use a retry policy that returns "
+        "RetryDecision(retry=True, approve_unsafe_replay=True).",
+    ) from error
+
+
+async def _mark(run: Run, offer: Offer) -> str | None:
+    """The newest item the server's conversation is known to have, by which a lost answer can be settled.
+
+    After a reply it is the reply's last item; before the first one the server is asked, where it can be.
+    """
+    if run.spec.owner.kind != "conversation":
+        return None
+    if len(run.responses) and run.responses[-1].items:
+        known = run.responses[-1].items[-1].get("id")
+        if isinstance(known, str):
+            return known
+    ask = getattr(offer.model, "mark", None)
+    return await ask(run.spec.owner.id) if ask is not None else None
+
+
+def _conversation_id(run: Run) -> str | None:
+    return run.spec.owner.id if run.spec.owner.kind == "conversation" else None
+
+
+def _advice(offer: Offer, live: Live, run: Run, error: Exception, attempt: int) -> Any:
+    ask = getattr(offer.model, "get_retry_advice", None)
+    if ask is None:
+        return None
+    return ask(
+        ModelRetryAdviceRequest(
+            error=error,
+            attempt=attempt,
+            stream=live.watch is not None,
+            previous_response_id=run.marks.response_id,
+            conversation_id=_conversation_id(run),
+        )
+    )
+
+
+async def _policy(
+    offer: Offer, live: Live, run: Run, error: Exception, failure: Any, advice: Any, attempt: int
+) -> RetryDecision:
+    settings = offer.settings.retry
+    assert settings is not None and settings.policy is not None  # `after` asks only then
+    answer = settings.policy(
+        RetryPolicyContext(
+            error=error,
+            attempt=attempt,
+            max_retries=settings.max_retries or 0,
+            stream=live.watch is not None,
+            normalized=failure,
+            provider_advice=advice,
+            previous_response_id=run.marks.response_id,
+            conversation_id=_conversation_id(run),
+        )
+    )
+    if inspect.isawaitable(answer):
+        answer = await answer
+    return answer if isinstance(answer, RetryDecision) else RetryDecision(retry=bool(answer))
+
+
+async def _attempt(
+    live: Live, offer: Offer, run: Run, instructions: str | None, items: list[Item], begun: list[bool]
+) -> ModelResponse:
+    """One request. `begun[0]` becomes true once something of a reply has been seen."""
+    timeout_s = offer.settings.timeout
+    if timeout_s is None:
+        return await _send(live, offer, run, instructions, items, begun)
+    try:
+        async with asyncio.timeout(timeout_s) as limit:
+            return await _send(live, offer, run, instructions, items, begun)
+    except TimeoutError as error:
+        if limit.expired():
+            raise ModelTimeoutError(timeout_s) from error
+        raise
+
+
+async def _send(
+    live: Live, offer: Offer, run: Run, instructions: str | None, items: list[Item], begun: list[bool]
+) -> ModelResponse:
+    ids = {
+        "previous_response_id": run.marks.response_id,
+        "conversation_id": _conversation_id(run),
+        "prompt": offer.prompt,
+    }
+    tracing = ModelTracing.DISABLED
+    if not live.config.tracing_disabled:
+        sensitive = live.config.trace_include_sensitive_data
+        tracing = ModelTracing.ENABLED if sensitive else ModelTracing.ENABLED_WITHOUT_DATA
+    if live.watch is None:
+        response = await offer.model.get_response(
+            system_instructions=instructions,
+            input=items,
+            model_settings=offer.settings,
+            tools=offer.tools,
+            output_schema=offer.schema,
+            handoffs=offer.handoffs,
+            tracing=tracing,
+            **ids,
+        )
+        if not hasattr(response, "output"):
+            raise ModelBehaviorError(
+                f"the model returned a {type(response).__name__}", "A Model returns ModelResponse(output, usage, id)."
+            )
+        return response
+    assembler = StreamAssembler()
+    stream = offer.model.stream_response(
+        instructions, items, offer.settings, offer.tools, offer.schema, offer.handoffs, tracing, **ids
+    )
+    try:
+        async for event in stream:
+            live.show(RawResponsesStreamEvent(event))
+            assembler.feed(event)
+            begun[0] = assembler.output_begun
+    except Exception as error:
+        if getattr(error, "response_id", None) is None and assembler.response_id is not None:
+            with contextlib.suppress(AttributeError):
+                error.response_id = assembler.response_id  # type: ignore[attr-defined]  # what a settlement asks about
+        raise
+    finally:
+        close = getattr(stream, "aclose", None)
+        if close is not None:
+            await close()
+    return assembler.result(preserve_raw_usage=bool(offer.settings.preserve_raw_usage))
+
+
+def view_of(live: Live, run: Run) -> list[Item]:
+    """The model's view as it is, for `to_input_list("normalized")`."""
+    return view_items(run, live.history)

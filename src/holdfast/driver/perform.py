@@ -1,0 +1,66 @@
+"""From effects to performers: one line each, and the two effects that are about the session and the server."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from ..engine.events import Append, Appended, CallModel, Conclude, Effect, Judge, NotTaken, RunCall, Settle
+from ..engine.request import offered
+from ..history import sanitise_for_store
+from .calls import perform_call, settle_call
+from .conclude import perform_conclude
+from .drive import Driver
+from .judge import perform_judge
+from .live import Live
+from .model_call import call_model, settled_reply, take_reply
+from .offer import offer_of
+
+
+def performer(live: Live) -> Any:
+    """What a driver of this live run calls for each effect."""
+    return partial(_perform, live)
+
+
+async def _perform(live: Live, driver: Driver, effect: Effect) -> None:
+    match effect:
+        case CallModel():
+            await call_model(driver, live, effect)
+        case RunCall():
+            await perform_call(driver, live, effect)
+        case Conclude():
+            await perform_conclude(driver, live, effect)
+        case Append():
+            await append(driver, live, effect)
+        case Judge():
+            await perform_judge(driver, live, effect)
+        case Settle(_, None):
+            await settle_model(driver, live, effect)
+        case Settle():
+            await settle_call(driver, live, effect)
+
+
+async def append(driver: Driver, live: Live, effect: Append) -> None:
+    """Store these items of the run, once. The run that knows them is saved first."""
+    assert live.conversation is not None  # only a session-owned run has something to store
+    await driver.save()
+    run = driver.run
+    items = [sanitise_for_store(entry.item) for entry in run.ledger[effect.start : effect.end]]
+    await live.conversation.append(
+        [item for item in items if item is not None], writer=run.spec.run_id, start=effect.start
+    )
+    await driver.tell(Appended(effect.end), effect=effect)
+
+
+async def settle_model(driver: Driver, live: Live, effect: Settle) -> None:
+    """A request to a server-owned conversation had left when the process died: ask the server, never send it blindly."""
+    run = driver.run
+    agent = live.graph.agent(run.progress.agent)
+    offer = await offer_of(live, run, agent)
+    sent = [run.ledger[ordinal].item for ordinal in run.progress.sent]
+    response = await settled_reply(driver, offer, sent, None)
+    if response is None:
+        await driver.tell(NotTaken(), effect=effect)
+        return
+    owed = tuple(ordinal for ordinal in offered(run) if ordinal not in run.progress.sent)
+    await take_reply(driver, live, effect, agent, offer, response, owed=owed)
