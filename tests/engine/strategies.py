@@ -54,7 +54,8 @@ def scripts(
     """Any run."""
     owner = draw(st.sampled_from(owners))
     # What a server has taken cannot be taken back, so its guardrails all come first (D10).
-    guards = draw(st.sampled_from(["none", "blocking"] if owner == "conversation" else ["none", "blocking", "parallel", "both"]))
+    beside = [] if owner == "conversation" else ["parallel", "both"]
+    guards = draw(st.sampled_from(["none", "blocking", *beside]))
     trips = ["no", "no", *{"none": [], "both": ["blocking", "parallel"]}.get(guards, [guards])]
     return Script(
         owner=owner,

@@ -14,58 +14,49 @@ A driver's promises that this file relies on, and that the real driver must keep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from ..engine.advance import advance
 from ..engine.codec import decode_run, decode_saved, encode_head, encode_run, encode_tails
 from ..engine.due import due
 from ..engine.events import (
     Append,
-    Appended,
-    ApprovalNeeded,
     Begun,
     CallModel,
     ChildMoved,
     Claimed,
-    Conclude,
-    Concluded,
     Decided,
     Effect,
     Event,
     InputStaged,
-    Judge,
-    Judged,
-    NotTaken,
-    Replied,
     Returned,
     RunCall,
-    Settle,
     Stopped,
 )
 from ..engine.request import offered, view_items
-from ..engine.state import Call, Conclusion, Decision, Entry, Owner, Run, StopMode, begin
+from ..engine.state import Call, Decision, Run, StopMode
 from ..engine.store import SavedRun
 from ..jsonvalue import Item
-from .schedule_world import Answered, Path, Script, World, answer, assert_provider_valid, counted, said, user
+from .schedule_performers import CHILD, Performers, Steps, TurnsUsedUp, begun
+from .schedule_world import (
+    Path,
+    Script,
+    World,
+    after_turn,
+    assert_provider_valid,
+    counted,
+    summarised_turn,
+    user,
+)
 
 Action = tuple[str, int]
-"""start, go, fail: which of those possible. crash. after_turn, immediate, failed, abandoned: a stop. other: a stranger writes."""
+"""What, and which of those possible: start, go, fail, crash, a mode of stopping, or "other" (a stranger writes)."""
 Saves = Literal["every", "lazy"]
-
-CUT = "cut"
-"""A point at which the world has reacted and nobody has heard of it yet."""
-CHILD = "child"
-"""A call that goes on when its nested run has ended."""
-Steps = Generator[Event | str, None, None]
 
 STEPS_MAX = 2_000
 # A script of a few turns needs some hundred steps; more means that the run goes round in circles.
-
-
-class TurnsUsedUp(Exception):
-    """The run has used up its turns and nobody handles it: it raises, unchanged."""
 
 
 @dataclass(frozen=True)
@@ -118,9 +109,10 @@ class Play:
         self.raised = False
         self.stopped = False
         """Whether the run was stopped at once, so that its history may differ from the calm one."""
-        self.run = self._begun("run", script)
+        self.run = begun("run", script)
         self.saved.save(self.run)
-        self._read(())
+        self.performers = Performers(self.world, self.at, self._claim, self._advanced)
+        self._claim(())
 
     # --- the schedule -----------------------------------------------------------------------------------------------
 
@@ -193,7 +185,7 @@ class Play:
 
     def _start(self, path: Path, effect: Effect) -> None:
         self._check_start(path, effect)
-        self.flights[path, effect.key] = Flight(path, effect, self._perform(path, effect))
+        self.flights[path, effect.key] = Flight(path, effect, self.performers.perform(path, effect))
 
     def _move(self, flight: Flight) -> None:
         flight.on_child = False
@@ -234,18 +226,17 @@ class Play:
 
     def _resume(self) -> None:
         self.claims += 1
-        self._read(())
+        claim = self._claim(())
         if not self.run.finished:
-            self.feed((), self._claim(()))
+            self.feed((), claim)
 
     def _claim(self, path: Path) -> Claimed:
-        run = self.at(path)
-        stored = self.world.session(path).written(run.spec.run_id) if run.spec.owner.kind == "session" else 0
-        return Claimed(f"claim {self.claims}", stored=stored)
-
-    def _read(self, path: Path) -> None:
-        if self.at(path).spec.owner.kind == "session":
+        """Read the session of a run, and claim it knowing what the session holds."""
+        run, stored = self.at(path), 0
+        if run.spec.owner.kind == "session":
             self.reads[path] = list(self.world.session(path).rows)
+            stored = self.world.session(path).written(run.spec.run_id)
+        return Claimed(f"claim {self.claims}", stored=stored)
 
     def _stop(self, mode: StopMode) -> None:
         upto = self.run.progress.turns + any(isinstance(flight.effect, CallModel) for flight in self.flights.values())
@@ -256,7 +247,14 @@ class Play:
         """What the outside does with a run that rests: people decide, or somebody resumes it."""
         if self.run.progress.stop is None:
             assert self.run.paused, "the run wants nothing and is neither finished, stopped nor paused"
-            if self.script.staged and not self.world.staged and any(call.reason == "approval" for call in self.run.waiting):
+            if self.script.owner == "session":
+                stored = self.world.session(()).written("run")
+                assert stored == len(self.run.ledger), "the run pauses and its input is not stored (C3)"
+            if (
+                self.script.staged
+                and not self.world.staged
+                and any(call.reason == "approval" for call in self.run.waiting)
+            ):
                 self.world.staged = True
                 self.feed((), InputStaged(tuple(user(text) for text in self.script.staged)))
             late = self.claims % 2 == 1  # people decide before somebody resumes, or after
@@ -287,171 +285,38 @@ class Play:
         approved = plan.approval in ("approve", "sticky")
         return Decision(approved, call.id, plan.name if sticky else None, sticky, None if approved else "no")
 
-    # --- performers: each tells events, and can be cut at every step --------------------------------------------------
-
-    def _perform(self, path: Path, effect: Effect) -> Steps:
-        match effect:
-            case Judge(stage, _, blocking):
-                yield CUT
-                yield self._verdict(path, stage, blocking)
-            case CallModel(turn):
-                yield from self._ask(path, turn)
-            case RunCall(_, call_id):
-                yield from self._call(path, call_id)
-            case Conclude(turn, exhausted):
-                yield CUT
-                yield self._conclusion(path, turn, exhausted)
-            case Append(start, end):
-                run = self.at(path)
-                items = [entry.item for entry in run.ledger[start:end]]
-                self.world.session(path).append(items, run.spec.run_id, start)
-                yield CUT
-                yield Appended(end)
-            case Settle(turn, None):
-                yield CUT
-                yield self._settled_request(path, turn)
-            case Settle(_, str(call_id)):
-                yield CUT
-                yield self._settled_call(path, call_id)
-
-    def _verdict(self, path: Path, stage: str, blocking: bool) -> Judged:
-        script = self.world.script_at(path)
-        if stage == "input":
-            kind = "blocking" if blocking else "parallel"
-            return Judged("input", ({"guardrail": kind},), script.trips == kind, blocking and script.guards == "both")
-        if stage == "staged":
-            return Judged("staged", (), script.staged_trips)
-        return Judged("output", (), script.output_trips)
-
-    def _ask(self, path: Path, turn: int) -> Steps:
-        run, world = self.at(path), self.world
-        if not run.spec.owner.is_server:
-            yield CUT
-            answered = world.reply(path, turn, run.progress.agent)
-            yield CUT
-            yield Replied(turn, answered.entries, answered.calls, answered.response)
-            return
-        ordinals = offered(run)
-        plan = world.script_at(path).turn(turn)
-        owed = tuple(ordinals[place] for place in sorted(set(plan.left_out)) if place < len(ordinals) - 1)
-        sent = tuple(ordinal for ordinal in ordinals if ordinal not in owed)
-        yield Begun(None, f"{turn}/model", sent)
-        answered = world.reply(path, turn, run.progress.agent)
-        items = [run.ledger[ordinal].item for ordinal in sent]
-        world.server(path).take(turn, run.marks.response_id, items, answered)
-        yield CUT
-        yield Replied(turn, answered.entries, answered.calls, answered.response, owed)
-
-    def _settled_request(self, path: Path, turn: int) -> Event:
-        run = self.at(path)
-        answered: Answered | None = self.world.server(path).taken.get(turn)
-        if answered is None:
-            return NotTaken()
-        owed = tuple(ordinal for ordinal in offered(run) if ordinal not in run.progress.sent)
-        return Replied(turn, answered.entries, answered.calls, answered.response, owed)
-
-    def _call(self, path: Path, call_id: str) -> Steps:
-        run, world = self.at(path), self.world
-        call = run.call(call_id)
-        assert call is not None
-        plan = world.call_of(world.script_at(path), call_id)
-        if call.kind in ("ignored", "unknown"):
-            yield Returned(call_id, (answer(call, f"{call.kind} call"),))
-            return
-        decision = call.decision or _standing(run, call)
-        if plan.approval != "no" and decision is None:
-            yield ApprovalNeeded(call_id)
-            return
-        if decision is not None and not decision.approved:
-            yield Returned(call_id, (answer(call, f"rejected: {decision.message}", approve=False),))
-            return
-        if call.kind == "agent":
-            yield from self._nest(path, call)
-        elif call.kind == "hosted":
-            yield Returned(call_id, (answer(call, ""),))
-        else:
-            yield Begun(call_id)
-            world.ran[world.name(path, call_id)] += 1
-            yield CUT
-            yield self._returned(path, call)
-
-    def _returned(self, path: Path, call: Call) -> Returned:
-        entries = (answer(call, "ok"),)
-        if call.kind != "handoff":
-            return Returned(call.id, entries, ({"tool guardrail": call.name},), (call.name,))
-        based = self.world.call_of(self.world.script_at(path), call.id).based
-        base = (user("what happened so far"),) if based else None
-        return Returned(call.id, entries, target=f"agent after {call.id.split('~')[0]}", base=base)
-
-    def _nest(self, path: Path, call: Call) -> Steps:
-        inner = (*path, call.id)
-        if call.child is None:
-            child = self._begun(f"{self.at(path).spec.run_id}/{call.id}", self.world.script_at(inner))
-            yield ChildMoved(call.id, child)
-            self._read(inner)
-        else:
-            self._read(inner)
-            if not call.child.finished:
-                self.feed(inner, self._claim(inner))
-        yield CHILD
-        child = self.at(inner)
-        text = f"said {child.progress.output}" if child.progress.ended else "the nested run was stopped by a guardrail"
-        yield Returned(call.id, (answer(call, text),), responses=tuple(child.responses))
-
-    def _settled_call(self, path: Path, call_id: str) -> Event:
-        world, call = self.world, self.at(path).call(call_id)
-        assert call is not None
-        plan = world.call_of(world.script_at(path), call_id)
-        if call.kind == "handoff" or plan.doubt == "rerun":
-            return NotTaken(call_id)
-        if plan.doubt == "report":
-            world.unknown.add(world.name(path, call_id))
-            return Returned(call_id, (answer(call, "nobody knows whether it was done"),), (), (call.name,))
-        return ApprovalNeeded(call_id, "unknown")
-
-    def _conclusion(self, path: Path, turn: int, exhausted: bool) -> Concluded:
-        script, run = self.world.script_at(path), self.at(path)
-        if exhausted:
-            if not script.handler:
-                raise TurnsUsedUp
-            entry = Entry("message_output_item", run.progress.agent, said("gave up"))
-            return Concluded(turn, Conclusion(True, "gave up", (entry,)))
-        assert run.turn is not None
-        plan = script.turn(turn)
-        if not plan.final:
-            return Concluded(turn, Conclusion(False))
-        return Concluded(turn, Conclusion(True, f"turn {turn}", calls=tuple(call.id for call in run.turn.calls)))
-
-    @staticmethod
-    def _begun(run_id: str, script: Script) -> Run:
-        return begin(
-            run_id=run_id,
-            agent="agent",
-            input_items=[user(text) for text in script.input],
-            owner=Owner(script.owner, None if script.owner == "replay" else "somewhere"),
-            max_turns=script.max_turns,
-            verdict=script.verdict,
-        )
-
     # --- what must hold at every step ---------------------------------------------------------------------------------
 
     def _check_start(self, path: Path, effect: Effect) -> None:
         run, script = self.at(path), self.world.script_at(path)
         if isinstance(effect, RunCall):
-            assert run.progress.verdict == "passed", "a call begins before the input verdict (C6)"
-            assert script.trips == "no", "a call begins though a guardrail trips (C6)"
-            if script.owner == "session":
-                stored = self.world.session(path).written(run.spec.run_id)
-                assert stored >= run.marks.ready, "a call begins while an earlier turn is unstored"
+            self._check_call(path, run, effect.call_id)
         elif isinstance(effect, Append):
             assert script.owner == "session"
+            if effect.start == 0 and effect.end <= run.spec.input_count:
+                assert run.tripped or run.paused or run.finished, "the input is stored before its first turn (C3)"
             if self.saves == "lazy":
                 self.saved.save(self.run)
             known = len(_walk(self.saved.load(), path).ledger)
             assert known >= effect.end, "an append of what no saved run knows"
         elif isinstance(effect, CallModel):
             assert not run.tripped, "a model call follows a trip (C6)"
+            assert run.progress.verdict != "blocking", "a model call before the guardrails that come first (D10)"
+            assert not run.progress.staged, "a model call before input that waits for it"
+            assert script.max_turns is None or effect.turn <= script.max_turns, "more turns than allowed"
             self._check_request(path, run)
+
+    def _check_call(self, path: Path, run: Run, call_id: str) -> None:
+        script, turn = self.world.script_at(path), run.turn
+        assert turn is not None
+        assert run.progress.verdict == "passed", "a call begins before the input verdict (C6)"
+        assert script.trips == "no", "a call begins though a guardrail trips (C6)"
+        if script.owner == "session":
+            stored = self.world.session(path).written(run.spec.run_id)
+            assert stored >= run.marks.ready, "a call begins while an earlier turn is unstored"
+        others = [call for call in turn.calls if call.id != call_id]
+        if any(call.id == call_id and call.kind == "handoff" for call in turn.calls):
+            assert all(call.state == "returned" for call in others), "a handoff while another call is open"
 
     def _check_request(self, path: Path, run: Run) -> None:
         ledger = [entry.item for entry in run.ledger]
@@ -462,12 +327,15 @@ class Play:
             return
         view, rows = run.view, self.reads.get(path, [])
         request = view_items(run, [item for _, item in rows])
-        assert_provider_valid(request[len(view.base or ()) :])
         if view.base is None:
             known = sum(writer == run.spec.run_id for writer, _ in rows)
             assert request == [*(item for _, item in rows), *ledger[known:]], "an item is sent twice or not at all"
         elif len(run.views) == 1:
             assert request == ledger
+        else:
+            assert_provider_valid(request)
+            behind = after_turn(ledger, summarised_turn(view.base))
+            assert request == [*view.base, *ledger[behind:]], "the view begins elsewhere than behind its handoff"
 
     def _check_step(self, before: Run, after: Run, event: Event) -> None:
         marks, earlier = after.marks, before.marks
@@ -518,12 +386,3 @@ def _walk(run: Run, path: Path) -> Run:
 
 def _must_save(event: Event) -> bool:
     return isinstance(event, Begun | Returned | Decided | Claimed | InputStaged | Stopped)
-
-
-def _standing(run: Run, call: Call) -> Decision | None:
-    """A decision made before it was asked for: about this call, else about every call of its scope."""
-    decisions = run.progress.decisions
-    own = [decision for decision in decisions if decision.call_id == call.id]
-    sticky = [decision for decision in decisions if decision.sticky and decision.scope == call.name]
-    found: list[Any] = own or sticky
-    return found[-1] if found else None

@@ -90,14 +90,28 @@ def said(text: str) -> Item:
     return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
 
 
+def summary(call_id: str) -> Item:
+    """What a handoff's filter shows of everything up to it."""
+    return user(f"what happened up to turn {unsalted(call_id).removeprefix('c').split('.')[0]}")
+
+
+def summarised_turn(base: Sequence[Item]) -> int:
+    """The turn up to which a handoff's view tells."""
+    return int(base[0]["content"].split()[-1])
+
+
+def after_turn(items: Sequence[Item], turn: int) -> int:
+    """Where the items of this turn end: behind the last output of one of its calls."""
+    answers = [answered_ids([item]) for item in items]
+    return 1 + max(place for place, ids in enumerate(answers) if ids and ids[0].startswith(f"c{turn}."))
+
+
 def answer(call: Call, text: str, approve: bool = True) -> Entry:
     """The item that answers a call, in the form its kind has."""
     if call.kind == "hosted":
         item: Item = {"type": "mcp_approval_response", "approval_request_id": call.id, "approve": approve}
         return Entry("mcp_approval_response_item", "", item)
-    return Entry(
-        "tool_call_output_item", "", {"type": "function_call_output", "call_id": call.id, "output": text}
-    )
+    return Entry("tool_call_output_item", "", {"type": "function_call_output", "call_id": call.id, "output": text})
 
 
 def call_item(call: Call) -> Item:
@@ -266,7 +280,9 @@ class World:
         self.asked[stable, turn] += 1
         salt = f"~{self.asked[stable, turn]}"
         plan = self.script_at(path).turn(turn)
-        entries = [Entry("reasoning_item", agent, {"type": "reasoning", "id": f"rs{turn}{salt}"})] if plan.reasoning else []
+        entries: list[Entry] = []
+        if plan.reasoning:
+            entries.append(Entry("reasoning_item", agent, {"type": "reasoning", "id": f"rs{turn}{salt}"}))
         calls = tuple(
             Call(f"c{turn}.{index}{salt}", call.name, call.kind, "{}", f"digest {call.name}")
             for index, call in enumerate(plan.calls)
@@ -281,7 +297,7 @@ class World:
     def retold(self, path: Path, unknown: set[tuple[Path, str]]) -> list[Any]:
         """The stored history of one session, without what may differ between two tellings of the same script."""
         stable = tuple(unsalted(step) for step in path)
-        return [_retold(stable, item, unknown) for item in self.sessions[stable].items] if stable in self.sessions else []
+        return [_retold(stable, item, unknown) for item in self.session(stable).items]
 
 
 def _retold(path: Path, item: Item, unknown: set[tuple[Path, str]]) -> Item:
