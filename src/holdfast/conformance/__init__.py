@@ -1,0 +1,49 @@
+"""A test kit for session stores: anybody's, held to the contract that ours are held to.
+
+    from holdfast.conformance import Backend, suite
+
+    class MyStore(Backend):
+        name = "my store"
+        def open(self, session_id, **options):
+            return MySession(session_id, self.folder / "my.db", **options)
+
+    TestMyStore = suite(MyStore())
+
+Running pytest then makes every check of parts A and B that the store can be asked for and ends with a scorecard.
+`check` does the same as a function; `python -m holdfast.conformance` as a command.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .backend import Backend
+from .lab import Lab, Options, batch, message
+from .registry import ClauseBroken, proves
+from .run import Result, check
+from .scorecard import Scorecard
+
+if TYPE_CHECKING:
+    from .pytest_suite import suite
+
+__all__ = [
+    "Backend",
+    "ClauseBroken",
+    "Lab",
+    "Options",
+    "Result",
+    "Scorecard",
+    "batch",
+    "check",
+    "message",
+    "proves",
+    "suite",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "suite":  # the only one that needs pytest
+        from .pytest_suite import suite
+
+        return suite
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,233 @@
+"""Generated histories: Hypothesis drives the backend and a model side by side, and they may never differ.
+
+The model of part A is a plain list. The model of part B is `InMemorySession`: whatever appends, replaces, undos,
+rewinds, pops and forks do, in any order and with any mistakes, has to be the same in both, errors included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from ..errors import HoldfastError
+from ..sessions.memory import InMemorySession
+from ..sessions.protocol import Head, Position
+from .lab import Lab, close, short
+
+_texts = st.sampled_from(["yes", "no", "hello", "", "🧪", "a\x00b", "\ud800", "x" * 50])
+_items = st.lists(st.fixed_dictionaries({"role": st.just("user"), "content": _texts}), max_size=5)
+
+
+def _settings(lab: Lab, steps: int) -> settings:
+    return settings(
+        max_examples=lab.options.examples,
+        stateful_step_count=steps,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.generate, Phase.shrink),
+        print_blob=False,
+    )
+
+
+def against_list(lab: Lab) -> None:
+    """Adds, reads, pops and clears on two sessions of one store, compared with two lists."""
+    numbers = iter(range(1_000_000))
+
+    class SessionAgainstList(RuleBasedStateMachine):
+        def __init__(self) -> None:
+            super().__init__()
+            self.runner = asyncio.Runner()
+            number = next(numbers)
+            self.sessions = [lab.backend.open(f"conversation {number}"), lab.backend.open(f"conversation {number}'")]
+            self.lists: list[list[Any]] = [[], []]
+
+        @rule(which=st.integers(0, 1), items=_items)
+        def add(self, which: int, items: list[Any]) -> None:
+            try:
+                self.runner.run(self.sessions[which].add_items(items))
+            except Exception:
+                if not any("\x00" in item["content"] or "\ud800" in item["content"] for item in items):
+                    raise  # only what A17 lets a store refuse may be refused
+                return
+            self.lists[which] += items
+
+        @rule(which=st.integers(0, 1))
+        def pop(self, which: int) -> None:
+            seen = self.runner.run(self.sessions[which].pop_item())
+            lab.same(seen, self.lists[which].pop() if self.lists[which] else None, "generated operations, by pop_item")
+
+        @rule(which=st.integers(0, 1))
+        def clear(self, which: int) -> None:
+            self.runner.run(self.sessions[which].clear_session())
+            self.lists[which].clear()
+
+        @rule(which=st.integers(0, 1), limit=st.integers(0, 12))
+        def read(self, which: int, limit: int) -> None:
+            seen = self.runner.run(self.sessions[which].get_items(limit=limit))
+            wanted = self.lists[which][-limit:] if limit else []
+            lab.same(seen, wanted, f"generated operations, by get_items(limit={limit})")
+
+        @precondition(lambda self: lab.backend.shared)
+        @rule(which=st.integers(0, 1))
+        def open_again(self, which: int) -> None:
+            session = self.sessions[which]
+            self.sessions[which] = lab.backend.open(session.session_id)
+            self.runner.run(self.sessions[which].get_items(limit=1))  # before the last object that kept it open goes
+            self.runner.run(close(session))
+
+        @invariant()
+        def both_are_the_lists(self) -> None:
+            for session, wanted in zip(self.sessions, self.lists, strict=True):
+                lab.same(self.runner.run(session.get_items()), wanted, "generated operations")
+
+        def teardown(self) -> None:
+            for session in self.sessions:
+                self.runner.run(close(session))
+            self.runner.close()
+
+    run_state_machine_as_test(SessionAgainstList, settings=_settings(lab, 25))
+
+
+_writers = st.sampled_from(["a", "b"])
+
+
+def against_reference(lab: Lab) -> None:
+    """Every change of part B on the backend and on the reference, right and wrong ones."""
+    numbers = iter(range(1_000_000))
+
+    class SessionAgainstReference(RuleBasedStateMachine):
+        def __init__(self) -> None:
+            super().__init__()
+            self.runner = asyncio.Runner()
+            self.number = next(numbers)
+            self.forks = 0
+            self.pair = (lab.backend.open(f"conversation {self.number}"), InMemorySession("reference"))
+            self.opened = [self.pair[0]]
+            self.heads: list[tuple[Head, Head]] = [(Head(), Head())]
+
+        def both(self, what: str, doing: Callable[[Any, int], Awaitable[Any]]) -> tuple[Any, Any]:
+            """Do the same on both sides; the results, or None where both refused with the same kind of error."""
+            outcomes = [self.runner.run(_outcome(doing(session, side))) for side, session in enumerate(self.pair)]
+            seen, wanted = outcomes
+            if isinstance(seen, HoldfastError) or isinstance(wanted, HoldfastError):
+                lab.expect(
+                    type(seen) is type(wanted), f"{what} gave {short(seen)} where the reference gave {short(wanted)}"
+                )
+                return None, None
+            return seen, wanted
+
+        def moved(self, heads: tuple[Any, Any]) -> None:
+            if heads[0] is not None:
+                self.heads.append(heads)
+
+        def head(self, data: Any, *, may_be_none: bool = True) -> tuple[Any, Any]:
+            known = [*self.heads[-6:], (None, None)] if may_be_none else self.heads[-6:]
+            return data.draw(st.sampled_from(known))  # type: ignore[no-any-return]
+
+        @rule(writer=_writers, back=st.integers(-1, 6), size=st.integers(0, 4), odd=st.integers(0, 9), data=st.data())
+        def append(self, writer: str, back: int, size: int, odd: int, data: Any) -> None:
+            count = self.runner.run(self.pair[1].accepted(writer))
+            start = max(0, count - back)
+            items = [
+                {"role": "user", "content": f"{writer} {n}" + (" odd" if odd == 0 and n == start else "")}
+                for n in range(start, start + size)
+            ]
+            expect = self.head(data)
+            self.moved(
+                self.both(
+                    f"append({writer!r}, {start}, {size} items)",
+                    lambda session, side: session.append(items, writer=writer, start=start, expect=expect[side]),
+                )
+            )
+
+        @rule(items=_items)
+        def add(self, items: list[Any]) -> None:
+            self.both("add_items", lambda session, side: session.add_items(items))
+
+        @rule()
+        def pop(self) -> None:
+            seen, wanted = self.both("pop_item", lambda session, side: session.pop_item())
+            lab.same(seen, wanted, "generated changes, by pop_item")
+
+        @rule(writer=_writers, to=st.integers(0, 6), data=st.data())
+        def rewind(self, writer: str, to: int, data: Any) -> None:
+            expect = self.head(data)
+            self.moved(
+                self.both(
+                    f"rewind({writer!r}, {to})",
+                    lambda session, side: session.rewind(writer=writer, to=to, expect=expect[side]),
+                )
+            )
+
+        @rule(size=st.integers(0, 3), data=st.data())
+        def replace(self, size: int, data: Any) -> None:
+            upto = self.head(data, may_be_none=False)
+            items = [{"role": "user", "content": f"summary {n}"} for n in range(size)]
+            self.moved(self.both("replace", lambda session, side: session.replace(items, upto=upto[side])))
+
+        @rule(which=st.integers(0, 2))
+        def restore(self, which: int) -> None:
+            kept = [self.runner.run(session.generations()) for session in self.pair]
+            lab.same(
+                [g.item_count for g in kept[0]], [g.item_count for g in kept[1]], "generated changes, by generations"
+            )
+            if which < len(kept[1]):
+                self.moved(self.both("restore", lambda session, side: session.restore(kept[side][which].id)))
+
+        @rule(index=st.integers(0, 8), which=st.integers(-1, 1))
+        def fork(self, index: int, which: int) -> None:
+            kept = [self.runner.run(session.generations()) for session in self.pair]
+            if which >= len(kept[1]):
+                return
+            self.forks += 1
+            name = f"fork {self.number}.{self.forks}"
+
+            def forking(session: Any, side: int) -> Awaitable[Any]:
+                at = Position(index, None if which < 0 else kept[side][which].id)
+                return session.fork(name, at=at)  # type: ignore[no-any-return]
+
+            seen, wanted = self.both(f"fork at {index} of generation {which}", forking)
+            if seen is not None:
+                self.opened.append(seen)
+                self.pair, self.heads = (seen, wanted), [(Head(), Head())]  # go on with the fork
+
+        @rule()
+        def clear(self) -> None:
+            self.both("clear_session", lambda session, side: session.clear_session())
+
+        @rule()
+        def note_head(self) -> None:
+            self.moved(self.both("head", lambda session, side: session.head()))
+
+        @invariant()
+        def both_are_equal(self) -> None:
+            async def look(session: Any) -> dict[str, Any]:
+                return {
+                    "items": await session.get_items(),
+                    "counts": [await session.accepted(writer) for writer in "ab"],
+                    "written": [await session.written(writer) for writer in "ab"],
+                    "generations": [await session.read_generation(g.id) for g in await session.generations()],
+                }
+
+            seen, wanted = (self.runner.run(look(session)) for session in self.pair)
+            for what, value in wanted.items():
+                lab.same(seen[what], value, f"generated changes, by {what}")
+
+        def teardown(self) -> None:
+            for session in self.opened:
+                self.runner.run(close(session))
+            self.runner.close()
+
+    run_state_machine_as_test(SessionAgainstReference, settings=_settings(lab, 30))
+
+
+async def _outcome(doing: Awaitable[Any]) -> Any:
+    try:
+        return await doing
+    except HoldfastError as error:
+        return error

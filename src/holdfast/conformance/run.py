@@ -1,0 +1,151 @@
+"""Make checks and say what came of them.
+
+Each check runs in a thread of its own with a time limit, so that a backend that hangs is reported like any other that
+breaks its word. `check` is the whole kit as a function; the pytest suite calls the same `run_check`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..sessions.clauses import CLAUSES
+from ..sessions.protocol import abilities
+from .backend import Backend
+from .lab import Lab, Options, fresh
+from .registry import Check, ClauseBroken, checks_of
+
+KEPT, BROKEN, NOT_APPLICABLE, NOT_CLAIMED, LEFT_OUT = "kept", "broken", "not applicable", "not claimed", "left out"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of one check: kept, broken or left out; `detail` says what was seen or why it was not made."""
+
+    clause_id: str
+    check: str
+    value: str
+    detail: str = ""
+
+
+def check(backend: Backend, *clause_ids: str, options: Options | None = None) -> list[Result]:
+    """Make every check of these clauses (none named: all) that can be made on the backend."""
+    backend.check_description()
+    declared = declared_abilities(backend)
+    results = []
+    for found in checks_of(*clause_ids):
+        missing = excuse(backend, found.clause_id) or found.missing(backend, declared)
+        results.append(
+            Result(found.clause_id, found.name, LEFT_OUT, missing) if missing else _made(backend, found, options)
+        )
+    return results
+
+
+def _made(backend: Backend, found: Check, options: Options | None) -> Result:
+    try:
+        run_check(backend, found, options or Options())
+    except ClauseBroken as broken:
+        return Result(found.clause_id, found.name, BROKEN, broken.seen)
+    return Result(found.clause_id, found.name, KEPT)
+
+
+def excuse(backend: Backend, clause_id: str) -> str | None:
+    """Why the backend's author leaves this clause out; None if it is claimed."""
+    return backend.not_applicable.get(clause_id) or backend.not_claimed.get(clause_id)
+
+
+def declared_abilities(backend: Backend) -> frozenset[str]:
+    """What the backend's sessions declare; looked up on a session of an empty store."""
+    with fresh(backend) as live:
+        lab = Lab(live, Check("A1", "declared_abilities", lambda lab: None, ()), Options())
+        found = abilities(lab.open("probe"))
+        asyncio.run(lab.close()) if not _in_loop() else _in_thread(lambda: asyncio.run(lab.close()), 30)
+        return found
+
+
+def run_check(backend: Backend, found: Check, options: Options) -> None:
+    """Make one check; raises ClauseBroken, and nothing else, if the clause is not kept."""
+    try:
+        _in_thread(lambda: _body(backend, found, options), backend.patience_s)
+    except ClauseBroken:
+        raise
+    except TimeoutError as error:
+        seen = f"it did not come back within {backend.patience_s:g} s" if error is _HUNG else _told(error)
+        raise ClauseBroken(found.clause_id, backend.name, found.name, seen) from error
+    except Exception as error:
+        raise ClauseBroken(found.clause_id, backend.name, found.name, _told(error)) from error
+
+
+_HUNG = TimeoutError("the check did not come back")
+
+
+def _told(error: BaseException) -> str:
+    if isinstance(error, ExceptionGroup):
+        return "; ".join(_told(inner) for inner in error.exceptions)
+    return f"it raised {type(error).__name__}: {error}"
+
+
+def _body(backend: Backend, found: Check, options: Options) -> None:
+    with fresh(backend) as live:
+        lab = Lab(live, found, options)
+        if not inspect.iscoroutinefunction(found.body):
+            try:
+                found.body(lab)
+            finally:
+                asyncio.run(lab.close())
+            return
+        body = found.body
+
+        async def whole() -> None:
+            try:
+                await body(lab)
+            finally:
+                await lab.close()
+
+        asyncio.run(whole())
+
+
+def _in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _in_thread(work: object, patience_s: float) -> None:
+    """Do the work in a thread and give up on it after a while: a thread that hangs cannot be stopped, only left."""
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()  # type: ignore[operator]
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run, name="conformance-check", daemon=True)
+    thread.start()
+    thread.join(patience_s)
+    if thread.is_alive():
+        raise _HUNG
+    if failures:
+        raise failures[0]
+
+
+def value_of(backend: Backend, clause_id: str, results: Iterable[Result]) -> tuple[str, str]:
+    """The value of one clause in a scorecard, and the reason for it where it is not kept."""
+    if clause_id in backend.not_applicable:
+        return NOT_APPLICABLE, backend.not_applicable[clause_id]
+    if clause_id in backend.not_claimed:
+        return NOT_CLAIMED, backend.not_claimed[clause_id]
+    mine = [result for result in results if result.clause_id == clause_id]
+    broken = [result for result in mine if result.value == BROKEN]
+    if broken:
+        return BROKEN, broken[0].detail
+    if any(result.value == KEPT for result in mine):
+        return KEPT, ""
+    reasons = dict.fromkeys(result.detail for result in mine)
+    return NOT_CLAIMED, "; ".join(reasons) or f"the kit has no check of {CLAUSES[clause_id].title}"

@@ -1,0 +1,86 @@
+"""The backends that the kit is run on: ours, and the OpenAI Agents SDK's."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import agents
+
+from holdfast.conformance import Backend, message
+from holdfast.conformance.sqlite_file import SQLiteFile
+from holdfast.sessions.memory import InMemorySession, InMemoryStore
+from holdfast.sessions.sqlite import SQLiteSession
+
+
+class Memory(Backend):
+    name = "InMemorySession"
+    closes_when_called = True
+    not_applicable: Mapping[str, str] = {
+        "A15": "memory has no tables or keys to name",
+        "A20": "no expiry can be configured: history in memory ends with the process",
+        "A23": "nothing in memory outlives its process",
+        "B10": "no other program can open this process's memory",
+    }
+
+    @cached_property
+    def store(self) -> InMemoryStore:
+        return InMemoryStore()
+
+    def open(self, session_id: str, **options: Any) -> InMemorySession:
+        return InMemorySession(session_id, store=self.store, **options)
+
+    def setup(self) -> None:
+        vars(self).pop("store", None)
+
+    def inject_record(self, session_id: str, data: bytes) -> None:
+        self.store.inject_record(session_id, data)
+
+    @contextmanager
+    def stall(self) -> Iterator[None]:
+        with self.store.lock:
+            yield
+
+    def handed_in(self, session_id: str) -> tuple[InMemorySession, Callable[[], Awaitable[Any]]]:
+        store = InMemoryStore()
+
+        async def still_works() -> None:
+            again = InMemorySession(session_id, store=store)
+            await again.add_items([message("again")])
+            assert len(await again.get_items()) == 3
+
+        return InMemorySession(session_id, store=store), still_works
+
+
+class AgentsSQLite(SQLiteFile):
+    name = "openai-agents SQLiteSession"
+    deadlines = False
+    names: Mapping[str, Any] = {"sessions_table": "conversations", "messages_table": "turns"}
+    not_applicable: Mapping[str, str] = {"A20": "no expiry can be configured"}
+
+    def open(self, session_id: str, **options: Any) -> agents.SQLiteSession:
+        return agents.SQLiteSession(session_id, self.path, **options)
+
+
+class HoldfastSQLite(SQLiteFile):
+    name = "SQLiteSession"
+    closes_when_called = True
+    names: Mapping[str, Any] = {"sessions_table": "conversations", "messages_table": "turns"}
+    bad_names: tuple[Mapping[str, Any], ...] = (
+        {"sessions_table": "no; DROP TABLE agent_messages"},
+        {"messages_table": ""},
+        {"messages_table": "1st"},
+        {"messages_table": 'quo"ted'},
+        {"messages_table": "x" * 64},
+        {"sessions_table": "same", "messages_table": "same"},
+        {"sessions_table": "same", "messages_table": "SAME"},
+    )
+    not_applicable: Mapping[str, str] = {"A20": "no expiry can be configured"}
+
+    def open(self, session_id: str, **options: Any) -> SQLiteSession:
+        return SQLiteSession(session_id, self.path, **options)
+
+    def peer(self, session_id: str) -> agents.SQLiteSession:
+        return agents.SQLiteSession(session_id, self.path)
