@@ -312,6 +312,12 @@ class ToolApprovalItem(RunItemBase[Any]):
     tool_origin: ToolOrigin | None = None
     tool_lookup_key: tuple[str, ...] | None = field(default=None, kw_only=True)
 
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
     def __post_init__(self) -> None:
         raw = self.raw_item
         if self.tool_name is None:

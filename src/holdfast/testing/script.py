@@ -273,8 +273,8 @@ def handoff_call(
     return function_call(name, arguments, call_id=call_id, item_id=item_id)
 
 
-def reasoning(*summary: str, item_id: str = "scripted-reasoning") -> dict[str, Any]:
-    """What the model thought, as a plain item with these summary texts."""
+def reasoning(*summary: str, item_id: str) -> dict[str, Any]:
+    """What the model thought, as a plain item with these summary texts. Two with one id would be the same thought."""
     return {"id": item_id, "summary": [{"type": "summary_text", "text": text} for text in summary], "type": "reasoning"}
 
 
