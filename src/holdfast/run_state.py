@@ -73,6 +73,7 @@ class RunState:
         self._live = live
         self._revision = revision
         self._busy = False
+        self._takeover = False
 
     # --- what it holds -----------------------------------------------------------------------------------------------------
 

@@ -178,16 +178,19 @@ class Runner:
         hooks: Any = None,
         run_config: RunConfig | dict[str, Any] | None = None,
         error_handlers: RunErrorHandlers | dict[str, Any] | None = None,
+        takeover: bool = False,
     ) -> RunResult:
         """Go on with a saved run, in any process: after a pause, a failure or a crash.
 
         What was done is not done again; a call that had begun is settled by its tool's policy. Raises NotFoundError if
-        there is no such run, RunStateError if it has ended, RunClaimedError if another worker has it.
+        there is no such run, RunStateError if it has ended, RunClaimedError if another worker has it. `takeover` takes a
+        run that is marked as running without a lease to prove that its worker is gone.
         """
         state = await cls.load(starting_agent, run_id, session=session, run_store=run_store, context=context)
         config = coerce_run_config(run_config)
         if run_store is not None:
             config = _with_store(config, run_store)
+        state._takeover = takeover
         owned = session if state._run.spec.owner.kind == "session" else None
         return await cls.run(
             starting_agent, state, hooks=hooks, run_config=config, error_handlers=error_handlers, session=owned
@@ -326,6 +329,7 @@ def _prepare(
         watch=watch,
         resumed=state._run if state is not None else None,
         revision=state._revision if state is not None else 0,
+        takeover=state._takeover if state is not None else False,
         tracer=_tracer(config),
     )
     _refuse_early(execution, owner, config)

@@ -18,9 +18,10 @@ from ..output_type import AgentOutputSchemaBase
 from ..run_error_handlers import RunErrorData, RunErrorHandlerInput, read_handler_result
 from ..tools.function import FunctionToolResult
 from .drive import Driver
+from .judge import output_guardrails
 from .live import Live
 from .model_call import view_of
-from .offer import output_schema
+from .offer import output_schema, tools_of
 from .watchers import hook_context, hook_pair
 
 
@@ -49,14 +50,15 @@ async def perform_conclude(driver: Driver, live: Live, effect: Conclude) -> None
         live.show_entries(conclusion.entries)
     if live.hooks is not None or agent.hooks is not None:
         await hook_pair(live, agent, "on_agent_end", hook_context(live), agent, value)
-    await driver.tell(Concluded(effect.turn, conclusion), effect=effect)
+    judged = not output_guardrails(live, agent)
+    await driver.tell(Concluded(effect.turn, conclusion, judged), effect=effect)
 
 
 async def _meaning(
     live: Live, run: Run, turn: Turn, agent: Any, schema: AgentOutputSchemaBase | None
 ) -> tuple[Any, Conclusion] | None:
     if any(call.kind in ("tool", "agent", "unknown") for call in turn.calls):
-        return await _from_tools(live, turn, agent, schema)
+        return await _from_tools(live, run, turn, agent, schema)
     if turn.calls:
         return None
     message = _last_message(turn)
@@ -105,12 +107,12 @@ def _last_message(turn: Turn) -> dict[str, Any] | None:
 
 
 async def _from_tools(
-    live: Live, turn: Turn, agent: Any, schema: AgentOutputSchemaBase | None
+    live: Live, run: Run, turn: Turn, agent: Any, schema: AgentOutputSchemaBase | None
 ) -> tuple[Any, Conclusion] | None:
     behavior = agent.tool_use_behavior
     if behavior == "run_llm_again":
         return None
-    results = _results(live, turn)
+    results = _results(live, await tools_of(live, run, agent), turn)
     if not results:
         return None
     if behavior == "stop_on_first_tool":
@@ -161,8 +163,7 @@ def _json_or_text(value: Any) -> Any:
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
 
 
-def _results(live: Live, turn: Turn) -> list[tuple[str, FunctionToolResult]]:
-    tools = live.cache.get("tools", {})
+def _results(live: Live, tools: dict[str, Any], turn: Turn) -> list[tuple[str, FunctionToolResult]]:
     results = []
     for call in turn.calls:
         tool = tools.get(call.name)

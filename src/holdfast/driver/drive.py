@@ -75,8 +75,13 @@ class Driver:
     # --- what performers use -------------------------------------------------------------------------------------------
 
     async def tell(self, event: Event, *, effect: Effect | None = None) -> None:
-        """Something happened. Returns when it is saved; `effect` says whose last word this is."""
+        """Something happened. Returns when it is saved; `effect` says whose last word this is.
+
+        The last word of an effect that is no longer due (a tripwire came first, in the same moment) is dropped.
+        """
         if effect is not None:
+            if self._flights and all(effect.key != other.key for other in due(self.run)):
+                return
             self._settled.add(effect.key)
         self.run = advance(self.run, event)
         if self.saver is not None and self._must_save(event):

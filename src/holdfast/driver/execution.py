@@ -18,11 +18,12 @@ from ..engine.codec import decode_saved
 from ..engine.events import Claimed
 from ..engine.state import Owner, Run, Verdict, begin
 from ..engine.store import RunStore
-from ..errors import HoldfastError, OwnerError, RunStateError, UserError
+from ..errors import HoldfastError, OwnerError, RunClaimedError, RunStateError, UserError
 from ..history import deduplicate, normalise
 from ..items import ItemHelpers, ModelResponse
 from ..jsonvalue import Item, copy_json
 from ..run_error_handlers import RunErrorDetails
+from ..stream_events import AgentUpdatedStreamEvent
 from ..usage import Usage
 from .adopt import adopted
 from .calls import show_outputs
@@ -61,10 +62,12 @@ class Execution:
         store: RunStore | None = None,
         tracer: Any = None,
         run_id: str | None = None,
+        takeover: bool = False,
         moved: Callable[[Run], Awaitable[None]] | None = None,
     ) -> None:
         self._nested = outer is not None
         self.started = False
+        self._takeover = takeover
         self.config, self.session, self.owner = config, session, owner
         self._resumed, self._revision, self._store = resumed, revision, store
         conversation = None
@@ -126,7 +129,11 @@ class Execution:
             run = await self._claim(self._resumed, store, self._revision)
         else:
             earlier = await self._earlier(store)
-            run = earlier if earlier is not None else self._fresh(await self._view_base())
+            if earlier is not None:
+                run = earlier
+            else:
+                base = await self._view_base()
+                run = self.driver.run if base is None else self._fresh(base)
             if store is not None and self.driver.saver is None:
                 self.driver.saver = RunSaver(store, needed=self.config.run_id is not None)
         if conversation is not None and run.view.base is None and not live.history:
@@ -134,6 +141,9 @@ class Execution:
             live.history_tail = run.marks.stored
         self.driver.run = run
         self.started = True
+        if live.watch is not None:
+            live.shown_agent = run.progress.agent
+            live.show(AgentUpdatedStreamEvent(live.graph.agent(run.progress.agent)))
 
     async def settle_abandoned(self, run: Run, store: RunStore, revision: int) -> None:
         """Write down that a saved run was given up, and store its turn whole."""
@@ -236,6 +246,13 @@ class Execution:
         """Take a saved run, once: of two who try, the second is told and nothing of it runs (C12)."""
         refuse_finished(run)
         self._check_owner(run)
+        leased = self.live.conversation is not None and self.live.conversation.lease is not None
+        if revision and run.status == "running" and not (leased or self._takeover or self.config.run_id):
+            # With a lease on its session we would know that whoever had it is gone. Here nobody can tell.
+            raise RunClaimedError(
+                f"run {run.spec.run_id!r} is marked as running, perhaps by another worker",
+                "If that worker is gone, resume it with takeover=True; what it had begun is then settled, not repeated.",
+            )
         run = advance(run, Claimed(uuid.uuid4().hex))
         if store is not None and (revision or self.config.run_id is not None):
             saver = RunSaver(store, revision=revision, needed=True, saved=self._resumed if revision else None)

@@ -127,12 +127,12 @@ def prepared(live: Live, run: Run) -> list[Item]:
     state = live.cache.get("prepared")
     if state is None or state[0] != views:
         view = run.view
-        base = live.history if view.base is None else list(view.base)
-        state = (views, Prepared(base), view.tail)
+        base = live.history if view.base is None else view.base
+        fresh = [_as_sent(live, entry.item) for entry in run.ledger.since(view.tail)]
+        state = (views, Prepared([*base, *fresh]), len(run.ledger))
     _, list_so_far, upto = state
-    fresh = run.ledger.since(upto)
-    if fresh:
-        list_so_far.extend([_as_sent(live, entry.item) for entry in fresh])
+    if upto < len(run.ledger):
+        list_so_far.extend([_as_sent(live, entry.item) for entry in run.ledger.since(upto)])
     live.cache["prepared"] = (views, list_so_far, len(run.ledger))
     items: list[Item] = list_so_far.list()
     if list_so_far.left_out and len(list_so_far.left_out) != len(live.left_out):

@@ -7,7 +7,6 @@ missing a field.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from ..errors import CallerError, RunStateError
@@ -27,7 +26,7 @@ from .events import (
     Returned,
     Stopped,
 )
-from .state import Call, Conclusion, Entry, Marks, Progress, Run, Stop, Turn, View
+from .state import Call, Conclusion, Entry, Marks, Progress, Run, Stop, Turn, View, evolve
 
 WITHHELD = "Output withheld by an output guardrail."
 NOT_COMPLETED = "This call was not completed: the run stopped before its result was known."
@@ -37,7 +36,7 @@ def advance(run: Run, event: Event) -> Run:
     """The run after `event`. Raises CallerError, and changes nothing, if the run was not waiting for it."""
     match event:
         case Appended(end):
-            return replace(run, marks=replace(run.marks, stored=max(run.marks.stored, end)))
+            return evolve(run, marks=evolve(run.marks, stored=max(run.marks.stored, end)))
         case Begun(None, key, sent, mark) if run.turn is None:
             return _progress(run, begun=key, sent=sent, mark=mark)
         case Begun(call_id) if call_id is not None:
@@ -59,8 +58,8 @@ def advance(run: Run, event: Event) -> Run:
         case ChildMoved(call_id, child):
             state = "waiting" if child.paused else "begun"
             return _change_call(run, call_id, ("asked", "begun", "waiting"), child=child, state=state)
-        case Concluded(number, conclusion) if not run.finished:
-            return _concluded(run, number, conclusion)
+        case Concluded(number, conclusion, judged) if not run.finished:
+            return _concluded(run, number, conclusion, judged)
         case Claimed() if not run.finished:
             return _claimed(run, event)
         case InputStaged(items) if not run.finished:
@@ -84,13 +83,13 @@ def _judged(run: Run, event: Judged) -> Run:
     if event.stage == "input" and verdict in ("blocking", "parallel"):
         if event.tripped:
             # What the tripwire cut was speculative: no call of it has begun, and none of it is history (C6).
-            return replace(run, turn=None, progress=replace(run.progress, verdict="tripped"))
+            return evolve(run, turn=None, progress=evolve(run.progress, verdict="tripped"))
         # Blocking guardrails come first; the parallel ones, if there are more, then run beside the model.
         after = "parallel" if verdict == "blocking" and event.more else "passed"
         return _progress(run, verdict=after)
     if event.stage == "staged" and run.progress.staged and run.turn is None:
         entries = [Entry("input_item", run.progress.agent, item) for item in run.progress.staged]
-        run = replace(run, ledger=run.ledger.appended(entries))
+        run = evolve(run, ledger=run.ledger.appended(entries))
         return _progress(run, staged=(), verdict="tripped" if event.tripped else run.progress.verdict)
     if event.stage == "output" and run.turn is not None and run.turn.conclusion is not None:
         return _output_judged(run, run.turn, run.turn.conclusion, event)
@@ -102,21 +101,21 @@ def _output_judged(run: Run, turn: Turn, conclusion: Conclusion, event: Judged) 
         return _join(run, turn)
     if not turn.calls:
         # The message is dropped; the input is kept, because nobody will send it again (C3).
-        marks = replace(run.marks, ready=len(run.ledger))
-        return replace(run, turn=None, marks=marks, progress=replace(run.progress, ended=True, output=None))
+        marks = evolve(run.marks, ready=len(run.ledger))
+        return evolve(run, turn=None, marks=marks, progress=evolve(run.progress, ended=True, output=None))
     # A tool has run: its call must stay in history, so only what it said is withheld.
     withheld = conclusion.calls or tuple(call.id for call in turn.calls)
     calls = tuple(_withhold(call, event.withheld or WITHHELD) if call.id in withheld else call for call in turn.calls)
-    run = _join(run, replace(turn, calls=calls, conclusion=Conclusion(final=True)))
+    run = _join(run, evolve(turn, calls=calls, conclusion=Conclusion(final=True)))
     return _progress(run, output=None)
 
 
 def _withhold(call: Call, text: str) -> Call:
     outputs = tuple(
-        replace(entry, item={**entry.item, "output": text}, extra=None) if "output" in entry.item else entry
+        evolve(entry, item={**entry.item, "output": text}, extra=None) if "output" in entry.item else entry
         for entry in call.outputs
     )
-    return replace(call, outputs=outputs)
+    return evolve(call, outputs=outputs)
 
 
 def _replied(run: Run, event: Replied) -> Run:
@@ -125,10 +124,10 @@ def _replied(run: Run, event: Replied) -> Run:
     # On a response chain the mark belongs to the id: a reply without one moves neither (D4).
     acknowledged = owner.kind == "conversation" or (owner.kind == "chain" and response_id is not None)
     if response_id is not None and owner.kind == "chain":
-        marks = replace(marks, response_id=response_id)
+        marks = evolve(marks, response_id=response_id)
     turn = Turn(event.turn, run.progress.agent, event.entries, event.calls, acknowledged, event.owed, event.again)
-    progress = replace(run.progress, turns=event.turn, begun=None, sent=(), mark=None, doubt=False)
-    return replace(run, turn=turn, marks=marks, progress=progress, responses=run.responses.appended((event.response,)))
+    progress = evolve(run.progress, turns=event.turn, begun=None, sent=(), mark=None, doubt=False)
+    return evolve(run, turn=turn, marks=marks, progress=progress, responses=run.responses.appended((event.response,)))
 
 
 def _decided(run: Run, event: Decided) -> Run:
@@ -170,13 +169,13 @@ def _returned(run: Run, event: Returned) -> Run:
             run, results=(*run.progress.results, *event.results), used=(*run.progress.used, *used)
         )
     if event.responses:
-        run = replace(run, responses=run.responses.appended(event.responses))
+        run = evolve(run, responses=run.responses.appended(event.responses))
     if turn.complete and any(call.target for call in turn.calls):
         return _join(run, turn)  # a handoff wins over whatever the turn's tools might have concluded
     return run
 
 
-def _concluded(run: Run, number: int, conclusion: Conclusion) -> Run:
+def _concluded(run: Run, number: int, conclusion: Conclusion, judged: bool) -> Run:
     turn = run.turn
     if turn is None:
         if number != run.progress.turns + 1 or not conclusion.final:
@@ -184,22 +183,22 @@ def _concluded(run: Run, number: int, conclusion: Conclusion) -> Run:
         turn = Turn(number, run.progress.agent, ())  # max_turns was reached and a handler gave an output
     if turn.number != number or not turn.complete or turn.conclusion is not None:
         raise CallerError("there is no complete turn to conclude", "Feed only results of effects that were due.")
-    turn = replace(turn, conclusion=conclusion)
-    return replace(run, turn=turn) if conclusion.final else _join(run, turn)
+    turn = evolve(turn, conclusion=conclusion)
+    return evolve(run, turn=turn) if conclusion.final and not judged else _join(run, turn)
 
 
 def _claimed(run: Run, event: Claimed) -> Run:
-    progress = replace(run.progress, claim=event.claim, stop=None, doubt=run.progress.begun is not None)
+    progress = evolve(run.progress, claim=event.claim, stop=None, doubt=run.progress.begun is not None)
     # What the session holds now it holds in the history that is read again (D7): sent from the ledger too, it would be
     # sent twice. So the view begins behind it, also where the answer to an append was lost.
-    marks = replace(run.marks, stored=max(run.marks.stored, min(event.stored, len(run.ledger))))
+    marks = evolve(run.marks, stored=max(run.marks.stored, min(event.stored, len(run.ledger))))
     turn = run.turn
     if turn is not None:
-        turn = replace(turn, calls=tuple(_claimed_call(call, event.claim) for call in turn.calls))
+        turn = evolve(turn, calls=tuple(_claimed_call(call, event.claim) for call in turn.calls))
     views = run.views
     if run.view.base is None and run.view.tail != marks.stored:
         views = views.appended((View(None, marks.stored),))
-    return replace(run, progress=progress, marks=marks, turn=turn, views=views)
+    return evolve(run, progress=progress, marks=marks, turn=turn, views=views)
 
 
 def _claimed_call(call: Call, claim: str) -> Call:
@@ -207,9 +206,9 @@ def _claimed_call(call: Call, claim: str) -> Call:
     if child is not None and not child.finished:
         child = _claimed(child, Claimed(claim))
     if call.state != "begun":
-        return replace(call, child=child)
+        return evolve(call, child=child)
     # A nested run knows itself how far it got; only a call without one is in doubt.
-    return replace(call, state="asked" if child is not None else "doubt", child=child)
+    return evolve(call, state="asked" if child is not None else "doubt", child=child)
 
 
 def _stopped(run: Run, event: Stopped) -> Run:
@@ -221,10 +220,10 @@ def _stopped(run: Run, event: Stopped) -> Run:
     if turn is not None and _must_keep(run, turn, event):
         message = event.message or NOT_COMPLETED
         calls = tuple(call if call.state == "returned" else closed(call, message) for call in turn.calls)
-        run = _join(run, replace(turn, calls=calls, conclusion=Conclusion(final=False)))
+        run = _join(run, evolve(turn, calls=calls, conclusion=Conclusion(final=False)))
     elif turn is not None:
         # Nothing of it has happened yet, so nothing of it is kept, and the turn is not charged.
-        run = replace(run, turn=None, progress=replace(run.progress, turns=turn.number - 1))
+        run = evolve(run, turn=None, progress=evolve(run.progress, turns=turn.number - 1))
     if event.mode == "abandoned":
         return _progress(run, ended=True, stop=Stop("abandoned", run.progress.turns))
     return _progress(run, stop=Stop(event.mode, run.progress.turns))
@@ -251,7 +250,7 @@ def closed(call: Call, message: str) -> Call:
     else:
         item = {"type": "function_call_output", "call_id": call.id, "output": message}
         kind = "tool_call_output_item"
-    return replace(call, state="returned", child=None, outputs=(Entry(kind, "", item),))
+    return evolve(call, state="returned", child=None, outputs=(Entry(kind, "", item),))
 
 
 def _join(run: Run, turn: Turn) -> Run:
@@ -261,27 +260,27 @@ def _join(run: Run, turn: Turn) -> Run:
     entries = [*turn.reply]
     for call in turn.calls:
         for entry in call.outputs:
-            entries.append(entry if entry.agent else replace(entry, agent=turn.agent))
+            entries.append(entry if entry.agent else evolve(entry, agent=turn.agent))
     if conclusion is not None:
         entries += conclusion.entries
     ledger = run.ledger.appended(entries)
-    marks: Marks = replace(run.marks, ready=len(ledger))
+    marks: Marks = evolve(run.marks, ready=len(ledger))
     if turn.acknowledged:
-        marks = replace(marks, acknowledged=start + len(turn.reply), owed=turn.owed)
+        marks = evolve(marks, acknowledged=start + len(turn.reply), owed=turn.owed)
     progress: Progress = run.progress
     views = run.views
     for call in turn.calls:
         if call.target is not None:
-            progress = replace(progress, agent=call.target)
+            progress = evolve(progress, agent=call.target)
             if call.base is not None:
                 views = views.appended((View(call.base, len(ledger)),))
     if conclusion is not None and conclusion.final:
-        progress = replace(progress, ended=True, output=conclusion.output)
-    return replace(run, turn=None, ledger=ledger, marks=marks, progress=progress, views=views)
+        progress = evolve(progress, ended=True, output=conclusion.output)
+    return evolve(run, turn=None, ledger=ledger, marks=marks, progress=progress, views=views)
 
 
 def _progress(run: Run, **changes: Any) -> Run:
-    return replace(run, progress=replace(run.progress, **changes))
+    return evolve(run, progress=evolve(run.progress, **changes))
 
 
 def _change_call(run: Run, call_id: str, allowed: tuple[str, ...], **changes: Any) -> Run:
@@ -289,8 +288,8 @@ def _change_call(run: Run, call_id: str, allowed: tuple[str, ...], **changes: An
     if turn is not None:
         for index, call in enumerate(turn.calls):
             if call.id == call_id and call.state in allowed:
-                calls = (*turn.calls[:index], replace(call, **changes), *turn.calls[index + 1 :])
-                return replace(run, turn=replace(turn, calls=calls))
+                calls = (*turn.calls[:index], evolve(call, **changes), *turn.calls[index + 1 :])
+                return evolve(run, turn=evolve(turn, calls=calls))
     raise CallerError(
         f"call {call_id!r} is not in a state that allows this",
         "Feed a run only results of effects that due() asked for.",

@@ -191,6 +191,8 @@ class Concluded:
 
     turn: int
     conclusion: Conclusion
+    judged: bool = False
+    """Whether no verdict on a final output is to be awaited: there is no output guardrail."""
 
 
 @dataclass(frozen=True, slots=True)

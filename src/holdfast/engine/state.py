@@ -9,10 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ..jsonvalue import Item
 from .log import Log
+
+R = TypeVar("R")
+
+
+def evolve(record: R, **changes: Any) -> R:
+    """The record with some fields changed. `dataclasses.replace` for the hot path: three times as fast."""
+    kind: Any = record.__class__
+    return kind(*[changes[name] if name in changes else getattr(record, name) for name in kind.__match_args__])  # type: ignore[no-any-return]
+
 
 OwnerKind = Literal["replay", "session", "conversation", "chain"]
 Verdict = Literal["blocking", "parallel", "passed", "tripped"]
