@@ -27,6 +27,7 @@ from ..stream_events import AgentUpdatedStreamEvent
 from ..usage import Usage
 from .adopt import adopted
 from .calls import show_outputs
+from .compact import compact_after
 from .conversation import Conversation, session_id_of
 from .drive import Driver
 from .graph import AgentGraph
@@ -110,6 +111,8 @@ class Execution:
                     await self._open()
                     await self.driver.drive()
                     self._show_rest()
+                    if self.session is not None:
+                        await compact_after(self.driver, live)
                 finally:
                     await self._give_back()
         except HoldfastError as error:

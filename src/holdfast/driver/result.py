@@ -103,6 +103,7 @@ class RunResultBase:
                 for call in turn.calls:
                     items += live.run_items(call.outputs)
                 items += interruptions_of(run, live)
+            items += live.run_items(run.progress.compacted)
             self._items = items
         return self._items
 

@@ -16,6 +16,7 @@ from .events import (
     Begun,
     ChildMoved,
     Claimed,
+    Compacted,
     Concluded,
     Decided,
     Event,

@@ -203,6 +203,13 @@ class Appended:
 
 
 @dataclass(frozen=True, slots=True)
+class Compacted:
+    """The session made its history shorter; these stand for what was replaced. They are in the session already."""
+
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Claimed:
     """A resumer took the run. What had begun is now in doubt."""
 
@@ -239,6 +246,7 @@ Event = (
     | ChildMoved
     | Concluded
     | Appended
+    | Compacted
     | Claimed
     | InputStaged
     | Stopped

@@ -207,6 +207,8 @@ class Progress:
     doubt: bool = False
     """Whether `begun` was found after a crash, so that its outcome must be settled."""
     claim: str | None = None
+    compacted: tuple[Entry, ...] = ()
+    """What a compaction of the session made after this run; not part of the ledger."""
 
 
 @dataclass(frozen=True, slots=True)
