@@ -8,7 +8,7 @@ cannot read as an object is corrupt (A14), and the caller is told so by `Corrupt
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Any
 
@@ -73,6 +73,15 @@ def decode_value(data: bytes) -> Any:
             raise CorruptJSON(type(error).__name__) from None
 
 
+def decode_many(records: Iterable[bytes]) -> list[Item]:
+    """`decode` of each, for a whole history at once; raises CorruptJSON if one of them is none."""
+    found = list(map(_decode_any, records))
+    for value in found:
+        if type(value) is not dict:
+            raise CorruptJSON(type(value).__name__)
+    return found
+
+
 def digest(data: bytes) -> bytes:
     """What an encoded item is known by: the same bytes, the same digest."""
     return blake2b(data, digest_size=DIGEST_BYTES).digest()
@@ -88,6 +97,13 @@ def copy_json(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: copy_json(inner) for key, inner in value.items()}
     return value
+
+
+def _decode_any(data: bytes) -> Any:
+    try:
+        return _fast_decode(data)
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        return decode(data)
 
 
 def _encode_exactly(item: Item) -> bytes | None:

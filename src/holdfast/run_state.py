@@ -10,11 +10,9 @@ import dataclasses
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
-from .context import ApprovalBook, RunContextWrapper, arguments_digest, scope_of
-from .context import Decision as BookDecision
+from .context import ApprovalBook, Decision as BookDecision, RunContextWrapper, arguments_digest, scope_of
 from .driver.conversation import session_id_of
 from .driver.graph import AgentGraph
 from .driver.live import Live, usage_of
@@ -135,7 +133,8 @@ class RunState:
             )
         if len(paths) > 1:
             raise ApprovalError(
-                f"call id {call_id!r} waits in more than one nested run", "Give nested agents models with unique call ids."
+                f"call id {call_id!r} waits in more than one nested run",
+                "Give nested agents models with unique call ids.",
             )
         path, call = paths[0]
         if item.tool_name != call.name or arguments_digest(item.arguments) != arguments_digest(call.arguments):
@@ -213,9 +212,7 @@ class RunState:
         include_tracing_api_key: bool = False,
     ) -> str:
         """The run as JSON text."""
-        return json.dumps(
-            self.to_json(context_serializer=context_serializer, strict_context=strict_context), indent=2
-        )
+        return json.dumps(self.to_json(context_serializer=context_serializer, strict_context=strict_context), indent=2)
 
     @staticmethod
     async def from_json(
@@ -256,7 +253,8 @@ class RunState:
             payload = json.loads(state_string)
         except (TypeError, ValueError, RecursionError):
             raise RunStateError(
-                "the text is not JSON: it was cut or changed", "Pass the text that RunState.to_string() gave, unchanged."
+                "the text is not JSON: it was cut or changed",
+                "Pass the text that RunState.to_string() gave, unchanged.",
             ) from None
         return await RunState.from_json(
             initial_agent,
@@ -310,9 +308,7 @@ def _context_to_json(context: Any, serializer: Any, strict: bool) -> dict[str, A
     if serializer is not None:
         value = serializer(context)
         if not isinstance(value, Mapping):
-            raise UserError(
-                f"context_serializer returned a {type(value).__name__}", "Return a mapping of JSON values."
-            )
+            raise UserError(f"context_serializer returned a {type(value).__name__}", "Return a mapping of JSON values.")
         return {"via": "context_serializer", "value": copy_json(dict(value))}
     if context is None:
         return {"via": "none", "value": None}
@@ -328,7 +324,9 @@ def _context_to_json(context: Any, serializer: Any, strict: bool) -> dict[str, A
     dump = getattr(context, "model_dump", None)
     if dump is not None:
         return {"via": "model_dump", "class": type(context).__qualname__, "value": dump(mode="json")}
-    logger.warning("the run's context (%s) cannot be saved; pass context_override= when loading", type(context).__name__)
+    logger.warning(
+        "the run's context (%s) cannot be saved; pass context_override= when loading", type(context).__name__
+    )
     return {"via": "omitted", "class": type(context).__qualname__, "value": {}}
 
 
@@ -349,7 +347,8 @@ def _wrapper_from(payload: dict[str, Any], run: Run, override: Any, deserializer
             return override
         if isinstance(override, RunContextWrapper):
             raise UserError(
-                f"context_override is a {type(override).__name__}", "Pass the application's object, or a RunContextWrapper."
+                f"context_override is a {type(override).__name__}",
+                "Pass the application's object, or a RunContextWrapper.",
             )
         return RunContextWrapper(override, usage, approvals=book)
     via, value = saved.get("via"), saved.get("value")
@@ -360,7 +359,9 @@ def _wrapper_from(payload: dict[str, Any], run: Run, override: Any, deserializer
             raise UserError(
                 "the saved context needs help to be restored", "Pass context_override= or context_deserializer=."
             )
-        logger.warning("the run's context was restored as a plain dict; pass context_override= or context_deserializer=")
+        logger.warning(
+            "the run's context was restored as a plain dict; pass context_override= or context_deserializer="
+        )
     return RunContextWrapper(value, usage, approvals=book)
 
 
@@ -370,7 +371,9 @@ def with_context(wrapper: Any, context: Any) -> Any:
         return wrapper
     if isinstance(context, RunContextWrapper):
         return context
-    return replace(wrapper, context=context) if dataclasses.is_dataclass(wrapper) else wrapper
+    return RunContextWrapper(
+        context, wrapper.usage, wrapper.turn_input, wrapper.tool_input, approvals=wrapper.approvals
+    )
 
 
 def owner_of(session: Any, conversation_id: str | None, previous_response_id: str | None, auto: bool) -> Owner:
@@ -397,5 +400,3 @@ def owner_of(session: Any, conversation_id: str | None, previous_response_id: st
     if previous_response_id is not None or auto:
         return Owner("chain", previous_response_id)
     return Owner()
-
-

@@ -144,7 +144,9 @@ class Runner:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            raise UserLoopError("run_streamed needs a running event loop", "Call it inside an async function.") from None
+            raise UserLoopError(
+                "run_streamed needs a running event loop", "Call it inside an async function."
+            ) from None
         watch = Watch()
         execution, state = _prepare(
             starting_agent,
@@ -358,7 +360,12 @@ def _owner_on_resume(
 
 
 def _said(owner: Owner) -> str:
-    names = {"replay": "the application", "session": "session", "conversation": "conversation", "chain": "response chain"}
+    names = {
+        "replay": "the application",
+        "session": "session",
+        "conversation": "conversation",
+        "chain": "response chain",
+    }
     return names[owner.kind] if owner.id is None else f"{names[owner.kind]} {owner.id!r}"
 
 
@@ -412,7 +419,9 @@ async def _go(execution: Execution, state: RunState | None) -> None:
 
 def _state_of(execution: Execution, _result: Any) -> RunState:
     wrapper = execution.live.wrapper
-    copy = RunContextWrapper(wrapper.context, wrapper.usage.copy(), approvals=type(wrapper.approvals).of(wrapper.approvals.decisions()))
+    copy = RunContextWrapper(
+        wrapper.context, wrapper.usage.copy(), approvals=type(wrapper.approvals).of(wrapper.approvals.decisions())
+    )
     return RunState._of(execution.run, copy, execution.live.graph.start, execution.live, _revision(execution))
 
 
@@ -449,9 +458,7 @@ def _store_of(session: Any, run_store: RunStore | None) -> RunStore:
     if session is not None and "runs" in abilities(session):
         store: RunStore = session.run_store()
         return store
-    raise UserError(
-        "there is no run store to look in", "Pass session= (a session of holdfast's) or run_store=."
-    )
+    raise UserError("there is no run store to look in", "Pass session= (a session of holdfast's) or run_store=.")
 
 
 def _with_store(config: RunConfig, store: RunStore) -> RunConfig:
@@ -494,4 +501,3 @@ def _close(runner: asyncio.Runner) -> None:
 def _close_loops() -> None:
     for runner in list(_open):
         _close(runner)
-

@@ -54,7 +54,9 @@ async def adopted(live: Live, fresh: Run, items: list[Item]) -> Run:
         ledger=ledger,
         marks=Marks(stored=size, ready=size),
         views=fresh.views.appended((View(None, size),)),
-        progress=replace(fresh.progress, agent=agent_key, turns=turns, verdict="passed" if turns else fresh.progress.verdict),
+        progress=replace(
+            fresh.progress, agent=agent_key, turns=turns, verdict="passed" if turns else fresh.progress.verdict
+        ),
     )
     return await _finished(live, run, last)
 

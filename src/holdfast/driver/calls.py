@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from typing import Any
+from typing import Any, Literal
 
 from ..context import ApprovalBook, ChildPaused, ToolContext, arguments_digest, tool_scope
 from ..engine.events import ApprovalNeeded, Begun, Decided, NotTaken, Returned, RunCall, Settle
@@ -68,7 +68,7 @@ async def _tool(driver: Driver, live: Live, effect: RunCall, agent: Any, turn: T
     verdict = await _approved(driver, live, effect, agent, tool, context, call)
     if verdict is None:
         return
-    if verdict is not True:
+    if isinstance(verdict, str):
         await _answer(driver, live, effect, turn, call, verdict)
         return
     async with _one_of(live):
@@ -161,7 +161,7 @@ async def _one_of(live: Live) -> Any:
 
 async def _approved(
     driver: Driver, live: Live, effect: RunCall, agent: Any, tool: Any, context: ToolContext[Any], call: Call
-) -> bool | str | None:
+) -> Literal[True] | str | None:
     """True: run it. Text: what the model reads in its place. None: the run has been told that it waits."""
     book: ApprovalBook = live.wrapper.approvals
     scope = tool_scope(call.name, namespace=context.tool_namespace)

@@ -43,7 +43,7 @@ async def compact_after(driver: Driver, live: Live) -> None:
         args["force"] = (await _awaited(deferred() if callable(deferred) else deferred)) is not None
         named = {"wrapper": live.wrapper} if pass_wrapper(compact) else {}
         made = await _awaited(compact(args, **named))
-    except Exception as error:  # noqa: BLE001 — the turn is stored; what a compaction raises must not undo that
+    except Exception as error:
         logger.warning("the session's history was not compacted: %s: %s", type(error).__name__, error)
         return
     entries = _entries(made, run.progress.agent)

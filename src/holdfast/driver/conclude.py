@@ -143,9 +143,7 @@ async def _from_tools(
     return _tool_final(result.output, schema, (call_id,))
 
 
-def _tool_final(
-    value: Any, schema: AgentOutputSchemaBase | None, calls: tuple[str, ...]
-) -> tuple[Any, Conclusion]:
+def _tool_final(value: Any, schema: AgentOutputSchemaBase | None, calls: tuple[str, ...]) -> tuple[Any, Conclusion]:
     if schema is None or schema.is_plain_text():
         value = str(value)
     plain = to_plain(value)

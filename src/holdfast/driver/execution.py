@@ -72,6 +72,7 @@ class Execution:
         self.config, self.session, self.owner = config, session, owner
         self._resumed, self._revision, self._store = resumed, revision, store
         conversation = None
+        self.live: Live
         if session is not None:
             held = outer.live.conversation if outer is not None else None
             conversation = Conversation(session, config=config, wrapper=wrapper, outer=held)
@@ -341,5 +342,3 @@ def _own_items(given: str | list[Item]) -> list[Item]:
 
 def _prepared_history(items: list[Item]) -> list[Item]:
     return [normalise(item) for item in items]
-
-

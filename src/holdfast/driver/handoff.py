@@ -73,7 +73,8 @@ async def _base(live: Live, run: Run, turn: Turn, handoff: Any, entry: Entry) ->
         changed = nest_handoff_history(data, history_mapper=live.config.handoff_history_mapper)
     if not isinstance(changed, HandoffInputData):
         raise UserError(
-            f"a handoff input filter returned a {type(changed).__name__}", "Return HandoffInputData, e.g. data.clone(...)."
+            f"a handoff input filter returned a {type(changed).__name__}",
+            "Return HandoffInputData, e.g. data.clone(...).",
         )
     history = changed.input_history
     base = ItemHelpers.input_to_new_input_list(history if isinstance(history, str) else list(history))

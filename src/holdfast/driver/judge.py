@@ -49,7 +49,9 @@ async def _judge_input(driver: Driver, live: Live, effect: Judge, agent: Any, ru
             guardrails = blocking
         elif run.spec.owner.kind != "conversation":
             guardrails = [guardrail for guardrail in guardrails if guardrail.run_in_parallel]
-    results, tripped = await judge(guardrails, lambda one: one.run(agent, given, live.wrapper)) if guardrails else ([], None)
+    results, tripped = (
+        await judge(guardrails, lambda one: one.run(agent, given, live.wrapper)) if guardrails else ([], None)
+    )
     live.input_results += results
     if tripped is not None:
         live.tripped = InputGuardrailTripwireTriggered(tripped)

@@ -97,7 +97,7 @@ class Live:
         self.tenure: str | None = None
         """The agent whose start hooks have been called."""
         self.shown_agent: str | None = None
-        self.left_out: list[dict[str, Any]] = []
+        self.left_out: list[Any] = []
         """Items of a client-owned history that no provider would accept: left out of requests, not deleted (C8)."""
         self.cache: dict[Any, Any] = {}
         self.spawn: Any = None

@@ -12,7 +12,7 @@ import inspect
 import random
 from typing import Any
 
-from ..engine.events import Begun, CallModel, NotTaken, Replied
+from ..engine.events import Begun, CallModel, NotTaken, Replied, Settle
 from ..engine.request import left_out, offered, view_items
 from ..engine.state import Response, Run
 from ..errors import ModelBehaviorError, ModelTimeoutError, SendOutcomeUnknownError, UserError
@@ -22,8 +22,8 @@ from ..jsonvalue import Item, copy_json
 from ..models.failures import normalise_error
 from ..models.interface import ModelTracing
 from ..models.reply import StreamAssembler
-from ..models.settle import SendEvidence
 from ..models.retry import Ask, GiveUp, ModelRetryAdviceRequest, RetryDecision, RetryPolicyContext, Wait, after
+from ..models.settle import SendEvidence
 from ..run_config import CallModelData, ModelInputData
 from ..stream_events import RawResponsesStreamEvent
 from ..usage import Usage
@@ -59,7 +59,7 @@ async def call_model(driver: Driver, live: Live, effect: CallModel) -> None:
 async def take_reply(
     driver: Driver,
     live: Live,
-    effect: CallModel,
+    effect: CallModel | Settle,
     agent: Any,
     offer: Offer,
     response: ModelResponse,
@@ -234,7 +234,9 @@ async def _verdict(
         decision = await _policy(offer, live, run, error, failure, advice, attempt)
 
 
-async def settled_reply(driver: Driver, offer: Offer, items: list[Item], error: Exception | None) -> ModelResponse | None:
+async def settled_reply(
+    driver: Driver, offer: Offer, items: list[Item], error: Exception | None
+) -> ModelResponse | None:
     """The reply to a request whose answer was lost, if the server has it; None if it certainly was not taken (D5)."""
     run = driver.run
     settle = getattr(offer.model, "settle", None)
@@ -361,7 +363,8 @@ async def _send(
             raise ModelBehaviorError(
                 f"the model returned a {type(response).__name__}", "A Model returns ModelResponse(output, usage, id)."
             )
-        return response
+        whole: ModelResponse = response
+        return whole
     assembler = StreamAssembler()
     stream = offer.model.stream_response(
         instructions, items, offer.settings, offer.tools, offer.schema, offer.handoffs, tracing, **ids

@@ -339,7 +339,7 @@ class RunResultStreaming(RunResultBase):
             if not self._cut:
                 self._error = error
                 raise
-        except BaseException as error:  # noqa: BLE001 — it is handed to whoever watches
+        except BaseException as error:
             self._error = error
         finally:
             self._watch.end()

@@ -16,7 +16,6 @@ from .events import (
     Begun,
     ChildMoved,
     Claimed,
-    Compacted,
     Concluded,
     Decided,
     Event,
@@ -139,7 +138,9 @@ def _decided(run: Run, event: Decided) -> Run:
             raise CallerError("there is no nested run at that path", "Decide about an interruption of this run.")
         child = advance(call.child, Decided(decision, event.path[1:]))
         # Two calls of one nested run may wait: the first decision wakes it, the second must still reach it.
-        return _change_call(run, call.id, ("waiting", "asked"), child=child, state="waiting" if child.paused else "asked")
+        return _change_call(
+            run, call.id, ("waiting", "asked"), child=child, state="waiting" if child.paused else "asked"
+        )
     if decision.sticky:
         run = _progress(run, decisions=(*run.progress.decisions, decision))
     if decision.call_id is None:
@@ -166,9 +167,7 @@ def _returned(run: Run, event: Returned) -> Run:
     assert turn is not None  # _change_call found the call in it
     if event.results or event.used:
         used = tuple(pair for pair in ((turn.agent, name) for name in event.used) if pair not in run.progress.used)
-        run = _progress(
-            run, results=(*run.progress.results, *event.results), used=(*run.progress.used, *used)
-        )
+        run = _progress(run, results=(*run.progress.results, *event.results), used=(*run.progress.used, *used))
     if event.responses:
         run = evolve(run, responses=run.responses.appended(event.responses))
     if turn.complete and any(call.target for call in turn.calls):

@@ -123,7 +123,10 @@ def _check(run: Run) -> None:
         (any(not 0 <= view.tail <= size for view in run.views), "a view begins outside the ledger"),
         (run.progress.turns < 0, "its turn count is negative"),
         (run.turn is not None and run.turn.number not in _open_numbers(run, run.turn), "its open turn is not its last"),
-        (run.turn is not None and len({call.id for call in run.turn.calls}) != len(run.turn.calls), "a call id repeats"),
+        (
+            run.turn is not None and len({call.id for call in run.turn.calls}) != len(run.turn.calls),
+            "a call id repeats",
+        ),
     ]
     for wrong, why in faults:
         if wrong:
@@ -146,5 +149,3 @@ def _unreadable(why: str) -> RunStateError:
         f"this is not a saved run that can be used: {why}",
         "Use the text that RunState.to_string() gave, unchanged; if it is lost, start a new run on the same session.",
     )
-
-

@@ -145,7 +145,9 @@ class Turn:
     @property
     def ran(self) -> bool:
         """Whether a tool of this turn has run, or may have."""
-        return any(call.kind in ("tool", "agent") and call.state in ("begun", "doubt", "returned") for call in self.calls)
+        return any(
+            call.kind in ("tool", "agent") and call.state in ("begun", "doubt", "returned") for call in self.calls
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,8 @@ def upgrade(payload: Any) -> dict[str, Any]:
             f"this run was saved by a newer holdfast (version {version}; this one reads up to {VERSION})",
             "Upgrade holdfast in this process, or resume where it was saved.",
         )
+    found: dict[str, Any] = payload
     while version < VERSION:
-        payload = STEPS[version](dict(payload))
+        found = STEPS[version](dict(found))
         version += 1
-    return payload
+    return found
