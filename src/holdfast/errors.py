@@ -84,7 +84,7 @@ class AbilityMissingError(CallerError, TypeError):
     """Something was asked of a session that has not declared it (part B)."""
 
 
-# --- sessions: what the store's side must change -----------------------------------------------------------------------
+# --- sessions: what the store's side must change ---------------------------------------------------------------------
 
 
 class SessionConflictError(StoreError):
@@ -159,7 +159,14 @@ def _rebuild_partial(kind: Any, what: str, remedy: str, removed: Any) -> Any:
 
 
 class CompactionError(StoreError):
-    """A compaction did not happen; the history is as it was, or the error says what is missing (C9)."""
+    """A compaction did not happen; the history is as it was, unless `history` says otherwise (C9)."""
+
+    history: list[dict[str, Any]] | None = None
+    """The whole history, where a plain session failed in the middle of being replaced and could not be restored."""
+
+
+class CompactionRefusedError(CompactionError, ValueError):
+    """A compaction that cannot work as asked for, or whose result cannot be used; nothing was replaced (C9, D8)."""
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """A run, saved: the engine's `Run` as JSON, with the application's context beside it.
 
-`RunState` changes only through the engine: approving, rejecting and adding input are events like any other. A payload is data
-and names no code; it is checked before anything of it is used, and what it was saved under (owner, agents) must be there.
+`RunState` changes only through the engine: approving, rejecting and adding input are events like any other. A payload
+is data and names no code; it is checked before anything of it is used, and what it was saved under (owner, agents)
+must be there.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class RunState:
         self._busy = False
         self._takeover = False
 
-    # --- what it holds -----------------------------------------------------------------------------------------------------
+    # --- what it holds -----------------------------------------------------------------------------------------------
 
     @property
     def run_id(self) -> str:
@@ -109,7 +110,7 @@ class RunState:
             self._live = Live(graph=AgentGraph(self._agent), wrapper=self._wrapper, config=RunConfig())
         return self._live
 
-    # --- decisions -----------------------------------------------------------------------------------------------------------
+    # --- decisions ---------------------------------------------------------------------------------------------------
 
     def approve(self, approval_item: ToolApprovalItem, always_approve: bool = False) -> None:
         """Let this call run; with `always_approve` every later call of the same tool too."""
@@ -152,7 +153,7 @@ class RunState:
         )
         self._run = advance(self._run, Decided(decision, path))
 
-    # --- input -----------------------------------------------------------------------------------------------------------------
+    # --- input -------------------------------------------------------------------------------------------------------
 
     def add_input(self, input: str | list[Item]) -> None:
         """Stage input that the model sees, after the open calls' outputs, with its next request.
@@ -187,7 +188,7 @@ class RunState:
     def _abandon(self, message: str) -> Run:
         return advance(self._run, Stopped("abandoned", message=message))
 
-    # --- JSON ------------------------------------------------------------------------------------------------------------------
+    # --- JSON --------------------------------------------------------------------------------------------------------
 
     def to_json(
         self,
@@ -268,7 +269,7 @@ class RunState:
         return f"RunState(run_id={self.run_id!r}, status={self.status!r}, turns={self.current_turn})"
 
 
-# --- helpers -------------------------------------------------------------------------------------------------------------------
+# --- helpers ---------------------------------------------------------------------------------------------------------
 
 
 def _new_id() -> str:
@@ -391,7 +392,7 @@ def owner_of(session: Any, conversation_id: str | None, previous_response_id: st
     if len(named) > 1:
         raise OwnerError(
             f"the conversation would have two owners: {' and '.join(named)}",
-            "Keep one: a session stores the history here; conversation_id and previous_response_id leave it to the server.",
+            "Keep one: a session stores the history here; the other two leave it to the server.",
         )
     if session is not None:
         return Owner("session", session_id_of(session))

@@ -1,7 +1,8 @@
 """The face of runs: `Runner.run`, `run_sync`, `run_streamed`, and resuming by id.
 
-Everything that can be refused is refused here, before anything is read or sent. What follows is one `Execution`, however it is
-watched: `run` awaits it, `run_streamed` lets it go on in the background, `run_sync` runs it on a loop of its own thread.
+Everything that can be refused is refused here, before anything is read or sent. What follows is one `Execution`,
+however it is watched: `run` awaits it, `run_streamed` lets it go on in the background, `run_sync` runs it on a loop
+of its own thread.
 """
 
 from __future__ import annotations
@@ -166,7 +167,7 @@ class Runner:
         result._task = asyncio.get_running_loop().create_task(result._drain(partial(_go, execution, state)))
         return result
 
-    # --- saved runs --------------------------------------------------------------------------------------------------------
+    # --- saved runs --------------------------------------------------------------------------------------------------
 
     @classmethod
     async def resume(
@@ -185,8 +186,8 @@ class Runner:
         """Go on with a saved run, in any process: after a pause, a failure or a crash.
 
         What was done is not done again; a call that had begun is settled by its tool's policy. Raises NotFoundError if
-        there is no such run, RunStateError if it has ended, RunClaimedError if another worker has it. `takeover` takes a
-        run that is marked as running without a lease to prove that its worker is gone.
+        there is no such run, RunStateError if it has ended, RunClaimedError if another worker has it. `takeover`
+        takes a run that is marked as running without a lease to prove that its worker is gone.
         """
         state = await cls.load(starting_agent, run_id, session=session, run_store=run_store, context=context)
         config = coerce_run_config(run_config)
@@ -285,7 +286,7 @@ class UserLoopError(UserError, RuntimeError):
     """A synchronous call inside an event loop, or the other way round."""
 
 
-# --- from arguments to an execution ------------------------------------------------------------------------------------
+# --- from arguments to an execution ----------------------------------------------------------------------------------
 
 
 def _prepare(
@@ -430,7 +431,7 @@ def _revision(execution: Execution) -> int:
     return saver.revision if saver is not None else 0
 
 
-# --- what is looked up late ----------------------------------------------------------------------------------------------
+# --- what is looked up late ------------------------------------------------------------------------------------------
 
 
 def _provider_of(config: RunConfig) -> Any:
@@ -467,7 +468,7 @@ def _with_store(config: RunConfig, store: RunStore) -> RunConfig:
     return dataclasses.replace(config, run_store=store)
 
 
-# --- synchronous use -------------------------------------------------------------------------------------------------------
+# --- synchronous use -------------------------------------------------------------------------------------------------
 
 
 class _Loops(threading.local):

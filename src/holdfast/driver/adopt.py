@@ -1,7 +1,8 @@
 """Running again under the same id: a session that knows who wrote what tells how far the torn run got (C12).
 
-Only whole turns are ever appended, so what the session holds is a prefix of whole turns. The run goes on behind it: only the
-tools of the turn that was torn can run again. A run whose last turn was an answer is finished, and is not asked again.
+Only whole turns are ever appended, so what the session holds is a prefix of whole turns. The run goes on behind it:
+only the tools of the turn that was torn can run again. A run whose last turn was an answer is finished, and is not
+asked again.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ..engine.state import Entry, Marks, Run, View
-from ..errors import SessionConflictError
-from ..history import output_key
-from ..items import ItemHelpers
-from ..jsonvalue import Item, encode_value
+from holdfast.engine.state import Entry, Marks, Run, View
+from holdfast.errors import SessionConflictError
+from holdfast.history import output_key
+from holdfast.items import ItemHelpers
+from holdfast.jsonvalue import Item, encode_value
+
 from .conclude import final_from_text
 from .live import Live
 from .offer import handoffs_of, output_schema

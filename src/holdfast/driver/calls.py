@@ -1,7 +1,8 @@
 """Carrying out calls: tools, agents as tools, handoffs, a provider's approval requests, and what must not be repeated.
 
-The policy of one tool call is `tools.invoke`, shared with voice. Here is what belongs to a run: whether a person must agree,
-writing down that a call begins before it does, and what becomes of a call that had begun when the process died.
+The policy of one tool call is `tools.invoke`, shared with voice. Here is what belongs to a run: whether a person must
+agree, writing down that a call begins before it does, and what becomes of a call that had begun when the process
+died.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ import contextlib
 import inspect
 from typing import Any, Literal
 
-from ..context import ApprovalBook, ChildPaused, ToolContext, arguments_digest, tool_scope
-from ..engine.events import ApprovalNeeded, Begun, Decided, NotTaken, Returned, RunCall, Settle
-from ..engine.state import Call, Decision, Entry, Run, Turn
-from ..errors import ModelBehaviorError
-from ..items import ItemHelpers, to_plain
-from ..tools.invoke import CallOutcome, invoke, judge_before_approval, needs_approval
-from ..tools.texts import HANDOFF_IGNORED, UNKNOWN_OUTCOME, rejection_text, unknown_tool_text
+from holdfast.context import ApprovalBook, ChildPaused, ToolContext, arguments_digest, tool_scope
+from holdfast.engine.events import ApprovalNeeded, Begun, Decided, NotTaken, Returned, RunCall, Settle
+from holdfast.engine.state import Call, Decision, Entry, Run, Turn
+from holdfast.errors import ModelBehaviorError
+from holdfast.items import ItemHelpers, to_plain
+from holdfast.tools.invoke import CallOutcome, invoke, judge_before_approval, needs_approval
+from holdfast.tools.texts import HANDOFF_IGNORED, UNKNOWN_OUTCOME, rejection_text, unknown_tool_text
+
 from .drive import Driver
 from .handoff import hand_over
 from .live import Live
@@ -29,7 +31,8 @@ async def perform_call(driver: Driver, live: Live, effect: RunCall) -> None:
     """Carry out one call and tell the run of its output, or that it waits."""
     run = driver.run
     call, turn = run.call(effect.call_id), run.turn
-    assert call is not None and turn is not None  # it was due
+    assert call is not None
+    assert turn is not None
     agent = live.graph.agent(turn.agent)
     match call.kind:
         case "handoff":
@@ -156,7 +159,7 @@ async def _one_of(live: Live) -> Any:
         yield
 
 
-# --- approvals ---------------------------------------------------------------------------------------------------------
+# --- approvals -------------------------------------------------------------------------------------------------------
 
 
 async def _approved(
@@ -240,7 +243,7 @@ async def _ask_callback(live: Live, run: Run, label: Any, request: dict[str, Any
         config = getattr(tool, "tool_config", None)
         if callback is None or not isinstance(config, dict) or config.get("server_label") != label:
             continue
-        from ..tools.hosted import MCPToolApprovalRequest
+        from holdfast.tools.hosted import MCPToolApprovalRequest
 
         answer = callback(MCPToolApprovalRequest(ctx_wrapper=live.wrapper, data=live.original(request)))
         if inspect.isawaitable(answer):
@@ -249,7 +252,7 @@ async def _ask_callback(live: Live, run: Run, label: Any, request: dict[str, Any
     return None
 
 
-# --- outputs -----------------------------------------------------------------------------------------------------------
+# --- outputs ---------------------------------------------------------------------------------------------------------
 
 
 async def _answer(driver: Driver, live: Live, effect: RunCall, turn: Turn, call: Call, text: str) -> None:
@@ -274,13 +277,14 @@ def show_outputs(live: Live, turn: Turn, run: Run, *, all_so_far: bool = False) 
             live.show_entries(call.outputs)
 
 
-# --- after a crash -----------------------------------------------------------------------------------------------------
+# --- after a crash ---------------------------------------------------------------------------------------------------
 
 
 async def settle_call(driver: Driver, live: Live, effect: Settle) -> None:
     """A call had begun when the process died. Its tool's policy decides; it is never run again silently."""
     turn = driver.run.turn
-    assert turn is not None and effect.call_id is not None
+    assert turn is not None
+    assert effect.call_id is not None
     call = driver.run.call(effect.call_id)
     assert call is not None
     agent = live.graph.agent(turn.agent)

@@ -1,7 +1,7 @@
 """What a reply asks for: its items as entries, and its calls.
 
-Pure but for the names it is given. Checks the one promise the engine builds on: a call id never stands for two calls (a
-repeated one with the same content is dropped, with other content the reply is refused), and none is empty.
+Pure but for the names it is given. Checks the one promise the engine builds on: a call id never stands for two calls
+(a repeated one with the same content is dropped, with other content the reply is refused), and none is empty.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-from ..engine.state import Call, Entry
-from ..errors import ModelBehaviorError, UserError
-from ..items import read, to_input_json
-from ..jsonvalue import Item, encode_value
+from holdfast.engine.state import Call, Entry
+from holdfast.errors import ModelBehaviorError, UserError
+from holdfast.items import read, to_input_json
+from holdfast.jsonvalue import Item, encode_value
 
 KINDS = {
     "message": "message_output_item",

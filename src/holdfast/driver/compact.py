@@ -1,7 +1,7 @@
 """After a run: let a session that can, make its history shorter. It never fails a run whose turn is stored (C9).
 
-Compaction waits while local tool outputs still belong to the response chain: then it is only noted, and done after a later
-run. What it made becomes `CompactionItem`s of the run; the session has it already, so it is not appended.
+Compaction waits while local tool outputs still belong to the response chain: then it is only noted, and done after a
+later run. What it made becomes `CompactionItem`s of the run; the session has it already, so it is not appended.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from ..engine.advance import advance
-from ..engine.events import Compacted
-from ..engine.state import Entry, Run
-from ..jsonvalue import Item
-from ..sessions.calling import pass_wrapper
+from holdfast.engine.advance import advance
+from holdfast.engine.events import Compacted
+from holdfast.engine.state import Entry, Run
+from holdfast.jsonvalue import Item
+from holdfast.sessions.calling import pass_wrapper
+
 from .drive import Driver
 from .live import Live, logger
 

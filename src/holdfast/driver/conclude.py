@@ -1,7 +1,7 @@
 """What a complete turn means: a final output, another turn, or an error that a handler may turn into an output.
 
-The order is the SDK's: a tool's result that the agent declares final, a refusal, the last message, else the model is asked
-again. A turn that hands over never comes here.
+The order is the SDK's: a tool's result that the agent declares final, a refusal, the last message, else the model is
+asked again. A turn that hands over never comes here.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from ..agent import ToolsToFinalOutputResult
-from ..engine.events import Conclude, Concluded
-from ..engine.state import Conclusion, Entry, Run, Turn
-from ..errors import MaxTurnsExceeded, ModelBehaviorError, ModelRefusalError, UserError
-from ..items import ItemHelpers, to_plain
-from ..output_type import AgentOutputSchemaBase
-from ..run_error_handlers import RunErrorData, RunErrorHandlerInput, read_handler_result
-from ..tools.function import FunctionToolResult
+from holdfast.agent import ToolsToFinalOutputResult
+from holdfast.engine.events import Conclude, Concluded
+from holdfast.engine.state import Conclusion, Entry, Run, Turn
+from holdfast.errors import MaxTurnsExceeded, ModelBehaviorError, ModelRefusalError, UserError
+from holdfast.items import ItemHelpers, to_plain
+from holdfast.output_type import AgentOutputSchemaBase
+from holdfast.run_error_handlers import RunErrorData, RunErrorHandlerInput, read_handler_result
+from holdfast.tools.function import FunctionToolResult
+
 from .drive import Driver
 from .judge import output_guardrails
 from .live import Live
@@ -180,7 +181,7 @@ def _stops(tool: Any, names: Any) -> bool:
     return tool.name in names or tool.qualified_name in names
 
 
-# --- error handlers ----------------------------------------------------------------------------------------------------
+# --- error handlers --------------------------------------------------------------------------------------------------
 
 
 async def _handled(

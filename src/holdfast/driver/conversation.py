@@ -1,7 +1,7 @@
 """A session as a run uses it: read once, appended to by writer and ordinal, held by one run at a time.
 
-The run asks for abilities, never for a class. A session with exactly-once append is written to as it is; any other goes
-through the adapter for plain sessions, which does what can be done and says what it cannot promise.
+The run asks for abilities, never for a class. A session with exactly-once append is written to as it is; any other
+goes through the adapter for plain sessions, which does what can be done and says what it cannot promise.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
-from ..engine.store import RunStore
-from ..errors import LeaseLostError, StoreError
-from ..jsonvalue import Item
-from ..plain_session import PlainSession
-from ..sessions.protocol import Lease, SessionSettings, abilities, coerce_settings
+from holdfast.engine.store import RunStore
+from holdfast.errors import LeaseLostError, StoreError
+from holdfast.jsonvalue import Item
+from holdfast.plain_session import PlainSession
+from holdfast.sessions.protocol import Lease, SessionSettings, abilities, coerce_settings
 
 logger = logging.getLogger("holdfast")
 
@@ -66,7 +66,7 @@ class Conversation:
             return store
         return None
 
-    # --- one run at a time -------------------------------------------------------------------------------------------------
+    # --- one run at a time -------------------------------------------------------------------------------------------
 
     async def hold(self) -> None:
         """Become the only run on this conversation, as the concurrency policy says (C13)."""
@@ -124,7 +124,7 @@ class Conversation:
             logger.warning("a lease on session %r could not be renewed: %s", self.session_id, error)
         self._renew_later()
 
-    # --- history -------------------------------------------------------------------------------------------------------------
+    # --- history -----------------------------------------------------------------------------------------------------
 
     def limit(self) -> int | None:
         """How many of the latest items the run reads: the session's settings with the run's on top (A3)."""
@@ -146,6 +146,10 @@ class Conversation:
             await self._plain.append(items, writer=writer, start=start)
         else:
             await self.session.append(items, writer=writer, start=start, lease=self.lease)
+
+    async def accepted(self, writer: str) -> int:
+        """How many items of this run the session has, if it can tell."""
+        return int(await self.session.accepted(writer)) if self._able else 0
 
     async def written(self, writer: str) -> list[Item]:
         """What this run wrote before, if the session can tell."""

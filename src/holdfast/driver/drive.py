@@ -1,9 +1,9 @@
 """The only loop: compare what is due with what is in flight, start what is missing, stop what is no longer due.
 
 Streaming is watching this loop, not streaming is not watching; resuming is entering it with a saved run. Tripwires,
-cancellation and races need no code of their own: an effect that is no longer due is cancelled and awaited before anything
-else happens. A performer is a coroutine that calls `tell(event)`; it is never an async generator. One due effect alone
-runs in the driver's own task, which keeps a turn cheap.
+cancellation and races need no code of their own: an effect that is no longer due is cancelled and awaited before
+anything else happens. A performer is a coroutine that calls `tell(event)`; it is never an async generator. One due
+effect alone runs in the driver's own task, which keeps a turn cheap.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from ..engine.advance import advance
-from ..engine.due import due
-from ..engine.events import (
+from holdfast.engine.advance import advance
+from holdfast.engine.due import due
+from holdfast.engine.events import (
     Append,
     ApprovalNeeded,
     Begun,
@@ -27,8 +27,8 @@ from ..engine.events import (
     Returned,
     Stopped,
 )
-from ..engine.state import Run
-from ..errors import RunClaimedError
+from holdfast.engine.state import Run
+from holdfast.errors import RunClaimedError
 
 logger = logging.getLogger("holdfast")
 
@@ -37,7 +37,7 @@ logger = logging.getLogger("holdfast")
 ALWAYS_SAVED = (Begun, Returned, ApprovalNeeded, ChildMoved)
 
 CLOSING_GRACE_S = 60.0
-# A stopped run stores what its tools did before it lets go. Stores have deadlines of their own; this bounds one without.
+# A stopped run stores what its tools did before it lets go. Stores have deadlines of their own; this bounds others.
 
 
 class Saver(Protocol):
@@ -72,7 +72,7 @@ class Driver:
         self._cut = False
         self._failed_append = False
 
-    # --- what performers use -------------------------------------------------------------------------------------------
+    # --- what performers use -----------------------------------------------------------------------------------------
 
     async def tell(self, event: Event, *, effect: Effect | None = None) -> None:
         """Something happened. Returns when it is saved; `effect` says whose last word this is.
@@ -100,7 +100,7 @@ class Driver:
             return True
         return isinstance(event, Replied) and self.run.spec.owner.is_server
 
-    # --- what the face uses ----------------------------------------------------------------------------------------------
+    # --- what the face uses ------------------------------------------------------------------------------------------
 
     async def drive(self) -> None:
         """Perform what is due until nothing is. Raises what an effect raised, after the run has been left in order."""
@@ -143,7 +143,7 @@ class Driver:
     def _asking(self) -> bool:
         return isinstance(self._inline, CallModel) or any(key.endswith("/model") for key in self._flights)
 
-    # --- the loop --------------------------------------------------------------------------------------------------------
+    # --- the loop ----------------------------------------------------------------------------------------------------
 
     async def _reconcile(self) -> None:
         while True:
@@ -218,7 +218,7 @@ class Driver:
                 self._failed_append = True
         self._settled.clear()
 
-    # --- leaving in order --------------------------------------------------------------------------------------------------
+    # --- leaving in order --------------------------------------------------------------------------------------------
 
     async def _close_after(self, error: BaseException) -> None:
         try:

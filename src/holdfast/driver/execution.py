@@ -1,7 +1,7 @@
 """One call of the runner, from its arguments to rest: borrow what is needed, drive, give it back.
 
-A fresh run, a resumed one and one that is run again under its old id differ only in the `Run` that the driver starts with.
-Whatever is borrowed (the lease on a session, its history) is given back at the end of every run (C14).
+A fresh run, a resumed one and one that is run again under its old id differ only in the `Run` that the driver starts
+with. Whatever is borrowed (the lease on a session, its history) is given back at the end of every run (C14).
 """
 
 from __future__ import annotations
@@ -12,19 +12,20 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from ..context import Decision
-from ..engine.advance import advance, refuse_finished
-from ..engine.codec import decode_saved
-from ..engine.events import Claimed
-from ..engine.state import Owner, Run, Verdict, begin
-from ..engine.store import RunStore
-from ..errors import HoldfastError, OwnerError, RunClaimedError, RunStateError, UserError
-from ..history import deduplicate, normalise
-from ..items import ItemHelpers, ModelResponse
-from ..jsonvalue import Item, copy_json
-from ..run_error_handlers import RunErrorDetails
-from ..stream_events import AgentUpdatedStreamEvent
-from ..usage import Usage
+from holdfast.context import Decision
+from holdfast.engine.advance import advance, refuse_finished
+from holdfast.engine.codec import decode_saved
+from holdfast.engine.events import Claimed
+from holdfast.engine.state import Owner, Run, Verdict, begin
+from holdfast.engine.store import RunStore
+from holdfast.errors import HoldfastError, OwnerError, RunClaimedError, RunStateError, UserError
+from holdfast.history import deduplicate, normalise
+from holdfast.items import ItemHelpers, ModelResponse
+from holdfast.jsonvalue import Item, copy_json
+from holdfast.run_error_handlers import RunErrorDetails
+from holdfast.stream_events import AgentUpdatedStreamEvent
+from holdfast.usage import Usage
+
 from .adopt import adopted
 from .calls import show_outputs
 from .compact import compact_after
@@ -101,7 +102,7 @@ class Execution:
         """The run as it is now."""
         return self.driver.run
 
-    # --- the order of things ---------------------------------------------------------------------------------------------
+    # --- the order of things -----------------------------------------------------------------------------------------
 
     async def go(self) -> None:
         """Run to rest. Raises what ended the run, with what is known about it."""
@@ -181,7 +182,7 @@ class Execution:
             return store
         return self.live.conversation.run_store() if self.live.conversation is not None else None
 
-    # --- where a run starts ------------------------------------------------------------------------------------------------
+    # --- where a run starts ------------------------------------------------------------------------------------------
 
     def _fresh(self, base: list[Item] | None) -> Run:
         agent = self.live.graph.start
@@ -255,9 +256,10 @@ class Execution:
             # With a lease on its session we would know that whoever had it is gone. Here nobody can tell.
             raise RunClaimedError(
                 f"run {run.spec.run_id!r} is marked as running, perhaps by another worker",
-                "If that worker is gone, resume it with takeover=True; what it had begun is then settled, not repeated.",
+                "If that worker is gone, resume it with takeover=True; what it had begun is settled, not repeated.",
             )
-        run = advance(run, Claimed(uuid.uuid4().hex))
+        held = await self.live.conversation.accepted(run.spec.run_id) if self.live.conversation is not None else 0
+        run = advance(run, Claimed(uuid.uuid4().hex, stored=held))
         if store is not None and (revision or self.config.run_id is not None):
             saver = RunSaver(store, revision=revision, needed=True, saved=self._resumed if revision else None)
             await saver.save(run)
@@ -308,7 +310,7 @@ class Execution:
         if run.turn is not None:
             live.cache["shown"] = {call.id for call in run.turn.calls if call.state == "returned"}
 
-    # --- the end -----------------------------------------------------------------------------------------------------------
+    # --- the end -----------------------------------------------------------------------------------------------------
 
     def _show_rest(self) -> None:
         if self.run.paused and self.run.turn is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import RunStateError
+from holdfast.errors import RunStateError
 
 
 class AgentGraph:

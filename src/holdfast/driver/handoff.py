@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from ..engine.events import Returned, RunCall
-from ..engine.state import Call, Entry, Run, Turn
-from ..errors import ModelBehaviorError, UserError
-from ..handoffs import HandoffInputData, nest_handoff_history
-from ..items import ItemHelpers, ToolApprovalItem
-from ..jsonvalue import Item, copy_json
-from ..stream_events import AgentUpdatedStreamEvent
+from holdfast.engine.events import Returned, RunCall
+from holdfast.engine.state import Call, Entry, Run, Turn
+from holdfast.errors import ModelBehaviorError, UserError
+from holdfast.handoffs import HandoffInputData, nest_handoff_history
+from holdfast.items import ItemHelpers, ToolApprovalItem
+from holdfast.jsonvalue import Item, copy_json
+from holdfast.stream_events import AgentUpdatedStreamEvent
+
 from .classify import stored_form
 from .drive import Driver
 from .live import Live, logger

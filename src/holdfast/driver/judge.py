@@ -1,16 +1,17 @@
-"""Asking guardrails. What they look at is the same in both modes: the input as the caller gave it, or the live output."""
+"""Asking guardrails. What they look at is the same in both modes: the input as it was given, or the live output."""
 
 from __future__ import annotations
 
 import inspect
 from typing import Any
 
-from ..engine.events import Judge, Judged
-from ..engine.state import Run
-from ..errors import InputGuardrailTripwireTriggered, OutputGuardrailTripwireTriggered
-from ..guardrails import InputGuardrail, OutputGuardrail, judge
-from ..items import to_plain
-from ..jsonvalue import copy_json
+from holdfast.engine.events import Judge, Judged
+from holdfast.engine.state import Run
+from holdfast.errors import InputGuardrailTripwireTriggered, OutputGuardrailTripwireTriggered
+from holdfast.guardrails import InputGuardrail, OutputGuardrail, judge
+from holdfast.items import to_plain
+from holdfast.jsonvalue import copy_json
+
 from .drive import Driver
 from .live import Live
 

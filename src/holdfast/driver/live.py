@@ -1,7 +1,8 @@
 """What a run in this process has besides its data: agents, the application's context, hooks, whoever watches.
 
-None of it is saved. The typed objects a model gave and the values tools returned are remembered beside the JSON that the
-run keeps of them, so that a user in the same process sees the very objects, and a user after a resume sees the JSON.
+None of it is saved. The typed objects a model gave and the values tools returned are remembered beside the JSON that
+the run keeps of them, so that a user in the same process sees the very objects, and a user after a resume sees the
+JSON.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-from ..engine.state import Entry, Run
-from ..items import (
+from holdfast.engine.state import Entry, Run
+from holdfast.items import (
     CompactionItem,
     HandoffCallItem,
     HandoffOutputItem,
@@ -30,8 +31,9 @@ from ..items import (
     ToolSearchCallItem,
     ToolSearchOutputItem,
 )
-from ..stream_events import event_for
-from ..usage import Usage
+from holdfast.stream_events import event_for
+from holdfast.usage import Usage
+
 from .conversation import Conversation
 from .graph import AgentGraph
 from .stream import Watch
@@ -107,10 +109,10 @@ class Live:
         self._originals: dict[int, tuple[Any, Any, Any]] = {}
         self._views: dict[int, tuple[Entry, RunItem]] = {}
 
-    # --- items -----------------------------------------------------------------------------------------------------------
+    # --- items -------------------------------------------------------------------------------------------------------
 
     def remember(self, item: dict[str, Any], original: Any = _MISSING, native: Any = _MISSING) -> None:
-        """Keep the typed object or the native value beside its JSON (which is held here too, so that its id is its own)."""
+        """Keep the typed object or the native value beside its JSON (held here too, so that its id is its own)."""
         if original is item:
             original = _MISSING
         if original is not _MISSING or native is not _MISSING:
@@ -159,7 +161,7 @@ class Live:
         """A span around something this run does, for whoever traces; costs nothing where nobody does."""
         return _UNTRACED if self.tracer is None else self.tracer.span(kind, name, attributes)
 
-    # --- watching ----------------------------------------------------------------------------------------------------------
+    # --- watching ----------------------------------------------------------------------------------------------------
 
     def show(self, event: Any) -> None:
         """Let a watcher, if there is one, see this."""

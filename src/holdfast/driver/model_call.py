@@ -1,7 +1,8 @@
 """Asking the model: one performer for both modes.
 
-That a watched run calls `stream_response` and an unwatched one `get_response` is the only fork, in `_attempt`; what is sent,
-what is retried and what the reply means cannot differ. Retries live here: the run learns of a reply, or of nothing.
+That a watched run calls `stream_response` and an unwatched one `get_response` is the only fork, in `_attempt`; what
+is sent, what is retried and what the reply means cannot differ. Retries live here: the run learns of a reply, or of
+nothing.
 """
 
 from __future__ import annotations
@@ -12,21 +13,22 @@ import inspect
 import random
 from typing import Any
 
-from ..engine.events import Begun, CallModel, NotTaken, Replied, Settle
-from ..engine.request import left_out, offered, view_items
-from ..engine.state import Response, Run
-from ..errors import ModelBehaviorError, ModelTimeoutError, SendOutcomeUnknownError, UserError
-from ..history import Prepared
-from ..items import ModelResponse
-from ..jsonvalue import Item, copy_json
-from ..models.failures import normalise_error
-from ..models.interface import ModelTracing
-from ..models.reply import StreamAssembler
-from ..models.retry import Ask, GiveUp, ModelRetryAdviceRequest, RetryDecision, RetryPolicyContext, Wait, after
-from ..models.settle import SendEvidence
-from ..run_config import CallModelData, ModelInputData
-from ..stream_events import RawResponsesStreamEvent
-from ..usage import Usage
+from holdfast.engine.events import Begun, CallModel, NotTaken, Replied, Settle
+from holdfast.engine.request import left_out, offered, view_items
+from holdfast.engine.state import Response, Run
+from holdfast.errors import ModelBehaviorError, ModelTimeoutError, SendOutcomeUnknownError, UserError
+from holdfast.history import Prepared
+from holdfast.items import ModelResponse
+from holdfast.jsonvalue import Item, copy_json
+from holdfast.models.failures import normalise_error
+from holdfast.models.interface import ModelTracing
+from holdfast.models.reply import StreamAssembler
+from holdfast.models.retry import Ask, GiveUp, ModelRetryAdviceRequest, RetryDecision, RetryPolicyContext, Wait, after
+from holdfast.models.settle import SendEvidence
+from holdfast.run_config import CallModelData, ModelInputData
+from holdfast.stream_events import RawResponsesStreamEvent
+from holdfast.usage import Usage
+
 from .classify import classify, known_calls
 from .drive import Driver
 from .live import Live, logger
@@ -302,7 +304,8 @@ async def _policy(
     offer: Offer, live: Live, run: Run, error: Exception, failure: Any, advice: Any, attempt: int
 ) -> RetryDecision:
     settings = offer.settings.retry
-    assert settings is not None and settings.policy is not None  # `after` asks only then
+    assert settings is not None
+    assert settings.policy is not None
     answer = settings.policy(
         RetryPolicyContext(
             error=error,

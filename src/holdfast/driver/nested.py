@@ -1,7 +1,7 @@
 """An agent as a tool: a run inside a call. Its state is part of its parent's, so that it survives with it.
 
-The nested run shares the parent's application context and usage and decides about approvals of its own. When it has to wait
-for a person its call waits, and is entered again later with the run where it was.
+The nested run shares the parent's application context and usage and decides about approvals of its own. When it has
+to wait for a person its call waits, and is entered again later with the run where it was.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
-from ..agent_tool import AgentToolRun, relay_events
-from ..context import ChildPaused
-from ..engine.events import ChildMoved
-from ..engine.state import Call, Owner, Run, Turn
+from holdfast.agent_tool import AgentToolRun, relay_events
+from holdfast.context import ChildPaused
+from holdfast.engine.events import ChildMoved
+from holdfast.engine.state import Call, Owner, Run, Turn
+
 from .drive import Driver
 from .live import Live
 from .result import AgentToolInvocation, RunResult, RunResultStreaming

@@ -1,7 +1,7 @@
 """What an agent brings to a request: its model and settings, its tools and handoffs, its instructions.
 
-What cannot change between turns is resolved once for each agent; `is_enabled` functions, dynamic instructions and MCP servers
-are asked again each turn, because they may answer differently.
+What cannot change between turns is resolved once for each agent; `is_enabled` functions, dynamic instructions and MCP
+servers are asked again each turn, because they may answer differently.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..engine.state import Run
-from ..errors import UserError
-from ..handoffs import Handoff, handoff
-from ..models.interface import Model
-from ..models.settings import ModelSettings
-from ..output_type import AgentOutputSchemaBase, output_schema_of
-from ..tools.enabled import enabled
-from ..tools.function import FunctionTool
-from ..tools.names import resolve_names
+from holdfast.engine.state import Run
+from holdfast.errors import UserError
+from holdfast.handoffs import Handoff, handoff
+from holdfast.models.interface import Model
+from holdfast.models.settings import ModelSettings
+from holdfast.output_type import AgentOutputSchemaBase, output_schema_of
+from holdfast.tools.enabled import enabled
+from holdfast.tools.function import FunctionTool
+from holdfast.tools.names import resolve_names
+
 from .live import Live
 
 

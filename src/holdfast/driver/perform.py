@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from ..engine.events import Append, Appended, CallModel, Conclude, Effect, Judge, NotTaken, RunCall, Settle
-from ..engine.request import offered
-from ..history import sanitise_for_store
+from holdfast.engine.events import Append, Appended, CallModel, Conclude, Effect, Judge, NotTaken, RunCall, Settle
+from holdfast.engine.request import offered
+from holdfast.history import sanitise_for_store
+
 from .calls import perform_call, settle_call
 from .conclude import perform_conclude
 from .drive import Driver
@@ -53,7 +54,7 @@ async def append(driver: Driver, live: Live, effect: Append) -> None:
 
 
 async def settle_model(driver: Driver, live: Live, effect: Settle) -> None:
-    """A request to a server-owned conversation had left when the process died: ask the server, never send it blindly."""
+    """A request to a server-owned conversation had left when the process died: ask, never send it blindly."""
     run = driver.run
     agent = live.graph.agent(run.progress.agent)
     offer = await offer_of(live, run, agent)

@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, cast
 
-from ..engine.request import delta, view_items
-from ..engine.state import Call, Run, View
-from ..errors import HoldfastError, InvalidSettingError, SettingTypeError
-from ..history import prune
-from ..items import ModelResponse, RunItem, ToolApprovalItem
-from ..jsonvalue import Item, copy_json
-from ..stream_events import StreamEvent
+from holdfast.engine.request import delta, view_items
+from holdfast.engine.state import Call, Run, View
+from holdfast.errors import HoldfastError, InvalidSettingError, SettingTypeError
+from holdfast.history import prune
+from holdfast.items import ModelResponse, RunItem, ToolApprovalItem
+from holdfast.jsonvalue import Item, copy_json
+from holdfast.stream_events import StreamEvent
+
 from .drive import Driver
 from .live import Live
 from .stream import Watch

@@ -1,16 +1,17 @@
 """Saving a run: the small head, fenced by its revision, and the tails of its logs.
 
-Saves happen one after the other; a save that waits while a newer one is asked for saves the newest, so ten calls that return
-at once cost one write. Whoever saved this run last is the one who may go on with it: a second one is told (C12).
+Saves happen one after the other; a save that waits while a newer one is asked for saves the newest, so ten calls that
+return at once cost one write. Whoever saved this run last is the one who may go on with it: a second one is told
+(C12).
 """
 
 from __future__ import annotations
 
 import asyncio
 
-from ..engine.codec import LOGS, encode_head, encode_tails
-from ..engine.state import Run
-from ..engine.store import LogTail, RunStore
+from holdfast.engine.codec import LOGS, encode_head, encode_tails
+from holdfast.engine.state import Run
+from holdfast.engine.store import LogTail, RunStore
 
 
 class RunSaver:

@@ -1,7 +1,8 @@
 """Watching a run: a buffer between the driver, which never waits for a watcher, and whoever iterates.
 
-Leaving the iteration does not stop the run. Between turns the driver gives a watcher that is there the time to come back for
-more, so that `cancel("after_turn")`, said while handling a turn's last event, takes effect before the next request.
+Leaving the iteration does not stop the run. Between turns the driver gives a watcher that is there the time to come
+back for more, so that `cancel("after_turn")`, said while handling a turn's last event, takes effect before the next
+request.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""Observers: hooks and the news that another agent is in charge. They are not events; one that raises fails its effect."""
+"""Observers: hooks, and the news that another agent is in charge. They are no events; one that raises fails its effect."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Any
 
-from ..context import AgentHookContext
-from ..engine.state import Run
-from ..lifecycle import await_both, overridden
-from ..stream_events import AgentUpdatedStreamEvent
+from holdfast.context import AgentHookContext
+from holdfast.engine.state import Run
+from holdfast.lifecycle import await_both, overridden
+from holdfast.stream_events import AgentUpdatedStreamEvent
+
 from .live import Live
 
 # The agent's own hooks carry shorter names for what concerns the agent itself.
@@ -25,7 +26,7 @@ async def hook_pair(live: Live, agent: Any, name: str, *args: Any) -> None:
 
 
 async def handoff_hooks(live: Live, source: Any, target: Any) -> None:
-    """Tell the run's hooks, and those of the agent that hands over, that it does (as the SDK does, not as it documents)."""
+    """Tell the run's hooks, and those of the agent that hands over, that it does (as the SDK does, not as it says)."""
     first = overridden(live.hooks, "on_handoff")
     second = overridden(source.hooks, "on_handoff")
     await await_both(

@@ -1,15 +1,16 @@
 """Every way a run can change.
 
-`advance` is the only function that makes a new Run from an old one, and this file is the only place it happens. It does
-not know who is listening, what a model is, or whether anyone is streaming; if you need one of those here, the event is
-missing a field.
+`advance` is the only function that makes a new Run from an old one, and this file is the only place it happens. It
+does not know who is listening, what a model is, or whether anyone is streaming; if you need one of those here, the
+event is missing a field.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..errors import CallerError, RunStateError
+from holdfast.errors import CallerError, RunStateError
+
 from .events import (
     Appended,
     ApprovalNeeded,
@@ -74,7 +75,7 @@ def advance(run: Run, event: Event) -> Run:
             )
 
 
-# --- one event each ----------------------------------------------------------------------------------------------------
+# --- one event each --------------------------------------------------------------------------------------------------
 
 
 def _judged(run: Run, event: Judged) -> Run:
@@ -238,7 +239,7 @@ def _must_keep(run: Run, turn: Turn, event: Stopped) -> bool:
     return event.mode == "abandoned" or (event.mode == "failed" and turn.conclusion is not None)
 
 
-# --- shared steps ------------------------------------------------------------------------------------------------------
+# --- shared steps ----------------------------------------------------------------------------------------------------
 
 
 def closed(call: Call, message: str) -> Call:

@@ -1,7 +1,8 @@
 """A run as JSON and back: a saved run is the run, and wants the same.
 
-One version number; each older version has one small upgrade step in `upgrades.py`, and a newer or foreign one is refused
-by name (D9). A payload is data: it is checked against the types and against itself, and nothing in it can name code.
+One version number; each older version has one small upgrade step in `upgrades.py`, and a newer or foreign one is
+refused by name (D9). A payload is data: it is checked against the types and against itself, and nothing in it can
+name code.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from typing import Any, get_args
 
 import msgspec
 
-from ..errors import RunStateError
-from ..jsonvalue import decode_value, encode_value
+from holdfast.errors import RunStateError
+from holdfast.jsonvalue import decode_value, encode_value
+
 from .log import Log
 from .state import Entry, Response, Run, Turn, View
 from .store import LogTail, SavedRun

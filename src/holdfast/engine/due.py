@@ -1,7 +1,7 @@
 """What should be under way now. Derived from the run, never stored, so a restart cannot lose it.
 
-The rules, in the order they are read: nothing before the verdict that must come first; no call while an earlier turn is
-unstored; no handoff while another call is open; no request after a stop. A request may overlap an append.
+The rules, in the order they are read: nothing before the verdict that must come first; no call while an earlier turn
+is unstored; no handoff while another call is open; no request after a stop. A request may overlap an append.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What can happen to a run (events, past tense) and what should be under way (effects, imperative).
 
-Effects name things; they do not carry items. Each has a stable key, by which the driver compares what is due with what is
-in flight. Events carry conclusions, never live objects.
+Effects name things; they do not carry items. Each has a stable key, by which the driver compares what is due with
+what is in flight. Events carry conclusions, never live objects.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..jsonvalue import Item
+from holdfast.jsonvalue import Item
+
 from .state import Call, Conclusion, Decision, Entry, Response, Run, StopMode
 
 Stage = Literal["input", "staged", "output"]
@@ -215,7 +216,7 @@ class Claimed:
 
     claim: str
     stored: int = 0
-    """How many of the run's items the session, as the resumer read it, turned out to hold: an answer may have been lost."""
+    """How many of the run's items the session turned out to hold: the answer to an append may have been lost."""
 
 
 @dataclass(frozen=True, slots=True)

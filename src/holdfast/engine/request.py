@@ -1,7 +1,8 @@
 """The only place that turns "owner + ledger" into what to send.
 
-A client-owned conversation is sent whole: the view's base and the ledger behind it. A server-owned one gets the slice after
-`acknowledged`, and the few ordinals a filter left out before (`owed`). Every delta is a slice; a retry leaves the marks alone.
+A client-owned conversation is sent whole: the view's base and the ledger behind it. A server-owned one gets the slice
+after `acknowledged`, and the few ordinals a filter left out before (`owed`). Every delta is a slice; a retry leaves
+the marks alone.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..jsonvalue import Item, encode_value
+from holdfast.jsonvalue import Item, encode_value
+
 from .state import Run
 
 
@@ -33,8 +35,8 @@ def view_items(run: Run, history: Sequence[Item] = ()) -> list[Item]:
 def left_out(ordinals: Sequence[int], items: Sequence[Item], returned: Sequence[Any]) -> tuple[int, ...]:
     """Which of the offered ordinals a filter did not send (D3).
 
-    The one place where likeness decides, because a filter gives back nothing but a list. Unchanged items are anchors, in
-    order. Between two anchors, something returned means that all offered there were sent in some form; nothing returned
+    The one place where likeness decides, because a filter gives back nothing but a list. Unchanged items are anchors,
+    in order. Between two anchors, something returned means that all offered there were sent in some form; nothing returned
     means that they are still owed.
     """
     anchors = _anchors([_likeness(item) for item in items], [_likeness(item) for item in returned])

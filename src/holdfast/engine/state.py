@@ -1,8 +1,8 @@
 """Everything a run knows. Plain data: what is not here does not survive a crash.
 
-A `Run` is a small head plus append-only logs. The ledger holds only settled items; a turn in progress is `run.turn` and
-joins the ledger as one piece, or is dropped. Progress is a few numbers (`Marks`), never likeness: two people may both
-say "yes".
+A `Run` is a small head plus append-only logs. The ledger holds only settled items; a turn in progress is `run.turn`
+and joins the ledger as one piece, or is dropped. Progress is a few numbers (`Marks`), never likeness: two people may
+both say "yes".
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from ..jsonvalue import Item
+from holdfast.jsonvalue import Item
+
 from .log import Log
 
 R = TypeVar("R")
@@ -70,7 +71,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the model sees: `base`, then the ledger from `tail` on. A base of None is the session's history, read anew."""
+    """What the model sees: `base`, then the ledger from `tail` on. A base of None is the session's history."""
 
     base: tuple[Item, ...] | None
     tail: int
@@ -95,7 +96,7 @@ class Call:
     id: str
     name: str
     kind: str
-    """tool, agent, handoff, ignored (a second handoff), unknown (no such tool), hosted (a provider's approval request)."""
+    """tool, agent, handoff, ignored (a second handoff), unknown (no such tool), hosted (a provider's request)."""
     arguments: str
     digest: str
     state: CallState = "asked"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import RunStateError
+from holdfast.errors import RunStateError
 
 SCHEMA = "holdfast.run"
 VERSION = 1
