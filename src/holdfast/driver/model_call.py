@@ -44,10 +44,10 @@ async def call_model(driver: Driver, live: Live, effect: CallModel) -> None:
         if driver.run is not run:
             return  # a stop came in while the watcher was catching up: it may not be due any more
     agent = live.graph.agent(run.progress.agent)
-    await announce_agent(live, run, agent)
-    offer = await offer_of(live, run, agent)
     ordinals = offered(run) if run.spec.owner.is_server else ()
     items = [run.ledger[n].item for n in ordinals] if run.spec.owner.is_server else prepared(live, run)
+    await announce_agent(live, run, agent, items)
+    offer = await offer_of(live, run, agent)
     sent, instructions = await _filtered(live, agent, items, offer.instructions)
     owed = left_out(ordinals, items, sent) if sent is not items and ordinals else ()
     await hook_pair(live, agent, "on_llm_start", live.wrapper, agent, instructions, sent)
@@ -97,7 +97,13 @@ async def take_reply(
     )
     await driver.tell(
         Replied(
-            effect.turn, tuple(reply.entries), tuple(reply.calls), record, owed, again=reply.hosted or reply.skipped > 0
+            effect.turn,
+            tuple(reply.entries),
+            tuple(reply.calls),
+            record,
+            owed,
+            again=reply.hosted or reply.skipped > 0,
+            used=tuple(reply.used),
         ),
         effect=effect,
     )

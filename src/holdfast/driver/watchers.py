@@ -1,4 +1,4 @@
-"""Observers: hooks, and the news that another agent is in charge. They are no events; one that raises fails its effect."""
+"""Observers: hooks, and the news of another agent. They are no events; one that raises fails its effect."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast.context import AgentHookContext
 from holdfast.engine.state import Run
+from holdfast.jsonvalue import Item
 from holdfast.lifecycle import await_both, overridden
 from holdfast.stream_events import AgentUpdatedStreamEvent
 
@@ -35,7 +36,7 @@ async def handoff_hooks(live: Live, source: Any, target: Any) -> None:
     )
 
 
-async def announce_agent(live: Live, run: Run, agent: Any) -> None:
+async def announce_agent(live: Live, run: Run, agent: Any, turn_input: list[Item]) -> None:
     """Once for each tenure of an agent: show it to whoever watches, and call the start hooks."""
     key = run.progress.agent
     if live.tenure == key:
@@ -44,6 +45,7 @@ async def announce_agent(live: Live, run: Run, agent: Any) -> None:
     if live.shown_agent != key:
         live.shown_agent = key
         live.show(AgentUpdatedStreamEvent(agent))
+    live.wrapper.turn_input = turn_input
     if live.hooks is not None or agent.hooks is not None:
         await hook_pair(live, agent, "on_agent_start", hook_context(live), agent)
 

@@ -127,7 +127,9 @@ def _replied(run: Run, event: Replied) -> Run:
     if response_id is not None and owner.kind == "chain":
         marks = evolve(marks, response_id=response_id)
     turn = Turn(event.turn, run.progress.agent, event.entries, event.calls, acknowledged, event.owed, event.again)
-    progress = evolve(run.progress, turns=event.turn, begun=None, sent=(), mark=None, doubt=False)
+    agent, used = run.progress.agent, run.progress.used
+    used += tuple(pair for pair in dict.fromkeys((agent, name) for name in event.used) if pair not in used)
+    progress = evolve(run.progress, turns=event.turn, begun=None, sent=(), mark=None, doubt=False, used=used)
     return evolve(run, turn=turn, marks=marks, progress=progress, responses=run.responses.appended((event.response,)))
 
 

@@ -146,6 +146,8 @@ class Replied:
     """Ordinals that were offered to the server and left out by a filter."""
     again: bool = False
     """See Turn.again."""
+    used: tuple[str, ...] = ()
+    """The tools it called, hosted ones too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,8 @@ def left_out(ordinals: Sequence[int], items: Sequence[Item], returned: Sequence[
     """Which of the offered ordinals a filter did not send (D3).
 
     The one place where likeness decides, because a filter gives back nothing but a list. Unchanged items are anchors,
-    in order. Between two anchors, something returned means that all offered there were sent in some form; nothing returned
-    means that they are still owed.
+    in order. Between two anchors, something returned means that all offered there were sent in some form; nothing
+    returned means that they are still owed.
     """
     anchors = _anchors([_likeness(item) for item in items], [_likeness(item) for item in returned])
     owed: list[int] = []
