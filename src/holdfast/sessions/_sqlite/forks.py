@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from ...errors import NotFoundError, SessionConflictError
 from ..protocol import Position
-from . import history
+from . import writers
 from .generations import Kept, chain
 from .rows import BEYOND, as_text, item_or_fault, now_text
 from .statements import Statements
@@ -35,7 +35,8 @@ def fork(db: sqlite3.Connection, sql: Statements, session_id: str, new_id: str, 
         lowest = _lowest(db.execute(sql.lowest_live_after, (session_id, end)))
         copy = (sql.fork_live, (session_id, new_id, end, json.dumps(corrupt)))
     copied = db.execute(*copy).rowcount
-    _copy_counts(db, sql, session_id, new_id, lowest)
+    first = db.execute(sql.first_id, (new_id,)).fetchone()
+    writers.copy(db, sql, session_id, new_id, lowest, 0 if first is None else first[0])
     if copied:
         db.execute(sql.touch, (new_id, now_text()))
 
@@ -79,14 +80,3 @@ def _lowest_after_archived(
         for writer, ordinal in stretch.items():
             lowest[writer] = min(ordinal, lowest.get(writer, ordinal))
     return lowest
-
-
-def _copy_counts(db: sqlite3.Connection, sql: Statements, session_id: str, new_id: str, lowest: dict[str, int]) -> None:
-    """Give the fork each writer's count as of the position: its lowest ordinal behind it, else all it wrote."""
-    counts = db.execute(sql.counts, (session_id,)).fetchall()
-    for writer, _ in counts:  # what an earlier, cleared session of the new id remembered of them is another story
-        db.execute(sql.drop_writer, (new_id, as_text(writer)))
-    row = db.execute(sql.first_id, (new_id,)).fetchone()
-    db.execute(sql.copy_batches, (session_id, new_id, 0 if row is None else row[0]))
-    for writer, ordinal in lowest.items():
-        history.cut_count(db, sql, new_id, writer, ordinal)

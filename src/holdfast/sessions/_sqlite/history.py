@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import AppendGapError, CorruptRecordError, LeaseLostError, NotFoundError, SessionConflictError
-from ...jsonvalue import DIGEST_BYTES, Item
+from ...jsonvalue import Item
 from ..protocol import CorruptRecord, Head, Page
-from . import rows
+from . import rows, writers
 from .rows import (
     BEYOND,
     as_bytes,
@@ -40,8 +40,7 @@ def get_items(db: sqlite3.Connection, sql: Statements, session_id: str, limit: i
         cursor = db.execute(sql.all_items, (session_id,))
     else:
         cursor = db.execute(sql.newest_items, (session_id, limit))
-    found = cursor.fetchall()
-    items = rows.all_valid(found)
+    items = rows.all_valid(cursor)
     if items is None:
         return _items_despite_corruption(db, sql, session_id, limit)
     return items if limit is None else items[::-1]
@@ -152,48 +151,28 @@ def add(db: sqlite3.Connection, sql: Statements, session_id: str, texts: Sequenc
 def append(db: sqlite3.Connection, sql: Statements, session_id: str, batch: Batch) -> Head:
     """Append what this writer has not appended yet (B1)."""
     check_fence(db, sql, session_id, batch.fence)
-    count = accepted(db, sql, session_id, batch.writer)
+    writer = writers.find(db, sql, session_id, batch.writer)
+    count = writer.count
     if not 0 <= batch.start <= count:
         raise AppendGapError(
             f"writer {batch.writer!r} has written {count} items and this batch starts at {batch.start}",
             f"Append from {count} on, or from an earlier number with the same items.",
         )
+    writers.check_digests(db, sql, batch.writer, writer, batch.start, batch.digests)
     known = min(count - batch.start, len(batch.texts))
-    _check_digests(db, sql, session_id, batch, known)
     if known == len(batch.texts):
         return read_head(db, sql, session_id)  # a repeat after a lost acknowledgement: what was expected has come true
     check_head(db, sql, session_id, batch.expect)
     fresh = batch.texts[known:]
     last = insert(db, sql, session_id, fresh, batch.writer, count)
-    digests = b"".join(batch.digests[known:])
-    db.execute(sql.add_batch, (session_id, batch.writer, count, len(fresh), digests, last - len(fresh) + 1))
+    writers.record(db, sql, session_id, batch.writer, writer, batch.digests[known:], last - len(fresh) + 1)
     db.execute(sql.touch, (session_id, now_text()))
     return head_of(db.execute(sql.first_id, (session_id,)).fetchone()[0], last, last)
 
 
 def accepted(db: sqlite3.Connection, sql: Statements, session_id: str, writer: str) -> int:
     """How many items this writer has had accepted."""
-    row = db.execute(sql.last_batch, (session_id, writer)).fetchone()
-    return 0 if row is None else int(row[0] + row[1])
-
-
-def _check_digests(db: sqlite3.Connection, sql: Statements, session_id: str, batch: Batch, known: int) -> None:
-    """Refuse a batch that says something else where this writer has already said something (B1)."""
-    if known <= 0:
-        return
-    end = batch.start + known
-    for start, count, digests in db.execute(sql.batches_before, (session_id, batch.writer, end)):
-        if start + count <= batch.start:
-            return
-        if digests is None:  # the session was cleared: only how much was written is left to know
-            continue
-        for ordinal in range(max(start, batch.start), min(start + count, end)):
-            place = (ordinal - start) * DIGEST_BYTES
-            if digests[place : place + DIGEST_BYTES] != batch.digests[ordinal - batch.start]:
-                raise SessionConflictError(
-                    f"writer {batch.writer!r} has already written another item number {ordinal}",
-                    "Use a new writer name for a new history, or rewind first.",
-                )
+    return writers.find(db, sql, session_id, writer).count
 
 
 def check_fence(db: sqlite3.Connection, sql: Statements, session_id: str, fence: int | None) -> None:
@@ -211,11 +190,11 @@ def check_fence(db: sqlite3.Connection, sql: Statements, session_id: str, fence:
 
 def written(db: sqlite3.Connection, sql: Statements, session_id: str, writer: str) -> dict[int, Item]:
     """This writer's valid items in the live history, by ordinal."""
-    row = db.execute(sql.first_of_writer, (session_id, writer)).fetchone()
-    if row is None:
+    known = writers.find(db, sql, session_id, writer)
+    if not known.count:
         return {}
     found = {}
-    for ordinal, data in db.execute(sql.written, (session_id, writer, row[0])):
+    for ordinal, data in db.execute(sql.written, (session_id, writer, known.first_id)):
         item, _ = item_or_fault(data)
         if item is not None:
             found[ordinal] = item
@@ -263,7 +242,8 @@ def rewind(
     db: sqlite3.Connection, sql: Statements, session_id: str, writer: str, to: int, expect: Head | None, archived: bool
 ) -> Head:
     """Remove this writer's items from number `to` on if they are the whole tail (B5) and none was `archived`."""
-    count = accepted(db, sql, session_id, writer)
+    known = writers.find(db, sql, session_id, writer)
+    count = known.count
     if not 0 <= to <= count:
         raise NotFoundError(
             f"writer {writer!r} has written {count} items and cannot go back to {to}",
@@ -273,11 +253,11 @@ def rewind(
         return read_head(db, sql, session_id)
     check_head(db, sql, session_id, expect)
     cut = _start_of_tail(db, sql, session_id, writer, to)
-    first = db.execute(sql.first_of_writer, (session_id, writer)).fetchone()[0]
-    if archived or db.execute(sql.written_from, (session_id, writer, first, to, cut)).fetchone() is not None:
+    earlier = (session_id, writer, known.first_id, to, cut)
+    if archived or db.execute(sql.written_from, earlier).fetchone() is not None:
         _refuse_rewind(db, sql, session_id, writer, to, cut)
     removed = db.execute(sql.delete_from, (session_id, cut)).rowcount
-    cut_count(db, sql, session_id, writer, to)
+    writers.cut(db, sql, known, to)
     if removed:
         db.execute(sql.touch, (session_id, now_text()))
     return read_head(db, sql, session_id)
@@ -309,19 +289,11 @@ def _refuse_rewind(db: sqlite3.Connection, sql: Statements, session_id: str, wri
     )
 
 
-def cut_count(db: sqlite3.Connection, sql: Statements, session_id: str, writer: str, to: int) -> None:
-    """Let a writer have written `to` items."""
-    db.execute(sql.drop_batches_from, (session_id, writer, to))
-    db.execute(sql.cut_batch, (session_id, writer, to, DIGEST_BYTES))
-
-
 def clear(db: sqlite3.Connection, sql: Statements, session_id: str) -> None:
     """Remove everything stored for this id but how much each writer wrote and the lease's number (A12)."""
-    counts = db.execute(sql.counts, (session_id,)).fetchall()
+    writers.forget_digests(db, sql, session_id)
     for statement in (
-        sql.delete_all, sql.delete_session, sql.drop_generations, sql.drop_archive, sql.drop_all_batches,
+        sql.delete_all, sql.delete_session, sql.drop_generations, sql.drop_archive,
         sql.drop_logs_of_session, sql.drop_runs_of_session,
     ):  # fmt: skip
         db.execute(statement, (session_id,))
-    for writer, count in counts:
-        db.execute(sql.keep_count, (session_id, as_text(writer), count))

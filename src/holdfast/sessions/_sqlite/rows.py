@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ...errors import SessionConflictError
-from ...jsonvalue import CorruptJSON, Item, decode
+from ...jsonvalue import CorruptJSON, Item, decode, decode_many
 from ..protocol import Head
 from .files import log
 from .statements import Statements
@@ -74,7 +74,7 @@ def item_or_fault(data: Any) -> tuple[Item | None, str]:
 def all_valid(found: Iterable[Sequence[Any]]) -> list[Item] | None:
     """The items of rows of (data,), or None if one of them is none: the fast way for what is nearly always so."""
     try:
-        return [decode(row[0]) for row in found]
+        return decode_many([data for (data,) in found])
     except (CorruptJSON, TypeError):
         return None
 

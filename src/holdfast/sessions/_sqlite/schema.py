@@ -58,7 +58,17 @@ class Tables:
         return f"{self.sessions}/{self.messages}".lower()
 
 
-_OWN_TABLES = ("batches", "generations", "archive", "leases", "runs", "run_log", "runs_updated")
+_OWN_TABLES = (
+    "writers",
+    "writers_by_name",
+    "batches",
+    "generations",
+    "archive",
+    "leases",
+    "runs",
+    "run_log",
+    "runs_updated",
+)
 
 
 def quoted(name: str) -> str:
@@ -101,13 +111,22 @@ def _add_column(db: sqlite3.Connection, table: str, column: str, kind: str) -> N
 def _own_tables(db: sqlite3.Connection, tables: Tables) -> None:
     """What each writer wrote, what was replaced, who holds a session, and saved runs."""
 
-    def create(kind: str, columns: str) -> None:
-        db.execute(f"CREATE TABLE IF NOT EXISTS {quoted(tables.own(kind))} ({columns}) WITHOUT ROWID")
+    def create(kind: str, columns: str, options: str = "WITHOUT ROWID") -> None:
+        db.execute(f"CREATE TABLE IF NOT EXISTS {quoted(tables.own(kind))} ({columns}) {options}")
 
     create(
+        "writers",
+        "id INTEGER PRIMARY KEY, session_id TEXT NOT NULL, writer TEXT NOT NULL, count INTEGER NOT NULL, "
+        "last_batch INTEGER, first_id INTEGER NOT NULL",
+        "",
+    )
+    index, writers = quoted(tables.own("writers_by_name")), quoted(tables.own("writers"))
+    db.execute(f"CREATE UNIQUE INDEX IF NOT EXISTS {index} ON {writers} (session_id, writer)")
+    create(
         "batches",
-        "session_id TEXT NOT NULL, writer TEXT NOT NULL, start INTEGER NOT NULL, count INTEGER NOT NULL, "
-        "digests BLOB, first_id INTEGER NOT NULL, PRIMARY KEY (session_id, writer, start)",
+        "id INTEGER PRIMARY KEY, previous INTEGER, start INTEGER NOT NULL, count INTEGER NOT NULL, "
+        "digests BLOB NOT NULL",
+        "",
     )
     create(
         "generations",

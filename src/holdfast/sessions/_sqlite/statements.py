@@ -23,9 +23,9 @@ class Statements:
         self._messages = m = quoted(tables.messages)
         self._history(m)
         self._session(quoted(tables.sessions), m)
-        self._writers(m, quoted(tables.own("batches")))
+        self._writers(m, quoted(tables.own("writers")), quoted(tables.own("batches")))
         self._generations(m, quoted(tables.own("generations")), quoted(tables.own("archive")))
-        self._forks(m, quoted(tables.own("batches")), quoted(tables.own("archive")))
+        self._forks(m, quoted(tables.own("archive")))
         self._leases(quoted(tables.own("leases")))
         self._runs(quoted(tables.own("runs")), quoted(tables.own("run_log")))
 
@@ -90,28 +90,17 @@ class Statements:
             f"WHERE EXISTS (SELECT 1 FROM {s} WHERE session_id = ?2 AND holdfast_epoch = ?8)"
         )
 
-    def _writers(self, m: str, b: str) -> None:
-        self.last_batch = (
-            f"SELECT start, count, digests FROM {b} WHERE session_id = ? AND writer = ? ORDER BY start DESC LIMIT 1"
-        )
-        self.batches_before = (
-            f"SELECT start, count, digests FROM {b} WHERE session_id = ? AND writer = ? AND start < ? "
-            "ORDER BY start DESC"
-        )
-        self.add_batch = (
-            f"INSERT INTO {b} (session_id, writer, start, count, digests, first_id) VALUES (?, ?, ?, ?, ?, ?)"
-        )
-        self.drop_batches_from = f"DELETE FROM {b} WHERE session_id = ? AND writer = ? AND start >= ?"
-        self.cut_batch = (
-            f"UPDATE {b} SET count = ?3 - start, digests = substr(digests, 1, ?4 * (?3 - start)) "
-            "WHERE session_id = ?1 AND writer = ?2 AND start + count > ?3"
-        )
-        self.counts = f"SELECT writer, max(start + count) FROM {b} WHERE session_id = ? GROUP BY writer"
-        self.drop_all_batches = f"DELETE FROM {b} WHERE session_id = ?"
-        self.keep_count = (
-            f"INSERT INTO {b} (session_id, writer, start, count, digests, first_id) VALUES (?, ?, 0, ?, NULL, 0)"
-        )
-        self.first_of_writer = f"SELECT first_id FROM {b} WHERE session_id = ? AND writer = ? ORDER BY start LIMIT 1"
+    def _writers(self, m: str, w: str, b: str) -> None:
+        self.writer = f"SELECT id, count, last_batch, first_id FROM {w} WHERE session_id = ? AND writer = ?"
+        self.writers = f"SELECT writer, id, count, last_batch, first_id FROM {w} WHERE session_id = ?"
+        self.add_writer = f"INSERT INTO {w} (session_id, writer, count, last_batch, first_id) VALUES (?, ?, ?, ?, ?)"
+        self.move_writer = f"UPDATE {w} SET count = ?, last_batch = ? WHERE id = ?"
+        self.drop_writer = f"DELETE FROM {w} WHERE session_id = ? AND writer = ?"
+        self.forget_batches = f"UPDATE {w} SET last_batch = NULL WHERE session_id = ?"
+        self.batch = f"SELECT previous, start, count, digests FROM {b} WHERE id = ?"
+        self.add_batch = f"INSERT INTO {b} (previous, start, count, digests) VALUES (?, ?, ?, ?)"
+        self.cut_batch = f"UPDATE {b} SET count = ?, digests = ? WHERE id = ?"
+        self.drop_batch = f"DELETE FROM {b} WHERE id = ?"
         # The lower bound is where this writer began: row ids only ever grow, also when rows are put in again.
         self.written = (
             f"SELECT holdfast_ordinal, message_data FROM {m} "
@@ -171,7 +160,7 @@ class Statements:
             "AND holdfast_ordinal >= ?"
         )
 
-    def _forks(self, m: str, b: str, a: str) -> None:
+    def _forks(self, m: str, a: str) -> None:
         carried = "message_data, created_at, holdfast_writer, holdfast_ordinal"
         corrupt = "(SELECT value FROM json_each(?4))"
         self.fork_live = (
@@ -193,11 +182,6 @@ class Statements:
         )
         self.archived_position = (
             f"SELECT position FROM {a} WHERE session_id = ? AND generation = ? ORDER BY position LIMIT 1 OFFSET ?"
-        )
-        self.drop_writer = f"DELETE FROM {b} WHERE session_id = ? AND writer = ?"
-        self.copy_batches = (
-            f"INSERT INTO {b} (session_id, writer, start, count, digests, first_id) "
-            f"SELECT ?2, writer, start, count, digests, ?3 FROM {b} WHERE session_id = ?1"
         )
 
     def _leases(self, table: str) -> None:

@@ -1,0 +1,216 @@
+"""SQLite sessions beside raw sqlite3 and beside openai-agents: ratios from one run on one machine.
+
+Every contestant has its own file in one folder and makes the same durable commits (WAL, synchronous=FULL). Contestants
+take turns within each round, so that a busy machine slows all of them, and the table shows medians over rounds. Logs
+are warmed up first: a log that still grows makes every commit slower, for whoever happens to grow it.
+
+`raw` is the least that could be done: the standard library's sqlite3 in the calling thread, which blocks the event
+loop for the length of every sync. Run it with `./dev bench bench_sessions`; `--dir` chooses the disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import sqlite3
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from agents.memory.sqlite_session import SQLiteSession as PeerSession
+
+from holdfast.sessions.sqlite import SQLiteSession
+
+Item = dict[str, Any]
+
+
+def turn(number: int) -> list[Item]:
+    """A turn of four items, as a run with one tool call stores it."""
+    call = f"call_{number}"
+    return [
+        {"role": "user", "content": f"What is the weather in town number {number}, and should I take an umbrella?"},
+        {"type": "function_call", "call_id": call, "name": "weather", "arguments": '{"town": "%d"}' % number},
+        {"type": "function_call_output", "call_id": call, "output": "light rain, 14 degrees, wind from the west"},
+        {"role": "assistant", "content": [{"type": "output_text", "text": "Light rain: take one." * 3}]},
+    ]
+
+
+class Raw:
+    """The same tables with nothing around them."""
+
+    def __init__(self, path: Path, session_id: str) -> None:
+        self.session_id = session_id
+        self.db = sqlite3.connect(path, isolation_level=None)
+        self.db.execute("PRAGMA journal_mode=WAL")
+        self.db.execute("PRAGMA synchronous=FULL")
+        self.db.execute("CREATE TABLE IF NOT EXISTS s (session_id TEXT PRIMARY KEY, updated_at TIMESTAMP)")
+        self.db.execute(
+            "CREATE TABLE IF NOT EXISTS m (id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL, "
+            "message_data TEXT NOT NULL, created_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP)"
+        )
+        self.db.execute("CREATE INDEX IF NOT EXISTS i ON m (session_id, id)")
+
+    async def add_items(self, items: list[Item]) -> None:
+        db = self.db
+        db.execute("BEGIN IMMEDIATE")
+        db.executemany(
+            "INSERT INTO m (session_id, message_data) VALUES (?, ?)", [(self.session_id, json.dumps(i)) for i in items]
+        )
+        db.execute(
+            "INSERT INTO s VALUES (?, CURRENT_TIMESTAMP) ON CONFLICT DO UPDATE SET updated_at = CURRENT_TIMESTAMP",
+            (self.session_id,),
+        )
+        db.execute("COMMIT")
+
+    async def get_items(self, limit: int | None = None) -> list[Item]:
+        decode = msgspec.json.Decoder().decode
+        rows = self.db.execute(
+            "SELECT message_data FROM m WHERE session_id = ? ORDER BY id DESC LIMIT ?",
+            (self.session_id, -1 if limit is None else limit),
+        ).fetchall()
+        return [decode(row[0]) for row in reversed(rows)]
+
+    def close(self) -> None:
+        self.db.close()
+
+
+class Written:
+    """Our session, appending as a run does: exactly once, by writer and ordinal."""
+
+    def __init__(self, session: SQLiteSession, writer: str) -> None:
+        self.session, self.writer, self.count = session, writer, 0
+
+    async def add_items(self, items: list[Item]) -> None:
+        await self.session.append(items, writer=self.writer, start=self.count)
+        self.count += len(items)
+
+
+Make = Callable[[Path, str], Any]
+CONTESTANTS: dict[str, Make] = {
+    "raw": Raw,
+    "openai-agents": lambda path, name: PeerSession(name, path),
+    "holdfast": lambda path, name: SQLiteSession(name, path),
+}
+
+
+async def timed(work: Callable[[], Awaitable[Any]]) -> float:
+    """Milliseconds of one call."""
+    begun = time.perf_counter()
+    await work()
+    return (time.perf_counter() - begun) * 1000
+
+
+async def fill(session: Any, item_count: int) -> None:
+    """Bring a history to a length, in large batches."""
+    batch = [item for number in range(250) for item in turn(number)]
+    for done in range(0, item_count, len(batch)):
+        await session.add_items(batch[: item_count - done])
+
+
+async def append_cost(folder: Path, rounds: int, history: int) -> dict[str, float]:
+    """Median milliseconds of appending one turn to a history of that length."""
+    sessions: dict[str, Any] = {name: make(folder / f"append-{history}-{name}.db", "s") for name, make in CONTESTANTS.items()}
+    own = sessions["holdfast"]
+    for session in sessions.values():
+        await fill(session, history)
+    contestants = {**sessions, "holdfast append()": Written(own, "bench")}
+    spent: dict[str, list[float]] = {name: [] for name in contestants}
+    for number in range(300):  # long enough for every log to reach its working size
+        for session in contestants.values():
+            await session.add_items(turn(number))
+    for number in range(rounds):
+        for name, session in contestants.items():
+            items = turn(number)
+            spent[name].append(await timed(lambda s=session, i=items: s.add_items(i)))  # type: ignore[misc]
+    for session in sessions.values():
+        session.close()
+    return {name: statistics.median(times) for name, times in spent.items()}
+
+
+async def many_sessions(folder: Path, rounds: int, count: int, turns: int) -> dict[str, float]:
+    """Median turns per second with that many sessions appending at once."""
+    made: dict[str, list[Any]] = {}
+    for name, make in CONTESTANTS.items():
+        made[name] = [make(folder / f"many-{name}.db", f"s{number}") for number in range(count)]
+    made["holdfast append()"] = [Written(session, "bench") for session in made["holdfast"]]
+    rates: dict[str, list[float]] = {name: [] for name in made}
+
+    async def drive(session: Any) -> None:
+        for number in range(turns):
+            await session.add_items(turn(number))
+
+    for round_number in range(rounds + 1):
+        for name, sessions in made.items():
+            spent = await timed(lambda all_of_them=sessions: asyncio.gather(*map(drive, all_of_them)))  # type: ignore[misc]
+            if round_number:  # the first round warms the logs
+                rates[name].append(count * turns / spent * 1000)
+    for name in CONTESTANTS:
+        for session in made[name]:
+            session.close()
+    return {name: statistics.median(found) for name, found in rates.items()}
+
+
+async def read_cost(folder: Path, rounds: int, history: int, limit: int | None) -> dict[str, float]:
+    """Median milliseconds of reading a history."""
+    sessions = {name: make(folder / f"read-{history}-{name}.db", "s") for name, make in CONTESTANTS.items()}
+    spent: dict[str, list[float]] = {name: [] for name in sessions}
+    for session in sessions.values():
+        if not await session.get_items(limit=1):
+            await fill(session, history)
+    for _ in range(rounds):
+        for name, session in sessions.items():
+            gc.collect()
+            spent[name].append(await timed(lambda s=session: s.get_items(limit=limit)))  # type: ignore[misc]
+    for session in sessions.values():
+        session.close()
+    return {name: statistics.median(times) for name, times in spent.items()}
+
+
+async def objects(folder: Path, count: int) -> dict[str, int]:
+    """What this process holds with that many session objects, all of them used once."""
+    before = len(os.listdir("/proc/self/fd")), threading.active_count()
+    sessions = [SQLiteSession(f"s{number}", folder / "objects.db") for number in range(count)]
+    for start in range(0, count, 500):
+        await asyncio.gather(*(session.add_items([{"n": 1}]) for session in sessions[start : start + 500]))
+    found = {
+        "descriptors more": len(os.listdir("/proc/self/fd")) - before[0],
+        "threads more": threading.active_count() - before[1],
+    }
+    for session in sessions:
+        session.close()
+    return found
+
+
+def show(title: str, unit: str, found: dict[str, float], better: str) -> None:
+    print(f"\n{title}")
+    for name, value in found.items():
+        ratios = "  ".join(f"{value / found[other]:6.2f} x {other}" for other in ("raw", "openai-agents"))
+        print(f"  {name:18} {value:10.3f} {unit}   {ratios}   ({better} is better)")
+
+
+async def main(folder: Path, rounds: int) -> None:
+    print(f"SQLite {sqlite3.sqlite_version}, {rounds} rounds")
+    for history in (10, 10_000, 100_000):
+        show(f"append a turn of 4 items to {history} items", "ms", await append_cost(folder, rounds, history), "less")
+    show("64 sessions appending at once", "turns/s", await many_sessions(folder, max(3, rounds // 60), 64, 20), "more")
+    show("get_items() of 10,000", "ms", await read_cost(folder, max(5, rounds // 20), 10_000, None), "less")
+    for history in (10_000, 100_000):
+        show(f"get_items(limit=50) of {history}", "ms", await read_cost(folder, rounds, history, 50), "less")
+    print("\n10,000 session objects on one file:", await objects(folder, 10_000))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=300)
+    parser.add_argument("--dir", type=Path, default=None, help="a folder on the disk to measure")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=given.dir) as place:
+        asyncio.run(main(Path(place), given.rounds))
