@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import _exports
+from holdfast.testing import ScriptedModel, final
 
 SAMPLES = Path(__file__).with_name("seed_samples")
 # The server backends are a later piece of work. Each entry names what is missing; the test below fails when it is not.
@@ -44,6 +44,11 @@ def imported(sample: str) -> set[str]:
     return {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
 
 
+def greeter() -> holdfast.Agent:
+    """The `agent` that the samples take for granted."""
+    return holdfast.Agent(name="greeter", model=ScriptedModel([final("Hello, you.")]))
+
+
 def test_every_sample_is_run_or_listed_as_not_yet():
     run_below = {"custom_session.py", "sqlite_session.py"}
     assert {file.name for file in SAMPLES.glob("*.py")} == run_below | NOT_YET.keys()
@@ -68,19 +73,16 @@ async def test_the_sample_of_custom_session_runs():
     assert await session.pop_item() == items[1]
     await session.clear_session()
     assert await session.get_items() == []
+
+    result = await holdfast.Runner.run(greeter(), "Hello!", session=session)
+    assert result.final_output == "Hello, you."
+    assert [item["role"] for item in await session.get_items()] == ["user", "assistant"]
     await session.close()
 
 
 async def test_the_sample_of_sqlite_session_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    if "Runner" not in _exports.homes(""):
-        with pytest.raises(ImportError, match="is not in holdfast yet"):
-            await run("sqlite_session.py")
-        return
-    from holdfast.testing import ScriptedModel
-
-    agent = holdfast.Agent(name="greeter", model=ScriptedModel(["Hello, you."]))
-    namespace = await run("sqlite_session.py", agent=agent)
+    namespace = await run("sqlite_session.py", agent=greeter())
     assert namespace["result"].final_output == "Hello, you."
     again = holdfast.SQLiteSession("conversation-123", "chat_history.db")
     first, second = await again.get_items()

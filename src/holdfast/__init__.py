@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .agent import Agent, AgentBase, StopAtTools, ToolsToFinalOutputFunction, ToolsToFinalOutputResult
     from .agent_tool import AgentToolStreamEvent
     from .context import AgentHookContext, RunContextWrapper, ToolContext
+    from .driver.result import AgentToolInvocation, RunResult, RunResultStreaming
     from .engine.store import RunStore, RunSummary, SavedRun
     from .errors import (
         AbilityMissingError,
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
         AppendGapError,
         ApprovalError,
         CallerError,
+        CompactionError,
+        CompactionRefusedError,
         CorruptRecordError,
         GuardrailTripped,
         HoldfastError,
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
         InvalidLimitError,
         InvalidNameError,
         InvalidSessionIdError,
+        InvalidSettingError,
         ItemNotStorableError,
         LeaseLostError,
         MaxTurnsExceeded,
@@ -35,12 +39,15 @@ if TYPE_CHECKING:
         ModelBehaviorError,
         ModelError,
         ModelRefusalError,
+        ModelReplyError,
         ModelTimeoutError,
         NotADatabaseError,
         NotFoundError,
         OutcomeUnknownError,
         OutputGuardrailTripwireTriggered,
         OwnerError,
+        PartialBatchError,
+        ResponseFailedError,
         RunClaimedError,
         RunStateError,
         SchemaTooNewError,
@@ -48,11 +55,13 @@ if TYPE_CHECKING:
         SessionBusyError,
         SessionClosedError,
         SessionConflictError,
+        SettingTypeError,
         StoreError,
         StoreFullError,
         StoreReadOnlyError,
         StoreTimeoutError,
         StoreUnavailableError,
+        StreamCutError,
         ToolInputGuardrailTripwireTriggered,
         ToolOutputGuardrailTripwireTriggered,
         ToolTimeoutError,
@@ -149,6 +158,14 @@ if TYPE_CHECKING:
         RunErrorHandlerInput,
         RunErrorHandlerResult,
     )
+    from .run_state import RunState
+    from .runner import Runner
+    from .sessions.compaction import OpenAIResponsesCompactionSession
+    from .sessions.compaction_rules import (
+        OpenAIResponsesCompactionArgs,
+        OpenAIResponsesCompactionAwareSession,
+        is_openai_responses_compaction_aware_session,
+    )
     from .sessions.memory import InMemorySession, InMemoryStore
     from .sessions.openai_conversations import OpenAIConversationsSession
     from .sessions.protocol import (
@@ -177,6 +194,7 @@ if TYPE_CHECKING:
         abilities,
     )
     from .sessions.sqlite import SQLiteSession
+    from .sessions.summarise import SummarisingSession
     from .stream_events import AgentUpdatedStreamEvent, RawResponsesStreamEvent, RunItemStreamEvent, StreamEvent
     from .tools.function import (
         FunctionTool,
@@ -214,6 +232,7 @@ __all__ = [
     "AgentHooksBase",
     "AgentOutputSchema",
     "AgentOutputSchemaBase",
+    "AgentToolInvocation",
     "AgentToolStreamEvent",
     "AgentUpdatedStreamEvent",
     "AgentsException",
@@ -229,7 +248,9 @@ __all__ = [
     "CanReportCorrupt",
     "CanRewind",
     "CodeInterpreterTool",
+    "CompactionError",
     "CompactionItem",
+    "CompactionRefusedError",
     "CorruptRecord",
     "CorruptRecordError",
     "DynamicPromptFunction",
@@ -261,6 +282,7 @@ __all__ = [
     "InvalidLimitError",
     "InvalidNameError",
     "InvalidSessionIdError",
+    "InvalidSettingError",
     "ItemHelpers",
     "ItemNotStorableError",
     "Lease",
@@ -279,6 +301,7 @@ __all__ = [
     "ModelError",
     "ModelProvider",
     "ModelRefusalError",
+    "ModelReplyError",
     "ModelResponse",
     "ModelRetryAdvice",
     "ModelRetryAdviceRequest",
@@ -294,6 +317,9 @@ __all__ = [
     "OpenAIChatCompletionsModel",
     "OpenAIConversationsSession",
     "OpenAIProvider",
+    "OpenAIResponsesCompactionArgs",
+    "OpenAIResponsesCompactionAwareSession",
+    "OpenAIResponsesCompactionSession",
     "OpenAIResponsesModel",
     "OutcomeUnknownError",
     "OutputGuardrail",
@@ -303,11 +329,13 @@ __all__ = [
     "OutputGuardrailTripwireTriggered",
     "OwnerError",
     "Page",
+    "PartialBatchError",
     "Position",
     "Prompt",
     "RawResponsesStreamEvent",
     "ReasoningItem",
     "ReasoningItemIdPolicy",
+    "ResponseFailedError",
     "RetryDecision",
     "RetryPolicy",
     "RetryPolicyContext",
@@ -323,9 +351,13 @@ __all__ = [
     "RunHooksBase",
     "RunItem",
     "RunItemStreamEvent",
+    "RunResult",
+    "RunResultStreaming",
+    "RunState",
     "RunStateError",
     "RunStore",
     "RunSummary",
+    "Runner",
     "SQLiteSession",
     "SavedRun",
     "SchemaTooNewError",
@@ -339,13 +371,16 @@ __all__ = [
     "SessionInputCallback",
     "SessionPage",
     "SessionSettings",
+    "SettingTypeError",
     "StopAtTools",
     "StoreError",
     "StoreFullError",
     "StoreReadOnlyError",
     "StoreTimeoutError",
     "StoreUnavailableError",
+    "StreamCutError",
     "StreamEvent",
+    "SummarisingSession",
     "TResponseInputItem",
     "Tool",
     "ToolApprovalItem",
@@ -389,6 +424,7 @@ __all__ = [
     "get_conversation_history_wrappers",
     "handoff",
     "input_guardrail",
+    "is_openai_responses_compaction_aware_session",
     "nest_handoff_history",
     "output_guardrail",
     "reset_conversation_history_wrappers",

@@ -51,6 +51,14 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "RunStateError",
         "OwnerError",
         "ApprovalError",
+        "ResponseFailedError",
+        "StreamCutError",
+        "ModelReplyError",
+        "InvalidSettingError",
+        "SettingTypeError",
+        "CompactionRefusedError",
+        "CompactionError",
+        "PartialBatchError",
     ),
     "sessions.protocol": (
         "TResponseInputItem",
@@ -203,6 +211,16 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "models.openai_provider": ("OpenAIProvider", "MultiProvider"),
     "models.openai_client": ("set_default_openai_key", "set_default_openai_client", "set_default_openai_api"),
     "sessions.openai_conversations": ("OpenAIConversationsSession",),
+    "sessions.compaction": ("OpenAIResponsesCompactionSession",),
+    "sessions.compaction_rules": (
+        "OpenAIResponsesCompactionArgs",
+        "OpenAIResponsesCompactionAwareSession",
+        "is_openai_responses_compaction_aware_session",
+    ),
+    "sessions.summarise": ("SummarisingSession",),
+    "runner": ("Runner",),
+    "driver.result": ("RunResult", "RunResultStreaming", "AgentToolInvocation"),
+    "run_state": ("RunState",),
     "engine.store": ("RunStore", "SavedRun", "RunSummary"),
 }
 """Module (below `holdfast`) to the names it gives to `holdfast`."""

@@ -11,6 +11,7 @@ from ._lazy import lazy
 
 if TYPE_CHECKING:
     from .run_config import RunConfig
+    from .runner import Runner
 
-__all__ = ["RunConfig"]
+__all__ = ["RunConfig", "Runner"]
 __getattr__, __dir__ = lazy(__name__)

@@ -11,16 +11,26 @@ from .._lazy import lazy
 
 if TYPE_CHECKING:
     from ..run_config import SessionInputCallback
+    from ..sessions.compaction import OpenAIResponsesCompactionSession
+    from ..sessions.compaction_rules import (
+        OpenAIResponsesCompactionArgs,
+        OpenAIResponsesCompactionAwareSession,
+        is_openai_responses_compaction_aware_session,
+    )
     from ..sessions.openai_conversations import OpenAIConversationsSession
     from ..sessions.protocol import Session, SessionABC, SessionSettings
     from ..sessions.sqlite import SQLiteSession
 
 __all__ = [
     "OpenAIConversationsSession",
+    "OpenAIResponsesCompactionArgs",
+    "OpenAIResponsesCompactionAwareSession",
+    "OpenAIResponsesCompactionSession",
     "SQLiteSession",
     "Session",
     "SessionABC",
     "SessionInputCallback",
     "SessionSettings",
+    "is_openai_responses_compaction_aware_session",
 ]
 __getattr__, __dir__ = lazy(__name__)

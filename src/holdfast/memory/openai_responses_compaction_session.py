@@ -5,7 +5,12 @@ Written by `./dev names` from `_exports.py`: edit that table, not this file.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .._lazy import lazy
 
-__all__: list[str] = []
+if TYPE_CHECKING:
+    from ..sessions.compaction import OpenAIResponsesCompactionSession
+
+__all__ = ["OpenAIResponsesCompactionSession"]
 __getattr__, __dir__ = lazy(__name__)

@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING
 from .._lazy import lazy
 
 if TYPE_CHECKING:
+    from ..sessions.compaction_rules import (
+        OpenAIResponsesCompactionArgs,
+        OpenAIResponsesCompactionAwareSession,
+        is_openai_responses_compaction_aware_session,
+    )
     from ..sessions.protocol import Session, SessionABC
 
-__all__ = ["Session", "SessionABC"]
+__all__ = [
+    "OpenAIResponsesCompactionArgs",
+    "OpenAIResponsesCompactionAwareSession",
+    "Session",
+    "SessionABC",
+    "is_openai_responses_compaction_aware_session",
+]
 __getattr__, __dir__ = lazy(__name__)

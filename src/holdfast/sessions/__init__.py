@@ -10,6 +10,12 @@ from typing import TYPE_CHECKING
 from .._lazy import lazy
 
 if TYPE_CHECKING:
+    from ..sessions.compaction import OpenAIResponsesCompactionSession
+    from ..sessions.compaction_rules import (
+        OpenAIResponsesCompactionArgs,
+        OpenAIResponsesCompactionAwareSession,
+        is_openai_responses_compaction_aware_session,
+    )
     from ..sessions.memory import InMemorySession, InMemoryStore
     from ..sessions.openai_conversations import OpenAIConversationsSession
     from ..sessions.protocol import (
@@ -38,6 +44,7 @@ if TYPE_CHECKING:
         abilities,
     )
     from ..sessions.sqlite import SQLiteSession
+    from ..sessions.summarise import SummarisingSession
 
 __all__ = [
     "Ability",
@@ -57,6 +64,9 @@ __all__ = [
     "InMemoryStore",
     "Lease",
     "OpenAIConversationsSession",
+    "OpenAIResponsesCompactionArgs",
+    "OpenAIResponsesCompactionAwareSession",
+    "OpenAIResponsesCompactionSession",
     "Page",
     "Position",
     "SQLiteSession",
@@ -65,7 +75,9 @@ __all__ = [
     "SessionInfo",
     "SessionPage",
     "SessionSettings",
+    "SummarisingSession",
     "TResponseInputItem",
     "abilities",
+    "is_openai_responses_compaction_aware_session",
 ]
 __getattr__, __dir__ = lazy(__name__)
