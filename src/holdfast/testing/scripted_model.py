@@ -287,14 +287,14 @@ class ScriptedModel(Model):
     def _generated(self, step: ModelStep) -> Iterator[StreamPiece]:
         return stream_of(
             step.output,
-            usage=step.raw_usage or self._usage(step),
+            usage=step.raw_usage if step.usage is None and step.raw_usage else self._usage(step),
             response_id=step.response_id,
             request_id=step.request_id,
             chunk_chars=step.chunk_chars or self._chunk_chars,
         )
 
     def _usage(self, step: ModelStep) -> Usage:
-        usage = step.usage if step.usage is not None else self._default_usage
+        usage = next((found for found in (step.usage, step.raw_usage) if found is not None), self._default_usage)
         return Usage(requests=1) if usage is None else Usage.from_provider(usage).copy()
 
     def _remember(self, error: Exception, advice: ModelRetryAdvice) -> None:
