@@ -29,7 +29,7 @@ from holdfast.errors import (
     WrongLoopError,
 )
 from holdfast.items import to_json_item
-from holdfast.jsonvalue import Item, encode
+from holdfast.jsonvalue import Item, copy_json, encode
 from holdfast.models.openai_client import ClientHolder, OwnClients, default_client, default_key
 from holdfast.models.settle import alike
 from holdfast.models.wire_responses import PLACEHOLDER_ID
@@ -347,8 +347,8 @@ async def start_openai_conversations_session(openai_client: AsyncOpenAI | None =
 
 def _sendable(item: Any) -> Item | None:
     """An item as the service takes it; None for one that it cannot keep."""
-    form = to_json_item(item)
-    encode(form)  # refuses what is not JSON, before anything is sent
+    encode(item)  # refuses what is not JSON (A17), before anything is sent
+    form: Item = copy_json(item)
     form.pop("provider_data", None)
     if "status" in form and form["status"] is None:
         del form["status"]

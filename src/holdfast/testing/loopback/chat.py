@@ -192,7 +192,7 @@ def _chunks(completion: dict[str, Any], *, with_usage: bool) -> list[dict[str, A
         base["usage"] = None
     choice = completion["choices"][0]
     message = choice["message"]
-    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": "" if message["content"] else None}]
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": None if message["content"] is None else ""}]
     deltas += [{"content": piece} for piece in _pieces(message["content"])]
     deltas += [{"refusal": piece} for piece in _pieces(message["refusal"])]
     for index, call in enumerate(message.get("tool_calls", ())):

@@ -122,15 +122,18 @@ class LoopbackServer:
 
     def client(self, **options: Any) -> AsyncOpenAI:
         """A real `AsyncOpenAI` that talks to this server; the caller closes it."""
-        from openai import AsyncOpenAI
+        from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
-        return AsyncOpenAI(**{"base_url": self.base_url, "api_key": "loopback", **options})
+        # Loading certificates takes longer than most tests, and there is no TLS here.
+        http = options.pop("http_client", None) or DefaultAsyncHttpxClient(verify=False)
+        return AsyncOpenAI(**{"base_url": self.base_url, "api_key": "loopback", "http_client": http, **options})
 
     def sync_client(self, **options: Any) -> OpenAI:
         """A real `OpenAI` (the synchronous client) that talks to this server; the caller closes it."""
-        from openai import OpenAI
+        from openai import DefaultHttpxClient, OpenAI
 
-        return OpenAI(**{"base_url": self.base_url, "api_key": "loopback", **options})
+        http = options.pop("http_client", None) or DefaultHttpxClient(verify=False)
+        return OpenAI(**{"base_url": self.base_url, "api_key": "loopback", "http_client": http, **options})
 
     @property
     def requests(self) -> list[Received]:
