@@ -16,6 +16,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import agent_demo
+
 from holdfast import SQLiteSession
 
 WRITER = "trip-planner"  # who writes; with the number of each item it tells a repeat from a second "yes"
@@ -118,6 +120,8 @@ def main() -> None:
             print(f"          {killed_in} acknowledged turns are intact. The torn turn {state};")
             print("          written again, and again: it is there once.")
         asyncio.run(finish(path))
+    print("\nAn agent with two tools is killed in the middle of its turn, and another process finishes its run.\n")
+    agent_demo.main()
     print(f"\nNothing lost, nothing doubled, in {time.monotonic() - began:.1f} s.")
 
 

@@ -1,7 +1,8 @@
 """Leases: at most one holder per session, across processes, by the database's own clock (B7).
 
 A lease is a row with a number that only grows and a time it is held until. Giving up and expiring leave the number, so
-a write that carries a lower one is refused inside its own transaction, whatever its holder believes.
+a write that carries a lower one is refused inside its own transaction, whatever its holder believes. A holder whose
+process is known to be gone holds nothing: whoever resumes after a crash does not wait for the time to run out.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ...errors import LeaseLostError
+from . import processes
 from .statements import Statements
 
 POLL_FIRST_S, POLL_MAX_S = 0.01, 0.25
@@ -24,10 +26,10 @@ def acquire(db: sqlite3.Connection, sql: Statements, session_id: str, ttl_s: flo
     """The number of a new lease, or None while somebody holds one."""
     now = db.execute(sql.now).fetchone()[0]
     row = db.execute(sql.lease, (session_id,)).fetchone()
-    number, expires_at = (0, 0.0) if row is None else row
-    if expires_at > now:
+    number, expires_at, holder = (0, 0.0, None) if row is None else row
+    if expires_at > now and not processes.is_gone(_text(holder)):
         return None
-    db.execute(sql.set_lease, (session_id, number + 1, now + ttl_s))
+    db.execute(sql.set_lease, (session_id, number + 1, now + ttl_s, processes.this_one()))
     return int(number) + 1
 
 
@@ -37,8 +39,12 @@ def hold(db: sqlite3.Connection, sql: Statements, session_id: str, number: int, 
     if row is None or row[0] != number:
         return False
     until = db.execute(sql.now).fetchone()[0] + ttl_s if ttl_s else 0.0
-    db.execute(sql.set_lease, (session_id, number, until))
+    db.execute(sql.set_lease, (session_id, number, until, _text(row[2])))
     return True
+
+
+def _text(value: bytes | str | None) -> str | None:
+    return value.decode("ascii", "replace") if isinstance(value, bytes) else value  # text is read as it is stored
 
 
 class Waiters:

@@ -140,7 +140,7 @@ def _own_tables(db: sqlite3.Connection, tables: Tables) -> None:
         "created_at TIMESTAMP, holdfast_writer TEXT, holdfast_ordinal INTEGER, "
         "PRIMARY KEY (session_id, generation, position)",
     )
-    create("leases", "session_id TEXT PRIMARY KEY, number INTEGER NOT NULL, expires_at REAL NOT NULL")
+    create("leases", "session_id TEXT PRIMARY KEY, number INTEGER NOT NULL, expires_at REAL NOT NULL, holder TEXT")
     create(
         "runs",
         "run_id TEXT PRIMARY KEY, revision INTEGER NOT NULL, status TEXT NOT NULL, session_id TEXT, "

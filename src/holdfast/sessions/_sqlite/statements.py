@@ -186,8 +186,8 @@ class Statements:
 
     def _leases(self, table: str) -> None:
         self.now = "SELECT (julianday('now') - 2440587.5) * 86400.0"
-        self.lease = f"SELECT number, expires_at FROM {table} WHERE session_id = ?"
-        self.set_lease = f"INSERT OR REPLACE INTO {table} (session_id, number, expires_at) VALUES (?, ?, ?)"
+        self.lease = f"SELECT number, expires_at, holder FROM {table} WHERE session_id = ?"
+        self.set_lease = f"INSERT OR REPLACE INTO {table} (session_id, number, expires_at, holder) VALUES (?, ?, ?, ?)"
 
     def _runs(self, r: str, logs: str) -> None:
         self.run = f"SELECT revision, head FROM {r} WHERE run_id = ?"

@@ -1,0 +1,52 @@
+"""Whether a process that wrote its name into the database is still alive, where that can be known for certain.
+
+A name is the boot, the process namespace, the process id and its start time: a reused id, another container or another
+start of the machine is another name. Where any of that cannot be read (other systems than Linux), or the name comes
+from another namespace, nothing is certain and the answer is no: then only the clock ends what the process held.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+
+_PROC = "/proc"
+
+
+def this_one() -> str | None:
+    """The name of this process; None where it cannot be had."""
+    return _name_of(os.getpid())
+
+
+def is_gone(name: str | None) -> bool:
+    """Whether the process of that name has certainly ended."""
+    mine = this_one()
+    if not name or mine is None:
+        return False
+    parts, own = name.split(" "), mine.split(" ")
+    if len(parts) != 4 or parts[:2] != own[:2] or not parts[2].isdigit():
+        # Another boot would mean that it is gone, but a copied or shared file may come from another machine.
+        return False
+    return _start_of(int(parts[2])) != parts[3]
+
+
+@lru_cache(maxsize=4)
+def _name_of(pid: int) -> str | None:
+    start = _start_of(pid)
+    try:
+        with open(f"{_PROC}/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot = file.read().strip()
+        space = os.readlink(f"{_PROC}/self/ns/pid")
+    except OSError:
+        return None
+    return f"{boot} {space} {pid} {start}" if start else None
+
+
+def _start_of(pid: int) -> str:
+    """When the process started, in clock ticks since boot; "" if there is none of this id, or it is a zombie."""
+    try:
+        with open(f"{_PROC}/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in (b"Z", b"X") else fields[19].decode("ascii")
