@@ -117,7 +117,7 @@ def names_page() -> str:
         lines += [f"| `{name}` | {first_sentence(documentation(home, name))} |" for name in names]
     lines += ["", KIT_DOC.strip()]
     for kit in _exports.KITS:
-        names = sorted(getattr(importlib.import_module(f"holdfast.{kit}"), "__all__", ()))
+        names = tuple(sorted(getattr(importlib.import_module(f"holdfast.{kit}"), "__all__", ())))
         lines += ["", f"## `holdfast.{kit}`", "", "| name | what it is |", "|---|---|"]
         lines += [f"| `{name}` | {first_sentence(documentation(kit, name))} |" for name in names]
     return "\n".join(lines) + "\n"
