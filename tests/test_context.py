@@ -31,7 +31,7 @@ def approval(call_id: str = "c1", arguments: str = '{"to":"a"}', name: str = "pa
     return ToolApprovalItem(agent=None, raw_item=raw)
 
 
-# --- the book ----------------------------------------------------------------------------------------------------------
+# --- the book --------------------------------------------------------------------------------------------------------
 
 
 def test_a_call_nobody_decided_about_has_no_status():
@@ -82,7 +82,8 @@ def test_a_sticky_decision_covers_its_tool_and_no_namesake():
     assert wrapper.is_tool_approved("pay", "c2") is True
     assert wrapper.get_approval_status("pay", "c2", tool_namespace="bank") is None
     hosted = ToolApprovalItem(
-        agent=None, raw_item={"type": "mcp_approval_request", "id": "m1", "name": "pay", "server_label": "s", "arguments": "{}"}
+        agent=None,
+        raw_item={"type": "mcp_approval_request", "id": "m1", "name": "pay", "server_label": "s", "arguments": "{}"},
     )
     assert scope_of(hosted) != PAY
     assert wrapper.get_approval_status("pay", "m1", existing_pending=hosted) is None
@@ -163,7 +164,7 @@ def test_a_message_belongs_to_its_rejection():
     assert book.message("c2", PAY) is None
 
 
-# --- wrappers ----------------------------------------------------------------------------------------------------------
+# --- wrappers --------------------------------------------------------------------------------------------------------
 
 
 def test_wrappers_of_one_run_share_context_usage_and_decisions():

@@ -48,7 +48,7 @@ async def ask(guardrail: InputGuardrail[Any]) -> InputGuardrailResult:
     return await guardrail.run("agent", "hello", CTX)
 
 
-# --- one guardrail -------------------------------------------------------------------------------------------------------
+# --- one guardrail ---------------------------------------------------------------------------------------------------
 
 
 async def test_guardrail_functions_may_be_sync_or_async():
@@ -94,7 +94,7 @@ def test_decorators_work_bare_and_with_arguments():
     assert (out.get_name(), tool_in.get_name(), tool_out.get_name()) == ("out", "tin", "tool_out")
 
 
-# --- several -----------------------------------------------------------------------------------------------------------
+# --- several ---------------------------------------------------------------------------------------------------------
 
 
 async def test_all_pass_and_results_stand_in_the_guardrails_order():
@@ -129,7 +129,8 @@ async def test_the_first_trip_cancels_and_awaits_the_rest():
 
     results, tripped = await judge([InputGuardrail(endless), InputGuardrail(fine), InputGuardrail(trips)], ask)
     assert ended == ["endless"]
-    assert tripped is not None and tripped.guardrail.get_name() == "trips"
+    assert tripped is not None
+    assert tripped.guardrail.get_name() == "trips"
     assert [result.guardrail.get_name() for result in results] == ["fine", "trips"]
 
 
@@ -201,7 +202,7 @@ async def test_no_guardrail_is_no_verdict():
     assert await judge([], ask) == ([], None)
 
 
-# --- tools -------------------------------------------------------------------------------------------------------------
+# --- tools -----------------------------------------------------------------------------------------------------------
 
 
 def saying(output: ToolGuardrailFunctionOutput, log: list[Any] | None = None) -> Any:
@@ -245,7 +246,9 @@ async def test_a_tool_guardrail_can_end_the_run():
         await judge_output([after], ToolOutputGuardrailData(CALL, "agent", 1))
 
 
-@pytest.mark.parametrize("behavior", [{"type": "reject_content"}, {"type": "reject_content", "message": 3}, {"type": "?"}, {}])
+@pytest.mark.parametrize(
+    "behavior", [{"type": "reject_content"}, {"type": "reject_content", "message": 3}, {"type": "?"}, {}]
+)
 async def test_a_behavior_nobody_understands_does_not_count_as_allowed(behavior: Any):
     guardrail = ToolInputGuardrail[Any](saying(ToolGuardrailFunctionOutput(None, behavior)))
     with pytest.raises(UserError, match="no known kind"):

@@ -28,9 +28,7 @@ def test_every_field_of_the_sdk_is_there_in_its_place():
 def test_defaults_are_the_sdks_except_where_we_say_so():
     theirs, ours = agents.RunConfig(), RunConfig()
     different = {
-        field.name
-        for field in dataclasses.fields(theirs)
-        if getattr(theirs, field.name) != getattr(ours, field.name)
+        field.name for field in dataclasses.fields(theirs) if getattr(theirs, field.name) != getattr(ours, field.name)
     }
     # The provider is found when it is needed, and traces hold no content unless asked.
     assert different == {"model_provider", "trace_include_sensitive_data"}
@@ -106,7 +104,7 @@ def test_traces_hold_content_only_if_asked(monkeypatch: pytest.MonkeyPatch, name
     assert RunConfig().trace_include_sensitive_data is False
 
 
-# --- error handlers ------------------------------------------------------------------------------------------------------
+# --- error handlers --------------------------------------------------------------------------------------------------
 
 
 def test_a_handler_may_decline_or_give_the_output_in_three_forms():

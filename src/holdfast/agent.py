@@ -192,7 +192,7 @@ class Agent(AgentBase[TContext]):
         self._check_output()
 
     def _check_output(self) -> None:
-        kind = self.output_type
+        kind: Any = self.output_type
         if kind is not None and not isinstance(kind, type | AgentOutputSchemaBase) and get_origin(kind) is None:
             raise _wrong(self, "output_type", "a type, an AgentOutputSchemaBase or None")
         if self.hooks is not None and not isinstance(self.hooks, AgentHooksBase):

@@ -77,15 +77,11 @@ class AgentHooksBase(Generic[TContext, TAgent]):
         """After this agent's model has answered and its answer was found usable."""
 
 
-if TYPE_CHECKING:
-    RunHooks = RunHooksBase[TContext, Any]
-    """Run hooks of an application with context `TContext`."""
+RunHooks = RunHooksBase[TContext, Any]
+"""Run hooks of an application with context `TContext`; subclass it."""
 
-    AgentHooks = AgentHooksBase[TContext, Any]
-    """Agent hooks of an application with context `TContext`."""
-else:
-    RunHooks = RunHooksBase
-    AgentHooks = AgentHooksBase
+AgentHooks = AgentHooksBase[TContext, Any]
+"""Agent hooks of an application with context `TContext`; subclass it."""
 
 
 def overridden(hooks: RunHooksBase[Any, Any] | AgentHooksBase[Any, Any] | None, name: str) -> Any:

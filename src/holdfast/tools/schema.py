@@ -127,8 +127,8 @@ def function_schema(
 
     documentation = read_docstring(inspect.getdoc(func), docstring_style) if use_docstring_info else Documentation()
     signature = inspect.signature(func)
-    hints = get_type_hints(func, include_extras=True)
     name = name_override or _name_of(func)
+    hints = _hints_of(func, name)
     parameters = list(signature.parameters.values())
     takes_context = bool(parameters) and _is_context(hints.get(parameters[0].name))
     fields: dict[str, Any] = {}
@@ -170,6 +170,33 @@ def function_schema(
         return_annotation=hints.get("return", signature.return_annotation),
         field_names=field_names,
     )
+
+
+def _hints_of(func: Callable[..., Any], name: str) -> dict[str, Any]:
+    """The annotations as types. Those written as text may name what is local to the function around this one."""
+    called = func if inspect.isroutine(func) else type(func).__call__
+    try:
+        try:
+            return get_type_hints(called, include_extras=True)
+        except NameError:
+            return get_type_hints(called, localns=_locals_around(called), include_extras=True)
+    except NameError as error:
+        raise UserError(
+            f"an annotation of {name!r} names {error.name!r}, which is not defined",
+            "Import it at run time (not under TYPE_CHECKING), or define it before the tool.",
+        ) from error
+
+
+def _locals_around(func: Any) -> dict[str, Any]:
+    """What is local to the functions this one is defined in, as far as they are still running."""
+    around = set(func.__qualname__.split(".")[:-1])
+    found: dict[str, Any] = {}
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_code.co_name in around and frame.f_globals is func.__globals__:
+            found = {**frame.f_locals, **found}
+        frame = frame.f_back
+    return found
 
 
 def _name_of(func: Callable[..., Any]) -> str:
