@@ -54,7 +54,7 @@ def _plain_object(value: Any) -> Any:
         # Only what was set: a provider refuses the defaults of its own output types as input. Under the names of the
         # wire, where Python forced another one on the attribute (`async_`). A library that builds its objects without
         # validation would warn about each of them: it is what it gave that counts.
-        return to_plain(value.model_dump(mode="json", by_alias=True, exclude_unset=True, warnings=False))
+        return value.model_dump(mode="json", by_alias=True, exclude_unset=True, warnings=False)
     if isinstance(value, Mapping):
         return {key: to_plain(inner) for key, inner in value.items()}
     if isinstance(value, enum.Enum):
@@ -379,6 +379,7 @@ RunItem: TypeAlias = (
     | CompactionItem
     | ToolApprovalItem
 )
+"""Any of the run items: `item.type` says which."""
 
 
 def _call_id(raw: Any) -> str | None:

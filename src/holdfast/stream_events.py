@@ -53,6 +53,7 @@ class AgentUpdatedStreamEvent:
 
 
 StreamEvent: TypeAlias = RawResponsesStreamEvent | RunItemStreamEvent | AgentUpdatedStreamEvent
+"""Whatever `stream_events()` yields: `event.type` says which."""
 
 # "occured" is misspelt in the SDK and programs compare with it: it stays.
 EVENT_NAMES: dict[str, RunItemEventName] = {

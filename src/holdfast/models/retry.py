@@ -249,6 +249,7 @@ class RetryPolicyContext:
 
 
 RetryPolicy: TypeAlias = Callable[[RetryPolicyContext], "bool | RetryDecision | Awaitable[bool | RetryDecision]"]
+"""Decides about a failed attempt: a function of its `RetryPolicyContext`, sync or async."""
 
 
 # --- the decision ----------------------------------------------------------------------------------------------------
