@@ -125,7 +125,7 @@ if TYPE_CHECKING:
     from .models.interface import Model, ModelProvider, ModelTracing
     from .models.openai_chat import OpenAIChatCompletionsModel
     from .models.openai_client import set_default_openai_api, set_default_openai_client, set_default_openai_key
-    from .models.openai_provider import MultiProvider, OpenAIProvider
+    from .models.openai_provider import MultiProvider, MultiProviderMap, OpenAIProvider
     from .models.openai_responses import OpenAIResponsesModel
     from .models.policies import retry_policies
     from .models.retry import (
@@ -139,9 +139,13 @@ if TYPE_CHECKING:
         RetryPolicyContext,
     )
     from .models.settings import ModelSettings
+    from .models.settle import ModelSettlement, SendEvidence, Settled
     from .output_type import AgentOutputSchema, AgentOutputSchemaBase
     from .prompts import DynamicPromptFunction, GenerateDynamicPromptData, Prompt
     from .run_config import (
+        CallModelData,
+        CallModelInputFilter,
+        ModelInputData,
         OutputGuardrailBlockedMessageArgs,
         OutputGuardrailBlockedMessageFormatter,
         ReasoningItemIdPolicy,
@@ -157,6 +161,7 @@ if TYPE_CHECKING:
         RunErrorHandler,
         RunErrorHandlerInput,
         RunErrorHandlerResult,
+        RunErrorHandlers,
     )
     from .run_state import RunState
     from .runner import Runner
@@ -167,7 +172,7 @@ if TYPE_CHECKING:
         is_openai_responses_compaction_aware_session,
     )
     from .sessions.memory import InMemorySession, InMemoryStore
-    from .sessions.openai_conversations import OpenAIConversationsSession
+    from .sessions.openai_conversations import OpenAIConversationsSession, start_openai_conversations_session
     from .sessions.protocol import (
         Ability,
         CanAppend,
@@ -214,10 +219,13 @@ if TYPE_CHECKING:
         MCPToolApprovalFunction,
         MCPToolApprovalFunctionResult,
         MCPToolApprovalRequest,
+        ProviderTool,
         Tool,
         ToolSearchTool,
         WebSearchTool,
     )
+    from .tools.schema import FuncSchema, function_schema
+    from .tools.strict import ensure_strict_json_schema
     from .tools.texts import ToolErrorFormatter, ToolErrorFormatterArgs
     from .usage import Usage
 
@@ -238,6 +246,8 @@ __all__ = [
     "AgentsException",
     "AppendGapError",
     "ApprovalError",
+    "CallModelData",
+    "CallModelInputFilter",
     "CallerError",
     "CanAppend",
     "CanFork",
@@ -255,6 +265,7 @@ __all__ = [
     "CorruptRecordError",
     "DynamicPromptFunction",
     "FileSearchTool",
+    "FuncSchema",
     "FunctionTool",
     "FunctionToolCustomDataContext",
     "FunctionToolCustomDataExtractor",
@@ -299,6 +310,7 @@ __all__ = [
     "Model",
     "ModelBehaviorError",
     "ModelError",
+    "ModelInputData",
     "ModelProvider",
     "ModelRefusalError",
     "ModelReplyError",
@@ -309,9 +321,11 @@ __all__ = [
     "ModelRetryNormalizedError",
     "ModelRetrySettings",
     "ModelSettings",
+    "ModelSettlement",
     "ModelTimeoutError",
     "ModelTracing",
     "MultiProvider",
+    "MultiProviderMap",
     "NotADatabaseError",
     "NotFoundError",
     "OpenAIChatCompletionsModel",
@@ -332,6 +346,7 @@ __all__ = [
     "PartialBatchError",
     "Position",
     "Prompt",
+    "ProviderTool",
     "RawResponsesStreamEvent",
     "ReasoningItem",
     "ReasoningItemIdPolicy",
@@ -347,6 +362,7 @@ __all__ = [
     "RunErrorHandler",
     "RunErrorHandlerInput",
     "RunErrorHandlerResult",
+    "RunErrorHandlers",
     "RunHooks",
     "RunHooksBase",
     "RunItem",
@@ -361,6 +377,7 @@ __all__ = [
     "SQLiteSession",
     "SavedRun",
     "SchemaTooNewError",
+    "SendEvidence",
     "SendOutcomeUnknownError",
     "Session",
     "SessionABC",
@@ -372,6 +389,7 @@ __all__ = [
     "SessionPage",
     "SessionSettings",
     "SettingTypeError",
+    "Settled",
     "StopAtTools",
     "StoreError",
     "StoreFullError",
@@ -420,6 +438,8 @@ __all__ = [
     "abilities",
     "default_handoff_history_mapper",
     "default_tool_error_function",
+    "ensure_strict_json_schema",
+    "function_schema",
     "function_tool",
     "get_conversation_history_wrappers",
     "handoff",
@@ -433,6 +453,7 @@ __all__ = [
     "set_default_openai_api",
     "set_default_openai_client",
     "set_default_openai_key",
+    "start_openai_conversations_session",
     "tool_input_guardrail",
     "tool_namespace",
     "tool_output_guardrail",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from .._lazy import lazy
 
 if TYPE_CHECKING:
-    from ..sessions.openai_conversations import OpenAIConversationsSession
+    from ..sessions.openai_conversations import OpenAIConversationsSession, start_openai_conversations_session
 
-__all__ = ["OpenAIConversationsSession"]
+__all__ = ["OpenAIConversationsSession", "start_openai_conversations_session"]
 __getattr__, __dir__ = lazy(__name__)

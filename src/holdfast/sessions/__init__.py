@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         is_openai_responses_compaction_aware_session,
     )
     from ..sessions.memory import InMemorySession, InMemoryStore
-    from ..sessions.openai_conversations import OpenAIConversationsSession
+    from ..sessions.openai_conversations import OpenAIConversationsSession, start_openai_conversations_session
     from ..sessions.protocol import (
         Ability,
         CanAppend,
@@ -79,5 +79,6 @@ __all__ = [
     "TResponseInputItem",
     "abilities",
     "is_openai_responses_compaction_aware_session",
+    "start_openai_conversations_session",
 ]
 __getattr__, __dir__ = lazy(__name__)
