@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import os
 import sqlite3
-import threading
 import time
 import weakref
 from collections.abc import Coroutine, Sequence
@@ -20,7 +19,7 @@ from typing import Any, ClassVar, TypeVar
 from ..errors import CallerError, InvalidSessionIdError, SessionBusyError, SessionClosedError
 from ..jsonvalue import DIGEST_BYTES, Item, digest, encode
 from ._sqlite import forks, generations, history, leases, listing, rows
-from ._sqlite.engine import MemoryStore, Store, acquire
+from ._sqlite.engine import MemoryStore, Store, acquire, registry_lock
 from ._sqlite.leases import SQLiteLease
 from ._sqlite.requests import Undo, Work
 from ._sqlite.runs import SQLiteRunStore
@@ -72,13 +71,12 @@ class SQLiteSession(SessionABC):
         self.session_settings: SessionSettings | None = coerce_settings(session_settings)
         self.db_path = db_path
         self.sessions_table, self.messages_table = sessions_table, messages_table
-        self.timeout_s = timeout_s
+        self.timeout_s = _checked_timeout(timeout_s)
         self._tables = Tables(sessions_table, messages_table)
         self._tables.check()
         self._sql = statements(self._tables)
         # Where a relative path leads is decided now, as with the SDK, and not by where the process has gone since.
         self._path = None if str(db_path) == ":memory:" else os.path.abspath(db_path)
-        self._lock = threading.Lock()
         self._store: Store | None = None
         self._finalizer: weakref.finalize[..., Any] | None = None
         self._closed = False
@@ -87,7 +85,8 @@ class SQLiteSession(SessionABC):
 
     async def get_items(self, limit: int | None = None) -> list[Item]:
         """The whole history, or the latest `limit` items; oldest first."""
-        wanted = effective_limit(limit, self.session_settings)
+        found = effective_limit(limit, self.session_settings)
+        wanted = None if found is None else _within_sqlite(found)
         return await self._read(lambda db: history.get_items(db, self._sql, self.session_id, wanted))
 
     async def add_items(self, items: list[Item]) -> None:
@@ -111,7 +110,7 @@ class SQLiteSession(SessionABC):
 
     def close(self) -> Coroutine[Any, Any, None]:
         """Close this session object, now; awaiting the result is allowed and not needed."""
-        with self._lock:
+        with registry_lock:
             self._closed = True
             store, self._store = self._store, None
             finalizer, self._finalizer = self._finalizer, None
@@ -142,17 +141,20 @@ class SQLiteSession(SessionABC):
             raise CallerError(
                 f"{len(encoded)} items came with {len(known_by)} digests", "Give one digest for each item, or none."
             )
+        _check_ordinal(start)
         texts = [data.decode() for data in encoded]
         batch = history.Batch(_checked_writer(writer), start, texts, known_by, expect, _number(lease))
         return await self._write(lambda db: history.append(db, self._sql, self.session_id, batch))
 
     async def accepted(self, writer: str) -> int:
         """How many items this writer has written; popping, replacing and clearing do not lower it (B1)."""
-        return await self._read(lambda db: history.accepted(db, self._sql, self.session_id, writer))
+        name = _checked_writer(writer)
+        return await self._read(lambda db: history.accepted(db, self._sql, self.session_id, name))
 
     async def written(self, writer: str) -> list[Item]:
         """This writer's items that are still kept, in order, those moved into a kept generation included (B1)."""
-        return await self._look(lambda db: generations.written(db, self._sql, self.session_id, writer))
+        name = _checked_writer(writer)
+        return await self._look(lambda db: generations.written(db, self._sql, self.session_id, name))
 
     # --- replace, rewind, fork ------------------------------------------------------------------------------
 
@@ -175,7 +177,9 @@ class SQLiteSession(SessionABC):
 
     async def rewind(self, *, writer: str, to: int, expect: Head | None = None) -> Head:
         """Remove this writer's items from number `to` on, if they are the whole tail (B5)."""
-        return await self._write(lambda db: generations.rewind(db, self._sql, self.session_id, writer, to, expect))
+        name = _checked_writer(writer)
+        _check_ordinal(to)
+        return await self._write(lambda db: generations.rewind(db, self._sql, self.session_id, name, to, expect))
 
     async def fork(self, new_id: str, *, at: Position | None = None) -> SQLiteSession:
         """Make session `new_id` in the same file continue from that position; the two never meet again (B6)."""
@@ -241,12 +245,14 @@ class SQLiteSession(SessionABC):
     async def page(self, *, before: str | None = None, limit: int) -> Page:
         """The `limit` items before that cursor (None: the latest), in time proportional to the page (B8)."""
         check_limit(limit)
-        return await self._read(lambda db: history.page(db, self._sql, self.session_id, before, limit))
+        wanted = _within_sqlite(limit)
+        return await self._read(lambda db: history.page(db, self._sql, self.session_id, before, wanted))
 
     async def list_sessions(self, *, after: str | None = None, limit: int) -> SessionPage:
         """Sessions of this session's tables, newest change first (B9)."""
         check_limit(limit)
-        return await self._read(lambda db: listing.list_sessions(db, self._sql, after, limit))
+        wanted = _within_sqlite(limit)
+        return await self._read(lambda db: listing.list_sessions(db, self._sql, after, wanted))
 
     async def count_sessions(self) -> int:
         """How many sessions these tables have."""
@@ -294,7 +300,7 @@ class SQLiteSession(SessionABC):
         store = self._store
         if store is not None and not store.inherited:
             return store
-        with self._lock:
+        with registry_lock:
             self._check_open()
             if self._store is None or self._store.inherited:
                 found: Store = MemoryStore() if self._path is None else acquire(os.path.realpath(self._path))
@@ -304,7 +310,7 @@ class SQLiteSession(SessionABC):
 
     def _share(self, store: Store) -> None:
         """Use the private store of the session this one was forked from."""
-        with self._lock:
+        with registry_lock:
             store.add_user()
             self._adopt(store)
 
@@ -338,6 +344,22 @@ def _checked_writer(writer: Any) -> str:
     raise CallerError(
         f"{writer!r} is not the name of a writer", "Use a non-empty string of valid Unicode, for example the run's id."
     )
+
+
+def _check_ordinal(number: Any) -> None:
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise CallerError(f"{number!r} does not number an item", "Give how many items the writer wrote before it.")
+
+
+def _checked_timeout(timeout_s: Any) -> float:
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s > 0:
+        raise CallerError(f"a timeout_s of {timeout_s!r} leaves no time", "Give a positive number of seconds.")
+    return float(timeout_s)
+
+
+def _within_sqlite(limit: int) -> int:
+    """A limit that SQLite can count to; no history is longer."""
+    return min(limit, 2**62)
 
 
 def _number(lease: Lease | None) -> int | None:

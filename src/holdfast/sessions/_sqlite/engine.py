@@ -92,7 +92,8 @@ class Engine:
     async def read(self, work: Work[T], tables: Tables, timeout_s: float) -> T:
         """Do it on a connection that cannot write, beside the writer."""
         if tables not in self.writer.ready:  # the first question opens the file and brings its tables up to date
-            await self.write(_nothing, tables, timeout_s)
+            opening = Request(_nothing, tables, timeout_s, kind="open")
+            await opening.answer(self._submit_write, self._put_back)
         request = Request(work, tables, timeout_s, kind="read")
         return await request.answer(self._submit_read, self._put_back)
 
@@ -128,14 +129,14 @@ class Engine:
 
     def add_user(self) -> None:
         """One user more."""
-        with _registry_lock:
+        with registry_lock:
             self.users += 1
 
     def release(self) -> None:
         """One user less; the last one waits until every connection is closed."""
         if self.inherited:
             return
-        with _registry_lock:
+        with registry_lock:
             last = self._one_less()
         if last:
             self.writer.inbox.put(Stop())
@@ -147,7 +148,7 @@ class Engine:
             self.writer.inbox.put(Released())
 
     def _on_released(self) -> bool:
-        with _registry_lock:
+        with registry_lock:
             return self._one_less()
 
     def _one_less(self) -> bool:
@@ -264,7 +265,7 @@ class MemoryStore:
 
 # --- the engines of this process ------------------------------------------------------------------------------
 
-_registry_lock = threading.Lock()
+registry_lock = threading.RLock()  # also orders how session objects find their engine; os.fork waits for it
 _engines: dict[str, Engine] = {}
 _ending: weakref.WeakSet[Engine] = weakref.WeakSet()
 _memory_stores: weakref.WeakSet[MemoryStore] = weakref.WeakSet()
@@ -273,7 +274,7 @@ _unsafe_after_fork: set[str] = set()
 
 def acquire(path: str) -> Engine:
     """The engine of that file, with one user more. Made if there is none, or if the file was replaced under the old."""
-    with _registry_lock:
+    with registry_lock:
         if path in _unsafe_after_fork:
             raise StoreUnavailableError(
                 f"this process was forked while {path!r} was being written and cannot open it safely",
@@ -308,8 +309,8 @@ def _hold(locks: Iterable[threading.Lock]) -> None:
 
 def _before_fork() -> None:
     deadline = time.monotonic() + FORK_WAIT_S
-    _registry_lock.acquire()
-    _hold([_registry_lock])
+    registry_lock.acquire()
+    _hold([registry_lock])
     for store in list(_memory_stores):
         if store.lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
             _hold([store.lock])
@@ -347,5 +348,6 @@ _kept_for_ever: list[Engine] = []
 # A connection that could not be closed before the fork must never be closed by the child: SQLite would take that for
 # the end of the parent's use of the file.
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 atexit.register(_at_exit)

@@ -98,7 +98,7 @@ def chain(db: sqlite3.Connection, sql: Statements, session_id: str, generation_i
 def read(db: sqlite3.Connection, sql: Statements, session_id: str, generation_id: str) -> list[Item]:
     """The items of a kept generation."""
     one = chain(db, sql, session_id, generation_id)[0]
-    return valid_items(sql, db.execute(sql.archived, (session_id, one.number)))
+    return valid_items(db, sql, db.execute(sql.archived, (session_id, one.number)))
 
 
 def written(db: sqlite3.Connection, sql: Statements, session_id: str, writer: str) -> list[Item]:

@@ -50,7 +50,7 @@ def _items_despite_corruption(
     db: sqlite3.Connection, sql: Statements, session_id: str, limit: int | None
 ) -> list[Item]:
     if limit is None:
-        return valid_items(sql, db.execute(sql.all_rows, (session_id,)))
+        return valid_items(db, sql, db.execute(sql.all_rows, (session_id,)))
     return [item for _, item in _latest(db, sql, session_id, BEYOND, limit)]
 
 
@@ -66,7 +66,7 @@ def _latest(
             for row_id, data in looked:
                 item, fault = item_or_fault(data)
                 if item is None:
-                    rows.report(sql.tables.messages, row_id, fault)
+                    rows.report(db, sql, row_id, fault)
                 else:
                     found.append((row_id, item))
             if len(looked) < window:

@@ -8,6 +8,7 @@ process is known to be gone holds nothing: whoever resumes after a crash does no
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import threading
 from collections.abc import Awaitable, Callable
@@ -82,6 +83,9 @@ class Waiters:
 
 
 WAITERS = Waiters()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=WAITERS.__init__)  # type: ignore[misc]  # nobody waits yet, and no lock is held
 
 Hold = Callable[[int, float], Awaitable[bool]]
 

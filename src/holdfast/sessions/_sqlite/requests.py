@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from ...errors import OutcomeUnknownError, StoreTimeoutError
 from .schema import Tables
@@ -28,6 +28,10 @@ T = TypeVar("T")
 
 Work = Callable[[sqlite3.Connection], T]
 Undo = Callable[[sqlite3.Connection, T], None]
+
+
+Kind = Literal["write", "read", "open"]
+"""`open` asks only that the file and its tables be there; like a read it changes nothing that can be in doubt."""
 
 
 class Stage(Enum):
@@ -53,7 +57,7 @@ class Request(Generic[T]):
         tables: Tables,
         timeout_s: float,
         *,
-        kind: str = "write",
+        kind: Kind = "write",
         undo: Undo[T] | None = None,
         relaxed: bool = False,
     ) -> None:

@@ -22,7 +22,7 @@ BEYOND = 2**63 - 1
 """Larger than any row id."""
 
 _REPORTED_MAX = 10_000
-_reported: set[tuple[str, int]] = set()
+_reported: set[tuple[bytes | int, str, int]] = set()
 
 
 @contextmanager
@@ -79,21 +79,24 @@ def all_valid(found: Iterable[Sequence[Any]]) -> list[Item] | None:
         return None
 
 
-def report(messages_table: str, row_id: int, fault: str) -> None:
+def report(db: sqlite3.Connection, sql: Statements, row_id: int, fault: str) -> None:
     """Log a corrupt record, once."""
-    key = (messages_table, row_id)
+    file = bytes(db.execute("PRAGMA database_list").fetchone()[2])
+    key = (file or id(db), sql.tables.messages, row_id)  # a database in memory has one connection and no name
     if key not in _reported and len(_reported) < _REPORTED_MAX:
         _reported.add(key)
-        log.warning("record %d of %s is %s; it stays where it is: see corrupt_records()", row_id, messages_table, fault)
+        log.warning(
+            "record %d of %s is %s; it stays where it is: see corrupt_records()", row_id, sql.tables.messages, fault
+        )
 
 
-def valid_items(sql: Statements, rows: Iterable[Sequence[Any]]) -> list[Item]:
+def valid_items(db: sqlite3.Connection, sql: Statements, rows: Iterable[Sequence[Any]]) -> list[Item]:
     """The items of rows of (id, data), corrupt ones left out and reported."""
     found = []
     for row_id, data in rows:
         item, fault = item_or_fault(data)
         if item is None:
-            report(sql.tables.messages, row_id, fault)
+            report(db, sql, row_id, fault)
         else:
             found.append(item)
     return found
@@ -113,7 +116,7 @@ def newest_valid(db: sqlite3.Connection, sql: Statements, session_id: str) -> tu
             item, fault = item_or_fault(data)
             if item is not None:
                 return row_id, item
-            report(sql.tables.messages, row_id, fault)
+            report(db, sql, row_id, fault)
         if len(rows) < window:
             return None
         before, window = rows[-1][0], min(window * 4, 1_000)
@@ -137,7 +140,7 @@ def parts(head: Head) -> tuple[int, int, int]:
         first, newest, valid = map(int, head.value.split("."))
     except ValueError:
         return 0, 0, 0
-    return first, newest, valid
+    return (first, newest, valid) if 0 <= max(first, newest, valid) <= BEYOND else (0, 0, 0)
 
 
 def read_head(db: sqlite3.Connection, sql: Statements, session_id: str) -> Head:

@@ -152,7 +152,11 @@ class Writer:
         if self._db is not None and self._checkpoints.is_due(idle=self.inbox.empty()):
             self._checkpoints.run(self._db)
 
-    def _commit_together(self, db: sqlite3.Connection, requests: list[AnyRequest]) -> None:
+    def _commit_together(self, db: sqlite3.Connection, opened: list[AnyRequest]) -> None:
+        requests = [request for request in opened if request.kind != "open"]
+        for request in opened:
+            if request.kind == "open" and request.claim():
+                request.settle()  # all it wanted was the file and its tables
         if not requests and not self._owed:
             return
         if self._owed or not all(request.relaxed for request in requests):
@@ -164,7 +168,8 @@ class Writer:
         try:
             self._commit_group(db, requests)
         finally:
-            db.execute("PRAGMA synchronous=FULL")
+            if self._db is not None:
+                self._db.execute("PRAGMA synchronous=FULL")
 
     def _commit_group(self, db: sqlite3.Connection, requests: list[AnyRequest]) -> None:
         try:
