@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypedDict
+from typing import Any, Generic, TypedDict
 
 from .context import RunContextWrapper, TContext
 from .errors import MaxTurnsExceeded, ModelBehaviorError, ModelRefusalError, UserError
@@ -68,22 +68,13 @@ RunErrorHandler = Callable[
 ]
 """Returns None to decline, a `RunErrorHandlerResult`, a dict with `final_output`, or the final output itself."""
 
-if TYPE_CHECKING:
 
-    class RunErrorHandlers(TypedDict, Generic[TContext], total=False):
-        """Handlers by what went wrong."""
+class RunErrorHandlers(TypedDict, Generic[TContext], total=False):
+    """Handlers by what went wrong."""
 
-        max_turns: RunErrorHandler[TContext]
-        model_refusal: RunErrorHandler[TContext]
-        invalid_final_output: RunErrorHandler[TContext]
-else:
-
-    class RunErrorHandlers(TypedDict, total=False):
-        """Handlers by what went wrong."""
-
-        max_turns: Any
-        model_refusal: Any
-        invalid_final_output: Any
+    max_turns: RunErrorHandler[TContext]
+    model_refusal: RunErrorHandler[TContext]
+    invalid_final_output: RunErrorHandler[TContext]
 
 
 HANDLED_KINDS = ("max_turns", "model_refusal", "invalid_final_output")
