@@ -1,0 +1,32 @@
+"""Every scenario, streamed and not, with every kind of session: what a user can notice is the same (C11)."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from .observing import SESSIONS, observe
+from .scenarios import SCENARIOS
+
+
+@pytest.mark.clause("C11", backend="runs")
+@pytest.mark.parametrize("name", SCENARIOS)
+async def test_streamed_and_not_and_every_session_agree(name: str, tmp_path: Path) -> None:
+    make = SCENARIOS[name]
+    seen = {}
+    for kind, session in SESSIONS.items():
+        for streamed in (False, True):
+            seen[kind, streamed] = await observe(make, streamed=streamed, session=session(tmp_path))
+    for kind in SESSIONS:
+        assert seen[kind, True] == seen[kind, False], f"streamed and not differ on {kind}"
+    stored = seen["sqlite", False].stored
+    assert seen["memory", False].stored == stored
+    assert seen["plain", False].stored == stored
+    if not make().history:
+        alone = dataclasses.replace(seen["none", False], stored=stored)
+        for kind in ("plain", "memory", "sqlite"):
+            assert seen[kind, False] == alone, f"a session ({kind}) changes what a run does"
+    for kind in SESSIONS:
+        assert seen[kind, True].events == seen["none", True].events
