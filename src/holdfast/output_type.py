@@ -92,6 +92,18 @@ class AgentOutputSchema(AgentOutputSchemaBase):
             ) from None  # the cause would carry the values
         return value[WRAPPER_KEY] if self._wrapped else value
 
+    def dump_json(self, value: Any) -> str:
+        """The text that stands for this value; raises UserError if it is none of the output type."""
+        from pydantic import ValidationError
+
+        try:
+            checked = self._adapter.validate_python({WRAPPER_KEY: value} if self._wrapped else value)
+        except ValidationError as error:
+            raise UserError(
+                f"the value is no {self.name()}: {validation_faults(error)}", "Give a value of the agent's output_type."
+            ) from None  # the cause would carry the values
+        return self._adapter.dump_json(checked).decode("utf-8")
+
     def name(self) -> str:
         """The name of the output type, as Python writes it."""
         return _type_name(self.output_type)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from pydantic import BaseModel
 
 from holdfast import (
     Agent,
@@ -117,8 +118,7 @@ def input_as_items() -> World:
     return one([message("hello")], input=[{"role": "user", "content": "a"}, {"role": "user", "content": "a"}])
 
 
-@dataclass
-class City:
+class City(BaseModel):
     name: str
     people: int
 
@@ -135,8 +135,13 @@ def structured_answer_that_does_not_fit() -> World:
 
 @scenario
 def structured_answer_repaired_by_a_handler() -> World:
-    handlers = {"invalid_final_output": lambda given: RunErrorHandlerResult(City("Nowhere", 0))}
+    handlers = {"invalid_final_output": lambda given: RunErrorHandlerResult(City(name="Nowhere", people=0))}
     return one([message("{}")], output_type=City, options={"error_handlers": handlers})
+
+
+@scenario
+def list_as_answer() -> World:
+    return one([message('{"response": [1, 2]}')], output_type=list[int])
 
 
 @scenario
