@@ -224,7 +224,6 @@ if TYPE_CHECKING:
         ToolSearchTool,
         WebSearchTool,
     )
-    from .tools.schema import FuncSchema, function_schema
     from .tools.strict import ensure_strict_json_schema
     from .tools.texts import ToolErrorFormatter, ToolErrorFormatterArgs
     from .usage import Usage
@@ -265,7 +264,6 @@ __all__ = [
     "CorruptRecordError",
     "DynamicPromptFunction",
     "FileSearchTool",
-    "FuncSchema",
     "FunctionTool",
     "FunctionToolCustomDataContext",
     "FunctionToolCustomDataExtractor",
@@ -439,7 +437,6 @@ __all__ = [
     "default_handoff_history_mapper",
     "default_tool_error_function",
     "ensure_strict_json_schema",
-    "function_schema",
     "function_tool",
     "get_conversation_history_wrappers",
     "handoff",

@@ -173,7 +173,6 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "ToolSearchTool",
         "ProviderTool",
     ),
-    "tools.schema": ("FuncSchema", "function_schema"),
     "tools.strict": ("ensure_strict_json_schema",),
     "tools.texts": ("ToolErrorFormatter", "ToolErrorFormatterArgs"),
     "agent": ("Agent", "AgentBase", "StopAtTools", "ToolsToFinalOutputFunction", "ToolsToFinalOutputResult"),
@@ -243,7 +242,6 @@ ALIASES: dict[str, str] = {
     "guardrail": "GuardrailFunctionOutput InputGuardrail InputGuardrailResult OutputGuardrail OutputGuardrailResult "
     "input_guardrail output_guardrail",
     "agent_output": "AgentOutputSchema AgentOutputSchemaBase",
-    "function_schema": "FuncSchema function_schema",
     "model_settings": "ModelSettings",
     "result": "RunResult RunResultStreaming",
     "retry": "ModelRetryAdvice ModelRetryAdviceRequest ModelRetryBackoffSettings ModelRetryNormalizedError "

@@ -60,6 +60,7 @@ ToolsToFinalOutputFunction: TypeAlias = Callable[
     [RunContextWrapper[TContext], list[FunctionToolResult]],
     "ToolsToFinalOutputResult | Awaitable[ToolsToFinalOutputResult]",
 ]
+"""Decides, from the results of a turn's tools, whether one of them is the final output."""
 
 
 class StopAtTools(TypedDict):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from ._lazy import lazy
 
 if TYPE_CHECKING:
-    from .run_config import RunConfig
+    from .run_config import CallModelData, CallModelInputFilter, ModelInputData, RunConfig
     from .runner import Runner
 
-__all__ = ["RunConfig", "Runner"]
+__all__ = ["CallModelData", "CallModelInputFilter", "ModelInputData", "RunConfig", "Runner"]
 __getattr__, __dir__ = lazy(__name__)

@@ -29,9 +29,16 @@ DEFAULT_MAX_TURNS = 10
 """How many turns a run may take unless told otherwise."""
 
 ReasoningItemIdPolicy = Literal["preserve", "omit"]
+"""Whether reasoning items keep their ids in what a model sees."""
+
 ToolNotFoundBehavior = Literal["raise_error", "return_error_to_model"]
+"""Whether a call of a tool that does not exist ends the run or is answered with an error text."""
+
 ToolNameCollisionPolicy = Literal["warn", "error"]
+"""Whether two tools with one name are an error, or the last one wins."""
+
 Concurrency = Literal["wait", "reject", "allow"]
+"""What a run does when another one has the session."""
 
 
 @dataclass
@@ -69,6 +76,7 @@ class OutputGuardrailBlockedMessageArgs(Generic[TContext]):
 
 
 OutputGuardrailBlockedMessageFormatter = Callable[[OutputGuardrailBlockedMessageArgs[Any]], "str | None"]
+"""Makes the text that stands in the place of a withheld output; None keeps the default."""
 
 
 @dataclass

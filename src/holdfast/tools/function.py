@@ -30,6 +30,8 @@ ToolErrorFunction = Callable[[RunContextWrapper[Any], Exception], "str | Awaitab
 ToolEnabled = bool | Callable[[RunContextWrapper[Any], Any], "bool | Awaitable[bool]"]
 ToolNeedsApproval = bool | Callable[[RunContextWrapper[Any], dict[str, Any], str], Awaitable[bool]]
 ToolCaller = Literal["direct", "programmatic"]
+"""Who may call a tool: the model itself, or a program it wrote."""
+
 UnknownOutcomePolicy = Literal["rerun", "ask", "report"]
 ToolInvoker = Callable[[ToolContext[Any], str], Awaitable[Any]]
 
@@ -57,6 +59,7 @@ class FunctionToolCustomDataContext:
 FunctionToolCustomDataExtractor = Callable[
     [FunctionToolCustomDataContext], "Awaitable[Mapping[str, Any] | None] | Mapping[str, Any] | None"
 ]
+"""Makes data for the application that stays on the output item and is never sent to a model."""
 
 
 @dataclass

@@ -128,6 +128,7 @@ class MCPToolApprovalFunctionResult(TypedDict):
 MCPToolApprovalFunction = Callable[
     [MCPToolApprovalRequest], "MCPToolApprovalFunctionResult | Awaitable[MCPToolApprovalFunctionResult]"
 ]
+"""Answers for the application when a remote server wants a call approved."""
 
 
 @dataclass

@@ -35,6 +35,7 @@ class ToolErrorFormatterArgs(Generic[TContext]):
 
 
 ToolErrorFormatter = Callable[[ToolErrorFormatterArgs[Any]], "Awaitable[str | None] | str | None"]
+"""Replaces a text that a model would read about a call; None keeps the default."""
 
 REJECTED = "This call was not approved and did not run."
 UNKNOWN_OUTCOME = (
