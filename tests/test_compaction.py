@@ -431,6 +431,9 @@ async def test_a_run_that_held_a_lease_may_use_the_chain_and_one_that_held_none_
     await session.run_compaction({"response_id": response_id, "force": True})
     assert server.requests[-1].previous_response_id == response_id
     await lease.release()
+    response_id = await a_turn_on(session, client, "and again")
+    await session.run_compaction({"response_id": response_id, "force": True})
+    assert server.requests[-1].previous_response_id == response_id
 
     other = compacting(able, client)
     history = await session.get_items()
@@ -733,6 +736,20 @@ async def test_what_somebody_else_wrote_in_the_middle_is_kept_behind(client: Asy
     with pytest.raises(CompactionError):
         await compacting(plain, client).run_compaction()
     assert plain.items == [*talk(10), user("theirs")]
+
+
+async def test_what_somebody_else_wrote_is_kept_even_if_clearing_up_fails_half_way(client: AsyncOpenAI):
+    plain = Plain(talk(10))
+
+    def others(session: Plain) -> int:
+        session.items.extend([user("theirs"), user("hers")])
+        return 0
+
+    plain.adds = [others]
+    plain.clears = [None, [user("hers")]]  # the first clear is the rewrite's own
+    with pytest.raises(CompactionError):
+        await compacting(plain, client).run_compaction()
+    assert plain.items == [*talk(10), user("theirs"), user("hers")]
 
 
 async def test_a_history_that_cannot_be_restored_is_in_the_error(client: AsyncOpenAI):

@@ -498,6 +498,30 @@ async def test_two_runs_on_one_object_never_mix_their_clearing_up():
     assert session.items == said("old", "c", "d")
 
 
+async def test_a_read_that_was_overtaken_by_an_append_does_not_mislead_later_ones():
+    session = Faulty(said("old"))
+    one, two = adapter(session), adapter(session)
+    real, reading, go_on = session.get_items, asyncio.Event(), asyncio.Event()
+
+    async def slow(limit: int | None = None) -> list[dict[str, Any]]:
+        found = await real(limit)
+        reading.set()
+        await go_on.wait()
+        return found
+
+    session.get_items = slow  # type: ignore[method-assign]
+    overtaken = asyncio.create_task(one.read(None))
+    await reading.wait()
+    session.get_items = real  # type: ignore[method-assign]
+    await two.append(said("a"), writer="two", start=0)
+    go_on.set()
+    assert await overtaken == said("old")
+    session.adds = [("part", 1)]
+    with pytest.raises(Broken):
+        await two.append(said("a", "b"), writer="three", start=0)
+    assert session.items == said("old", "a")
+
+
 # --- cancellation ----------------------------------------------------------------------------------------------------
 
 
