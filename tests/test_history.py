@@ -73,6 +73,8 @@ any_item = st.one_of(
     st.builds(lambda n: {"type": "tool_search_call", "id": n, "call_id": None, "execution": "server"}, names),
     st.builds(lambda n: {"type": "tool_search_output", "id": n, "call_id": None}, names),
     st.builds(lambda n: {"type": "compaction", "id": n, "_holdfast": {"x": 1}}, names),
+    st.builds(lambda kind: {"type": kind, "caller": {"type": "direct"}}, kinds),
+    st.builds(lambda kind: {"type": CALL_OUTPUTS[kind]}, kinds),
 )
 one_or_two = st.sampled_from(["a", "b"])
 program_item = st.one_of(
@@ -84,7 +86,20 @@ program_item = st.one_of(
     st.builds(reasoning, names),
     st.just(user()),
 )
-histories = st.one_of(st.lists(any_item, max_size=25), st.lists(program_item, max_size=15))
+
+
+@st.composite
+def broken_turns(draw: Any) -> list[Item]:
+    """What a limit, a pop or another program leaves of whole turns: any item may be missing."""
+    items: list[Item] = []
+    for turn in range(draw(st.integers(1, 4))):
+        asked = [(f"t{turn}c{n}", draw(kinds)) for n in range(draw(st.integers(0, 3)))]
+        whole = [user(), reasoning(f"r{turn}"), *(call(*each) for each in asked), *(output(*each) for each in asked)]
+        items += [item for item in whole if draw(st.integers(0, 5))]
+    return items
+
+
+histories = st.one_of(st.lists(any_item, max_size=25), st.lists(program_item, max_size=15), broken_turns())
 
 
 # --- one item --------------------------------------------------------------------------------------------------------
@@ -230,6 +245,11 @@ def test_an_output_without_its_call_is_left_out():
     assert left == [(output(), history.NO_CALL)]
 
 
+@pytest.mark.parametrize("item", [{"type": "function_call"}, {"type": "function_call_output", "call_id": None}])
+def test_a_call_or_output_without_an_id_can_never_be_part_of_a_pair(item):
+    assert prune([item, user()])[0] == [user()]
+
+
 def test_an_output_does_not_answer_a_later_call():
     kept, left = prune([output(), call()])
     assert kept == []
@@ -284,6 +304,15 @@ def test_pruning_leaves_out_nothing_more_the_second_time(items):
 
 
 @given(histories)
+def test_whole_turns_are_kept_whole(items):
+    """Nothing is left out that a provider would have accepted: complete turns stay as they are."""
+    whole = [user(), reasoning("new"), call("new1"), call("new2"), output("new2"), output("new1")]
+    kept, left = prune(deduplicate([*items, *whole]))
+    assert kept[-len(whole) :] == whole
+    assert prune(deduplicate(items)) == (kept[: -len(whole)], left)
+
+
+@given(histories)
 def test_messages_are_never_left_out(items):
     kept, _ = prune(deduplicate(items))
     assert [item for item in kept if is_message(item)] == [item for item in items if is_message(item)]
@@ -314,6 +343,22 @@ def test_a_program_does_not_own_what_came_before_it_however_the_list_grew():
         prepared.extend([item])
     assert (prepared.list(), prepared.left_out) == prune(items)
     assert prepared.list() == [user()]
+
+
+def test_a_program_that_seemed_idle_comes_back_with_its_first_answered_call():
+    owner = {"type": "program", "caller_id": "p"}
+    prepared = Prepared([call("p", "program"), user()])
+    assert prepared.list() == [user()]
+    prepared.extend([call("a", caller=owner), output("a")])
+    assert prepared.list() == [call("p", "program"), user(), call("a", caller=owner), output("a")]
+
+
+def test_a_program_that_ends_turns_later_has_its_output():
+    owner = {"type": "program", "caller_id": "p"}
+    prepared = Prepared([call("p", "program"), call("a", caller=owner), output("a")])
+    prepared.extend([output("p", "program"), user()])
+    assert prepared.left_out == []
+    assert len(prepared) == 5
 
 
 def test_the_prepared_list_belongs_to_the_caller():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import pickle
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -136,6 +136,14 @@ def test_enums_sets_and_dataclasses_have_a_json_form():
     }
 
 
+def test_other_mappings_subclasses_and_iterables_have_a_json_form():
+    class Name(str):
+        pass
+
+    odd = MappingProxyType({"type": Name("x"), "tags": (tag for tag in "ab"), "raw": b"kept"})
+    assert to_json_item(odd) == {"type": "x", "tags": ["a", "b"], "raw": b"kept"}
+
+
 # --- run items -------------------------------------------------------------------------------------------------------
 
 
@@ -158,6 +166,19 @@ def test_a_released_agent_is_still_found_while_somebody_else_holds_it():
     gc.collect()
     assert item.agent is None
     assert "MessageOutputItem(agent=None" in repr(item)
+
+
+def test_releasing_what_nobody_else_can_hold_keeps_it():
+    item = MessageOutputItem("a name", {})
+    item.release_agent()
+    assert item.agent == "a name"
+
+
+def test_an_item_without_its_agent_says_so():
+    item = MessageOutputItem(Someone(), {})
+    del item.agent
+    with pytest.raises(AttributeError, match="agent"):
+        _ = item.agent
 
 
 def test_releasing_a_handoff_releases_both_agents():
@@ -205,6 +226,16 @@ def test_an_approval_placeholder_shows_the_call_and_never_becomes_input():
     assert item.tool_lookup_key == ("namespaced", "space", "n")
     with pytest.raises(AgentsException, match="cannot be converted"):
         item.to_input_item()
+
+
+def test_an_approval_placeholder_of_another_tool_shows_what_there_is():
+    asked = ToolApprovalItem(Someone(), {"type": "mcp_approval_request", "name": "n", "arguments": "{}", "id": "k"})
+    assert (asked.name, asked.qualified_name, asked.arguments, asked.call_id) == ("n", "n", "{}", "k")
+    assert asked.tool_lookup_key is None
+    custom = ToolApprovalItem(Someone(), {"type": "custom_tool_call", "input": "hi", "call_id": "k", "name": "q"})
+    assert custom.arguments == "hi"
+    shell = ToolApprovalItem(Someone(), {"type": "shell_call", "call_id": "k"}, "shell", tool_namespace="s")
+    assert (shell.name, shell.qualified_name, shell.arguments) == ("shell", "s.shell", None)
 
 
 def test_two_approval_placeholders_are_the_same_only_if_they_are_one_object():
@@ -274,6 +305,11 @@ def test_what_has_no_text_gives_none(item):
     assert ItemHelpers.extract_last_content(item) == ""
 
 
+def test_a_typed_message_of_somebody_elses_making_is_read():
+    part = SimpleNamespace(type="output_text", text="hi")
+    assert ItemHelpers.extract_text(SimpleNamespace(type="message", content=[part])) == "hi"
+
+
 def test_a_message_in_the_easy_form_is_read():
     assert ItemHelpers.extract_text({"role": "assistant", "content": "hi"}) == "hi"
 
@@ -328,7 +364,7 @@ def test_parts_for_the_model_stay_parts(value, expected):
     assert tool_output(value) == expected
 
 
-@pytest.mark.parametrize("value", PLAIN)
+@pytest.mark.parametrize("value", ["text", *PLAIN])
 def test_everything_else_is_told_as_text(value):
     assert tool_output(value) == str(value)
 

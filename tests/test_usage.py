@@ -76,6 +76,12 @@ def test_failed_attempts_are_requests_without_tokens():
     assert [entry.total_tokens for entry in total.request_usage_entries] == [0, 0, 7]
 
 
+def test_details_of_any_form_are_read_where_a_usage_is_made():
+    usage = Usage(input_tokens_details=None, output_tokens_details={"reasoning_tokens": 2})  # type: ignore[arg-type]
+    assert usage.input_tokens_details == InputTokensDetails()
+    assert usage.output_tokens_details == OutputTokensDetails(2)
+
+
 def test_a_usage_of_any_spelling_is_read():
     responses = {"input_tokens": 3, "output_tokens": 4, "total_tokens": 7, "input_tokens_details": {"cached_tokens": 2}}
     chat = SimpleNamespace(

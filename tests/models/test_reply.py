@@ -150,6 +150,15 @@ def test_an_id_from_the_beginning_of_the_stream_is_kept_for_the_failure():
     assert caught.value.response_id == "r9"
 
 
+def test_content_that_is_no_text_is_streamed_as_an_item_only():
+    item = {"type": "message", "id": "m", "content": [{"type": "output_audio"}]}
+    assert [piece.type for piece in stream_of([item])][2:-1] == [
+        "response.output_item.added",
+        "response.output_item.done",
+    ]
+    assert assemble(stream_of([item])).output == [item]
+
+
 def test_a_reply_without_an_id_has_none():
     assert assemble(stream_of([assistant_message("x")], response_id=None)).response_id is None
 

@@ -290,6 +290,31 @@ async def test_a_policy_that_answers_something_else_is_refused():
         await decide(saying("yes"), context())
 
 
+async def test_a_provider_without_advice_may_still_have_said_when():
+    told = context(provider_advice=ModelRetryAdvice(retry_after=4))
+    assert await decide(retry_policies.retry_after(), told) == RetryDecision(True, 4)
+
+
+def test_backoff_without_jitter_and_beyond_all_numbers():
+    exact = ModelRetryBackoffSettings(jitter=False)
+    assert [exact.delay_s(n, jitter=0.9) for n in (1, 2, 3, 4, 5)] == [0.25, 0.5, 1.0, 2.0, 2.0]
+    assert ModelRetryBackoffSettings(multiplier=1e300, max_delay=9).delay_s(3) == 9
+    assert exact.resolve(None) is exact
+    assert exact.to_json_dict() == {"initial_delay": None, "max_delay": None, "multiplier": None, "jitter": False}
+
+
+def test_an_override_of_nothing_is_nothing():
+    assert POLICY.resolve(None) is POLICY
+    assert ModelRetrySettings.coerce(POLICY) is POLICY
+    with pytest.raises(TypeError, match="cannot be a int"):
+        ModelRetrySettings.coerce(3)
+
+
+def test_an_adapter_that_says_nothing_changes_nothing():
+    seen = failed(status_code=500)
+    assert seen.overlaid(None) is seen
+
+
 def test_a_context_says_what_the_provider_knows():
     plain = context()
     assert (plain.response_started, plain.replay_safety, plain.stateful_request) == (False, "unknown", False)

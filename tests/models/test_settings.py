@@ -129,3 +129,10 @@ def test_a_trace_does_not_show_what_may_be_secret():
     shown = ModelSettings(temperature=0.5, extra_headers={"key": "secret"}, extra_args={"a": 1}).to_traceable_dict()
     assert shown["temperature"] == 0.5
     assert not any(name.startswith("extra_") for name in shown)
+
+
+def test_settings_hold_sets_and_records_of_others_as_json():
+    settings = ModelSettings(extra_body={"a": {1}}, prompt_cache_options=MCPToolChoice("s", "n"))
+    plain = settings.to_json_dict()
+    assert plain["extra_body"] == {"a": [1]}
+    assert plain["prompt_cache_options"] == {"server_label": "s", "name": "n"}

@@ -133,6 +133,8 @@ async def test_a_responder_sees_the_call_and_may_take_its_time(ask):
     model = ScriptedModel([ModelStep.respond(answer)])
     reply = await ask(model, *asked([{"role": "user", "content": [{"type": "input_text", "text": "hi"}]}]))
     assert reply.output == [assistant_message("HI")]
+    model.enqueue(ModelStep.respond(answer))
+    assert (await ask(model, *asked("ho"))).output == [assistant_message("HO")]
 
 
 @both_modes
@@ -270,6 +272,38 @@ async def test_an_error_is_raised_with_the_advice_about_it(ask):
     assert model.get_retry_advice(ModelRetryAdviceRequest(ConnectionError("x"), 1, False)) is None
     with pytest.raises(ValueError, match="y"):
         await ask(model)
+
+
+@both_modes
+async def test_a_computed_step_may_be_late_or_wrong_too(ask):
+    model = ScriptedModel([ModelStep.respond(lambda call: ModelStep(error=ValueError("late"), delay_s=0.001))])
+    with pytest.raises(ValueError, match="late"):
+        await ask(model)
+
+
+@both_modes
+async def test_advice_about_a_cut_is_the_scripts_where_it_has_some(ask):
+    error, advice = ConnectionError("gone"), ModelRetryAdvice(replay_safety="safe")
+    model = ScriptedModel([ModelStep.cut(3, [HELLO], error=error, retry_advice=advice)])
+    with pytest.raises(ConnectionError):
+        await ask(model)
+    assert model.get_retry_advice(ModelRetryAdviceRequest(error, 1, False)) is advice
+
+
+@both_modes
+async def test_a_factory_may_have_to_wait_before_it_has_events(ask):
+    async def events(call: Any) -> Any:
+        return list(stream_of([HELLO]))
+
+    assert (await ask(ScriptedModel([ModelStep.stream(events)]))).output == [HELLO]
+
+
+def test_script_errors_survive_pickling():
+    with pytest.raises(InvalidModelStep) as caught:
+        ScriptedModel([3])  # type: ignore[list-item]
+    assert pickle.loads(pickle.dumps(caught.value)).reason == "invalid_input"
+    lost = pickle.loads(pickle.dumps(UnexpectedModelCall("x", call=None, call_index=2)))  # type: ignore[arg-type]
+    assert (lost.call_index, str(lost)) == (2, str(UnexpectedModelCall("x", call=None, call_index=2)))  # type: ignore[arg-type]
 
 
 @both_modes
