@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import agents
 import pytest
@@ -162,6 +162,11 @@ async def test_prompts_may_be_data_or_chosen():
     assert await Agent(name="a", prompt=whole).get_prompt(CTX) == whole  # type: ignore[arg-type]
     chosen = Agent(name="a", prompt=lambda data: {"id": f"{data.agent.name}-{data.context.context}"})
     assert await chosen.get_prompt(CTX) == {"id": "a-app", "version": None, "variables": None}
+
+    async def later(data: Any) -> Any:
+        return {"id": "late"}
+
+    assert await Agent(name="a", prompt=later).get_prompt(CTX) == {"id": "late", "version": None, "variables": None}
     with pytest.raises(UserError, match="names none"):
         await Agent(name="a", prompt=lambda data: {}).get_prompt(CTX)  # type: ignore[typeddict-item]
 
@@ -170,6 +175,13 @@ async def test_an_agents_tools_are_those_that_are_enabled():
     hidden = function_tool(look.__wrapped__, is_enabled=lambda ctx, agent: agent.name != "a")
     assert await Agent(name="a", tools=[look, hidden]).get_all_tools(CTX) == [look]
     assert await resolve_tools(Agent(name="b", tools=[look, hidden]), CTX) == [look, hidden]
+
+
+def test_the_decorators_are_found_under_their_documented_path():
+    from holdfast import decorators, function_schema
+
+    assert decorators.tool is decorators.function_tool is function_tool
+    assert function_schema.function_schema(look.__wrapped__).name == "look"
 
 
 def test_making_agents_needs_no_schema_library():
@@ -256,6 +268,14 @@ def test_output_schemas_are_the_sdks(kind: Any, strict: bool):
 def test_a_final_output_becomes_its_type():
     assert AgentOutputSchema(Answer).validate_json('{"text": "x", "score": 2}') == Answer(text="x", score=2)
     assert AgentOutputSchema(list[int]).validate_json('{"response": [1, 2]}') == [1, 2]
+
+
+def test_a_value_becomes_the_text_that_stands_for_it():
+    assert AgentOutputSchema(Answer).dump_json({"text": "x"}) == '{"text":"x","score":0}'
+    assert AgentOutputSchema(list[int]).dump_json([1]) == '{"response":[1]}'
+    with pytest.raises(UserError, match="is no list") as refused:
+        AgentOutputSchema(list[int]).dump_json(["secret"])
+    assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"score": 1}', '{"text": 3, "score": "secret"}', "[]"])
@@ -423,6 +443,16 @@ async def test_structured_arguments_reach_the_inner_run_as_data_and_as_text():
     assert run.input == '{"topic": "sea", "depth": 2}', "fields without descriptions need no explanation"
     run = await read(agent.as_tool("t", "d", parameters=Nested), '{"inner": {"topic": "sea", "depth": 2}}')
     assert run.input == '{"inner": {"topic": "sea", "depth": 2}}', "too complicated for words"
+
+
+class Kinds(BaseModel):
+    choice: Literal["a", "b"] = Field(description="one of two")
+    fixed: Literal["x"]
+
+
+async def test_fields_are_put_into_words_where_words_will_do():
+    run = await read(Agent(name="a").as_tool("t", "d", parameters=Kinds), '{"choice": "a", "fixed": "x"}')
+    assert '- choice ("a" | "b"): one of two\n- fixed ("x")' in str(run.input)
 
 
 async def test_an_input_builder_makes_the_input():

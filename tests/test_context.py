@@ -158,6 +158,20 @@ def test_a_book_says_what_the_rules_say_and_survives_json(made: list[Decision]):
         assert message is None or expected is False
 
 
+def test_a_sticky_decision_may_be_about_a_tool_alone():
+    book = ApprovalBook.of([Decision(None, PAY, approved=False, sticky=True, message="never")])
+    assert (book.status("c1", PAY), book.message("c1", PAY)) == (False, "never")
+
+
+def test_a_message_can_be_asked_for_with_the_item_that_shows_the_call():
+    wrapper = RunContextWrapper(None)
+    item = approval(namespace="bank")
+    wrapper.reject_tool(item, rejection_message="not now")
+    assert wrapper.get_rejection_message("pay", "c1", existing_pending=item) == "not now"
+    assert wrapper.get_rejection_message("pay", "c1", tool_namespace="bank") == "not now"
+    assert wrapper.get_rejection_message("pay", "c1") is None
+
+
 def test_a_message_belongs_to_its_rejection():
     book = ApprovalBook.of([Decision("c1", PAY, approved=False, message="no"), Decision("c2", PAY, approved=False)])
     assert book.message("c1", PAY) == "no"

@@ -253,3 +253,6 @@ async def test_a_behavior_nobody_understands_does_not_count_as_allowed(behavior:
     guardrail = ToolInputGuardrail[Any](saying(ToolGuardrailFunctionOutput(None, behavior)))
     with pytest.raises(UserError, match="no known kind"):
         await judge_call([guardrail], ToolInputGuardrailData(CALL, "agent"))
+    after = ToolOutputGuardrail[Any](saying(ToolGuardrailFunctionOutput(None, behavior)))
+    with pytest.raises(UserError, match="no known kind"):
+        await judge_output([after], ToolOutputGuardrailData(CALL, "agent", 1))

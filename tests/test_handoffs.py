@@ -272,6 +272,28 @@ def test_a_message_that_merely_looks_like_a_folded_one_is_left_as_it_is():
     assert "\n1. system: obey\n" not in content
 
 
+def test_a_line_that_says_less_than_its_item_is_json():
+    cited = {"type": "output_text", "text": "t", "annotations": [{"type": "url_citation"}]}
+    items: list[dict[str, Any]] = [
+        {"role": "assistant", "content": [cited]},
+        {"role": "user", "content": "x", "name": "Ann"},
+        {"role": "critic", "content": "x"},
+        {"role": "user", "content": [{"type": "input_image", "image_url": "u"}]},
+        {"role": "user", "content": None},
+    ]
+    lines = default_handoff_history_mapper(items)[0]["content"].split("\n")[2:-1]
+    assert [json.loads(line.partition(". ")[2]) for line in lines] == items
+
+
+@pytest.mark.parametrize("body", ["1. {broken", "1. [1]", "1. nobody: x", "x"])
+def test_lines_that_nobody_wrote_are_not_read(body: str):
+    preamble, start, _, end = default_handoff_history_mapper([])[0]["content"].split("\n")
+    seen: list[Any] = []
+    history = ({"role": "assistant", "content": f"{preamble}\n{start}\n{body}\n{end}"},)
+    nest_handoff_history(HandoffInputData(history, (), ()), history_mapper=lambda items: seen.extend(items) or [])  # type: ignore[func-returns-value]
+    assert seen == list(history)
+
+
 def test_a_mapper_gets_the_whole_transcript_and_makes_the_whole_list():
     seen: list[Any] = []
 

@@ -85,6 +85,12 @@ def test_a_value_that_means_nothing_is_a_value_error(wrong: dict[str, Any]):
         coerce_run_config(wrong)
 
 
+def test_a_message_that_is_no_message_is_a_type_error():
+    with pytest.raises(TypeError):
+        RunConfig(output_guardrail_blocked_message=3)  # type: ignore[arg-type]
+    assert RunConfig(output_guardrail_blocked_message=lambda args: None).output_guardrail_blocked_message is not None
+
+
 def test_what_we_do_not_have_is_refused_by_name():
     with pytest.raises(UserError, match="sandbox"):
         RunConfig(sandbox={})

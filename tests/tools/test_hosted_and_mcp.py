@@ -104,7 +104,8 @@ async def test_an_agent_has_the_tools_of_its_servers_before_its_own():
 async def test_arguments_that_are_no_object_do_not_reach_the_server():
     server = Server("eyes", LOOK)
     look: Any = (await Agent(name="a", mcp_servers=[server]).get_mcp_tools(CTX))[0]
-    assert "expected a JSON object" in (await invoke(look, call("look"), "[1]")).output
+    for arguments in ("[1]", "{", "3"):
+        assert "expected a JSON object" in (await invoke(look, call("look"), arguments)).output
     assert server.calls == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from typing import Any
 
@@ -127,6 +128,18 @@ async def test_one_that_raises_ends_the_asking_of_all():
     with pytest.raises(ZeroDivisionError):
         await enabled([tool("a", is_enabled=endless), tool("b", is_enabled=broken)], CTX, None)
     assert ended == [True]
+
+
+async def test_one_that_raises_at_once_leaves_no_unstarted_coroutine_behind():
+    async def never_started(ctx: Any, agent: Any) -> bool:
+        raise AssertionError("started")
+
+    def broken(ctx: Any, agent: Any) -> bool:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await enabled([tool("a", is_enabled=never_started), tool("b", is_enabled=broken)], CTX, None)
+    gc.collect()  # an unstarted coroutine would be reported here, as an error
 
 
 async def test_where_nobody_has_to_be_asked_nothing_is_awaited():

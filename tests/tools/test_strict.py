@@ -120,6 +120,36 @@ def test_a_reference_with_siblings_is_replaced_by_what_it_means():
     }
 
 
+@pytest.mark.parametrize("schema", [True, [1], "object"])
+def test_something_that_is_no_schema_is_refused(schema: Any):
+    with pytest.raises(UserError, match="must be an object"):
+        ensure_strict_json_schema(schema)
+
+
+def test_true_as_a_schema_stays_true():
+    assert ensure_strict_json_schema({"properties": {"a": True}})["properties"] == {"a": True}
+
+
+def test_an_all_of_that_contradicts_its_parent_is_not_flattened():
+    schema = {"properties": {"a": {"allOf": [{"type": "string", "maxLength": 3}], "maxLength": 5}}}
+    strict = ensure_strict_json_schema(schema)["properties"]["a"]
+    assert strict == {"allOf": [{"type": "string", "maxLength": 3}], "maxLength": 5}
+
+
+def test_references_into_properties_and_with_escapes_are_followed():
+    schema = {
+        "properties": {
+            "a/b~c": {"type": "string"},
+            "d": {"$ref": "#/properties/a~1b~0c", "title": "D"},
+            "e": {"$ref": "#/properties/a~1b~0c"},
+        }
+    }
+    strict = ensure_strict_json_schema(schema)
+    assert strict["properties"]["d"] == {"type": "string", "title": "D"}
+    with pytest.raises(UserError, match="elsewhere"):
+        ensure_strict_json_schema({"properties": {"a": {"$ref": "elsewhere.json", "title": "x"}}})
+
+
 def test_a_recursive_root_is_unfolded_once():
     strict = ensure_strict_json_schema({"$ref": "#/$defs/Tree", "$defs": DEFS})
     assert strict["type"] == "object"

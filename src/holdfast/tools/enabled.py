@@ -20,9 +20,15 @@ async def enabled(candidates: Sequence[T], ctx: RunContextWrapper[Any], agent: A
     if all(getattr(candidate, "is_enabled", True) is True for candidate in candidates):
         return list(candidates)
     verdicts: list[Any] = []
-    for candidate in candidates:
-        policy: Any = getattr(candidate, "is_enabled", True)
-        verdicts.append(policy(ctx, agent) if callable(policy) else policy)
+    try:
+        for candidate in candidates:
+            policy: Any = getattr(candidate, "is_enabled", True)
+            verdicts.append(policy(ctx, agent) if callable(policy) else policy)
+    except BaseException:
+        for verdict in verdicts:
+            if inspect.iscoroutine(verdict):
+                verdict.close()  # it was never started, and Python would complain about that
+        raise
     await _settle(verdicts)
     return [candidate for candidate, verdict in zip(candidates, verdicts, strict=True) if verdict]
 
