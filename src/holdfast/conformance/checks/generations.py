@@ -8,6 +8,7 @@ import asyncio
 from typing import Any
 
 from ...errors import CorruptRecordError, NotFoundError, SessionConflictError
+from ...sessions.protocol import abilities
 from ..lab import Lab, batch, message
 from ..registry import proves
 
@@ -66,7 +67,7 @@ async def a_replace_of_what_has_changed_is_refused(lab: Lab) -> None:
         await session.rewind(writer="run", to=1)
 
     changes = {"a pop": pop, "a pop and a write": pop_and_write, "a clear": clear, "a replace": replace}
-    if "rewind" in type(lab.open("probe")).declared_abilities:
+    if "rewind" in abilities(lab.open("probe")):
         changes["a rewind"] = rewind
     for what, change in changes.items():
         session = lab.open(what)

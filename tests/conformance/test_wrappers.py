@@ -1,0 +1,25 @@
+"""The contract, through a wrapper: what it hands on, it hands on whole. The store below makes no difference to that."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from backends import Memory
+
+from holdfast.conformance import suite
+from holdfast.sessions.compaction import OpenAIResponsesCompactionSession
+
+
+class CompactingMemory(Memory):
+    name = "OpenAIResponsesCompactionSession over InMemorySession"
+
+    def open(self, session_id: str, **options: Any) -> Any:
+        return OpenAIResponsesCompactionSession(session_id, super().open(session_id, **options))
+
+    def handed_in(self, session_id: str) -> tuple[Any, Callable[[], Awaitable[Any]]]:
+        session, still_works = super().handed_in(session_id)
+        return OpenAIResponsesCompactionSession(session_id, session), still_works
+
+
+TestCompactingMemory = suite(CompactingMemory())
