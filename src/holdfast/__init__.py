@@ -140,6 +140,7 @@ if TYPE_CHECKING:
     )
     from .models.settings import ModelSettings
     from .models.settle import ModelSettlement, SendEvidence, Settled
+    from .moving import CopyReport, NotCarried, copy_history
     from .output_type import AgentOutputSchema, AgentOutputSchemaBase
     from .prompts import DynamicPromptFunction, GenerateDynamicPromptData, Prompt
     from .run_config import (
@@ -260,6 +261,7 @@ __all__ = [
     "CompactionError",
     "CompactionItem",
     "CompactionRefusedError",
+    "CopyReport",
     "CorruptRecord",
     "CorruptRecordError",
     "DynamicPromptFunction",
@@ -325,6 +327,7 @@ __all__ = [
     "MultiProvider",
     "MultiProviderMap",
     "NotADatabaseError",
+    "NotCarried",
     "NotFoundError",
     "OpenAIChatCompletionsModel",
     "OpenAIConversationsSession",
@@ -434,6 +437,7 @@ __all__ = [
     "WebSearchTool",
     "WrongLoopError",
     "abilities",
+    "copy_history",
     "default_handoff_history_mapper",
     "default_tool_error_function",
     "ensure_strict_json_schema",

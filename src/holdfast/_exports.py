@@ -216,6 +216,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "models.openai_chat": ("OpenAIChatCompletionsModel",),
     "models.openai_provider": ("OpenAIProvider", "MultiProvider", "MultiProviderMap"),
     "models.openai_client": ("set_default_openai_key", "set_default_openai_client", "set_default_openai_api"),
+    "moving": ("copy_history", "CopyReport", "NotCarried"),
     "models.settle": ("ModelSettlement", "SendEvidence", "Settled"),
     "sessions.openai_conversations": ("OpenAIConversationsSession", "start_openai_conversations_session"),
     "sessions.compaction": ("OpenAIResponsesCompactionSession",),

@@ -72,8 +72,8 @@ def page() -> str:
     lines = [
         "# What is sent",
         "",
-        "What the server receives, request by request, for every owner of a conversation. The tests assert each cell on",
-        "the server's side, streaming and not, and that client and server agree on the history at the end. (Written by",
+        "What the server receives, request by request, for every owner of a conversation. The tests assert each cell",
+        "on the server's side, streaming and not, and that client and server agree at the end. (Written by",
         "`python tests/openai_adapters/strategies.py`.)",
         "",
         "`U` is a user message, `A` an answer, `R` reasoning, `C1` and `O1` a call and its output. `[conv]` is the",

@@ -119,8 +119,7 @@ def _meaning(item: Item) -> Any:
         return kind, item.get("role"), _parts(item.get("content"))
     if "call_id" in item and "output" in item:
         return kind, item["call_id"], _parts(item["output"])
-    kept = {name: value for name, value in item.items() if name not in ("id", "status", "type") and value is not None}
-    return kind, kept
+    return kind, {name: value for name, value in item.items() if name not in _NOT_MEANT and value is not None}
 
 
 def _parts(content: Any) -> Any:
@@ -132,6 +131,7 @@ def _parts(content: Any) -> Any:
     return [_part(part) for part in content]
 
 
+_NOT_MEANT = frozenset({"id", "status", "type", "provider_data", "created_by"})
 _FILLED_IN = ("annotations", "logprobs", "detail")
 
 

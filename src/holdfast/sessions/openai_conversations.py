@@ -107,6 +107,13 @@ class OpenAIConversationsSession(SessionABC):
         self._closed = False
         self._writes: set[asyncio.Task[None]] = set()
 
+    @staticmethod
+    def refuses(item: Item) -> str | None:
+        """Why the service cannot keep this item; None if it can. `add_items` leaves such an item out."""
+        if _sendable(item) is None:
+            return "reasoning with neither an id nor encrypted content cannot be kept by a conversation"
+        return None
+
     # --- identity ------------------------------------------------------------------------------------------------
 
     @property
