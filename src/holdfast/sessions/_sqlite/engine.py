@@ -254,13 +254,21 @@ class MemoryStore:
     def release(self) -> None:
         """One user less; with the last one everything is gone."""
         with self.lock:
-            self.users -= 1
-            if not self.users and self._db is not None:
-                self._db.close()
-                self._db = None
+            self._one_less()
+
+    def _one_less(self) -> None:
+        self.users -= 1
+        if not self.users and self._db is not None:
+            self._db.close()
+            self._db = None
 
     def release_later(self) -> None:
-        """Nothing to do: what nobody can reach any more is freed with its connection."""
+        """One user less, from a finalizer. If the store is in use, it goes with whoever uses it."""
+        if self.lock.acquire(blocking=False):
+            try:
+                self._one_less()
+            finally:
+                self.lock.release()
 
 
 # --- the engines of this process ------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ import logging
 import os
 import sqlite3
 from collections.abc import Iterator
+from urllib.parse import quote
 
 try:
     import fcntl
@@ -61,13 +62,19 @@ def warn_of_foreign_writer(path: str) -> None:
         )
 
 
-def connect(path: str) -> sqlite3.Connection:
+def connect(path: str, *, create: bool = True) -> sqlite3.Connection:
     """A connection in which only explicit statements begin and end transactions, and text is read as bytes.
 
     Bytes, because a record with invalid UTF-8 must be a corrupt record and not the failure of a whole select (A14).
+    Only the first connection of an engine may create the file: a later one would put an empty file where one was lost.
     """
     db = sqlite3.connect(
-        path, timeout=WRITER_BUSY_MS / 1000, isolation_level=None, check_same_thread=False, cached_statements=256
+        path if create else f"file:{quote(path)}?mode=rw",
+        timeout=WRITER_BUSY_MS / 1000,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+        uri=not create,
     )
     db.text_factory = bytes
     return db

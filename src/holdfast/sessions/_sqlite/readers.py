@@ -62,18 +62,22 @@ class Reader:
     def _serve(self, request: AnyRequest) -> None:
         if request.claim():
             try:
+                self._check_file()
                 request.result = request.work(self._connected())
-                if not self._file_is_same():
-                    raise replaced_file(self._path)
+                self._check_file()
                 request.settle()
             except Exception as error:
                 request.fail(translated(error, self._path))
                 self._end_transaction()
         deliver([request])
 
+    def _check_file(self) -> None:
+        if not self._file_is_same():
+            raise replaced_file(self._path)
+
     def _connected(self) -> sqlite3.Connection:
         if self._db is None:
-            db = files.connect(self._path)
+            db = files.connect(self._path, create=False)
             try:
                 files.set_up_reader(db)
             except BaseException:

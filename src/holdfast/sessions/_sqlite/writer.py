@@ -105,12 +105,14 @@ class Writer:
             messages = self._next_messages()
             requests = [message for message in messages if isinstance(message, Request)]
             self._owed += [message.request for message in messages if isinstance(message, PutBack)]
-            for message in messages:
-                if isinstance(message, Stop) or (isinstance(message, Released) and self._on_released()):
-                    going = False
+            if any(isinstance(one, Stop) or (isinstance(one, Released) and self._on_released()) for one in messages):
+                going = False
             if requests or self._owed:
                 with self.busy:
                     self._serve(requests)
+            # A request knows its session. Kept here until the next one arrives, it would keep a session that nobody
+            # else knows any more, and with it this thread.
+            del messages, requests
         with self.busy:
             if self._owed:  # callers that were cancelled while the last group was answered
                 self._serve([])
@@ -254,13 +256,15 @@ class Writer:
         if self.replaced:
             raise replaced_file(self.path)
         if self._db is None:
+            if self.file is not None:
+                self._check_file()
             self._db = _while_wanted(requests, lambda: self._open(requests))
             self.file = self.file or files.identity(self.path)
             self._check_file()
         return self._db
 
     def _open(self, requests: Sequence[AnyRequest]) -> sqlite3.Connection:
-        db = files.connect(self.path)
+        db = files.connect(self.path, create=self.file is None)
         try:
             for tables in {request.tables for request in requests}:
                 version_of(db, tables)  # a newer layout, or no database at all, is refused before anything is changed
