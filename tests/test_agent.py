@@ -61,6 +61,14 @@ def test_as_tool_takes_what_the_sdks_takes():
     assert different == {"max_turns", "failure_error_function"}  # None means no limit here; the function is our own
 
 
+def test_a_model_written_for_the_sdk_will_do():
+    from agents.testing import ScriptedModel
+
+    model: Any = ScriptedModel([])
+    assert Agent(name="a", model=model).model is model
+    assert Agent(name="a", model=model).model_settings == ModelSettings()
+
+
 def test_an_agent_is_itself_and_can_be_a_key():
     one, other = Agent(name="a"), Agent(name="a")
     assert one != other

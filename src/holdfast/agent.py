@@ -188,7 +188,8 @@ class Agent(AgentBase[TContext]):
         prompt: Any = self.prompt
         if prompt is not None and not isinstance(prompt, dict) and not callable(prompt):
             raise _wrong(self, "prompt", "a dict, a function or None")
-        if self.model is not None and not isinstance(self.model, str | Model):
+        model: Any = self.model  # a model written for the SDK is no subclass of ours and serves as well
+        if model is not None and not isinstance(model, str | Model) and not hasattr(model, "get_response"):
             raise _wrong(self, "model", "a string, a Model or None")
         self._check_output()
 

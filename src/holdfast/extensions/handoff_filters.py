@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ..handoffs import default_handoff_history_mapper, nest_handoff_history, remove_all_tools
+from holdfast.handoffs import default_handoff_history_mapper, nest_handoff_history, remove_all_tools
 
 __all__ = ["default_handoff_history_mapper", "nest_handoff_history", "remove_all_tools"]

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar
 
-from ..context import RunContextWrapper
+from holdfast.context import RunContextWrapper
 
 T = TypeVar("T")
 

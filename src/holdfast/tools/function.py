@@ -14,16 +14,17 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
-from ..context import RunContextWrapper, ToolContext
-from ..errors import HoldfastError, InvalidSettingError, SettingTypeError, UserError
-from ..guardrails import ToolInputGuardrail, ToolOutputGuardrail
+from holdfast.context import RunContextWrapper, ToolContext
+from holdfast.errors import HoldfastError, InvalidSettingError, SettingTypeError, UserError
+from holdfast.guardrails import ToolInputGuardrail, ToolOutputGuardrail
+
 from .docstrings import DocstringStyle
 from .schema import function_schema
 from .strict import ensure_strict_json_schema
 from .threads import run_in_thread
 
 if TYPE_CHECKING:
-    from ..items import RunItem, ToolApprovalItem, ToolOrigin
+    from holdfast.items import RunItem, ToolApprovalItem, ToolOrigin
 
 ToolTimeoutBehavior = Literal["error_as_result", "raise_exception"]
 ToolErrorFunction = Callable[[RunContextWrapper[Any], Exception], "str | Awaitable[str]"]

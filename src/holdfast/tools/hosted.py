@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
-from ..context import RunContextWrapper
-from ..errors import UserError
+from holdfast.context import RunContextWrapper
+from holdfast.errors import UserError
+
 from .function import FunctionTool
 
 

@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..context import RunContextWrapper, ToolContext
-from ..errors import ToolTimeoutError, UserError
-from ..guardrails import (
+from holdfast.context import RunContextWrapper, ToolContext
+from holdfast.errors import ToolTimeoutError, UserError
+from holdfast.guardrails import (
     ToolInputGuardrailData,
     ToolInputGuardrailResult,
     ToolOutputGuardrailData,
@@ -26,9 +26,10 @@ from ..guardrails import (
     judge_call,
     judge_output,
 )
-from ..items import ItemHelpers, tool_output
-from ..jsonvalue import Item
-from ..lifecycle import AgentHooksBase, RunHooksBase, await_both, overridden
+from holdfast.items import ItemHelpers, tool_output
+from holdfast.jsonvalue import Item
+from holdfast.lifecycle import AgentHooksBase, RunHooksBase, await_both, overridden
+
 from .function import (
     FunctionTool,
     FunctionToolCustomDataContext,

@@ -11,9 +11,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from ..context import RunContextWrapper, ToolContext
-from ..errors import ModelBehaviorError, UserError
-from ..items import ToolOrigin, ToolOriginType, read, to_plain
+from holdfast.context import RunContextWrapper, ToolContext
+from holdfast.errors import ModelBehaviorError, UserError
+from holdfast.items import ToolOrigin, ToolOriginType, read, to_plain
+
 from .function import FunctionTool, Invoker, ToolNeedsApproval, default_tool_error_function
 from .names import function_style
 from .strict import ensure_strict_json_schema

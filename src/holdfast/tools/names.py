@@ -11,7 +11,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, Literal, TypeVar
 
-from ..errors import InvalidSettingError, UserError
+from holdfast.errors import InvalidSettingError, UserError
+
 from .function import FunctionTool
 
 logger = logging.getLogger("holdfast")

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
-from ..context import RunContextWrapper, ToolContext
-from ..errors import ModelBehaviorError, UserError
+from holdfast.context import RunContextWrapper, ToolContext
+from holdfast.errors import ModelBehaviorError, UserError
+
 from .docstrings import DocstringStyle, Documentation, read_docstring
 from .strict import ensure_strict_json_schema
 

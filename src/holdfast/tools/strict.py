@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import unquote
 
-from ..errors import UserError
+from holdfast.errors import UserError
 
 Schema = dict[str, Any]
 

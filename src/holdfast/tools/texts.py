@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Literal
 
-from ..context import RunContextWrapper, TContext
+from holdfast.context import RunContextWrapper, TContext
 
 logger = logging.getLogger("holdfast")
 
