@@ -154,8 +154,8 @@ def identity(item: Item) -> Key | None:
     None for messages, which are never merged, and for items without any id.
     """
     kind = item.get("type")
-    if kind == "message":
-        return None
+    if kind == "message" or (kind is None and "role" in item and "call_id" not in item):
+        return None  # by far the most
     found = item.get("call_id")
     if isinstance(found, str) and found:
         return (str(kind), found)
@@ -350,7 +350,11 @@ class Prepared:
 
     def extend(self, new_items: Iterable[Item]) -> None:
         """Add items to the end; the caller must not change them afterwards."""
-        fresh = [normalise(item) for item in new_items]
+        internal = INTERNAL_KEYS.isdisjoint
+        fresh = [
+            item if internal(item) and ("status" not in item or item["status"] is not None) else normalise(item)
+            for item in new_items
+        ]
         self._all += fresh
         if not self._add(fresh):
             self._begin()
@@ -373,6 +377,9 @@ class Prepared:
         """Judge new items with the open end; False, and a state to throw away, if older ones would change."""
         seen, unanswered = self._seen, self._unanswered
         for item in fresh:
+            kind = item.get("type")
+            if kind == "message" or (kind is None and "role" in item and "call_id" not in item):
+                continue  # most items are messages, which are never merged and answer nothing
             key = identity(item)
             if key is not None:
                 if key in seen:

@@ -142,7 +142,7 @@ class Execution:
             if store is not None and self.driver.saver is None:
                 self.driver.saver = RunSaver(store, needed=self.config.run_id is not None)
         if conversation is not None and run.view.base is None and not live.history:
-            live.history = _prepared_history(await conversation.read())
+            live.history = await conversation.read()
             live.history_tail = run.marks.stored
         self.driver.run = run
         self.started = True
@@ -211,7 +211,7 @@ class Execution:
         conversation, callback = self.live.conversation, self.config.session_input_callback
         if conversation is None:
             return None
-        self.live.history = _prepared_history(await conversation.read())
+        self.live.history = await conversation.read()
         if callback is None:
             return None
         if not callable(callback):
@@ -340,7 +340,3 @@ def _own_items(given: str | list[Item]) -> list[Item]:
             f"the input of a run is a {type(given).__name__}", "Give a text, a list of items, or a RunState."
         )
     return deduplicate([normalise(item) for item in ItemHelpers.input_to_new_input_list(given)])
-
-
-def _prepared_history(items: list[Item]) -> list[Item]:
-    return [normalise(item) for item in items]

@@ -379,11 +379,12 @@ async def _send(
         instructions, items, offer.settings, offer.tools, offer.schema, offer.handoffs, tracing, **ids
     )
     try:
+        show, feed = live.watch.show, assembler.feed
         async for event in stream:
-            live.show(RawResponsesStreamEvent(event))
-            assembler.feed(event)
-            begun[0] = assembler.output_begun
+            show(RawResponsesStreamEvent(event))
+            feed(event)
     except Exception as error:
+        begun[0] = assembler.output_begun
         if getattr(error, "response_id", None) is None and assembler.response_id is not None:
             with contextlib.suppress(AttributeError):
                 error.response_id = assembler.response_id  # type: ignore[attr-defined]  # what a settlement asks about

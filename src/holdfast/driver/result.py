@@ -357,9 +357,12 @@ class _Events:
         return self
 
     async def __anext__(self) -> StreamEvent:
+        watch = self._result._watch
         if not self._here:
             self._here = True
-            self._result._watch.arrive()
+            watch.arrive()
+        if watch.events and not self._result._cut:
+            return watch.events.popleft()  # type: ignore[no-any-return]  # the fast path: nothing to wait for
         try:
             return await self._result._next_event()
         except BaseException:

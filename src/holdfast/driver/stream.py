@@ -19,7 +19,7 @@ class Watch:
     """What a driver shows and a watcher takes."""
 
     def __init__(self) -> None:
-        self._events: deque[Any] = deque()
+        self.events: deque[Any] = deque()
         self._wake = asyncio.Event()
         self._taken = asyncio.Event()
         self._watchers = 0
@@ -28,7 +28,7 @@ class Watch:
 
     def show(self, event: Any) -> None:
         """Offer an event. Never waits."""
-        self._events.append(event)
+        self.events.append(event)
         if self._waiting:
             self._wake.set()
 
@@ -40,13 +40,13 @@ class Watch:
 
     def discard(self) -> None:
         """Drop what nobody has taken yet."""
-        self._events.clear()
+        self.events.clear()
         self._wake.set()
         self._taken.set()
 
     async def next(self) -> Any | None:
         """The next event; None after the last one."""
-        while not self._events:
+        while not self.events:
             if self.ended:
                 return None
             self._waiting += 1
@@ -56,7 +56,7 @@ class Watch:
                 await self._wake.wait()
             finally:
                 self._waiting -= 1
-        return self._events.popleft()
+        return self.events.popleft()
 
     async def taken(self) -> None:
         """Wait until a watcher, if there is one, has handled everything that was shown."""
@@ -64,7 +64,7 @@ class Watch:
             return
         try:
             async with asyncio.timeout(POLITENESS_S):
-                while self._watchers and not self.ended and not (self._waiting and not self._events):
+                while self._watchers and not self.ended and not (self._waiting and not self.events):
                     self._taken.clear()
                     await self._taken.wait()
         except TimeoutError:

@@ -38,7 +38,7 @@ class StreamAssembler:
 
     def feed(self, event: Any) -> None:
         """Take the next event; raises ResponseFailedError for one that ends the reply as failed or incomplete."""
-        kind = event.get("type") if type(event) is dict else read(event, "type")
+        kind = event.get("type") if type(event) is dict else getattr(event, "type", None) or read(event, "type")
         if self._response is not None:
             return
         if kind in QUIET_EVENTS:
