@@ -20,7 +20,8 @@ def calls_of_a_turn(draw: st.DrawFn, depth: int) -> tuple[ScriptCall, ...]:
     calls: list[ScriptCall] = []
     handed_off = False
     kinds = ["tool", "tool", "tool", "handoff", "unknown", "hosted", *(["agent", "agent"] if depth else [])]
-    for kind in draw(st.lists(st.sampled_from(kinds), max_size=4)):
+    for _ in range(draw(st.sampled_from([1, 2, 3, 0, 4, 2]))):
+        kind = draw(st.sampled_from(kinds))
         if kind == "handoff":
             calls.append(ScriptCall("ignored" if handed_off else "handoff", "transfer", based=draw(st.booleans())))
             handed_off = True
@@ -56,31 +57,41 @@ def scripts(
     # What a server has taken cannot be taken back, so its guardrails all come first (D10).
     beside = [] if owner == "conversation" else ["parallel", "both"]
     guards = draw(st.sampled_from(["none", "blocking", *beside]))
-    trips = ["no", "no", *{"none": [], "both": ["blocking", "parallel"]}.get(guards, [guards])]
+    trips = ["no", "no", "no", "no", *{"none": [], "both": ["blocking", "parallel"]}.get(guards, [guards])]
     return Script(
         owner=owner,
         input=draw(st.sampled_from([("yes",), ("yes", "yes"), ("hi",)])),
         history=draw(st.sampled_from([(), ("yes",), ("before", "yes")])) if owner == "session" else (),
         guards=guards,
         trips=draw(st.sampled_from(trips)),
-        turns=draw(st.lists(turns(depth), max_size=3 if depth else 2).map(tuple)),
-        output_trips=draw(st.integers(0, 3)) == 0,
-        max_turns=draw(st.sampled_from([None, None, None, 0, 1, 2])),
+        turns=tuple(
+            draw(turns(depth)) for _ in range(draw(st.sampled_from([1, 0, 2, 3, 2] if depth else [1, 0, 1, 2])))
+        ),
+        output_trips=(output_trips := draw(st.integers(0, 3)) == 0),
+        output_guards=output_trips or draw(st.booleans()),
+        max_turns=draw(st.sampled_from([None, None, None, None, None, 0, 1, 2])),
         handler=draw(st.booleans()),
         staged=draw(st.sampled_from([(), (), ("and yes",), ("yes", "yes")])),
         staged_trips=draw(st.integers(0, 3)) == 0,
     )
 
 
-def actions(*kinds: str) -> st.SearchStrategy[Action]:
-    return st.tuples(st.sampled_from(kinds), st.integers(0, 3))
+def schedules(*stops: str) -> st.SearchStrategy[list[Action]]:
+    """Long enough to reach the middle of a run, with crashes and with up to two stops somewhere in it."""
+    kinds = ["calm", *["start"] * 8, *["go"] * 8, "fail", "crash", "strike", "strike", "strike"]
+    steps = st.lists(st.tuples(st.sampled_from(kinds), st.integers(0, 3)), min_size=20, max_size=70)
+    breaks = st.lists(st.tuples(st.integers(0, 40), st.sampled_from(stops)), max_size=2)
+    return st.builds(_with_stops, steps, breaks)
 
 
-CRASHING = ("start", "start", "start", "go", "go", "go", "go", "fail", "crash")
-crashes: st.SearchStrategy[list[Action]] = st.lists(actions(*CRASHING), max_size=60)
-"""Any order, with effects that fail and crashes: the history must be the calm one."""
-gentle = st.lists(actions(*CRASHING, "after_turn"), max_size=60)
-"""Also with ends after a turn, from which somebody resumes: still the calm history."""
-anything = st.lists(actions(*CRASHING, "after_turn", "immediate", "failed", "abandoned", "other"), max_size=60)
+def _with_stops(steps: list[Action], stops: list[tuple[int, str]]) -> list[Action]:
+    for place, kind in stops:
+        steps = [*steps[:place], (kind, 0), *steps[place:]]
+    return steps
+
+
+gentle = schedules("after_turn")
+"""Any order, effects that fail, crashes, and ends after a turn from which somebody resumes: still the calm history."""
+anything = schedules("after_turn", "immediate", "failed", "other", "immediate", "abandoned")
 """Everything that can happen."""
 saves = st.sampled_from(["every", "lazy"])

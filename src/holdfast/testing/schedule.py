@@ -31,6 +31,7 @@ from ..engine.events import (
     Effect,
     Event,
     InputStaged,
+    Judged,
     Returned,
     RunCall,
     Stopped,
@@ -52,7 +53,8 @@ from .schedule_world import (
 )
 
 Action = tuple[str, int]
-"""What, and which of those possible: start, go, fail, crash, a mode of stopping, or "other" (a stranger writes)."""
+"""What, and which of those possible: start, go, fail, a mode of stopping, "other" (a stranger writes), crash, or strike
+(crash if something is under way that may not be repeated, or that the world has already done)."""
 Saves = Literal["every", "lazy"]
 
 STEPS_MAX = 2_000
@@ -149,7 +151,8 @@ class Play:
     def _act(self, kind: str, number: int) -> None:
         startable = [(path, effect) for path, effect in self.wants() if (path, effect.key) not in self.flights]
         movable = [flight for flight in self.flights.values() if self._movable(flight)]
-        if kind == "crash":
+        perilous = any(not self._repeatable(flight) or isinstance(flight.effect, Append) for flight in movable)
+        if kind == "crash" or (kind == "strike" and perilous):
             return self._crash()
         if kind in ("after_turn", "immediate", "failed", "abandoned") and not self.run.finished:
             return self._stop(kind)  # type: ignore[arg-type]  # one of the four modes
@@ -167,7 +170,7 @@ class Play:
         return None
 
     def _at_rest(self) -> bool:
-        return self.raised or (not self.flights and not any(True for _ in self.wants()))
+        return not self.flights and not any(True for _ in self.wants())
 
     def _movable(self, flight: Flight) -> bool:
         if not flight.on_child:
@@ -192,7 +195,8 @@ class Play:
         try:
             step = next(flight.steps, None)
         except TurnsUsedUp:
-            self.raised, self.flights = True, {}
+            self.raised = True
+            self.feed((), Stopped("failed"))  # what is settled is still stored before the error is raised
             return
         if step is None:
             del self.flights[flight.path, flight.effect.key]
@@ -220,7 +224,7 @@ class Play:
         return after
 
     def _crash(self) -> None:
-        self.flights = {}
+        self.flights, self.raised = {}, False
         self.run = self.saved.load()
         self._resume()
 
@@ -367,9 +371,13 @@ class Play:
             for call in after.turn.calls if after.turn else ():
                 assert call.state != "begun", "a begun call is not in doubt after a claim"
             return
+        if before.turn is not None and len(after.ledger) > len(before.ledger) and not isinstance(event, Judged):
+            settled = [entry.item for entry in after.ledger.since(len(before.ledger))]
+            for call in before.turn.calls:
+                assert call.state != "returned" or call.outputs[0].item in settled, "an output that was there is gone"
         states = {call.id: call.state for call in before.turn.calls} if before.turn else {}
         for call in after.turn.calls if after.turn else ():
-            if call.state == "begun" and not isinstance(event, Stopped):
+            if call.state == "begun":
                 assert any(key.endswith(f"/call/{call.id}") for key in keys), "a begun call is no longer due"
             if states.get(call.id) == "returned":
                 assert call.state == "returned", "a call that returned is open again"

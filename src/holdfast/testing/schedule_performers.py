@@ -192,12 +192,13 @@ class Performers:
             if not script.handler:
                 raise TurnsUsedUp
             entry = Entry("message_output_item", run.progress.agent, said("gave up"))
-            return Concluded(turn, Conclusion(True, "gave up", (entry,)))
+            return Concluded(turn, Conclusion(True, "gave up", (entry,)), judged=not script.output_guards)
         assert run.turn is not None
         plan = script.turn(turn)
         if not plan.final:
             return Concluded(turn, Conclusion(False))
-        return Concluded(turn, Conclusion(True, f"turn {turn}", calls=tuple(call.id for call in run.turn.calls)))
+        conclusion = Conclusion(True, f"turn {turn}", calls=tuple(call.id for call in run.turn.calls))
+        return Concluded(turn, conclusion, judged=not script.output_guards)
 
 
 def _standing(run: Run, call: Call) -> Decision | None:

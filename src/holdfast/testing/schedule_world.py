@@ -60,6 +60,7 @@ class Script:
     guards: Literal["none", "blocking", "parallel", "both"] = "none"
     trips: Literal["no", "blocking", "parallel"] = "no"
     turns: tuple[ScriptTurn, ...] = ()
+    output_guards: bool = True
     output_trips: bool = False
     max_turns: int | None = None
     handler: bool = True
