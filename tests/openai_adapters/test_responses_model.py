@@ -362,6 +362,35 @@ async def test_a_refused_connection_never_left(server: LoopbackServer):
     assert advice.suggested
 
 
+@both_modes
+async def test_a_request_that_could_not_be_made_was_not_sent(server: LoopbackServer, model: Any, streamed: bool):
+    settings = ModelSettings(temperature=1.0, extra_args={"temperature": 0.2})
+    with pytest.raises(SettingTypeError) as caught:
+        await ask(model, "x", streamed=streamed, settings=settings, conversation_id="conv_1")
+    advice = model.get_retry_advice(ModelRetryAdviceRequest(error=caught.value, attempt=1, stream=streamed))
+    assert (advice.suggested, advice.replay_safety) == (False, "safe")
+
+
+@both_modes
+async def test_an_owner_that_the_server_forgot_is_named_with_what_to_do(
+    server: LoopbackServer, model: Any, streamed: bool
+):
+    first = await ask(model, "one")
+    server.forget(first.response_id)
+    with pytest.raises(openai.BadRequestError) as gone:
+        await ask(model, "two", streamed=streamed, previous_response_id=first.response_id)
+    assert "to_input_list()" in gone.value.__notes__[0]
+    with pytest.raises(openai.NotFoundError) as missing:
+        await ask(model, "two", streamed=streamed, conversation_id="conv_gone")
+    assert "start_openai_conversations_session" in missing.value.__notes__[0]
+    with pytest.raises(openai.NotFoundError) as unmarked:
+        await model.mark("conv_gone")
+    assert missing.value.__notes__ == unmarked.value.__notes__
+    with pytest.raises(openai.BadRequestError) as other:
+        await ask(model, "two", streamed=streamed, settings=ModelSettings(extra_body={"colour": 1}))
+    assert not hasattr(other.value, "__notes__")
+
+
 def test_a_mistake_of_the_program_gets_no_advice(server: LoopbackServer):
     model = OpenAIResponsesModel("m")
     assert model.get_retry_advice(ModelRetryAdviceRequest(error=KeyError("x"), attempt=1, stream=False)) is None

@@ -14,10 +14,13 @@ from holdfast import (
     InMemorySession,
     ModelRetrySettings,
     ModelSettings,
+    OpenAIChatCompletionsModel,
+    OpenAIConversationsSession,
     OpenAIResponsesModel,
     Runner,
     RunState,
     SendOutcomeUnknownError,
+    UserError,
     function_tool,
     retry_policies,
 )
@@ -274,6 +277,54 @@ async def test_a_chains_answer_that_was_seen_to_begin_is_retrieved(server: Loopb
     assert world.last.final_output == "You said: hi"
     assert received_by(server, world) == ["U(hi) [prev=r0]"]
     assert_agreement(server, world)
+
+
+@both_modes
+@pytest.mark.parametrize("owner", [{"conversation_id": "conv_1"}, {"previous_response_id": "resp_1"}], ids=str)
+async def test_chat_completions_with_a_server_owner_is_refused_before_anything_is_sent(
+    owner: dict[str, Any], streamed: bool, server: LoopbackServer, client: AsyncOpenAI
+):
+    world = World(server, client, "replay", streamed)
+    world.agent = Agent(name="One", model=OpenAIChatCompletionsModel("m", client))
+    with pytest.raises(UserError, match="Chat Completions has no"):
+        await world.run("hi", **owner)
+    assert server.requests == []
+
+
+@both_modes
+async def test_chat_completions_replays_and_works_with_a_session(
+    streamed: bool, server: LoopbackServer, client: AsyncOpenAI
+):
+    world = World(server, client, "session", streamed)
+    world.agent = Agent(name="One", model=OpenAIChatCompletionsModel("m", client), tools=[look])
+    server.rule = Script([call("look", call_id="c1"), "ok", "ok"])
+    await world.say("hi")
+    await world.say("next")
+    roles = [[message["role"] for message in received.body["messages"]] for received in server.model_calls]
+    assert roles == [
+        ["user"],
+        ["user", "assistant", "tool"],
+        ["user", "assistant", "tool", "assistant", "user"],
+    ]
+
+
+@both_modes
+@pytest.mark.parametrize("lost", [False, True], ids=["calm", "an answer of the store is lost"])
+async def test_a_session_in_the_conversations_api(
+    lost: bool, streamed: bool, server: LoopbackServer, client: AsyncOpenAI
+):
+    """The session owns the conversation: the model gets the whole history, and each turn is stored once."""
+    world = World(server, client, "session", streamed)
+    world.session = OpenAIConversationsSession(openai_client=client)  # type: ignore[assignment]
+    server.rule = Script([[reasoning("hm", encrypted_content="x"), call("look", call_id="c1")], "ok", "ok"])
+    if lost:
+        adding = "/items"
+        server.fault(Drop(committed=True), on=lambda one: one.method == "POST" and one.path.endswith(adding), times=2)
+    await world.say("hi")
+    await world.say("next")
+    assert received_by(server, world) == ["U(hi)", "U(hi) R C1 O1", "U(hi) R C1 O1 A U(next)"]
+    stored = [word_for(item) for item in await world.session.get_items()]  # type: ignore[union-attr]
+    assert stored == ["U(hi)", "R", "C1", "O1", "A", "U(next)", "A"]
 
 
 @both_modes

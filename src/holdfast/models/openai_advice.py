@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.errors import ModelReplyError
+from holdfast.errors import CallerError, ModelReplyError
 
 from .retry import ModelRetryAdvice, ModelRetryAdviceRequest, ModelRetryNormalizedError, not_taken
 
@@ -26,6 +26,8 @@ _PASSING_CODES = frozenset({"server_error", "rate_limit_exceeded", "conversation
 def retry_advice(request: ModelRetryAdviceRequest) -> ModelRetryAdvice | None:
     """Advice about a failed request; None for a failure that is not the service's."""
     error: Any = request.error
+    if isinstance(error, CallerError):  # raised by the converters, before anything was sent
+        return ModelRetryAdvice(suggested=False, replay_safety="safe", reason=str(error))
     failure = _read(error)
     reply = error if isinstance(error, ModelReplyError) else None
     if reply is None and failure.status_code is None and not failure.is_network_error:

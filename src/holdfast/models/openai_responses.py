@@ -94,7 +94,7 @@ class OpenAIResponsesModel(Model):
         )
         client = self._clients.get(retries=_client_may_retry(model_settings, previous_response_id, conversation_id))
         try:
-            response = await client.responses.create(**arguments)
+            response = await _create(client, arguments)
         except ValueError as error:  # a body that is not JSON; the library lets its parser's error through
             raise _malformed(error) from error
         check_whole(response)
@@ -128,7 +128,7 @@ class OpenAIResponsesModel(Model):
             prompt=prompt,
         )
         client = self._clients.get(retries=_client_may_retry(model_settings, previous_response_id, conversation_id))
-        stream: Any = await client.responses.create(**arguments, stream=True)
+        stream: Any = await _create(client, {**arguments, "stream": True})
         watch = _Watch(stream)
         try:
             async for event in watch.events():
@@ -164,7 +164,11 @@ class OpenAIResponsesModel(Model):
     async def mark(self, conversation_id: str) -> str:
         """The id of the conversation's newest item; "" if it has none."""
         client = self._clients.get(retries=True)
-        page = await client.conversations.items.list(conversation_id, limit=1, order="desc")
+        try:
+            page = await client.conversations.items.list(conversation_id, limit=1, order="desc")
+        except Exception as error:
+            _note_remedy(error, {"conversation": conversation_id})
+            raise
         return str(page.data[0].id) if page.data else ""
 
     async def _settle_response(self, response_id: str) -> Settled | None:
@@ -205,6 +209,35 @@ class OpenAIResponsesModel(Model):
         query: dict[str, Any] = {"limit": PAGE_ITEMS, "order": "asc"} | ({"after": item_id} if item_id else {})
         pages = client.conversations.items.list(conversation_id, **query)
         return [to_json_item(item) async for item in pages]
+
+
+async def _create(client: AsyncOpenAI, arguments: dict[str, Any]) -> Any:
+    try:
+        return await client.responses.create(**arguments)
+    except Exception as error:
+        _note_remedy(error, arguments)
+        raise
+
+
+def _note_remedy(error: Exception, arguments: dict[str, Any]) -> None:
+    remedy = _remedy(error, arguments)
+    if remedy is not None:  # a note, and not an error of ours: programs catch the library's by its type
+        error.add_note(remedy)
+
+
+def _remedy(error: Any, arguments: dict[str, Any]) -> str | None:
+    """What to do about an owner that the server does not know; None for any other error."""
+    if getattr(error, "code", None) == "previous_response_not_found":
+        return (
+            f"The server does not have response {arguments.get('previous_response_id')!r}: it was deleted, its time is "
+            "over, or it was made with store=False. Go on from result.to_input_list() or a session, without the id."
+        )
+    if getattr(error, "status_code", None) == 404 and arguments.get("conversation"):
+        return (
+            f"The server does not have conversation {arguments['conversation']!r}. Make a new one with "
+            "start_openai_conversations_session(), and copy_history() what you kept to it."
+        )
+    return None
 
 
 class _Watch:

@@ -52,8 +52,16 @@ class Asked:
 
     @property
     def outputs(self) -> dict[str, Any]:
-        """The tool outputs that this request brought, by call id."""
-        return {item["call_id"]: item.get("output") for item in self.input if "output" in item and "call_id" in item}
+        """The tool outputs that the request ends with, by call id: what the model is to go on from."""
+        found: dict[str, Any] = {}
+        for item in reversed(self.input):
+            if item.get("role") == "tool":
+                found[item["tool_call_id"]] = item.get("content")
+            elif "call_id" in item and "output" in item:
+                found[item["call_id"]] = item["output"]
+            else:
+                break
+        return dict(reversed(found.items()))
 
     @property
     def tool_names(self) -> tuple[str, ...]:
