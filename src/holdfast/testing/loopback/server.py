@@ -53,6 +53,8 @@ class LoopbackServer:
         self._port: int | None = None
         self._begin_error: BaseException | None = None
         self._connections: set[asyncio.Task[None]] = set()
+        self.connection_count = 0
+        """How many connections have been made so far: a client that reuses them makes few."""
 
     # --- starting and stopping -----------------------------------------------------------------------------------
 
@@ -183,6 +185,7 @@ class LoopbackServer:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
+        self.connection_count += 1
         try:
             while (request := await read_request(reader)) is not None:
                 await self._respond(request, writer)
