@@ -16,7 +16,7 @@ from holdfast.engine.store import RunStore
 from holdfast.errors import LeaseLostError, StoreError
 from holdfast.jsonvalue import Item
 from holdfast.plain_session import PlainSession
-from holdfast.sessions.protocol import Lease, SessionSettings, abilities, coerce_settings
+from holdfast.sessions.protocol import Lease, SessionSettings, abilities
 
 logger = logging.getLogger("holdfast")
 
@@ -129,8 +129,10 @@ class Conversation:
     def limit(self) -> int | None:
         """How many of the latest items the run reads: the session's settings with the run's on top (A3)."""
         own = getattr(self.session, "session_settings", None)
-        settings = own if isinstance(own, SessionSettings) else coerce_settings(own if isinstance(own, dict) else None)
-        return settings.resolve(self._config.session_settings).limit
+        if not isinstance(own, SessionSettings):  # a dict, or the settings of the SDK's own sessions
+            limit = own.get("limit") if isinstance(own, dict) else getattr(own, "limit", None)
+            own = SessionSettings(limit)
+        return own.resolve(self._config.session_settings).limit
 
     async def read(self) -> list[Item]:
         """The history a run starts from."""

@@ -115,7 +115,10 @@ class RunResultBase:
 
     @property
     def final_output(self) -> Any:
-        """The final output; None while there is none."""
+        """The final output; None while there is none, or while it is not judged and stored."""
+        run = self._run
+        if not run.progress.ended or run.marks.stored < run.storable:
+            return None
         return self._live.final_output
 
     @property
@@ -340,8 +343,11 @@ class RunResultStreaming(RunResultBase):
             if not self._cut:
                 self._error = error
                 raise
+        except Exception as error:
+            self._error = error  # for whoever watches
         except BaseException as error:
             self._error = error
+            raise
         finally:
             self._watch.end()
 
