@@ -156,6 +156,8 @@ def _decided(run: Run, event: Decided) -> Run:
 
 
 def _returned(run: Run, event: Returned) -> Run:
+    if not event.entries:
+        raise CallerError(f"call {event.call_id!r} returned without an output", "Give every call one output (C8).")
     run = _change_call(
         run,
         event.call_id,
@@ -197,17 +199,20 @@ def _claimed(run: Run, event: Claimed) -> Run:
     marks = evolve(run.marks, stored=max(run.marks.stored, min(event.stored, len(run.ledger))))
     turn = run.turn
     if turn is not None:
-        turn = evolve(turn, calls=tuple(_claimed_call(call, event.claim) for call in turn.calls))
+        always = {call.name for call in turn.calls if call.decision is not None and call.decision.sticky}
+        turn = evolve(turn, calls=tuple(_claimed_call(call, event.claim, always) for call in turn.calls))
     views = run.views
     if run.view.base is None and run.view.tail != marks.stored:
         views = views.appended((View(None, marks.stored),))
     return evolve(run, progress=progress, marks=marks, turn=turn, views=views)
 
 
-def _claimed_call(call: Call, claim: str) -> Call:
+def _claimed_call(call: Call, claim: str, always: set[str]) -> Call:
     child = call.child
     if child is not None and not child.finished:
         child = _claimed(child, Claimed(claim))
+    if call.state == "waiting" and call.reason == "approval" and child is None and call.name in always:
+        return evolve(call, state="asked")  # a decision about all calls may cover this one: whoever runs it knows
     if call.state != "begun":
         return evolve(call, child=child)
     # A nested run knows itself how far it got; only a call without one is in doubt.
@@ -223,7 +228,8 @@ def _stopped(run: Run, event: Stopped) -> Run:
     if turn is not None and _must_keep(run, turn, event):
         message = event.message or NOT_COMPLETED
         calls = tuple(call if call.state == "returned" else closed(call, message) for call in turn.calls)
-        run = _join(run, evolve(turn, calls=calls, conclusion=Conclusion(final=False)))
+        entries = turn.conclusion.entries if turn.conclusion is not None else ()
+        run = _join(run, evolve(turn, calls=calls, conclusion=Conclusion(final=False, entries=entries)))
     elif turn is not None:
         # Nothing of it has happened yet, so nothing of it is kept, and the turn is not charged.
         run = evolve(run, turn=None, progress=evolve(run.progress, turns=turn.number - 1))
