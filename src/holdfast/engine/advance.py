@@ -17,6 +17,7 @@ from .events import (
     Begun,
     ChildMoved,
     Claimed,
+    Compacted,
     Concluded,
     Decided,
     Event,
@@ -61,6 +62,8 @@ def advance(run: Run, event: Event) -> Run:
             return _change_call(run, call_id, ("asked", "begun", "waiting"), child=child, state=state)
         case Concluded(number, conclusion, judged) if not run.finished:
             return _concluded(run, number, conclusion, judged)
+        case Compacted(entries) if run.finished:
+            return _progress(run, compacted=(*run.progress.compacted, *entries))
         case Claimed() if not run.finished:
             return _claimed(run, event)
         case InputStaged(items) if not run.finished:
