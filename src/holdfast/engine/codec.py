@@ -80,8 +80,8 @@ def decode_saved(saved: SavedRun) -> Run:
     lengths = head.pop("lengths")
     for name, records in logs.items():
         wanted = lengths.get(name)
-        if not isinstance(wanted, int) or len(records) < wanted:
-            raise _unreadable(f"its {name} log is shorter than its head says")
+        if type(wanted) is not int or not 0 <= wanted <= len(records):
+            raise _unreadable(f"its {name} log is not as long as its head says")
         head[name] = records[:wanted]
     return decode_run(head)
 
