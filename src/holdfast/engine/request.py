@@ -7,10 +7,16 @@ the marks alone.
 
 from __future__ import annotations
 
+import json
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Sequence
+from difflib import SequenceMatcher
 from typing import Any
 
-from holdfast.jsonvalue import Item, encode_value
+import msgspec
+
+from holdfast.jsonvalue import Item
 
 from .state import Run
 
@@ -35,56 +41,65 @@ def view_items(run: Run, history: Sequence[Item] = ()) -> list[Item]:
 def left_out(ordinals: Sequence[int], items: Sequence[Item], returned: Sequence[Any]) -> tuple[int, ...]:
     """Which of the offered ordinals a filter did not send (D3).
 
-    The one place where likeness decides, because a filter gives back nothing but a list. Unchanged items are anchors,
-    in order. Between two anchors, something returned means that all offered there were sent in some form; nothing
-    returned means that they are still owed.
+    The one place where likeness decides, because a filter gives back nothing but a list. An item that came back unchanged
+    was sent, in its place (then it is an anchor) or in another. Of the rest, between two anchors, something new returned
+    means that all offered there were sent in some form; nothing returned means that they are still owed.
     """
-    anchors = _anchors([_likeness(item) for item in items], [_likeness(item) for item in returned])
+    offers, returns = [_likeness(item) for item in items], [_likeness(item) for item in returned]
+    anchors = _anchors(offers, returns)
+    missing = _without_copy(offers, returns, anchors)
+    fresh = _without_copy(returns, offers, [(there, here) for here, there in anchors])
+    if len(offers) == len(returns) and missing == fresh and {returns[place] for place in fresh}.isdisjoint(offers):
+        return ()  # each was rewritten in its place
     owed: list[int] = []
-    previous_offered = previous_returned = -1
-    for at_offered, at_returned in [*anchors, (len(items), len(returned))]:
-        if at_returned == previous_returned + 1:  # nothing came back between these two anchors
-            owed.extend(ordinals[previous_offered + 1 : at_offered])
-        previous_offered, previous_returned = at_offered, at_returned
+    for gap, (end, end_returned) in enumerate([*anchors, (len(offers), len(returns))]):
+        start, start_returned = anchors[gap - 1] if gap else (-1, -1)
+        if bisect_right(fresh, start_returned) == bisect_left(fresh, end_returned):
+            owed += [ordinals[place] for place in missing[bisect_right(missing, start) : bisect_left(missing, end)]]
     return tuple(owed)
 
 
-def _anchors(offered_keys: list[bytes], returned_keys: list[bytes]) -> list[tuple[int, int]]:
-    """A longest common subsequence, greedily from both ends first: filters mostly cut or append."""
-    start, ends = 0, (len(offered_keys), len(returned_keys))
-    while start < min(ends) and offered_keys[start] == returned_keys[start]:
+def _without_copy(keys: list[bytes], others: list[bytes], anchors: list[tuple[int, int]]) -> list[int]:
+    """The places of `keys` that no anchor holds and that have no copy of their own among the loose ones of `others`."""
+    held, held_there = {here for here, _ in anchors}, {there for _, there in anchors}
+    copies = Counter(key for place, key in enumerate(others) if place not in held_there)
+    places: list[int] = []
+    for place, key in enumerate(keys):
+        if place in held:
+            continue
+        if copies[key]:
+            copies[key] -= 1
+        else:
+            places.append(place)
+    return places
+
+
+def _anchors(offers: list[bytes], returns: list[bytes]) -> list[tuple[int, int]]:
+    """Items that came back unchanged and in order. From both ends first: filters mostly cut or append."""
+    start, shorter = 0, min(len(offers), len(returns))
+    while start < shorter and offers[start] == returns[start]:
         start += 1
     tail = 0
-    while tail < min(ends) - start and offered_keys[-1 - tail] == returned_keys[-1 - tail]:
+    while tail < shorter - start and offers[-1 - tail] == returns[-1 - tail]:
         tail += 1
-    middle = _common(offered_keys[start : ends[0] - tail], returned_keys[start : ends[1] - tail])
-    head = [(index, index) for index in range(start)]
-    last = [(ends[0] - back, ends[1] - back) for back in range(tail, 0, -1)]
-    return head + [(a + start, b + start) for a, b in middle] + last
+    last, last_returned = len(offers) - tail, len(returns) - tail
+    # Not the longest common subsequence: that costs the product of the lengths, and what it would find in addition is
+    # found as a copy in another place.
+    blocks = SequenceMatcher(None, offers[start:last], returns[start:last_returned]).get_matching_blocks()
+    middle = [(start + at + step, start + there + step) for at, there, size in blocks for step in range(size)]
+    ends = [(last + step, last_returned + step) for step in range(tail)]
+    return [(place, place) for place in range(start)] + middle + ends
 
 
-def _common(left: list[bytes], right: list[bytes]) -> list[tuple[int, int]]:
-    if not left or not right:
-        return []
-    lengths = [[0] * (len(right) + 1) for _ in range(len(left) + 1)]
-    for i in range(len(left) - 1, -1, -1):
-        for j in range(len(right) - 1, -1, -1):
-            same = left[i] == right[j]
-            lengths[i][j] = lengths[i + 1][j + 1] + 1 if same else max(lengths[i + 1][j], lengths[i][j + 1])
-    pairs, i, j = [], 0, 0
-    while i < len(left) and j < len(right):
-        if left[i] == right[j]:
-            pairs.append((i, j))
-            i, j = i + 1, j + 1
-        elif lengths[i + 1][j] >= lengths[i][j + 1]:
-            i += 1
-        else:
-            j += 1
-    return pairs
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 def _likeness(item: Any) -> bytes:
+    """Equal for items that are equal, in whatever order their keys are."""
     try:
-        return encode_value(item)
-    except (TypeError, ValueError):
-        return repr(item).encode("utf-8", "surrogatepass")
+        return _encode_sorted(item)
+    except (msgspec.MsgspecError, TypeError, ValueError):
+        try:
+            return json.dumps(item, sort_keys=True).encode("ascii")
+        except (TypeError, ValueError):
+            return repr(item).encode("utf-8", "surrogatepass")
