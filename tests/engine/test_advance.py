@@ -120,9 +120,14 @@ def test_what_the_session_does_not_hold_is_sent_from_the_ledger():
     assert view_items(run, [user("before")]) == [user("before"), *(entry.item for entry in run.ledger)]
 
 
-def test_a_finished_run_is_not_claimed_but_still_wants_its_append():
+def test_a_finished_run_can_be_claimed_as_long_as_its_session_lacks_something_of_it():
+    """A kill between the end and the last append must leave something to resume; after that there is nothing (D7)."""
     run = after(started(), replied(1), Concluded(1, Conclusion(True, "done")), Judged("output"))
+    assert (due(run), run.status) == ((Append(0, 2),), "running")
+    run = after(run, Claimed("me", stored=0))
     assert due(run) == (Append(0, 2),)
+    run = after(run, Appended(2))
+    assert (due(run), run.status) == ((), "done")
     with pytest.raises(CallerError):
         advance(run, Claimed("me"))
     with pytest.raises(RunStateError, match="Start a new turn"):

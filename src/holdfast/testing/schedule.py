@@ -9,7 +9,7 @@ A driver's promises that this file relies on, and that the real driver must keep
 
 - A resumer reads the session, counts what it holds of this run, and says both with `Claimed(claim, stored=count)`.
 - A nested run is claimed the same way when its call is started again.
-- A finished run is not claimed; its last append is still due and is done.
+- A finished run whose session does not hold all of it is claimed too: its last append is still due, and is done.
 """
 
 from __future__ import annotations
@@ -143,10 +143,9 @@ class Play:
         run = self.at(path)
         for effect in self.engine.due(run):
             yield path, effect
-            if isinstance(effect, RunCall) and (path, effect.key) in self.flights:
-                call = run.call(effect.call_id)
-                if call is not None and call.child is not None:
-                    yield from self.wants((*path, call.id))
+            flight = self.flights.get((path, effect.key))
+            if isinstance(effect, RunCall) and flight is not None and flight.on_child:
+                yield from self.wants((*path, effect.call_id))
 
     def _act(self, kind: str, number: int) -> None:
         startable = [(path, effect) for path, effect in self.wants() if (path, effect.key) not in self.flights]
@@ -191,7 +190,6 @@ class Play:
         self.flights[path, effect.key] = Flight(path, effect, self.performers.perform(path, effect))
 
     def _move(self, flight: Flight) -> None:
-        flight.on_child = False
         try:
             step = next(flight.steps, None)
         except TurnsUsedUp:
@@ -231,7 +229,7 @@ class Play:
     def _resume(self) -> None:
         self.claims += 1
         claim = self._claim(())
-        if not self.run.finished:
+        if not self.run.settled:
             self.feed((), claim)
 
     def _claim(self, path: Path) -> Claimed:
@@ -375,7 +373,8 @@ class Play:
     @staticmethod
     def _check_begun(before: Run, after: Run, event: Event, keys: list[str]) -> None:
         if isinstance(event, Claimed):
-            assert not after.finished
+            assert not before.settled, "a run of which nothing is left to do was claimed"
+            assert before.finished == after.finished
             for call in after.turn.calls if after.turn else ():
                 assert call.state != "begun", "a begun call is not in doubt after a claim"
             return

@@ -168,7 +168,7 @@ class Performers:
         if call.child is None:
             yield ChildMoved(call.id, begun(f"{self.at(path).spec.run_id}/{call.id}", self.world.script_at(inner)))
             self.claim(inner)
-        elif not call.child.finished:
+        elif not call.child.settled:
             yield ChildMoved(call.id, self.moved(call.child, self.claim(inner)))
         yield CHILD
         child = self.at(inner)
