@@ -39,7 +39,7 @@ ISLANDS: dict[str, tuple[str, str]] = {  # island: (its modules, its library)
         "sessions.openai_conversations sessions.compaction sessions.compacting sessions.wrapping sessions.summarise",
         "openai",
     ),
-    "tracing": ("tracing", "opentelemetry"),
+    "telemetry": ("telemetry", "opentelemetry"),
     "websocket": ("realtime.websocket", "websockets"),
 }
 KITS = "conformance testing cli inspector"

@@ -38,6 +38,11 @@ def lazy(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     return resolve, offer
 
 
+def edge(home: str) -> Any:
+    """The module of that name below `holdfast`, for a face that needs what lives at the edge, only when it does."""
+    return _import_home(home, home)
+
+
 def _import_home(home: str, name: str) -> Any:
     try:
         return import_module(f"{ROOT}.{home}")

@@ -138,7 +138,7 @@ class RunConfig:
     """Whether the run leaves no trace."""
 
     tracing: Any = None
-    """Settings for the exporter of traces."""
+    """`{"tracer_provider": ...}`: the OpenTelemetry provider to use in place of the global one."""
 
     trace_include_sensitive_data: bool = field(default_factory=_trace_content_by_default)
     """Whether traces hold what was said. Off by default (HOLDFAST_TRACE_INCLUDE_SENSITIVE_DATA)."""
@@ -147,7 +147,7 @@ class RunConfig:
     """The name of the trace."""
 
     trace_id: str | None = None
-    """The id of the trace; made up if not given."""
+    """Kept as an attribute; OpenTelemetry makes its own ids."""
 
     group_id: str | None = None
     """What traces of one conversation share."""

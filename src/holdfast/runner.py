@@ -12,12 +12,14 @@ import atexit
 import contextlib
 import importlib
 import logging
+import sys
 import threading
 import weakref
 from collections.abc import Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
+from ._lazy import edge
 from .context import RunContextWrapper
 from .driver.execution import Execution
 from .driver.result import RunResult, RunResultStreaming
@@ -449,8 +451,10 @@ _provider: Any = None
 
 
 def _tracer(config: RunConfig) -> Any:
-    """Whoever traces runs; None where the program has set up no tracing."""
-    return None
+    """Whoever traces runs; None where the program has set up no tracing, and then OpenTelemetry is not even loaded."""
+    if config.tracing_disabled or (config.tracing is None and "opentelemetry.trace" not in sys.modules):
+        return None
+    return edge("telemetry").tracer_for(config)
 
 
 def _store_of(session: Any, run_store: RunStore | None) -> RunStore:

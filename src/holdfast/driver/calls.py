@@ -77,18 +77,21 @@ async def _tool(driver: Driver, live: Live, effect: RunCall, agent: Any, turn: T
     async with _one_of(live):
         if call.state == "asked" and (call.child is None or call.decision is not None):
             await driver.tell(Begun(call.id))
-        try:
-            outcome = await invoke(
-                tool,
-                context,
-                call.arguments,
-                agent=agent,
-                run_hooks=live.hooks,
-                agent_hooks=agent.hooks,
-                formatter=live.config.tool_error_formatter,
-            )
-        except ChildPaused:
-            return  # the nested run has told where it stands
+        with live.span("tool", call.name, agent=agent, tool=tool, call=call) as span:
+            try:
+                outcome = await invoke(
+                    tool,
+                    context,
+                    call.arguments,
+                    agent=agent,
+                    run_hooks=live.hooks,
+                    agent_hooks=agent.hooks,
+                    formatter=live.config.tool_error_formatter,
+                )
+            except ChildPaused:
+                return  # the nested run has told where it stands
+            if span is not None:
+                span.note(outcome=outcome, error=outcome.error)
         await _took(driver, live, effect, agent, tool, turn, call, outcome)
 
 

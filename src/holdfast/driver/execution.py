@@ -33,7 +33,7 @@ from .conversation import Conversation, session_id_of
 from .drive import Driver
 from .graph import AgentGraph
 from .judge import input_guardrails
-from .live import Live
+from .live import Live, Tracer, usage_of
 from .perform import performer
 from .result import RunResultBase
 from .saver import RunSaver
@@ -62,12 +62,14 @@ class Execution:
         resumed: Run | None = None,
         revision: int = 0,
         store: RunStore | None = None,
-        tracer: Any = None,
+        tracer: Tracer | None = None,
         run_id: str | None = None,
         takeover: bool = False,
         moved: Callable[[Run], Awaitable[None]] | None = None,
     ) -> None:
         self._nested = outer is not None
+        if outer is not None and tracer is not None:
+            tracer = tracer.under(config)  # it may be told to keep quiet, or to keep out what was said
         self.started = False
         self._takeover = takeover
         self.config, self.session, self.owner = config, session, owner
@@ -108,7 +110,10 @@ class Execution:
         """Run to rest. Raises what ended the run, with what is known about it."""
         live = self.live
         try:
-            with live.span("run", live.graph.start.name, run_id=self.run_id):
+            start = live.graph.start
+            with live.span(
+                "run", start.name, run_id=self.run_id, agent=start, owner=self.owner, given=live.given_input
+            ) as span:
                 try:
                     await self._open()
                     await self.driver.drive()
@@ -116,6 +121,8 @@ class Execution:
                     if self.session is not None:
                         await compact_after(self.driver, live)
                 finally:
+                    if span is not None:
+                        span.note(run=self.run, usage=usage_of(self.run), final=live.final_output, error=live.tripped)
                     await self._give_back()
         except HoldfastError as error:
             error.run_data = self.details()

@@ -28,12 +28,15 @@ async def hand_over(driver: Driver, live: Live, effect: RunCall, agent: Any, tur
             f"handoff {call.name!r} of agent {agent.name!r} is no longer there or no longer enabled",
             "Resume with the agent graph the run was started with.",
         )
-    target = await handoff.on_invoke_handoff(live.wrapper, call.arguments)
-    if not hasattr(target, "handoffs"):
-        raise UserError(
-            f"handoff {call.name!r} returned a {type(target).__name__}", "on_invoke_handoff must return an Agent."
-        )
-    await handoff_hooks(live, agent, target)
+    with live.span("handoff", handoff.agent_name, agent=agent, call=call) as span:
+        target = await handoff.on_invoke_handoff(live.wrapper, call.arguments)
+        if not hasattr(target, "handoffs"):
+            raise UserError(
+                f"handoff {call.name!r} returned a {type(target).__name__}", "on_invoke_handoff must return an Agent."
+            )
+        if span is not None:
+            span.note(target=target)
+        await handoff_hooks(live, agent, target)
     key = live.graph.key(target)
     item = {"type": "function_call_output", "call_id": call.id, "output": handoff.get_transfer_message(target)}
     entry = Entry("handoff_output_item", turn.agent, item, {"source_agent": turn.agent, "target_agent": key})

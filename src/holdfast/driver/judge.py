@@ -51,7 +51,9 @@ async def _judge_input(driver: Driver, live: Live, effect: Judge, agent: Any, ru
         elif run.spec.owner.kind != "conversation":
             guardrails = [guardrail for guardrail in guardrails if guardrail.run_in_parallel]
     results, tripped = (
-        await judge(guardrails, lambda one: one.run(agent, given, live.wrapper)) if guardrails else ([], None)
+        await judge(guardrails, lambda one: _asked(live, agent, effect.stage, one, agent, given, live.wrapper))
+        if guardrails
+        else ([], None)
     )
     live.input_results += results
     if tripped is not None:
@@ -66,7 +68,9 @@ async def _judge_output(driver: Driver, live: Live, effect: Judge, agent: Any) -
     guardrails = output_guardrails(live, agent)
     output = live.final_output
     results, tripped = (
-        await judge(guardrails, lambda one: one.run(live.wrapper, agent, output)) if guardrails else ([], None)
+        await judge(guardrails, lambda one: _asked(live, agent, "output", one, live.wrapper, agent, output))
+        if guardrails
+        else ([], None)
     )
     live.output_results += results
     if tripped is not None:
@@ -75,6 +79,15 @@ async def _judge_output(driver: Driver, live: Live, effect: Judge, agent: Any) -
     await driver.tell(
         Judged("output", tuple(_as_json(result, "output") for result in results), tripped is not None), effect=effect
     )
+
+
+async def _asked(live: Live, agent: Any, stage: str, guardrail: Any, *arguments: Any) -> Any:
+    name = guardrail.get_name()
+    with live.span("guardrail", name, agent=agent, stage=stage, guardrail=name) as span:
+        result = await guardrail.run(*arguments)
+        if span is not None:
+            span.note(tripped=bool(result.output.tripwire_triggered))
+    return result
 
 
 def _as_json(result: Any, stage: str) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 from holdfast.engine.state import Entry, Run
 from holdfast.items import (
@@ -56,6 +56,26 @@ _MISSING: Any = object()
 _UNTRACED: Any = contextlib.nullcontext()
 
 
+class Span(Protocol):
+    """Something a run does, as whoever traces sees it."""
+
+    def note(self, **facts: Any) -> None:
+        """Add what is known by now; `error` is a failure that was not raised."""
+        ...
+
+
+class Tracer(Protocol):
+    """Whoever traces runs. What a span is called and which facts it keeps is their choice, not the driver's."""
+
+    def span(self, kind: str, name: str, facts: Mapping[str, Any]) -> contextlib.AbstractContextManager[Span]:
+        """A span of this kind ("run", "model", "tool", "handoff", "guardrail"), the current one inside `with`."""
+        ...
+
+    def under(self, config: Any) -> Tracer | None:
+        """Whoever traces a nested run of this config."""
+        ...
+
+
 class Live:
     """The live side of one run."""
 
@@ -70,7 +90,7 @@ class Live:
         watch: Watch | None = None,
         error_handlers: Any = None,
         given_input: Any = None,
-        tracer: Any = None,
+        tracer: Tracer | None = None,
         provider: Any = None,
         invocation: Any = None,
     ) -> None:
@@ -157,9 +177,9 @@ class Live:
                 made: RunItem = _CLASSES.get(kind, ToolCallItem)(agent, raw)
                 return made
 
-    def span(self, kind: str, name: str, **attributes: Any) -> Any:
-        """A span around something this run does, for whoever traces; costs nothing where nobody does."""
-        return _UNTRACED if self.tracer is None else self.tracer.span(kind, name, attributes)
+    def span(self, kind: str, name: str, **facts: Any) -> contextlib.AbstractContextManager[Span | None]:
+        """A span around something this run does, for whoever traces; None, and nothing spent, where nobody does."""
+        return _UNTRACED if self.tracer is None else self.tracer.span(kind, name, facts)  # type: ignore[no-any-return]
 
     # --- watching ----------------------------------------------------------------------------------------------------
 

@@ -189,7 +189,11 @@ async def _ask(
     while True:
         begun = [False]
         try:
-            return await _attempt(live, offer, driver.run, instructions, items, begun), failed
+            with _span(live, offer, driver.run, instructions, items, failed + 1) as span:
+                response = await _attempt(live, offer, driver.run, instructions, items, begun)
+                if span is not None:
+                    span.note(response=response)
+            return response, failed
         except Exception as error:
             verdict = await _verdict(offer, live, driver.run, error, attempt, locked, begun[0])
             if isinstance(verdict, GiveUp) and verdict.outcome_unknown:
@@ -205,6 +209,20 @@ async def _ask(
             failed += 1
             attempt, locked = (attempt + 1, locked) if verdict.counted else (attempt, locked + 1)
             await asyncio.sleep(verdict.seconds)
+
+
+def _span(live: Live, offer: Offer, run: Run, instructions: str | None, items: list[Item], attempt: int) -> Any:
+    return live.span(
+        "model",
+        getattr(offer.model, "model", ""),
+        agent=live.graph.agent(run.progress.agent),
+        offer=offer,
+        instructions=instructions,
+        items=items,
+        attempt=attempt,
+        stream=live.watch is not None,
+        conversation=run.spec.owner.id if run.spec.owner.kind in ("session", "conversation") else None,
+    )
 
 
 async def _verdict(

@@ -35,6 +35,8 @@ OFFICIAL_HOST = "api.openai.com"
 class OpenAIChatCompletionsModel(Model):
     """A model of the Chat Completions API. The client stays the caller's."""
 
+    provider_name = "openai"  # what traces call it
+
     def __init__(
         self, model: str, openai_client: AsyncOpenAI | None = None, *, clients: ClientSource | None = None
     ) -> None:

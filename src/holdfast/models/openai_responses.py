@@ -43,6 +43,8 @@ SETTLE_POLL_S = 0.5
 class OpenAIResponsesModel(Model):
     """A model of the Responses API. The client stays the caller's."""
 
+    provider_name = "openai"  # what traces call it
+
     def __init__(
         self,
         model: str,

@@ -60,6 +60,9 @@ class CallOutcome:
     custom_data: dict[str, Any] | None = None
     """What the tool's `custom_data_extractor` made; never shown to a model."""
 
+    error: Exception | None = None
+    """The failure or timeout that the output stands in for; for whoever traces."""
+
 
 class ToolCancelled(Exception):
     """A tool cancelled itself: to a failure function this is a failure like any other."""
@@ -138,12 +141,12 @@ async def invoke(
             return CallOutcome(rejection, rejection, input_results, rejected=True)
     if run_hooks is not None or agent_hooks is not None:
         await _tell("on_tool_start", run_hooks, agent_hooks, ctx, agent, tool)
-    output = await _output_of(tool, ctx, arguments, formatter)
+    output, error = await _output_of(tool, ctx, arguments, formatter)
     output_results: list[ToolOutputGuardrailResult] = []
     if tool.tool_output_guardrails:
         data = ToolOutputGuardrailData(ctx, agent, output)
         output_results, output = await judge_output(tool.tool_output_guardrails, data)
-    outcome = CallOutcome(output, tool_output(output), input_results, output_results)
+    outcome = CallOutcome(output, tool_output(output), input_results, output_results, error=error)
     if tool.custom_data_extractor is not None:
         outcome.custom_data = await _custom_data(tool, ctx, output)
     if run_hooks is not None or agent_hooks is not None:
@@ -165,22 +168,26 @@ async def _tell(
 
 async def _output_of(
     tool: FunctionTool, ctx: ToolContext[Any], arguments: str, formatter: ToolErrorFormatter | None
-) -> Any:
-    """What the tool returns, or the text its failure or timeout policy puts in that place."""
+) -> tuple[Any, Exception | None]:
+    """What the tool returns, or the text its failure or timeout policy puts in that place, and what it stands for."""
     invoker = tool.on_invoke_tool
     run = invoker.run if isinstance(invoker, Invoker) else invoker
     try:
         if tool.timeout_seconds is None:
-            return await run(ctx, arguments)
+            return await run(ctx, arguments), None
         finished, result = await _within(tool.timeout_seconds, run, ctx, arguments)
     except Exception as error:
-        return await _failed(tool, ctx, error, formatter)
+        return await _failed(tool, ctx, error, formatter), error
     except asyncio.CancelledError as cancelled:
         task = asyncio.current_task()
         if tool.failure_error_function is None or (task is not None and task.cancelling()):
             raise  # somebody cancelled the call, or the tool wants its own failures raised
-        return await _failed(tool, ctx, ToolCancelled(str(cancelled) or "the tool cancelled itself"), formatter)
-    return result if finished else await _timed_out(tool, ctx, tool.timeout_seconds)
+        itself = ToolCancelled(str(cancelled) or "the tool cancelled itself")
+        return await _failed(tool, ctx, itself, formatter), itself
+    if finished:
+        return result, None
+    late = ToolTimeoutError(tool.qualified_name, tool.timeout_seconds)
+    return await _timed_out(tool, ctx, late), late
 
 
 async def _within(seconds: float, run: Any, ctx: ToolContext[Any], arguments: str) -> tuple[bool, Any]:
@@ -196,12 +203,11 @@ async def _within(seconds: float, run: Any, ctx: ToolContext[Any], arguments: st
     return (False, None) if deadline.expired() else (True, result)
 
 
-async def _timed_out(tool: FunctionTool, ctx: ToolContext[Any], seconds: float) -> str:
-    error = ToolTimeoutError(tool.qualified_name, seconds)
+async def _timed_out(tool: FunctionTool, ctx: ToolContext[Any], error: ToolTimeoutError) -> str:
     if tool.timeout_behavior == "raise_exception":
         raise error
     if tool.timeout_error_function is None:
-        return timeout_text(tool.qualified_name, seconds)
+        return timeout_text(tool.qualified_name, error.timeout_seconds)
     return await _text_of(tool.timeout_error_function, ctx, error)
 
 
