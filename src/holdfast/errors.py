@@ -328,7 +328,7 @@ class RunClaimedError(StoreError):
     """A saved run was already taken by another resumer; nothing ran (consume once, C12)."""
 
 
-class RunStateError(CallerError):
+class RunStateError(UserError):
     """A saved run that cannot be read: truncated, edited, foreign, or of a version this release does not know (D9)."""
 
 

@@ -33,8 +33,8 @@ class RunSaver:
             run = self._newest
             if run is self._done:
                 return
-            ended = run.status == "done"
-            # An ended run is in its session; only that it ended, and how, must be known for ever.
+            ended = run.settled
+            # What it came to is in its session, or was handed over; only that it ended, and how, must be known on.
             tails = {name: LogTail(0, ()) for name in self._lengths} if ended else encode_tails(run, self._lengths)
             self.revision = await self.store.save_run(
                 run.spec.run_id,

@@ -31,6 +31,7 @@ from .events import (
 from .state import Call, Conclusion, Entry, Marks, Progress, Run, Stop, Turn, View, evolve
 
 WITHHELD = "Output withheld by an output guardrail."
+NOTHING_SENT = {"begun": None, "sent": (), "mark": None, "payload": None, "reply_id": None, "doubt": False}
 NOT_COMPLETED = "This call was not completed: the run stopped before its result was known."
 
 
@@ -40,11 +41,11 @@ def advance(run: Run, event: Event) -> Run:
         case Appended(end):
             return evolve(run, marks=evolve(run.marks, stored=max(run.marks.stored, end)))
         case Begun(None, key, sent, mark) if run.turn is None:
-            return _progress(run, begun=key, sent=sent, mark=mark)
+            return _progress(run, begun=key, sent=sent, mark=mark, payload=event.payload, reply_id=event.reply_id)
         case Begun(call_id) if call_id is not None:
             return _change_call(run, call_id, ("asked",), state="begun")
-        case NotTaken(None) if run.turn is None:
-            return _progress(run, begun=None, sent=(), mark=None, doubt=False)
+        case NotTaken(None, mark) if run.turn is None:
+            return _progress(run, **NOTHING_SENT | {"mark": mark})
         case NotTaken(call_id) if call_id is not None:
             return _change_call(run, call_id, ("doubt",), state="asked")
         case Judged():
@@ -64,7 +65,7 @@ def advance(run: Run, event: Event) -> Run:
             return _concluded(run, number, conclusion, judged)
         case Compacted(entries) if run.finished:
             return _progress(run, compacted=(*run.progress.compacted, *entries))
-        case Claimed() if not run.finished:
+        case Claimed() if not run.settled:
             return _claimed(run, event)
         case InputStaged(items) if not run.finished:
             staged = () if items is None else (*run.progress.staged, *items)
@@ -92,7 +93,11 @@ def _judged(run: Run, event: Judged) -> Run:
         after = "parallel" if verdict == "blocking" and event.more else "passed"
         return _progress(run, verdict=after)
     if event.stage == "staged" and run.progress.staged and run.turn is None:
-        entries = [Entry("input_item", run.progress.agent, item) for item in run.progress.staged]
+        start = len(run.ledger)
+        entries = [
+            Entry("input_item", run.progress.agent, item, {"input_id": f"input-{start + number}"})
+            for number, item in enumerate(run.progress.staged)
+        ]
         run = evolve(run, ledger=run.ledger.appended(entries))
         return _progress(run, staged=(), verdict="tripped" if event.tripped else run.progress.verdict)
     if event.stage == "output" and run.turn is not None and run.turn.conclusion is not None:
@@ -132,7 +137,7 @@ def _replied(run: Run, event: Replied) -> Run:
     turn = Turn(event.turn, run.progress.agent, event.entries, event.calls, acknowledged, event.owed, event.again)
     agent, used = run.progress.agent, run.progress.used
     used += tuple(pair for pair in dict.fromkeys((agent, name) for name in event.used) if pair not in used)
-    progress = evolve(run.progress, turns=event.turn, begun=None, sent=(), mark=None, doubt=False, used=used)
+    progress = evolve(run.progress, turns=event.turn, used=used, **NOTHING_SENT)
     return evolve(run, turn=turn, marks=marks, progress=progress, responses=run.responses.appended((event.response,)))
 
 
@@ -196,7 +201,8 @@ def _concluded(run: Run, number: int, conclusion: Conclusion, judged: bool) -> R
 
 
 def _claimed(run: Run, event: Claimed) -> Run:
-    progress = evolve(run.progress, claim=event.claim, stop=None, doubt=run.progress.begun is not None)
+    stop = run.progress.stop if run.finished else None  # a run that was given up stays so while it is being stored
+    progress = evolve(run.progress, claim=event.claim, stop=stop, doubt=run.progress.begun is not None)
     # What the session holds now it holds in the history that is read again (D7): sent from the ledger too, it would be
     # sent twice. So the view begins behind it, also where the answer to an append was lost.
     marks = evolve(run.marks, stored=max(run.marks.stored, min(event.stored, len(run.ledger))))
@@ -229,8 +235,7 @@ def _stopped(run: Run, event: Stopped) -> Run:
         earlier = run.progress.stop
         return run if earlier is not None and earlier.upto <= upto else _progress(run, stop=Stop("after_turn", upto))
     if turn is not None and _must_keep(run, turn, event):
-        message = event.message or NOT_COMPLETED
-        calls = tuple(call if call.state == "returned" else closed(call, message) for call in turn.calls)
+        calls = tuple(call if call.state == "returned" else closed(call, _last_word(call, event)) for call in turn.calls)
         entries = turn.conclusion.entries if turn.conclusion is not None else ()
         run = _join(run, evolve(turn, calls=calls, conclusion=Conclusion(final=False, entries=entries)))
     elif turn is not None:
@@ -248,6 +253,12 @@ def _must_keep(run: Run, turn: Turn, event: Stopped) -> bool:
         return False  # whatever ends the run, nothing of a turn is stored before the input verdict (C6)
     # An output guardrail that raised has given no verdict: the turn is kept (C6).
     return event.mode == "abandoned" or (event.mode == "failed" and turn.conclusion is not None)
+
+
+def _last_word(call: Call, event: Stopped) -> str:
+    """What an unfinished call gets: only of one that has not begun can it be said that it did not run."""
+    has_begun = call.state in ("begun", "doubt") or call.child is not None or call.reason == "unknown"
+    return NOT_COMPLETED if has_begun else event.message or NOT_COMPLETED
 
 
 # --- shared steps ----------------------------------------------------------------------------------------------------

@@ -206,7 +206,12 @@ class Progress:
     sent: tuple[int, ...] = ()
     """A request to a server-owned conversation that has left: its key, and the ordinals it carries."""
     mark: str | None = None
-    """The newest item the server had before it, where that is known."""
+    """The newest item the server had before it, where that is known. Kept behind a request that was not found there:
+    it may still arrive."""
+    payload: tuple[Item, ...] | None = None
+    """What a filter made of the items it carries, by which it can be found again; None if they went as they are."""
+    reply_id: str | None = None
+    """The id its reply was seen to have, before the reply broke off."""
     doubt: bool = False
     """Whether `begun` was found after a crash, so that its outcome must be settled."""
     claim: str | None = None
@@ -270,18 +275,26 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the run reached its end: an output, or a tripwire. It cannot be resumed (D7)."""
+        """Whether the run reached its end: an output, a tripwire, or it was given up."""
         return self.progress.ended or self.tripped
+
+    @property
+    def settled(self) -> bool:
+        """Whether it has ended and its session holds all of it: there is nothing left to resume (D7)."""
+        return self.finished and self.marks.stored >= self.storable
 
     @property
     def status(self) -> str:
         """One word for a listing: running, paused, done, failed, cancelled."""
+        stop = self.progress.stop
+        if self.finished and not self.settled:
+            return "running"  # a kill before its last append must leave something to resume
         if self.tripped:
             return "failed"
         if self.progress.ended:
-            return "done"
-        if self.progress.stop is not None:
-            return "failed" if self.progress.stop.mode == "failed" else "cancelled"
+            return "cancelled" if stop is not None and stop.mode == "abandoned" else "done"
+        if stop is not None:
+            return "failed" if stop.mode == "failed" else "cancelled"
         return "paused" if self.paused else "running"
 
     def call(self, call_id: str) -> Call | None:
