@@ -14,6 +14,17 @@ from holdfast.conformance.sqlite_file import SQLiteFile
 from holdfast.sessions.memory import InMemorySession, InMemoryStore
 from holdfast.sessions.sqlite import SQLiteSession
 
+TABLES: Mapping[str, Any] = {"sessions_table": "conversations", "messages_table": "turns"}
+BAD_TABLES: tuple[Mapping[str, Any], ...] = (
+    {"sessions_table": "no; DROP TABLE agent_messages"},
+    {"messages_table": ""},
+    {"messages_table": "1st"},
+    {"messages_table": 'quo"ted'},
+    {"messages_table": "x" * 64},
+    {"sessions_table": "same", "messages_table": "same"},
+    {"sessions_table": "same", "messages_table": "SAME"},
+)
+
 
 class Memory(Backend):
     name = "InMemorySession"
@@ -57,7 +68,8 @@ class Memory(Backend):
 class AgentsSQLite(SQLiteFile):
     name = "openai-agents SQLiteSession"
     deadlines = False
-    names: Mapping[str, Any] = {"sessions_table": "conversations", "messages_table": "turns"}
+    names = TABLES
+    bad_names = BAD_TABLES
     not_applicable: Mapping[str, str] = {"A20": "no expiry can be configured"}
 
     def open(self, session_id: str, **options: Any) -> agents.SQLiteSession:
@@ -67,16 +79,8 @@ class AgentsSQLite(SQLiteFile):
 class HoldfastSQLite(SQLiteFile):
     name = "SQLiteSession"
     closes_when_called = True
-    names: Mapping[str, Any] = {"sessions_table": "conversations", "messages_table": "turns"}
-    bad_names: tuple[Mapping[str, Any], ...] = (
-        {"sessions_table": "no; DROP TABLE agent_messages"},
-        {"messages_table": ""},
-        {"messages_table": "1st"},
-        {"messages_table": 'quo"ted'},
-        {"messages_table": "x" * 64},
-        {"sessions_table": "same", "messages_table": "same"},
-        {"sessions_table": "same", "messages_table": "SAME"},
-    )
+    names = TABLES
+    bad_names = BAD_TABLES
     not_applicable: Mapping[str, str] = {"A20": "no expiry can be configured"}
 
     def open(self, session_id: str, **options: Any) -> SQLiteSession:

@@ -69,11 +69,11 @@ class Backend:
         "stall",
         "lose_acknowledgement",
         "shift_times",
-        "times",
+        "stored_times",
         "peer",
         "handed_in",
         "expiring",
-        "durability",
+        "watch_durability",
     )
     """The methods that are optional."""
 
@@ -117,7 +117,7 @@ class Backend:
         """Move every stored time of the session, as if it had been written by a clock that is off by that (A4)."""
         raise NotImplementedError
 
-    def times(self, session_id: str) -> tuple[datetime, datetime] | None:
+    def stored_times(self, session_id: str) -> tuple[datetime, datetime] | None:
         """Creation and update time, read without the session; only needed without the ability `times` (A16)."""
         raise NotImplementedError
 
@@ -133,8 +133,8 @@ class Backend:
         """A session whose history expires that long after its latest change (A20)."""
         raise NotImplementedError
 
-    def durability(self, session: Any) -> str:
-        """An empty string if an acknowledged write has reached the disk, else what is missing (A23)."""
+    def watch_durability(self) -> AbstractContextManager[list[str]]:
+        """While the context is entered, collect a complaint per write acknowledged before the disk had it (A23)."""
         raise NotImplementedError
 
     # --- what the kit asks --------------------------------------------------------------------------------------

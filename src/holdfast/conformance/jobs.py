@@ -16,15 +16,18 @@ from .lab import batch, close, message
 from .nursery import Wire
 
 
-def append_batches(backend: Any, wire: Wire, *, name: str, size: int, method: str, first: int = 0) -> None:
-    """Append batch after batch until killed, saying when each begins and is acknowledged."""
+def append_batches(backend: Any, wire: Wire, *, name: str, size: int, method: str, stream: bool = False) -> None:
+    """Append batch after batch until killed, saying when each begins and is acknowledged.
+
+    It waits to be told to go before each batch, or, as a stream, only before the first.
+    """
 
     async def work() -> None:
         session = backend.open("conversation")
         await session.get_items(limit=1)  # open and migrate before the first window
         wire.tell(ready=True)
-        number = first
-        while wire.wait():
+        number = 0
+        while (stream and number) or wire.wait():
             items = batch(f"{name}-{number}", size)
             wire.tell(begin=number)
             if method == "append":
@@ -44,7 +47,7 @@ def replace_history(backend: Any, wire: Wire, *, name: str, size: int) -> None:
         session = backend.open("conversation")
         wire.tell(ready=True)
         number = 0
-        while wire.wait():
+        while number or wire.wait():
             head = await session.head()
             wire.tell(begin=number)
             await session.replace(batch(f"{name}-{number}", size), upto=head)
@@ -92,7 +95,7 @@ def run_out_of_space(backend: Any, wire: Wire, *, earlier: int, size: int) -> No
         biggest = max((file.stat().st_size for file in backend.folder.rglob("*") if file.is_file()), default=0)
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # so that writing fails, as on a full disk, instead of killing
-        resource.setrlimit(resource.RLIMIT_FSIZE, (biggest, hard))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (biggest + 2_500, hard))  # room for part of a batch, not for one
         refused = 0
         error = ""
         for number in range(40):

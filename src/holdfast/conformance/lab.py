@@ -21,11 +21,16 @@ from .registry import Check, ClauseBroken
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How much to do: kill rounds, generated examples, session objects."""
+    """How much to do: kill rounds, generated examples (the same each time if `repeatable`), session objects.
+
+    `soon_s` is how long something may take that should be quick.
+    """
 
     rounds: int = 25
     examples: int = 30
     objects: int = 10_000
+    repeatable: bool = False
+    soon_s: float = 15
 
 
 @contextmanager

@@ -19,7 +19,9 @@ from ..sessions.protocol import Head, Position
 from .lab import Lab, close, short
 
 _texts = st.sampled_from(["yes", "no", "hello", "", "🧪", "a\x00b", "\ud800", "x" * 50])
-_items = st.lists(st.fixed_dictionaries({"role": st.just("user"), "content": _texts}), max_size=5)
+_items = st.lists(st.fixed_dictionaries({"role": st.just("user"), "content": _texts}), max_size=8)
+
+_seldom = st.sampled_from([False, False, False, True])  # what empties a history leaves little to compare
 
 
 def _settings(lab: Lab, steps: int) -> settings:
@@ -28,6 +30,7 @@ def _settings(lab: Lab, steps: int) -> settings:
         stateful_step_count=steps,
         deadline=None,
         database=None,
+        derandomize=lab.options.repeatable,
         suppress_health_check=list(HealthCheck),
         phases=(Phase.generate, Phase.shrink),
         print_blob=False,
@@ -61,8 +64,10 @@ def against_list(lab: Lab) -> None:
             seen = self.runner.run(self.sessions[which].pop_item())
             lab.same(seen, self.lists[which].pop() if self.lists[which] else None, "generated operations, by pop_item")
 
-        @rule(which=st.integers(0, 1))
-        def clear(self, which: int) -> None:
+        @rule(which=st.integers(0, 1), really=_seldom)
+        def clear(self, which: int, really: bool) -> None:
+            if not really:
+                return
             self.runner.run(self.sessions[which].clear_session())
             self.lists[which].clear()
 
@@ -90,7 +95,7 @@ def against_list(lab: Lab) -> None:
                 self.runner.run(close(session))
             self.runner.close()
 
-    run_state_machine_as_test(SessionAgainstList, settings=_settings(lab, 25))
+    run_state_machine_as_test(SessionAgainstList, settings=_settings(lab, 40))
 
 
 _writers = st.sampled_from(["a", "b"])
@@ -126,7 +131,8 @@ def against_reference(lab: Lab) -> None:
                 self.heads.append(heads)
 
         def head(self, data: Any, *, may_be_none: bool = True) -> tuple[Any, Any]:
-            known = [*self.heads[-6:], (None, None)] if may_be_none else self.heads[-6:]
+            # Mostly none or the newest: changes that are refused teach little after the first few.
+            known = [*self.heads[-4:], self.heads[-1]] + [(None, None)] * 5 * may_be_none
             return data.draw(st.sampled_from(known))  # type: ignore[no-any-return]
 
         @rule(writer=_writers, back=st.integers(-1, 6), size=st.integers(0, 4), odd=st.integers(0, 9), data=st.data())
@@ -145,6 +151,13 @@ def against_reference(lab: Lab) -> None:
                 )
             )
 
+        @rule(writer=_writers, size=st.integers(1, 5))
+        def append_next(self, writer: str, size: int) -> None:
+            """An append as a calm run makes it."""
+            start = self.runner.run(self.pair[1].accepted(writer))
+            items = [{"role": "user", "content": f"{writer} {n}"} for n in range(start, start + size)]
+            self.moved(self.both("append", lambda session, side: session.append(items, writer=writer, start=start)))
+
         @rule(items=_items)
         def add(self, items: list[Any]) -> None:
             self.both("add_items", lambda session, side: session.add_items(items))
@@ -154,8 +167,9 @@ def against_reference(lab: Lab) -> None:
             seen, wanted = self.both("pop_item", lambda session, side: session.pop_item())
             lab.same(seen, wanted, "generated changes, by pop_item")
 
-        @rule(writer=_writers, to=st.integers(0, 6), data=st.data())
-        def rewind(self, writer: str, to: int, data: Any) -> None:
+        @rule(writer=_writers, back=st.integers(-1, 6), data=st.data())
+        def rewind(self, writer: str, back: int, data: Any) -> None:
+            to = max(0, self.runner.run(self.pair[1].accepted(writer)) - back)
             expect = self.head(data)
             self.moved(
                 self.both(
@@ -164,9 +178,19 @@ def against_reference(lab: Lab) -> None:
                 )
             )
 
+        @rule(back=st.integers(1, 6))
+        def rewind_the_tail(self, back: int) -> None:
+            """By whoever wrote last: a writer drawn at random is seldom the one that may."""
+            rows = self.pair[1].store.conversation(self.pair[1].session_id).rows
+            if rows and rows[-1].writer is not None:
+                writer, to = rows[-1].writer, max(0, rows[-1].ordinal + 1 - back)
+                self.moved(self.both("rewind", lambda session, side: session.rewind(writer=writer, to=to)))
+
         @rule(size=st.integers(0, 3), data=st.data())
         def replace(self, size: int, data: Any) -> None:
             upto = self.head(data, may_be_none=False)
+            if upto[1] == Head() and self.runner.run(self.pair[1].head()) != Head():
+                return  # putting items before everything there is: nobody needs it, and the contract is silent
             items = [{"role": "user", "content": f"summary {n}"} for n in range(size)]
             self.moved(self.both("replace", lambda session, side: session.replace(items, upto=upto[side])))
 
@@ -196,9 +220,10 @@ def against_reference(lab: Lab) -> None:
                 self.opened.append(seen)
                 self.pair, self.heads = (seen, wanted), [(Head(), Head())]  # go on with the fork
 
-        @rule()
-        def clear(self) -> None:
-            self.both("clear_session", lambda session, side: session.clear_session())
+        @rule(really=_seldom)
+        def clear(self, really: bool) -> None:
+            if really:
+                self.both("clear_session", lambda session, side: session.clear_session())
 
         @rule()
         def note_head(self) -> None:
@@ -223,7 +248,7 @@ def against_reference(lab: Lab) -> None:
                 self.runner.run(close(session))
             self.runner.close()
 
-    run_state_machine_as_test(SessionAgainstReference, settings=_settings(lab, 30))
+    run_state_machine_as_test(SessionAgainstReference, settings=_settings(lab, 40))
 
 
 async def _outcome(doing: Awaitable[Any]) -> Any:

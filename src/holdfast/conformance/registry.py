@@ -58,6 +58,7 @@ _FLAGS = {
     "settings": "no session_settings can be given",
     "closes_when_called": "close() is a coroutine, which needs a loop",
     "names": "no names can be configured",
+    "bad_names": "the backend names no options that must be refused",
 }
 
 
@@ -73,7 +74,7 @@ def _lack(need: str, backend: Backend, abilities: frozenset[str]) -> str | None:
     if need == "records":
         return None if "corrupt" in abilities or backend.can("raw_records") else "stored records cannot be looked at"
     if need == "clock times":
-        return None if "times" in abilities or backend.can("times") else "times cannot be read"
+        return None if "times" in abilities or backend.can("stored_times") else "times cannot be read"
     if need in backend.hooks:
         return None if backend.can(need) else f"the backend has no hook {need}()"
     return None if need in abilities else f"the ability {need!r} is not declared"

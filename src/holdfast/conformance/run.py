@@ -31,12 +31,14 @@ class Result:
     detail: str = ""
 
 
-def check(backend: Backend, *clause_ids: str, options: Options | None = None) -> list[Result]:
-    """Make every check of these clauses (none named: all) that can be made on the backend."""
+def check(backend: Backend, *clause_ids: str, only: str = "", options: Options | None = None) -> list[Result]:
+    """Make every check of these clauses (none named: all) that can be made on the backend; `only` names one check."""
     backend.check_description()
     declared = declared_abilities(backend)
     results = []
     for found in checks_of(*clause_ids):
+        if only not in ("", found.name):
+            continue
         missing = excuse(backend, found.clause_id) or found.missing(backend, declared)
         results.append(
             Result(found.clause_id, found.name, LEFT_OUT, missing) if missing else _made(backend, found, options)

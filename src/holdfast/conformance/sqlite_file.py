@@ -6,14 +6,19 @@ writer, clocks that are off and raw records without any help from the store itse
 
 from __future__ import annotations
 
+import functools
 import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from .backend import Backend
+
+FULL = 2
+# PRAGMA synchronous: at FULL and above a commit returns when the disk has it; below, a power cut can take it back.
 
 
 class SQLiteFile(Backend):
@@ -70,6 +75,37 @@ class SQLiteFile(Backend):
             release.set()
             thread.join()
 
+    @contextmanager
+    def watch_durability(self) -> Iterator[list[str]]:
+        """Ask every connection, as it commits, whether it will wait for the disk."""
+        complaints: list[str] = []
+        commits = 0
+
+        class Watched(sqlite3.Connection):
+            def look(self) -> None:
+                nonlocal commits
+                commits += 1
+                if self.in_transaction and super().execute("PRAGMA synchronous").fetchone()[0] < FULL:
+                    complaints.append("a commit with PRAGMA synchronous below FULL")
+
+            def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
+                if sql.lstrip()[:6].upper() == "COMMIT":
+                    self.look()
+                return super().execute(sql, *parameters)
+
+            def commit(self) -> None:
+                self.look()
+                super().commit()
+
+        connect = sqlite3.connect
+        sqlite3.connect = functools.partial(connect, factory=Watched)  # type: ignore[assignment]
+        try:
+            yield complaints
+        finally:
+            sqlite3.connect = connect
+        if not commits:
+            complaints.append("no commit was seen at all")
+
     def shift_times(self, session_id: str, seconds: float) -> None:
         """Move every time that the SDK's tables have for the session."""
         by = {"by": f"{seconds:+} seconds", "id": session_id}
@@ -85,7 +121,7 @@ class SQLiteFile(Backend):
                 by,
             )
 
-    def times(self, session_id: str) -> tuple[datetime, datetime] | None:
+    def stored_times(self, session_id: str) -> tuple[datetime, datetime] | None:
         """The times in the SDK's table of sessions."""
         with self._connection() as connection:
             row = connection.execute(

@@ -157,7 +157,7 @@ class InMemorySession(SessionABC):
     async def read_generation(self, generation_id: str) -> list[Item]:
         """The items of a kept generation."""
         rows = await self._do(lambda talk: talk.generation_rows(generation_id))
-        return _decoded([row.data for row in rows if row.fault is None])
+        return _decoded([row.data for row in rows])
 
     async def restore(self, generation_id: str, *, expect: Head | None = None) -> Head:
         """Put a generation back where its replacement stands; what it displaces becomes one itself (B4)."""

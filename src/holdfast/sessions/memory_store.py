@@ -255,9 +255,10 @@ class Conversation:
     def replace(self, encoded: Sequence[bytes], upto: Head) -> Head:
         """Put items in place of the rows up to that head; the rows themselves become a generation."""
         cut = self._cut(upto)
-        replaced, tail = self.rows[:cut], self.rows[cut:]
-        kept = self._keep(replaced)
-        self._renumber([Row(0, data, replaces=kept.id) for data in encoded] + tail)
+        front, tail = self.rows[:cut], self.rows[cut:]
+        kept = self._keep([row for row in front if row.fault is None])
+        corrupt = [row for row in front if row.fault is not None]  # stays until cleared or repaired (A14)
+        self._renumber([*corrupt, *(Row(0, data, replaces=kept.id) for data in encoded), *tail])
         return self.head()
 
     def restore(self, generation_id: str, expect: Head | None) -> Head:
@@ -266,11 +267,13 @@ class Conversation:
         first, since = self._since(generation_id)
         later = {kept.id for kept in self.generations[first:]}
         displaced = [row for row in self.rows if row.replaces in later]
-        tail = [row for row in self.rows if row.replaces not in later]
-        archived = since[: len(since) - len(tail)]  # appended once, then moved into a later generation
+        live = [row for row in self.rows if row.replaces not in later]
+        corrupt, tail = self._without_corrupt_front(live)
+        archived = since[: len(since) - len(live)]  # appended once, then moved into a later generation
         source = self.generations[first].rows
         kept = self._keep(displaced)
-        self._renumber([changed(row, replaces=kept.id) for row in (*source, *archived)] + tail)
+        restored = [changed(row, replaces=kept.id) for row in (*source, *archived)]
+        self._renumber([*corrupt, *restored, *tail])
         return self.head()
 
     def written(self, writer: str) -> list[bytes]:
@@ -286,10 +289,7 @@ class Conversation:
 
     def listed_generations(self) -> list[Generation]:
         """The kept generations, newest first."""
-        return [
-            Generation(kept.id, kept.created_at, sum(row.fault is None for row in kept.rows))
-            for kept in reversed(self.generations)
-        ]
+        return [Generation(kept.id, kept.created_at, len(kept.rows)) for kept in reversed(self.generations)]
 
     def _since(self, generation_id: str) -> tuple[int, list[Row]]:
         """Where the generation stands in the chain, and all that was appended since it was current, in order.
@@ -300,6 +300,11 @@ class Conversation:
         later = {kept.id for kept in self.generations[first:]}
         rows = [row for kept in self.generations[first + 1 :] for row in kept.rows] + self.rows
         return first, [row for row in rows if row.replaces not in later]
+
+    def _without_corrupt_front(self, live: list[Row]) -> tuple[list[Row], list[Row]]:
+        """Corrupt rows that stood among or before what replaced something, and the rest."""
+        first = next((place for place, row in enumerate(live) if row.fault is None), len(live))
+        return live[:first], live[first:]
 
     def _generation(self, generation_id: str) -> int:
         for place, kept in enumerate(self.generations):

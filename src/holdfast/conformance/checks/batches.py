@@ -87,14 +87,6 @@ async def a_batch_that_is_not_json_leaves_nothing(lab: Lab) -> None:
     await lab.holds(lab.another(session), batch("before", 2) + batch("after", 1), "a batch was refused, then another")
 
 
-@proves("A6")
-async def what_is_no_item_is_refused(lab: Lab) -> None:
-    session = lab.open()
-    for wrong in ("text", 5, None, ["list"]):
-        await lab.refuses(session.add_items([message("good"), wrong]), f"an item that is {wrong!r}")
-        await lab.holds(session, [], f"{wrong!r} was refused as an item")
-
-
 @proves("A6", "lose_acknowledgement")
 async def a_lost_acknowledgement_is_said_to_be_an_unknown_outcome(lab: Lab) -> None:
     session = lab.open()

@@ -72,6 +72,26 @@ async def corrupt_records_are_listed_oldest_first(lab: Lab) -> None:
     lab.same(await other.corrupt_records(), [], "another session has corrupt records")
 
 
+@proves("A14", "inject_record", "corrupt", "replace", "fork")
+async def a_replace_an_undo_and_a_fork_delete_no_corrupt_record(lab: Lab) -> None:
+    session = lab.open()
+    await session.add_items(batch("old", 2))
+    lab.backend.inject_record(session.session_id, b"{front")
+    await session.add_items(batch("older", 1))
+    upto = await session.head()
+    lab.backend.inject_record(session.session_id, b"{tail")
+    await session.add_items(batch("since", 1))
+    summary = batch("summary", 1)
+    await session.replace(summary, upto=upto)
+    await lab.holds(session, summary + batch("since", 1), "a replace across corrupt records")
+    await _still(lab, session, [b"{front", b"{tail"], "a replace across corrupt records")
+    await session.fork("fork")
+    await _still(lab, session, [b"{front", b"{tail"], "a fork across corrupt records")
+    await session.restore((await session.generations())[0].id)
+    await lab.holds(session, batch("old", 2) + batch("older", 1) + batch("since", 1), "an undo across corrupt records")
+    await _still(lab, session, [b"{front", b"{tail"], "an undo across corrupt records")
+
+
 @proves("A14", "inject_record")
 async def a_corrupt_record_is_logged_once_and_without_its_content(lab: Lab) -> None:
     session = lab.open()

@@ -20,17 +20,21 @@ from ..registry import proves
 async def a_repeated_append_stores_each_item_once(lab: Lab) -> None:
     session = lab.open()
     whole = [message("yes"), message("yes"), *batch("run", 6)]  # equal items are different ordinals
-    for start, end, what in (
-        (0, 2, "first"),
-        (0, 2, "repeated"),
+    steps = (
+        (0, 1, "first"),
+        (0, 1, "repeated"),
         (0, 5, "grown"),
         (3, 6, "overlapping"),
         (6, 8, "next"),
-    ):
+        (2, 4, "late"),
+    )
+    stored = 0
+    for start, end, what in steps:
         head = await session.append(whole[start:end], writer="run", start=start)
+        stored = max(stored, end)
         lab.same(head, await session.head(), f"a {what} append, by the head it returned")
-        await lab.holds(session, whole[: max(end, 2)], f"a {what} append of {start} to {end}")
-        lab.same(await session.accepted("run"), max(end, 2), f"a {what} append, by the count")
+        await lab.holds(session, whole[:stored], f"a {what} append of {start} to {end}")
+        lab.same(await session.accepted("run"), stored, f"a {what} append, by the count")
     await lab.another(session).append(whole, writer="run", start=0)
     await lab.holds(session, whole, "another object repeated everything")
     lab.same(await session.written("run"), whole, "appends and repeats, by written()")
@@ -135,27 +139,29 @@ async def a_count_survives_replace_and_undo(lab: Lab) -> None:
 @proves("B1")
 async def concurrent_repeats_store_each_item_once(lab: Lab) -> None:
     session = lab.open()
-    whole = batch("run", 12)
+    whole = batch("tasks", 12)
 
     async def work(size: int) -> None:
         mine = lab.another(session)
-        await mine.append(whole[:size], writer="run", start=0)
-        await mine.append(whole, writer="run", start=0)
+        await mine.append(whole[:size], writer="tasks", start=0)
+        await mine.append(whole, writer="tasks", start=0)
 
-    def thread() -> Any:
+    await asyncio.gather(*(work(size) for size in range(1, 12, 2)))
+    await lab.holds(session, whole, "six tasks appended the same items of one writer")
+
+    def repeating() -> Any:
         async def repeat() -> None:
             mine = lab.backend.open(session.session_id) if lab.backend.shared else session
-            await mine.append(whole, writer="run", start=0)
+            await mine.append(batch("threads", 12), writer="threads", start=0)
             if mine is not session:
                 await close(mine)
 
         return repeat
 
-    threads = asyncio.to_thread(in_threads, [thread() for _ in range(3)])
-    outcomes = await asyncio.gather(threads, *(work(size) for size in range(1, 12, 2)))
-    failed = [outcome for outcome in outcomes[0] if outcome is not None]
+    outcomes = await asyncio.to_thread(in_threads, [repeating() for _ in range(4)])
+    failed = [outcome for outcome in outcomes if outcome is not None]
     lab.expect(not failed, f"a repeat in another thread raised {failed[:1]}")
-    await lab.holds(session, whole, "nine concurrent repeats of one append")
+    await lab.holds(session, whole + batch("threads", 12), "four threads appended the same items of one writer")
 
 
 @proves("B1", "processes")

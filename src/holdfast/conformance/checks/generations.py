@@ -116,8 +116,13 @@ async def writers_beside_a_replace_lose_nothing(lab: Lab) -> None:
         mine = lab.another(session)
         while not done.is_set():
             upto = await mine.head()
+            since = stored  # what is acknowledged from now on was appended after that head
             await asyncio.sleep(0)
             await mine.replace(SUMMARY, upto=upto)
+            wanted = range(since, stored)
+            there = {item["content"] for item in await mine.get_items()}
+            lost = [number for number in wanted if str(number) not in there]
+            lab.expect(not lost, f"items {lost} were appended after the head of a replace and are gone with it")
 
     async def read() -> None:
         mine = lab.another(session)

@@ -39,7 +39,7 @@ async def configured_names_apply_to_every_operation(lab: Lab) -> None:
     await lab.holds(named, [], "clearing under configured names")
 
 
-@proves("A15", "names")
+@proves("A15", "bad_names")
 async def names_that_are_no_identifiers_are_refused(lab: Lab) -> None:
     for number, options in enumerate(lab.backend.bad_names):
 
@@ -167,7 +167,7 @@ def a_loop_that_ends_in_the_middle_of_a_call_leaves_nothing_behind(lab: Lab) -> 
 
     for _ in range(5):
         asyncio.run(abandon())
-        asyncio.run(asyncio.wait_for(session.add_items([message("next")]), 20))
+        asyncio.run(asyncio.wait_for(session.add_items([message("next")]), lab.options.soon_s))
         lab.same(asyncio.run(session.get_items(limit=1)), [message("next")], "a loop ended in the middle of a call")
 
 

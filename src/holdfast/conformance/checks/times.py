@@ -20,7 +20,7 @@ async def _times(lab: Lab, session: Any) -> Times:
         info = await session.info()
         lab.expect(info is not None, "a session that was written to has no times")
         return info.created_at, info.updated_at
-    found = lab.backend.times(session.session_id)
+    found = lab.backend.stored_times(session.session_id)
     if found is None:
         lab.broken("a session that was written to has no times")
     return found

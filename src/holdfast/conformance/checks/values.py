@@ -84,6 +84,14 @@ async def what_json_cannot_hold_is_refused_and_never_changed(lab: Lab) -> None:
 
 
 @proves("A17")
+async def what_is_no_item_is_refused(lab: Lab) -> None:
+    session = lab.open()
+    for wrong in ("text", 5, None, ["list"]):
+        await lab.refuses(session.add_items([message("good"), wrong]), f"an item that is {wrong!r}")
+        await lab.holds(session, [], f"{wrong!r} was refused as an item")
+
+
+@proves("A17")
 async def the_callers_objects_are_neither_changed_nor_shared(lab: Lab) -> None:
     session = lab.open()
     given_items = [{"role": "user", "content": [{"type": "input_text", "text": "hello"}], "extra": {"n": [1]}}]
@@ -120,6 +128,7 @@ def any_json_object_comes_back_equal(lab: Lab) -> None:
             max_examples=lab.options.examples,
             deadline=None,
             database=None,
+            derandomize=lab.options.repeatable,
             suppress_health_check=list(HealthCheck),
             phases=(Phase.generate, Phase.shrink),
         )

@@ -1,0 +1,36 @@
+"""The kit sees every mistake of `broken.py`, by the clause that it breaks."""
+
+from __future__ import annotations
+
+import pytest
+from backends import HoldfastSQLite, Memory
+from broken import BROKEN, Expires, Lines, Mistake
+
+from holdfast.conformance import Options, check
+from holdfast.conformance.registry import checks_of
+from holdfast.conformance.run import BROKEN as SEEN_BROKEN, KEPT
+
+QUICK = Options(rounds=12, examples=60, objects=2_000, repeatable=True, soon_s=2)
+
+
+@pytest.mark.parametrize("mistake", BROKEN, ids=str)
+def test_a_mistake_is_seen_by_the_clause_it_breaks(mistake: Mistake) -> None:
+    (found,) = check(mistake.backend, mistake.clause, only=mistake.check, options=QUICK)
+    assert found.value == SEEN_BROKEN, f"{mistake.backend.name!r} got through: {found}"
+    assert found.detail, "it does not say what was seen"
+
+
+def test_every_clause_with_a_check_has_a_mistake_that_it_catches() -> None:
+    clauses = {found.clause_id for found in checks_of()}
+    assert clauses == {mistake.clause for mistake in BROKEN}
+
+
+def test_the_stores_that_the_mistakes_are_made_of_are_right() -> None:
+    """Otherwise a mistake could be caught for another reason than the one it was made for."""
+    results = check(Lines(), "A1", "A5", "A6", "A9", "A10", "A11", "A23", options=QUICK) + check(
+        Expires(), "A20", options=QUICK
+    )
+    assert not [result for result in results if result.value == SEEN_BROKEN]
+    assert {"A5", "A20", "A23"} <= {result.clause_id for result in results if result.value == KEPT}
+    assert Memory().can("stall")
+    assert HoldfastSQLite().can("peer")
