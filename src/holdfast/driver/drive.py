@@ -19,7 +19,6 @@ from holdfast.engine.events import (
     Append,
     ApprovalNeeded,
     Begun,
-    CallModel,
     ChildMoved,
     Effect,
     Event,
@@ -68,6 +67,8 @@ class Driver:
         self._flights: dict[str, asyncio.Task[None]] = {}
         self._settled: set[str] = set()
         self._inline: Effect | None = None
+        self.asked = 1
+        """The last turn for which a request is under way; a run that was started counts as being in its first."""
         self._task: asyncio.Task[object] | None = None
         self._cut = False
         self._failed_append = False
@@ -131,7 +132,7 @@ class Driver:
         if turn is not None:
             upto = turn.number
         else:
-            upto = self.run.progress.turns + (1 if self._asking() else 0)
+            upto = max(self.run.progress.turns, self.asked)
         self.run = advance(self.run, Stopped("after_turn", upto))
 
     def stop_now(self) -> None:
@@ -139,9 +140,6 @@ class Driver:
         self._cut = True
         if self._task is not None:
             self._task.cancel()
-
-    def _asking(self) -> bool:
-        return isinstance(self._inline, CallModel) or any(key.endswith("/model") for key in self._flights)
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
