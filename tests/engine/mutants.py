@@ -155,8 +155,8 @@ MUTANTS = [
     Mutant(
         "a stop throws away what had returned",
         "advance",
-        'call if call.state == "returned" else closed(call, message)',
-        "closed(call, message)",
+        'call if call.state == "returned" else closed(call',
+        "closed(call",
     ),
     Mutant(
         "a stop leaves open calls without output",
