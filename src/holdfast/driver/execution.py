@@ -15,6 +15,7 @@ from typing import Any
 from holdfast.context import Decision
 from holdfast.engine.advance import advance, refuse_finished
 from holdfast.engine.codec import decode_saved
+from holdfast.engine.due import due
 from holdfast.engine.events import Claimed
 from holdfast.engine.state import Owner, Run, Verdict, begin
 from holdfast.engine.store import RunStore
@@ -36,6 +37,7 @@ from .judge import input_guardrails
 from .live import Live, Tracer, usage_of
 from .perform import performer
 from .result import RunResultBase
+from .resume import check_saved, check_tools, check_unclaimed
 from .saver import RunSaver
 from .stream import Watch
 
@@ -74,6 +76,7 @@ class Execution:
         self._takeover = takeover
         self.config, self.session, self.owner = config, session, owner
         self._resumed, self._revision, self._store = resumed, revision, store
+        self._own = _own_items(given_input)
         conversation = None
         self.live: Live
         if session is not None:
@@ -92,7 +95,6 @@ class Execution:
             invocation=invocation,
             tracer=tracer,
         )
-        self._own = _own_items(given_input)
         self._max_turns = max_turns
         self.run_id = run_id or config.run_id or uuid.uuid4().hex
         start = resumed if resumed is not None else self._fresh(None)
@@ -134,11 +136,12 @@ class Execution:
 
     async def _open(self) -> None:
         live, conversation = self.live, self.live.conversation
-        if conversation is not None:
-            await conversation.hold()
         store = self._run_store()
+        resting = self._resumed is not None and await self._may_resume(self._resumed, store)
+        if conversation is not None and not resting:
+            await self._hold(conversation, store)
         if self._resumed is not None:
-            run = await self._claim(self._resumed, store, self._revision)
+            run = self._looked_at(self._resumed, store) if resting else await self._claim(self._resumed, store)
         else:
             earlier = await self._earlier(store)
             if earlier is not None:
@@ -156,6 +159,30 @@ class Execution:
         if live.watch is not None:
             live.shown_agent = run.progress.agent
             live.show(AgentUpdatedStreamEvent(live.graph.agent(run.progress.agent)))
+
+    async def _may_resume(self, run: Run, store: RunStore | None) -> bool:
+        """Refuse what cannot go on, before anything is taken; True if nothing was decided, so that nothing is due."""
+        if run.settled:
+            refuse_finished(run)
+        self._check_owner(run)
+        check_saved(run, self.live.graph)
+        await check_unclaimed(run, store, self._revision)
+        return run.paused and not due(run)
+
+    async def _hold(self, conversation: Conversation, store: RunStore | None) -> None:
+        try:
+            await conversation.hold()
+        except SessionBusyError:
+            if self._resumed is not None:  # whoever has the session may have it because they resumed this very run
+                await check_unclaimed(self._resumed, store, self._revision)
+            raise
+
+    def _looked_at(self, run: Run, store: RunStore | None) -> Run:
+        """A paused run about which nobody has decided: it stays as it is, and is not consumed."""
+        if store is not None:
+            self.driver.saver = RunSaver(store, revision=self._revision, saved=run)
+        self._remember(run)
+        return run
 
     async def settle_abandoned(self, run: Run, store: RunStore, revision: int) -> None:
         """Write down that a saved run was given up, and store its turn whole."""
@@ -245,6 +272,7 @@ class Execution:
             except RunStateError:
                 earlier = None  # it ended: what it wrote is in the session
             if earlier is not None and not earlier.finished:
+                self.live.wrapper.usage.add(usage_of(earlier))  # what it cost before is part of what it costs
                 return await self._claim(earlier, store, saved.revision)
         conversation = self.live.conversation
         items = await conversation.written(self.run_id) if conversation is not None else []
