@@ -1,0 +1,59 @@
+"""Runs that were saved by a release are read by all later ones, and want what they wanted then (D9)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from holdfast.engine.advance import advance
+from holdfast.engine.codec import decode_run, encode_run
+from holdfast.engine.events import Claimed
+from holdfast.engine.upgrades import STEPS, VERSION
+from tests.golden.write import FOLDER, SCRIPTS, wants
+
+FILES = sorted(FOLDER.glob("v*/*.json"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}/{file.stem}")
+def test_a_golden_run_is_read_and_wants_what_it_wanted(file: Path):
+    golden = json.loads(file.read_text(encoding="utf-8"))
+    run = decode_run(golden["run"])
+    assert (run.status, wants(run)) == (golden["status"], golden["wants"])
+    if golden["wants_when_claimed"] is None:
+        assert run.settled
+    else:
+        assert wants(advance(run, Claimed("golden"))) == golden["wants_when_claimed"]
+    assert decode_run(encode_run(run)) == run
+
+
+@pytest.mark.parametrize(
+    "file", [file for file in FILES if file.parent.name == f"v{VERSION}"], ids=lambda file: file.stem
+)
+def test_a_golden_run_of_this_version_is_written_as_it_was(file: Path):
+    """A change of the layout that nobody gave a number would be found by the next release's users."""
+    golden = json.loads(file.read_text(encoding="utf-8"))
+    written = json.loads(json.dumps(encode_run(decode_run(golden["run"]))))
+    assert missing(golden["run"], written) == []
+
+
+def missing(old: object, new: object, path: str = "run") -> list[str]:
+    """Where `new` lacks something of `old` or says it differently; what was added since may be there."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        gone = [f"{path}.{key} is gone" for key in old.keys() - new.keys()]
+        return gone + [
+            found for key in old.keys() & new.keys() for found in missing(old[key], new[key], f"{path}.{key}")
+        ]
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        return [found for place, one in enumerate(old) for found in missing(one, new[place], f"{path}[{place}]")]
+    return [] if old == new else [f"{path} was {old!r} and is {new!r}"]
+
+
+def test_the_corpus_covers_every_version_and_every_story():
+    assert {file.parent.name for file in FILES} == {f"v{version}" for version in range(1, VERSION + 1)}
+    assert set(STEPS) == set(range(1, VERSION))
+    stories = {file.stem.rsplit("-", 2)[0] for file in FILES}
+    assert stories == set(SCRIPTS)
+    statuses = {json.loads(file.read_text(encoding="utf-8"))["status"] for file in FILES}
+    assert {"running", "paused", "done", "failed"} <= statuses
