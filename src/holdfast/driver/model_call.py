@@ -14,17 +14,29 @@ import random
 from typing import Any
 
 from holdfast.engine.events import Begun, CallModel, NotTaken, Replied, Settle
-from holdfast.engine.request import left_out, offered, view_items
+from holdfast.engine.request import left_out, offered, stateful, view_items
 from holdfast.engine.state import Response, Run
-from holdfast.errors import ModelBehaviorError, ModelTimeoutError, SendOutcomeUnknownError, UserError
+from holdfast.errors import ModelBehaviorError, ModelTimeoutError, UserError
 from holdfast.history import Prepared
 from holdfast.items import ModelResponse
 from holdfast.jsonvalue import Item, copy_json
 from holdfast.models.failures import normalise_error
 from holdfast.models.interface import ModelTracing
 from holdfast.models.reply import StreamAssembler
-from holdfast.models.retry import Ask, GiveUp, ModelRetryAdviceRequest, RetryDecision, RetryPolicyContext, Wait, after
-from holdfast.models.settle import SendEvidence
+from holdfast.models.retry import (
+    Ask,
+    GiveUp,
+    ModelRetryAdvice,
+    ModelRetryAdviceRequest,
+    ModelRetryNormalizedError,
+    RetryDecision,
+    RetryPolicyContext,
+    Wait,
+    after,
+    is_conversation_locked,
+    not_taken,
+)
+from holdfast.models.settle import Settled
 from holdfast.run_config import CallModelData, ModelInputData
 from holdfast.stream_events import RawResponsesStreamEvent
 from holdfast.usage import Usage
@@ -33,6 +45,7 @@ from .classify import classify, known_calls
 from .drive import Driver
 from .live import Live, logger
 from .offer import Offer, offer_of
+from .settle import mark, settled, unknown
 from .watchers import announce_agent, hook_pair
 
 
@@ -51,10 +64,12 @@ async def call_model(driver: Driver, live: Live, effect: CallModel) -> None:
     sent, instructions = await _filtered(live, agent, items, offer.instructions)
     owed = left_out(ordinals, items, sent) if sent is not items and ordinals else ()
     await hook_pair(live, agent, "on_llm_start", live.wrapper, agent, instructions, sent)
-    if run.spec.owner.is_server:
-        mark = await _mark(run, offer)
-        await driver.tell(Begun(key=effect.key, sent=tuple(n for n in ordinals if n not in owed), mark=mark))
-    response, failed = await _ask(driver, live, offer, instructions, sent)
+    late = run.progress.mark is not None  # an earlier request at this place was not found, and may still arrive
+    if stateful(run):
+        kept = None if sent is items else tuple(copy_json(item) for item in sent)
+        ours = tuple(n for n in ordinals if n not in owed)
+        await driver.tell(Begun(key=effect.key, sent=ours, mark=await mark(run, offer), payload=kept))
+    response, failed = await _ask(driver, live, offer, instructions, sent, late)
     await take_reply(driver, live, effect, agent, offer, response, failed=failed, owed=owed)
 
 
@@ -182,33 +197,51 @@ async def _filtered(live: Live, agent: Any, items: list[Item], instructions: str
 
 
 async def _ask(
-    driver: Driver, live: Live, offer: Offer, instructions: str | None, items: list[Item]
+    driver: Driver, live: Live, offer: Offer, instructions: str | None, items: list[Item], late: bool
 ) -> tuple[ModelResponse, int]:
-    """The reply, and how many attempts failed before it."""
+    """The reply, and how many attempts failed before it. `late`: an earlier request may still arrive."""
     attempt, failed, locked = 1, 0, 0
     while True:
         begun = [False]
+        if driver.run.progress.reply_id is not None:
+            await driver.tell(_named(driver.run, None))  # that was the answer to an earlier attempt
         try:
             with _span(live, offer, driver.run, instructions, items, failed + 1) as span:
-                response = await _attempt(live, offer, driver.run, instructions, items, begun)
+                response = await _attempt(driver, live, offer, instructions, items, begun)
                 if span is not None:
                     span.note(response=response)
             return response, failed
         except Exception as error:
-            verdict = await _verdict(offer, live, driver.run, error, attempt, locked, begun[0])
-            if isinstance(verdict, GiveUp) and verdict.outcome_unknown:
-                found = await settled_reply(driver, offer, items, error)
-                if found is not None:
-                    return found, failed
-                # The server does not have it: that is evidence, and the policy may ask again (D5).
-                verdict = await _verdict(offer, live, driver.run, error, attempt, locked, begun[0], settled=True)
+            run, found = driver.run, None
+            failure, advice = _read(offer, live, run, error, attempt)
+            if stateful(run) and not not_taken(failure, advice):
+                found = await settled(run, offer, items, error)
+                if found is not None and found.taken:
+                    if found.response is None:
+                        raise unknown(run, found, error) from error
+                    return found.response, failed
+                late = late or found is not None  # the server does not have it: that is evidence, as of now (D5)
+            verdict = await _verdict(offer, live, run, error, failure, advice, attempt, locked, begun[0], found)
             if isinstance(verdict, GiveUp):
-                if driver.run.progress.begun is not None:
-                    await driver.tell(NotTaken())
+                lost = await _given_up(driver, verdict, late, failure, error)
+                if lost is not None:
+                    raise lost from error
                 raise
             failed += 1
             attempt, locked = (attempt + 1, locked) if verdict.counted else (attempt, locked + 1)
             await asyncio.sleep(verdict.seconds)
+            if late and (found := await settled(run, offer, items, error)) is not None and found.response is not None:
+                return found.response, failed  # it was only slow
+
+
+async def _given_up(driver: Driver, verdict: GiveUp, late: bool, failure: Any, error: Exception) -> Exception | None:
+    """What to raise instead of the error, if its outcome is unknown; else the run learns that it may be asked again."""
+    run = driver.run
+    if verdict.outcome_unknown or (late and is_conversation_locked(failure)):  # the lock may be our own request's
+        return unknown(run, None, error)
+    if run.progress.begun is not None and not (late and run.spec.owner.kind == "conversation"):
+        await driver.tell(NotTaken())  # a conversation is looked at again when the run is resumed
+    return None
 
 
 def _span(live: Live, offer: Offer, run: Run, instructions: str | None, items: list[Item], attempt: int) -> Any:
@@ -230,29 +263,26 @@ async def _verdict(
     live: Live,
     run: Run,
     error: Exception,
+    failure: ModelRetryNormalizedError,
+    advice: ModelRetryAdvice | None,
     attempt: int,
     locked: int,
     begun: bool,
-    *,
-    settled: bool = False,
+    found: Settled | None,
 ) -> Wait | GiveUp:
     """What to do about a failed attempt; the user's policy is asked only if it can matter."""
-    advice = _advice(offer, live, run, error, attempt)
-    failure = normalise_error(error)
-    if advice is not None:
-        failure = failure.overlaid(advice.normalized)
     decision: RetryDecision | None = None
     while True:
         verdict = after(
             failure,
             attempt=attempt,
             settings=offer.settings.retry,
-            stateful=run.spec.owner.kind == "conversation" or run.marks.response_id is not None,
+            stateful=stateful(run),
             output_begun=begun,
             advice=advice,
             decision=decision,
             locked_retries=locked,
-            settled_not_taken=settled,
+            settled_not_taken=found is not None,
             jitter=random.random(),
         )
         if not isinstance(verdict, Ask):
@@ -260,60 +290,25 @@ async def _verdict(
         decision = await _policy(offer, live, run, error, failure, advice, attempt)
 
 
-async def settled_reply(
-    driver: Driver, offer: Offer, items: list[Item], error: Exception | None
-) -> ModelResponse | None:
-    """The reply to a request whose answer was lost, if the server has it; None if it certainly was not taken (D5)."""
-    run = driver.run
-    settle = getattr(offer.model, "settle", None)
-    if settle is not None:
-        found = await settle(
-            SendEvidence(
-                items,
-                conversation_id=_conversation_id(run),
-                previous_response_id=run.marks.response_id,
-                response_id=getattr(error, "response_id", None),
-                after_item_id=run.progress.mark,
-                error=error,
-            )
-        )
-        if found is not None and not found.taken:
-            return None
-        if found is not None and found.response is not None:
-            response: ModelResponse = found.response
-            return response
-    cause = f" ({type(error).__name__})" if error is not None else ""
-    raise SendOutcomeUnknownError(
-        f"the request left and its answer was lost{cause}; the server may have taken it",
-        "Look at the conversation on the server; to send it again anyway, use a retry policy that returns "
-        "RetryDecision(retry=True, approve_unsafe_replay=True).",
-    ) from error
-
-
-async def _mark(run: Run, offer: Offer) -> str | None:
-    """The newest item the server's conversation is known to have, by which a lost answer can be settled.
-
-    After a reply it is the reply's last item; before the first one the server is asked, where it can be.
-    """
-    if run.spec.owner.kind != "conversation":
-        return None
-    if len(run.responses) and run.responses[-1].items:
-        known = run.responses[-1].items[-1].get("id")
-        if isinstance(known, str):
-            return known
-    ask = getattr(offer.model, "mark", None)
-    return await ask(run.spec.owner.id) if ask is not None else None
+async def approved(offer: Offer, live: Live, run: Run, error: Exception) -> bool:
+    """Whether the user's policy takes it upon itself to send again a request that the server may have taken."""
+    failure, advice = _read(offer, live, run, error, 1)
+    return isinstance(await _verdict(offer, live, run, error, failure, advice, 1, 0, False, None), Wait)
 
 
 def _conversation_id(run: Run) -> str | None:
     return run.spec.owner.id if run.spec.owner.kind == "conversation" else None
 
 
-def _advice(offer: Offer, live: Live, run: Run, error: Exception, attempt: int) -> Any:
+def _read(
+    offer: Offer, live: Live, run: Run, error: Exception, attempt: int
+) -> tuple[ModelRetryNormalizedError, ModelRetryAdvice | None]:
+    """What is known about a failure: what it says itself, and what the model's adapter says about it."""
+    failure = normalise_error(error)
     ask = getattr(offer.model, "get_retry_advice", None)
     if ask is None:
-        return None
-    return ask(
+        return failure, None
+    advice: ModelRetryAdvice | None = ask(
         ModelRetryAdviceRequest(
             error=error,
             attempt=attempt,
@@ -322,6 +317,7 @@ def _advice(offer: Offer, live: Live, run: Run, error: Exception, attempt: int) 
             conversation_id=_conversation_id(run),
         )
     )
+    return (failure, None) if advice is None else (failure.overlaid(advice.normalized), advice)
 
 
 async def _policy(
@@ -348,15 +344,15 @@ async def _policy(
 
 
 async def _attempt(
-    live: Live, offer: Offer, run: Run, instructions: str | None, items: list[Item], begun: list[bool]
+    driver: Driver, live: Live, offer: Offer, instructions: str | None, items: list[Item], begun: list[bool]
 ) -> ModelResponse:
     """One request. `begun[0]` becomes true once something of a reply has been seen."""
     timeout_s = offer.settings.timeout
     if timeout_s is None:
-        return await _send(live, offer, run, instructions, items, begun)
+        return await _send(driver, live, offer, instructions, items, begun)
     try:
         async with asyncio.timeout(timeout_s) as limit:
-            return await _send(live, offer, run, instructions, items, begun)
+            return await _send(driver, live, offer, instructions, items, begun)
     except TimeoutError as error:
         if limit.expired():
             raise ModelTimeoutError(timeout_s) from error
@@ -364,8 +360,9 @@ async def _attempt(
 
 
 async def _send(
-    live: Live, offer: Offer, run: Run, instructions: str | None, items: list[Item], begun: list[bool]
+    driver: Driver, live: Live, offer: Offer, instructions: str | None, items: list[Item], begun: list[bool]
 ) -> ModelResponse:
+    run = driver.run
     ids = {
         "previous_response_id": run.marks.response_id,
         "conversation_id": _conversation_id(run),
@@ -398,9 +395,14 @@ async def _send(
     )
     try:
         show, feed = live.watch.show, assembler.feed
+        # Behind a response nothing can be listed. That its answer had a name is all a lost one can be asked for by.
+        unnamed = run.progress.begun is not None and run.spec.owner.kind == "chain"
         async for event in stream:
             show(RawResponsesStreamEvent(event))
             feed(event)
+            if unnamed and assembler.response_id is not None:
+                unnamed = False
+                await driver.tell(_named(run, assembler.response_id))
     except Exception as error:
         begun[0] = assembler.output_begun
         if getattr(error, "response_id", None) is None and assembler.response_id is not None:
@@ -412,6 +414,11 @@ async def _send(
         if close is not None:
             await close()
     return assembler.result(preserve_raw_usage=bool(offer.settings.preserve_raw_usage))
+
+
+def _named(run: Run, reply_id: str | None) -> Begun:
+    progress = run.progress
+    return Begun(None, progress.begun, progress.sent, progress.mark, progress.payload, reply_id)
 
 
 def view_of(live: Live, run: Run) -> list[Item]:

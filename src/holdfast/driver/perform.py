@@ -14,8 +14,9 @@ from .conclude import perform_conclude
 from .drive import Driver
 from .judge import perform_judge
 from .live import Live
-from .model_call import call_model, settled_reply, take_reply
+from .model_call import approved, call_model, take_reply
 from .offer import offer_of
+from .settle import in_flight, settled, unknown
 
 
 def performer(live: Live) -> Any:
@@ -54,14 +55,18 @@ async def append(driver: Driver, live: Live, effect: Append) -> None:
 
 
 async def settle_model(driver: Driver, live: Live, effect: Settle) -> None:
-    """A request to a server-owned conversation had left when the process died: ask, never send it blindly."""
+    """A stateful request had left when the run was last heard of: ask for it, and go on from what the server says."""
     run = driver.run
     agent = live.graph.agent(run.progress.agent)
     offer = await offer_of(live, run, agent)
-    sent = [run.ledger[ordinal].item for ordinal in run.progress.sent]
-    response = await settled_reply(driver, offer, sent, None)
-    if response is None:
+    found = await settled(run, offer, in_flight(run), None)
+    if found is not None and found.response is not None:
+        owed = tuple(ordinal for ordinal in offered(run) if ordinal not in run.progress.sent)
+        await take_reply(driver, live, effect, agent, offer, found.response, owed=owed)
+    elif found is not None and not found.taken:
+        await driver.tell(NotTaken(mark=run.progress.mark), effect=effect)
+    else:
+        error = unknown(run, found, None)
+        if found is not None or not await approved(offer, live, run, error):
+            raise error
         await driver.tell(NotTaken(), effect=effect)
-        return
-    owed = tuple(ordinal for ordinal in offered(run) if ordinal not in run.progress.sent)
-    await take_reply(driver, live, effect, agent, offer, response, owed=owed)

@@ -112,6 +112,9 @@ class Begun:
     key: str | None = None
     sent: tuple[int, ...] = ()
     mark: str | None = None
+    payload: tuple[Item, ...] | None = None
+    reply_id: str | None = None
+    """See Progress, for these four."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,8 @@ class NotTaken:
     """What had begun did not happen, for certain: it may be done again."""
 
     call_id: str | None = None
+    mark: str | None = None
+    """Where to look for it before it is done again, if it could still arrive."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,11 @@ def offered(run: Run) -> tuple[int, ...]:
     return (*run.marks.owed, *range(run.marks.acknowledged, len(run.ledger)))
 
 
+def stateful(run: Run) -> bool:
+    """Whether a server adds the next request to what it keeps, so that sending it twice could double a turn (D5)."""
+    return run.spec.owner.kind == "conversation" or run.marks.response_id is not None
+
+
 def delta(run: Run) -> list[Item]:
     """The items of `offered`."""
     return [run.ledger[ordinal].item for ordinal in offered(run)]
