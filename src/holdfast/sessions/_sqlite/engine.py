@@ -23,7 +23,7 @@ from typing import Any, Protocol, TypeVar
 from ...errors import SessionClosedError, StoreTimeoutError, StoreUnavailableError
 from . import files
 from .faults import translated
-from .readers import Readers
+from .readers import Reader, Readers
 from .requests import Request, Undo, Work
 from .schema import Tables, migrate
 from .writer import PutBack, Released, Stop, Writer
@@ -76,6 +76,7 @@ class Engine:
         self.inherited = False  # in a child of os.fork: this engine's threads exist only in the parent
         self.gate = threading.Lock()  # orders submitting and stopping: nothing is queued behind a stop
         self._stopped = False
+        self._given_up = self._made_up_for = 0
         self.writer = Writer(path, self._on_released)
         self.readers = Readers(path, self._file_is_same)
         self.writer.start()
@@ -87,15 +88,19 @@ class Engine:
     ) -> T:
         """Do it in a transaction that may be shared with others, invisibly; durable when this returns."""
         request = Request(work, tables, timeout_s, undo=undo, relaxed=relaxed)
-        return await request.answer(self._submit_write, self._put_back)
+        return await request.answer(self._submit_write, self._give_up)
 
     async def read(self, work: Work[T], tables: Tables, timeout_s: float) -> T:
         """Do it on a connection that cannot write, beside the writer."""
-        if tables not in self.writer.ready:  # the first question opens the file and brings its tables up to date
-            opening = Request(_nothing, tables, timeout_s, kind="open")
-            await opening.answer(self._submit_write, self._put_back)
+        given_up = self._given_up
+        if tables not in self.writer.ready or self._made_up_for < given_up:
+            # The first question opens the file and brings its tables up to date; and one that follows a cancelled pop
+            # waits until the item is back at its place.
+            passing = Request(_nothing, tables, timeout_s, kind="open")
+            await passing.answer(self._submit_write, self._give_up)
+            self._made_up_for = max(self._made_up_for, given_up)
         request = Request(work, tables, timeout_s, kind="read")
-        return await request.answer(self._submit_read, self._put_back)
+        return await request.answer(self._submit_read, self._give_up)
 
     def _submit_write(self, request: Request[Any]) -> None:
         with self.gate:
@@ -111,7 +116,11 @@ class Engine:
         if self._stopped:
             raise SessionClosedError("the session was closed", "Open a new session object for this id.")
 
-    def _put_back(self, request: Request[Any]) -> None:
+    def _give_up(self, request: Request[Any], owes_undo: bool) -> None:
+        if request.undo is not None:
+            self._given_up += 1
+        if not owes_undo:
+            return
         with self.gate:
             if not self._stopped:
                 self.writer.inbox.put(PutBack(request))
@@ -173,22 +182,25 @@ class Engine:
     def join(self, timeout_s: float) -> None:
         """Wait for the threads to end, which closes their connections."""
         deadline = time.monotonic() + timeout_s
-        ended = [worker.join(max(0.0, deadline - time.monotonic())) for worker in (self.writer, *self.readers.all)]
+        ended = [worker.join(max(0.0, deadline - time.monotonic())) for worker in self._workers()]
         if not all(ended):
             log.warning("%s is still busy after %s s; its threads end when the disk answers", self.path, timeout_s)
+
+    def _workers(self) -> list[Writer | Reader]:
+        return [self.writer, *self.readers.all]
 
     # --- os.fork ------------------------------------------------------------------------------
 
     def pause(self, deadline: float) -> list[threading.Lock]:
         """Close every connection and keep it so; gives the locks to give back. Raises TimeoutError if one is in use."""
         held: list[threading.Lock] = []
-        for worker in (self.writer, *self.readers.all):
+        for worker in self._workers():
             if not worker.busy.acquire(timeout=max(0.0, deadline - time.monotonic())):
                 for lock in held:
                     lock.release()
                 raise TimeoutError
             held.append(worker.busy)
-        for worker in (self.writer, *self.readers.all):
+        for worker in self._workers():
             worker.disconnect()
         return held
 
@@ -307,11 +319,19 @@ def _at_exit() -> None:
         engine.join(CLOSE_WAIT_S)
 
 
-_held_for_fork: list[threading.Lock] = []
+class AnyLock(Protocol):
+    """A lock of either kind."""
+
+    def release(self) -> None:
+        """Let go of it."""
+        ...
+
+
+_held_for_fork: list[AnyLock] = []
 _busy_at_fork: list[str] = []
 
 
-def _hold(locks: Iterable[threading.Lock]) -> None:
+def _hold(locks: Iterable[AnyLock]) -> None:
     _held_for_fork.extend(locks)
 
 

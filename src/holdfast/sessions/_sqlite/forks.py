@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable
-from itertools import pairwise
 
 from ...errors import NotFoundError, SessionConflictError
 from ..protocol import Position
 from . import writers
-from .generations import Kept, chain
+from .generations import chain
 from .rows import BEYOND, as_text, item_or_fault, now_text
 from .statements import Statements
 
@@ -26,10 +25,13 @@ def fork(db: sqlite3.Connection, sql: Statements, session_id: str, new_id: str, 
             f"session {new_id!r} is not empty and cannot be forked into", "Choose an id that was never used."
         )
     if at is not None and at.generation is not None:
-        links = chain(db, sql, session_id, at.generation)
-        end, corrupt = _cut(db.execute(sql.archived, (session_id, links[0].number)), at)
-        lowest = _lowest_after_archived(db, sql, session_id, links, end)
-        copy = (sql.fork_archived, (session_id, new_id, end, json.dumps(corrupt), links[0].number))
+        number = chain(db, sql, session_id, at.generation)[0].number
+        end, corrupt = _cut(db.execute(sql.archived, (session_id, number)), at)
+        lowest = _lowest_after_archived(db, sql, session_id, number, end)
+        copy: tuple[str, tuple[object, ...]] = (
+            sql.fork_archived,
+            (session_id, new_id, end, json.dumps(corrupt), number),
+        )
     else:
         end, corrupt = _cut(db.execute(sql.all_rows, (session_id,)), at)
         lowest = _lowest(db.execute(sql.lowest_live_after, (session_id, end)))
@@ -43,7 +45,8 @@ def fork(db: sqlite3.Connection, sql: Statements, session_id: str, new_id: str, 
 
 def _cut(found: Iterable[tuple[int, bytes]], at: Position | None) -> tuple[int, list[int]]:
     """The place of the last row to copy, and the corrupt ones up to it."""
-    end, valid_count, corrupt = 0, 0, []
+    end, valid_count = 0, 0
+    corrupt: list[int] = []
     for place, data in found:
         if at is not None and valid_count == at.index:
             return end, corrupt
@@ -64,19 +67,11 @@ def _lowest(found: Iterable[tuple[bytes, int]]) -> dict[str, int]:
 
 
 def _lowest_after_archived(
-    db: sqlite3.Connection, sql: Statements, session_id: str, links: list[Kept], end: int
+    db: sqlite3.Connection, sql: Statements, session_id: str, number: int, end: int
 ) -> dict[str, int]:
-    """The lowest ordinal of each writer behind a position in a generation: in it, in later ones, and in the present."""
-    stretches = [_lowest(db.execute(sql.lowest_archived_after, (session_id, links[0].number, end)))]
-    for earlier, later in pairwise(links):
-        place = 0
-        if earlier.boundary_count:
-            row = db.execute(sql.archived_position, (session_id, later.number, earlier.boundary_count - 1)).fetchone()
-            place = BEYOND if row is None else row[0]
-        stretches.append(_lowest(db.execute(sql.lowest_archived_after, (session_id, later.number, place))))
-    stretches.append(_lowest(db.execute(sql.lowest_live_after, (session_id, links[-1].boundary_id))))
-    lowest: dict[str, int] = {}
-    for stretch in stretches:
-        for writer, ordinal in stretch.items():
-            lowest[writer] = min(ordinal, lowest.get(writer, ordinal))
+    """The lowest ordinal of each writer behind a position in a generation: in it, and in what was appended since."""
+    lowest = _lowest(db.execute(sql.lowest_archived_after, (session_id, number, end)))
+    for name, ordinal in db.execute(sql.lowest_since, (session_id, number)):
+        writer = as_text(name)
+        lowest[writer] = min(ordinal, lowest.get(writer, ordinal))
     return lowest

@@ -4,14 +4,12 @@ A replacement moves the old front into the archive as a numbered generation and 
 fresh id: the SDK reads by id, so the replacement must come first and what was appended since must come behind it.
 Corrupt rows are never moved; they stay in the live table until cleared or repaired (A14).
 
-Each generation remembers its boundary: where, in what followed it, the replacement ends and what was appended since
-begins. For the newest that is a row id in the live history. When a later event moves that stretch into the archive,
-the boundary becomes a count of rows inside the later generation. So the history that restoring generation k gives is
-
-    archive(k), then what each later generation holds behind its boundary, then the live rows behind the newest one
-
-and whatever that displaces becomes a generation in turn: undo can be undone (B4). Generations are never changed or
-removed by restoring; only the last few are kept.
+A row that stands in for a generation says so; one that does not was appended. So the history that restoring generation
+k gives is: its own rows, then all that was appended since, found in the later generations and in the present, in
+order, without the rows that stand in for k or a later one. Those of them that are live are displaced and become a
+generation in turn: undo can be undone (B4). Generations are never changed or removed by restoring; only the last few
+are kept. (Remembering a boundary per generation instead of a mark per row fails when nothing is replaced, by an empty
+head: the replacement of an earlier one is then behind the newest boundary.)
 
 A generation belongs to one incarnation of its session, the epoch on the session's row. The SDK's clear deletes that
 row, and with it every claim of older generations to be part of the session.
@@ -30,6 +28,7 @@ from ...jsonvalue import Item
 from ..protocol import Generation, Head
 from . import history
 from .rows import (
+    BEYOND,
     as_text,
     as_time,
     check_head,
@@ -55,8 +54,6 @@ class Kept:
     epoch: str
     created_at: datetime
     item_count: int
-    boundary_id: int
-    boundary_count: int | None
 
     @property
     def id(self) -> str:
@@ -70,12 +67,8 @@ def kept(db: sqlite3.Connection, sql: Statements, session_id: str) -> list[Kept]
     if row is None or row[0] is None:
         return []
     epoch = as_text(row[0])
-    return [
-        Kept(number, epoch, as_time(created_at), item_count, boundary_id, boundary_count)
-        for number, created_at, item_count, boundary_id, boundary_count in db.execute(
-            sql.generations, (session_id, epoch)
-        )
-    ]
+    found = db.execute(sql.generations, (session_id, epoch))
+    return [Kept(number, epoch, as_time(created_at), item_count) for number, created_at, item_count in found]
 
 
 def listed(db: sqlite3.Connection, sql: Statements, session_id: str) -> list[Generation]:
@@ -124,7 +117,8 @@ def replace(
     history.check_fence(db, sql, session_id, fence)
     boundary = _place_of(db, sql, session_id, upto)
     event = _Event(db, sql, session_id)
-    event.archive_front(boundary)
+    front = db.execute(sql.rows_upto, (session_id, boundary)).fetchall()
+    event.archive(sql.archive_upto, sql.delete_upto, boundary, front)
     history.insert(db, sql, session_id, texts)
     event.finish(boundary)
     return read_head(db, sql, session_id)
@@ -134,16 +128,26 @@ def restore(db: sqlite3.Connection, sql: Statements, session_id: str, generation
     """Put a generation back in place of what replaced it; what that displaces becomes a generation (B4)."""
     links = chain(db, sql, session_id, generation_id)
     check_head(db, sql, session_id, expect)
-    boundary = links[-1].boundary_id
     event = _Event(db, sql, session_id)
-    event.archive_front(boundary)
-    offset = 0
-    for one in links:
-        db.execute(sql.append_archived, (session_id, one.number, offset))
-        # What follows the replacement of this one inside the next: all of it is displaced for the newest.
-        offset = one.boundary_count or 0
-    event.finish(boundary)
+    number = links[0].number
+    displaced = db.execute(sql.displaced_rows, (session_id, number)).fetchall()
+    event.archive(sql.archive_displaced, sql.delete_displaced, number, displaced)
+    front = _front_without_items(db, sql, session_id, displaced[0][0] if displaced else BEYOND)
+    db.execute(sql.append_archived, (session_id, number, BEYOND))  # all of it
+    for later in links[1:]:
+        db.execute(sql.append_archived, (session_id, later.number, number))
+    event.finish(front)
     return read_head(db, sql, session_id)
+
+
+def _front_without_items(db: sqlite3.Connection, sql: Statements, session_id: str, before: int) -> int:
+    """The id up to which a history has only corrupt rows: those stay in front, where they are."""
+    end = 0
+    for row_id, data in db.execute(sql.all_rows, (session_id,)):
+        if row_id >= before or item_or_fault(data)[0] is not None:
+            break
+        end = row_id
+    return end
 
 
 def _place_of(db: sqlite3.Connection, sql: Statements, session_id: str, upto: Head) -> int:
@@ -173,32 +177,23 @@ class _Event:
         self._epoch = as_text(db.execute(sql.epoch, (session_id,)).fetchone()[0])
         db.execute(sql.drop_generations_except, (session_id, self._epoch))
         db.execute(sql.drop_archive_except, (session_id,))
-        self._earlier = kept(db, sql, session_id)
         self._number = (db.execute(sql.last_generation, (session_id,)).fetchone()[0] or 0) + 1
         self._item_count = 0
 
-    def archive_front(self, boundary: int) -> None:
-        """Move the valid rows up to that id into the archive, as the next generation."""
-        db, sql, session_id = self._db, self._sql, self._session_id
-        corrupt = json.dumps(corrupt_ids(db.execute(sql.rows_upto, (session_id, boundary))))
-        values = (session_id, self._number, boundary, corrupt)
-        self._item_count = db.execute(sql.archive_upto, values).rowcount
-        db.execute(sql.delete_upto, values)
-        if self._earlier:
-            last = self._earlier[-1]
-            archived = db.execute(sql.archived_upto, (session_id, self._number, last.boundary_id)).fetchone()[0]
-            db.execute(sql.move_boundary, (archived, session_id, last.number))
+    def archive(self, copy: str, delete: str, bound: int, candidates: Sequence[tuple[int, bytes]]) -> None:
+        """Move rows into the archive as the next generation, except those that are no items."""
+        values = (self._session_id, self._number, bound, json.dumps(corrupt_ids(candidates)))
+        self._item_count = self._db.execute(copy, values).rowcount
+        self._db.execute(delete, values)
 
-    def finish(self, boundary: int) -> None:
-        """Put what was behind the front behind what has come, and remember where one ends and the other begins."""
+    def finish(self, front: int) -> None:
+        """Mark what has come as standing in for the generation, and put the rows behind `front` behind it."""
         db, sql, session_id = self._db, self._sql, self._session_id
-        now_last = int((db.execute(sql.newest_id, (session_id,)).fetchone() or (0,))[0])
-        new_boundary = max(now_last, self._newest, boundary)
-        rest = (session_id, boundary, self._newest)
+        db.execute(sql.mark_replacing, (self._number, session_id, self._newest))
+        rest = (session_id, front, self._newest)
         db.execute(sql.append_again, rest)
         db.execute(sql.delete_between, rest)
-        values = (session_id, self._number, self._epoch, now_text(), self._item_count, new_boundary)
-        db.execute(sql.add_generation, values)
+        db.execute(sql.add_generation, (session_id, self._number, self._epoch, now_text(), self._item_count))
         db.execute(sql.drop_generations_upto, (session_id, self._number - GENERATIONS_KEPT))
         db.execute(sql.drop_archive_upto, (session_id, self._number - GENERATIONS_KEPT))
 

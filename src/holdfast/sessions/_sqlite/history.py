@@ -229,8 +229,8 @@ def put_back(db: sqlite3.Connection, sql: Statements, session_id: str, popped: P
     """Undo a pop: same id, same place in the order. Not into a session that was cleared meanwhile."""
     if popped is None:
         return
-    row_id, data, kind, created_at, writer, ordinal = popped.row
-    values = (row_id, session_id, data, as_text(kind), _text(created_at), _text(writer), ordinal, popped.epoch)
+    row_id, data, kind, created_at, writer, *numbers = popped.row
+    values = (row_id, session_id, data, as_text(kind), _text(created_at), _text(writer), *numbers, popped.epoch)
     db.execute(sql.put_row_back, values)
 
 

@@ -6,9 +6,10 @@ how far the request is, and is decided under the request's own lock:
 
 - queued: it is withdrawn and never done;
 - claimed: it goes on, and if it can be undone (a pop, an acquired lease) it is undone;
-- settled, but the answer not taken: it is undone before anything else is written.
+- settled, but the answer not taken: it is undone before anything else is written. A loop may also be closed without a
+  word to its tasks, so the writer looks for such orphans itself.
 
-`owes_undo` gives the duty of undoing to exactly one side.
+`_owes_undo` gives the duty of undoing to exactly one side.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ class Request(Generic[T]):
     """Some work on a connection, and the coroutine that waits for it."""
 
     __slots__ = (
+        "__weakref__",
         "_abandoned", "_future", "_lock", "_loop", "_undo_given", "deadline", "error", "kind", "relaxed", "result",
-        "stage", "tables", "timeout_s", "undo", "undone", "work",
+        "stage", "tables", "taken", "timeout_s", "undo", "undone", "work",
     )  # fmt: skip
 
     def __init__(
@@ -65,7 +67,7 @@ class Request(Generic[T]):
         self.undo, self.relaxed = undo, relaxed
         self.result: T | None = None
         self.error: BaseException | None = None
-        self.undone = False
+        self.undone = self.taken = False
         self.stage = Stage.QUEUED
         self.deadline = time.monotonic() + timeout_s
         self._abandoned = self._undo_given = False
@@ -75,17 +77,21 @@ class Request(Generic[T]):
 
     # --- the caller's side ------------------------------------------------------------------------------
 
-    async def answer(self, submit: Callable[[Request[T]], None], put_back: Callable[[Request[T]], None]) -> T:
-        """Submit the request and wait for its result. However the waiting ends, nothing is left half-decided."""
+    async def answer(self, submit: Callable[[Request[T]], None], give_up: Callable[[Request[T], bool], None]) -> T:
+        """Submit the request and wait for its result. However the waiting ends, nothing is left half-decided.
+
+        `give_up` is told that nobody waits any more, and whether what was done must now be undone.
+        """
         loop = self._loop = asyncio.get_running_loop()
         future = self._future = loop.create_future()
         submit(self)
         timer = loop.call_later(self.timeout_s, self._expire)
         try:
-            return await future
-        except BaseException:  # cancelled, timed out, or the loop closed under the coroutine: nobody takes the answer
-            if self._abandon():
-                put_back(self)
+            result: T = await future
+            self.taken = True
+            return result
+        except BaseException:  # cancelled, timed out, or the coroutine was thrown away: nobody takes the answer
+            give_up(self, self._abandon())
             raise
         finally:
             timer.cancel()
@@ -133,6 +139,11 @@ class Request(Generic[T]):
         return self.stage is Stage.CLAIMED
 
     @property
+    def is_taken(self) -> bool:
+        """Whether the question of who has the answer is closed: somebody took it, or somebody owes its undoing."""
+        return self.taken or self._abandoned
+
+    @property
     def is_wanted(self) -> bool:
         """Whether somebody waits for it and its time is not up."""
         return self.is_open and not self._abandoned and time.monotonic() < self.deadline
@@ -175,9 +186,11 @@ class Request(Generic[T]):
             if self.is_open:
                 self.stage, self.error = Stage.SETTLED, error
 
-    def refuse_delivery(self) -> bool:
-        """Its loop has ended before it took the answer. True if it must be undone."""
+    def is_orphaned(self) -> bool:
+        """Whether its loop was closed before it took the answer. True, once, if it must be undone."""
         with self._lock:
+            if self.taken or self._loop is None or not self._loop.is_closed():
+                return False
             self._abandoned = True
             return self._owes_undo()
 
@@ -204,8 +217,8 @@ class Request(Generic[T]):
             future.set_result(self.result)  # type: ignore[arg-type]  # settled without an error: it has its result
 
 
-def deliver(requests: Iterable[Request[Any]]) -> list[Request[Any]]:
-    """Wake every waiting caller, with one call per event loop; gives back what must now be undone.
+def deliver(requests: Iterable[Request[Any]]) -> None:
+    """Wake every waiting caller, with one call per event loop.
 
     One call per loop and not per request: each wakes the loop by writing to a pipe, and with many sessions on one
     loop that was a good part of the cost of a group.
@@ -214,13 +227,11 @@ def deliver(requests: Iterable[Request[Any]]) -> list[Request[Any]]:
     for request in requests:
         if request._loop is not None:
             by_loop.setdefault(request._loop, []).append(request)
-    untaken: list[Request[Any]] = []
     for loop, ready in by_loop.items():
         try:
             loop.call_soon_threadsafe(_hand_over_all, ready)
-        except RuntimeError:  # the loop was closed
-            untaken += [request for request in ready if request.refuse_delivery()]
-    return untaken
+        except RuntimeError:
+            continue  # the loop was closed: these are orphans now
 
 
 def _hand_over_all(requests: list[Request[Any]]) -> None:

@@ -96,9 +96,13 @@ def _peer_tables(db: sqlite3.Connection, tables: Tables) -> None:
 
 
 def _own_columns(db: sqlite3.Connection, tables: Tables) -> None:
-    """Who wrote a row and as which of theirs (NULL: somebody who does not say), and a session's incarnation."""
+    """Who wrote a row and as which of theirs, which generation it stands in for, and a session's incarnation.
+
+    NULL: somebody who does not say; none, it was appended; one that holdfast has not written to.
+    """
     _add_column(db, tables.messages, "holdfast_writer", "TEXT")
     _add_column(db, tables.messages, "holdfast_ordinal", "INTEGER")
+    _add_column(db, tables.messages, "holdfast_replaces", "INTEGER")
     _add_column(db, tables.sessions, "holdfast_epoch", "TEXT")
 
 
@@ -131,13 +135,12 @@ def _own_tables(db: sqlite3.Connection, tables: Tables) -> None:
     create(
         "generations",
         "session_id TEXT NOT NULL, number INTEGER NOT NULL, epoch TEXT NOT NULL, created_at TIMESTAMP NOT NULL, "
-        "item_count INTEGER NOT NULL, boundary_id INTEGER NOT NULL, boundary_count INTEGER, "
-        "PRIMARY KEY (session_id, number)",
+        "item_count INTEGER NOT NULL, PRIMARY KEY (session_id, number)",
     )
     create(
         "archive",
         "session_id TEXT NOT NULL, generation INTEGER NOT NULL, position INTEGER NOT NULL, message_data TEXT NOT NULL, "
-        "created_at TIMESTAMP, holdfast_writer TEXT, holdfast_ordinal INTEGER, "
+        "created_at TIMESTAMP, holdfast_writer TEXT, holdfast_ordinal INTEGER, holdfast_replaces INTEGER, "
         "PRIMARY KEY (session_id, generation, position)",
     )
     create("leases", "session_id TEXT PRIMARY KEY, number INTEGER NOT NULL, expires_at REAL NOT NULL, holder TEXT")

@@ -53,8 +53,8 @@ class Statements:
         self.newest_id = f"SELECT id FROM {m} WHERE session_id = ? ORDER BY id DESC LIMIT 1"
         self.row_here = f"SELECT 1 FROM {m} WHERE id = ? AND session_id = ?"
         self.whole_row = (
-            "SELECT id, message_data, typeof(message_data), created_at, holdfast_writer, holdfast_ordinal "
-            f"FROM {m} WHERE id = ?"
+            "SELECT id, message_data, typeof(message_data), created_at, holdfast_writer, holdfast_ordinal, "
+            f"holdfast_replaces FROM {m} WHERE id = ?"
         )
         self.delete_row = f"DELETE FROM {m} WHERE id = ?"
         self.delete_all = f"DELETE FROM {m} WHERE session_id = ?"
@@ -85,9 +85,9 @@ class Statements:
             "ORDER BY updated_at DESC, session_id DESC LIMIT ?"
         )
         self.put_row_back = (
-            f"INSERT INTO {m} (id, session_id, message_data, created_at, holdfast_writer, holdfast_ordinal) "
-            f"SELECT ?1, ?2, CASE ?4 WHEN 'text' THEN CAST(?3 AS TEXT) ELSE ?3 END, ?5, ?6, ?7 "
-            f"WHERE EXISTS (SELECT 1 FROM {s} WHERE session_id = ?2 AND holdfast_epoch = ?8)"
+            f"INSERT INTO {m} (id, session_id, message_data, created_at, holdfast_writer, holdfast_ordinal, "
+            "holdfast_replaces) SELECT ?1, ?2, CASE ?4 WHEN 'text' THEN CAST(?3 AS TEXT) ELSE ?3 END, ?5, ?6, ?7, ?8 "
+            f"WHERE EXISTS (SELECT 1 FROM {s} WHERE session_id = ?2 AND holdfast_epoch = ?9)"
         )
 
     def _writers(self, m: str, w: str, b: str) -> None:
@@ -112,16 +112,16 @@ class Statements:
         )
 
     def _generations(self, m: str, g: str, a: str) -> None:
+        own = "message_data, created_at, holdfast_writer, holdfast_ordinal"
+        carried = f"{own}, holdfast_replaces"
+        excepted = "(SELECT value FROM json_each(?4))"
         self.generations = (
-            "SELECT number, created_at, item_count, boundary_id, boundary_count "
-            f"FROM {g} WHERE session_id = ? AND epoch = ? ORDER BY number"
+            f"SELECT number, created_at, item_count FROM {g} WHERE session_id = ? AND epoch = ? ORDER BY number"
         )
         self.add_generation = (
-            f"INSERT INTO {g} (session_id, number, epoch, created_at, item_count, boundary_id) "
-            "VALUES (?, ?, ?, ?, ?, ?)"
+            f"INSERT INTO {g} (session_id, number, epoch, created_at, item_count) VALUES (?, ?, ?, ?, ?)"
         )
         self.last_generation = f"SELECT max(number) FROM {g} WHERE session_id = ?"
-        self.move_boundary = f"UPDATE {g} SET boundary_count = ? WHERE session_id = ? AND number = ?"
         self.drop_generations_upto = f"DELETE FROM {g} WHERE session_id = ? AND number <= ?"
         self.drop_archive_upto = f"DELETE FROM {a} WHERE session_id = ? AND generation <= ?"
         self.drop_generations_except = f"DELETE FROM {g} WHERE session_id = ? AND epoch <> ?"
@@ -131,25 +131,26 @@ class Statements:
         )
         self.drop_generations = f"DELETE FROM {g} WHERE session_id = ?"
         self.drop_archive = f"DELETE FROM {a} WHERE session_id = ?"
-        carried = "message_data, created_at, holdfast_writer, holdfast_ordinal"
-        corrupt = "(SELECT value FROM json_each(?4))"
-        self.archive_upto = (
-            f"INSERT INTO {a} (session_id, generation, position, {carried}) SELECT session_id, ?2, id, {carried} "
-            f"FROM {m} WHERE session_id = ?1 AND id <= ?3 AND id NOT IN {corrupt}"
+        into = f"INSERT INTO {a} (session_id, generation, position, {carried}) SELECT session_id, ?2, id, {carried}"
+        upto = f"FROM {m} WHERE session_id = ?1 AND id <= ?3 AND id NOT IN {excepted}"
+        displaced = f"FROM {m} WHERE session_id = ?1 AND holdfast_replaces >= ?3 AND id NOT IN {excepted}"
+        self.archive_upto, self.delete_upto = f"{into} {upto}", f"DELETE {upto}"
+        self.archive_displaced, self.delete_displaced = f"{into} {displaced}", f"DELETE {displaced}"
+        self.displaced_rows = (
+            f"SELECT id, message_data FROM {m} WHERE session_id = ? AND holdfast_replaces >= ? ORDER BY id"
         )
-        self.delete_upto = f"DELETE FROM {m} WHERE session_id = ?1 AND id <= ?3 AND id NOT IN {corrupt}"
+        self.mark_replacing = f"UPDATE {m} SET holdfast_replaces = ? WHERE session_id = ? AND id > ?"
         self.append_again = (
             f"INSERT INTO {m} (session_id, {carried}) SELECT session_id, {carried} FROM {m} "
             "WHERE session_id = ?1 AND id > ?2 AND id <= ?3 ORDER BY id"
         )
         self.delete_between = f"DELETE FROM {m} WHERE session_id = ?1 AND id > ?2 AND id <= ?3"
-        self.archived_upto = f"SELECT count(*) FROM {a} WHERE session_id = ? AND generation = ? AND position <= ?"
         self.archived = (
             f"SELECT position, message_data FROM {a} WHERE session_id = ? AND generation = ? ORDER BY position"
         )
         self.append_archived = (
-            f"INSERT INTO {m} (session_id, {carried}) SELECT session_id, {carried} FROM {a} "
-            "WHERE session_id = ? AND generation = ? ORDER BY position LIMIT -1 OFFSET ?"
+            f"INSERT INTO {m} (session_id, {own}) SELECT session_id, {own} FROM {a} "
+            "WHERE session_id = ?1 AND generation = ?2 AND coalesce(holdfast_replaces, 0) < ?3 ORDER BY position"
         )
         self.archived_of_writer = (
             f"SELECT holdfast_ordinal, message_data FROM {a} WHERE session_id = ? AND generation = ? "
@@ -162,14 +163,14 @@ class Statements:
 
     def _forks(self, m: str, a: str) -> None:
         carried = "message_data, created_at, holdfast_writer, holdfast_ordinal"
-        corrupt = "(SELECT value FROM json_each(?4))"
+        excepted = "(SELECT value FROM json_each(?4))"
         self.fork_live = (
             f"INSERT INTO {m} (session_id, {carried}) SELECT ?2, {carried} FROM {m} "
-            f"WHERE session_id = ?1 AND id <= ?3 AND id NOT IN {corrupt} ORDER BY id"
+            f"WHERE session_id = ?1 AND id <= ?3 AND id NOT IN {excepted} ORDER BY id"
         )
         self.fork_archived = (
             f"INSERT INTO {m} (session_id, {carried}) SELECT ?2, {carried} FROM {a} "
-            f"WHERE session_id = ?1 AND generation = ?5 AND position <= ?3 AND position NOT IN {corrupt} "
+            f"WHERE session_id = ?1 AND generation = ?5 AND position <= ?3 AND position NOT IN {excepted} "
             "ORDER BY position"
         )
         self.lowest_live_after = (
@@ -180,8 +181,11 @@ class Statements:
             f"SELECT holdfast_writer, min(holdfast_ordinal) FROM {a} WHERE session_id = ? AND generation = ? "
             "AND position > ? AND holdfast_writer IS NOT NULL GROUP BY holdfast_writer"
         )
-        self.archived_position = (
-            f"SELECT position FROM {a} WHERE session_id = ? AND generation = ? ORDER BY position LIMIT 1 OFFSET ?"
+        appended = "coalesce(holdfast_replaces, 0) < ?2 AND holdfast_writer IS NOT NULL GROUP BY holdfast_writer"
+        self.lowest_since = (
+            f"SELECT holdfast_writer, min(holdfast_ordinal) FROM {a} "
+            f"WHERE session_id = ?1 AND generation > ?2 AND {appended} "
+            f"UNION ALL SELECT holdfast_writer, min(holdfast_ordinal) FROM {m} WHERE session_id = ?1 AND {appended}"
         )
 
     def _leases(self, table: str) -> None:

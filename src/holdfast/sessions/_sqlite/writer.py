@@ -17,6 +17,7 @@ import logging
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -71,6 +72,7 @@ class Writer:
         self._on_released = on_released
         self._owed: list[AnyRequest] = []
         self._owed_wait_s = 0.0
+        self._handed: list[weakref.ref[AnyRequest]] = []  # answered, and not known to be taken
         self._db: sqlite3.Connection | None = None
         self._lock = files.CheckpointLock(path)
         self._checkpoints = files.Checkpoints(self._lock)
@@ -109,13 +111,13 @@ class Writer:
                 going = False
             if requests or self._owed:
                 with self.busy:
-                    self._serve(requests)
+                    self._serve_or_fail(requests)
             # A request knows its session. Kept here until the next one arrives, it would keep a session that nobody
             # else knows any more, and with it this thread.
             del messages, requests
         with self.busy:
             if self._owed:  # callers that were cancelled while the last group was answered
-                self._serve([])
+                self._serve_or_fail([])
             if self._owed:
                 log.error("%d cancelled operations on %s could not be undone", len(self._owed), self.path)
             self.disconnect()
@@ -137,9 +139,22 @@ class Writer:
 
     # --- one group ------------------------------------------------------------------------------
 
+    def _serve_or_fail(self, requests: Sequence[AnyRequest]) -> None:
+        """The thread must outlive whatever happens: callers wait for it."""
+        try:
+            self._serve(requests)
+        except Exception as error:
+            log.exception("the writer of %s failed; its connection is opened anew", self.path)
+            self._fail(requests, error)
+            deliver(requests)
+            self.disconnect()
+
     def _serve(self, requests: Sequence[AnyRequest]) -> None:
         """Do these requests and answer them, whatever happens."""
         todo = [request for request in requests if request.is_open]
+        handed = [request for reference in self._handed if (request := reference()) is not None]
+        self._owed += [request for request in handed if request.is_orphaned()]
+        self._handed = [weakref.ref(request) for request in handed if not request.is_taken]
         self._owed_wait_s = UNDO_RETRY_S  # unless this group undoes what is owed
         try:
             db = self._connected(todo)
@@ -147,10 +162,8 @@ class Writer:
         except Exception as error:
             self._roll_back()
             self._fail(todo, error)
-        owed_now = deliver(todo)
-        if owed_now:
-            self._owed += owed_now
-            self._owed_wait_s = 0.0
+        deliver(todo)
+        self._handed += [weakref.ref(request) for request in todo if request.undo is not None]
         if self._db is not None and self._checkpoints.is_due(idle=self.inbox.empty()):
             self._checkpoints.run(self._db)
 
