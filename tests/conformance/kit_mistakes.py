@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import agents
-from backends import BAD_TABLES, TABLES, HoldfastSQLite, Memory
 
 from holdfast.conformance import Backend
 from holdfast.conformance.sqlite_file import SQLiteFile
@@ -28,6 +27,7 @@ from holdfast.errors import SessionBusyError
 from holdfast.sessions.memory import InMemorySession, InMemoryStore
 from holdfast.sessions.protocol import Head, Page, Position, SessionInfo, SessionPage, SessionSettings
 from holdfast.sessions.sqlite import SQLiteSession
+from tests.conformance.kit_backends import BAD_TABLES, TABLES, HoldfastSQLite, Memory
 
 Items = Sequence[dict[str, Any]]
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from backends import Memory
-
 from holdfast.conformance import suite
+from tests.conformance.kit_backends import Memory
 
 TestMemory = suite(Memory())

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from backends import HoldfastSQLite
-
 from holdfast.conformance import suite
+from tests.conformance.kit_backends import HoldfastSQLite
 
 TestSQLite = suite(HoldfastSQLite())

@@ -1,14 +1,14 @@
-"""The kit sees every mistake of `broken.py`, by the clause that it breaks."""
+"""The kit sees every mistake of `kit_mistakes.py`, by the clause that it breaks."""
 
 from __future__ import annotations
 
 import pytest
-from backends import HoldfastSQLite, Memory
-from broken import BROKEN, Expires, Lines, Mistake
 
 from holdfast.conformance import Options, check
 from holdfast.conformance.registry import checks_of
 from holdfast.conformance.run import BROKEN as SEEN_BROKEN, KEPT
+from tests.conformance.kit_backends import HoldfastSQLite, Memory
+from tests.conformance.kit_mistakes import BROKEN, Expires, Lines, Mistake
 
 QUICK = Options(rounds=12, examples=60, objects=2_000, repeatable=True, soon_s=2)
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from backends import Memory
-
 from holdfast.conformance import suite
 from holdfast.sessions.compaction import OpenAIResponsesCompactionSession
+from tests.conformance.kit_backends import Memory
 
 
 class CompactingMemory(Memory):

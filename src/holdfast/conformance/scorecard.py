@@ -137,11 +137,12 @@ class Scorecard:
 
     def lines(self) -> list[str]:
         """A table for a terminal, and the reasons below it."""
-        width = max([11, *(len(name) for name in self.backends)]) + 2
-        rows = [" " * 34 + "".join(name.ljust(width) for name in self.backends)]
+        widths = [max(13, len(name) + 2) for name in self.backends]
+        rows = [" " * 34 + "".join(name.ljust(width) for name, width in zip(self.backends, widths, strict=True))]
         for clause_id in self.clauses:
             title = f"{clause_id:<4} {CLAUSES[clause_id].title}" if clause_id in CLAUSES else clause_id
-            cells = "".join(_WORDS[self.value(name, clause_id)].ljust(width) for name in self.backends)
+            words = [_WORDS[self.value(name, clause_id)] for name in self.backends]
+            cells = "".join(word.ljust(width) for word, width in zip(words, widths, strict=True))
             rows.append(f"{title:<34}{cells}".rstrip())
         return [*rows, "", *(f"{who}: {clause_id} {value}: {why}" for who, clause_id, value, why in self._reasons())]
 

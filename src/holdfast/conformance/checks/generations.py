@@ -116,7 +116,7 @@ async def writers_beside_a_replace_lose_nothing(lab: Lab) -> None:
         mine = lab.another(session)
         while not done.is_set():
             upto = await mine.head()
-            since = stored  # what is acknowledged from now on was appended after that head
+            since = await mine.accepted("run")  # what the writer writes from now on comes after that head
             await asyncio.sleep(0)
             await mine.replace(SUMMARY, upto=upto)
             wanted = range(since, stored)
