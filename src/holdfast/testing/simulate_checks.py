@@ -1,0 +1,124 @@
+"""What must be true at the end of a simulated life, however it went: compared with the calm telling of the same wish.
+
+Nothing that happened on the way may show, except where nobody could know better: the output of a call whose outcome
+was lost, or that was stopped, may differ, and with a model that reads outputs, so may what follows it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from holdfast.engine.advance import NOT_COMPLETED
+from holdfast.jsonvalue import Item
+from holdfast.tools.texts import UNKNOWN_OUTCOME
+
+from .simulate_journey import Journey, Outcome
+from .simulate_scripts import invalid, unsalted
+
+LOST = (UNKNOWN_OUTCOME, NOT_COMPLETED)
+
+
+def problems(life: Journey, calm: Journey, *, tells_on: bool = False) -> list[str]:
+    """Every promise that was broken. `tells_on`: the model says the same whatever the tools answered."""
+    found = list(life.world.broken)
+    found += _repeated(life)
+    history = life.history()
+    wrong = invalid(history)
+    if wrong is not None:
+        found.append(f"no provider would take the stored history: {wrong}")
+    found += _compared(life, calm, history, tells_on=tells_on)
+    if life.wish.kind != "plain":
+        found += _as_told(life)
+    return found
+
+
+def _repeated(life: Journey) -> list[str]:
+    if life.wish.kind != "saved":
+        return []  # without a run store, a torn turn's tools may run again (C12)
+    world = life.world
+    return [
+        f"call {name} ran {times} times and must not be repeated"
+        for name, times in world.executed.items()
+        if times > 1 and name not in world.repeatable
+    ]
+
+
+def _as_told(life: Journey) -> list[str]:
+    """What a result says it added is what the session holds of the run (C3, C5)."""
+    found = []
+    for outcome in life.outcomes:
+        written = life.written(outcome.run_id)
+        own = written[len(written) - len(outcome.items) :] if outcome.items else []
+        if outcome.error is None and own != outcome.items:
+            found.append(f"{outcome.run_id} says it added {outcome.items} and the session holds {written}")
+        if outcome.error is None and life.wish.kind == "saved" and outcome.tokens < outcome.tokens_told:
+            found.append(f"{outcome.run_id} counts {outcome.tokens} tokens; its replies cost {outcome.tokens_told}")
+    return found
+
+
+def _compared(life: Journey, calm: Journey, history: list[Item], *, tells_on: bool) -> list[str]:
+    lost = {*life.unknown, *_lost(history)}
+    ours, theirs = _retold(history, lost), _retold(calm.history(), lost)
+    cut = _first_difference(ours, theirs)
+    if cut is None:
+        return _outcomes(life, calm) if not lost else []
+    where = f"item {cut}: {_at(ours, cut)} instead of {_at(theirs, cut)}"
+    if lost and not tells_on and cut > _place_of_first(ours):
+        return []  # a model that reads its tools' outputs may go on differently
+    if lost and len(ours) > len(theirs) and cut >= len(theirs):
+        return []  # a tool that would have ended the run was stopped: the model had to be asked again
+    if lost and tells_on and _asked_again(calm, ours, theirs):
+        return []
+    return [f"the history is not that of the calm run; {where}"]
+
+
+def _asked_again(calm: Journey, ours: list[str], theirs: list[str]) -> bool:
+    """Whether all that differs is an answer where a tool's result would have ended a run."""
+    kept, wanted = iter(ours), list(theirs)
+    return calm.wish.kind != "plain" and all(item in kept for item in wanted)
+
+
+def _outcomes(life: Journey, calm: Journey) -> list[str]:
+    found = []
+    for ours, theirs in zip(life.outcomes, calm.outcomes, strict=True):
+        for name in ("error", "output", "agent"):
+            mine, other = _said(ours, name), _said(theirs, name)
+            if mine != other:
+                found.append(f"{ours.run_id}: its {name} is {mine!r} instead of {other!r}")
+    return found
+
+
+def _said(outcome: Outcome, name: str) -> Any:
+    value = getattr(outcome, name)
+    return unsalted(value) if isinstance(value, str) else value
+
+
+def _lost(history: list[Item]) -> set[str]:
+    return {unsalted(item["call_id"]) for item in history if item.get("output") in LOST}
+
+
+def _retold(history: list[Item], lost: set[str]) -> list[str]:
+    """The items without what may differ between two tellings."""
+    told = []
+    for item in history:
+        plain = dict(item)
+        if plain.get("type") == "function_call_output" and unsalted(str(plain.get("call_id"))) in lost:
+            plain["output"] = "?"
+        told.append(unsalted(json.dumps(plain, sort_keys=True, ensure_ascii=False)))
+    return told
+
+
+def _place_of_first(told: list[str]) -> int:
+    return next((place for place, item in enumerate(told) if '"output": "?"' in item), len(told))
+
+
+def _first_difference(ours: list[str], theirs: list[str]) -> int | None:
+    for place in range(max(len(ours), len(theirs))):
+        if _at(ours, place) != _at(theirs, place):
+            return place
+    return None
+
+
+def _at(items: list[str], place: int) -> str:
+    return items[place] if place < len(items) else "nothing"
