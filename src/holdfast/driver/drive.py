@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol
 
 from holdfast.engine.advance import advance
 from holdfast.engine.due import due
@@ -44,7 +44,7 @@ class Saver(Protocol):
 
     needed: bool
 
-    async def save(self, run: Run) -> None:
+    def save(self, run: Run) -> Coroutine[Any, Any, None]:
         """Return when this run, or a later one, is saved."""
         ...
 
@@ -94,7 +94,9 @@ class Driver:
     async def save(self) -> None:
         """Save the run as it is now, if there is where to and anything that must survive."""
         if self.saver is not None and self.saver.needed:
-            await asyncio.shield(asyncio.ensure_future(self.saver.save(self.run)))
+            saving = asyncio.ensure_future(self.saver.save(self.run))
+            saving.add_done_callback(_heard)
+            await asyncio.shield(saving)
 
     def _must_save(self, event: Event) -> bool:
         if isinstance(event, ALWAYS_SAVED):
@@ -248,6 +250,12 @@ class Driver:
         if self.saver is not None and (self.saver.needed or self.run.paused):
             self.saver.needed = True
             await self.save()
+
+
+def _heard(saving: asyncio.Future[None]) -> None:
+    """Whoever waited for this save may be gone; the next one meets the same error and raises it."""
+    if not saving.cancelled():
+        saving.exception()
 
 
 async def _all_done(tasks: list[asyncio.Task[None]]) -> None:

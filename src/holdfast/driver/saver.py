@@ -8,6 +8,8 @@ return at once cost one write. Whoever saved this run last is the one who may go
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
 from holdfast.engine.codec import LOGS, encode_head, encode_tails
 from holdfast.engine.state import Run
@@ -26,12 +28,15 @@ class RunSaver:
         self._newest: Run | None = None
         self._done: Run | None = saved
 
-    async def save(self, run: Run) -> None:
+    def save(self, run: Run) -> Coroutine[Any, Any, None]:
         """Return when this run, or a later one, is saved; raises RunClaimedError if it is another's now."""
-        self._newest = run
+        self._newest = run  # now, not when the coroutine gets its turn: an older run must never follow a newer one
+        return self._save()
+
+    async def _save(self) -> None:
         async with self._lock:
             run = self._newest
-            if run is self._done:
+            if run is None or run is self._done:
                 return
             ended = run.settled
             # What it came to is in its session, or was handed over; only that it ended, and how, must be known on.
