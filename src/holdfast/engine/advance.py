@@ -32,7 +32,6 @@ from .state import Call, Conclusion, Entry, Marks, Progress, Run, Stop, Turn, Vi
 
 WITHHELD = "Output withheld by an output guardrail."
 NOTHING_SENT = {"begun": None, "sent": (), "mark": None, "payload": None, "reply_id": None, "doubt": False}
-NOTHING_SENT = {"begun": None, "sent": (), "mark": None, "payload": None, "reply_id": None, "doubt": False}
 NOT_COMPLETED = "This call was not completed: the run stopped before its result was known."
 
 
