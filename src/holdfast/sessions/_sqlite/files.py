@@ -170,21 +170,29 @@ def _usable() -> bool:
 class Checkpoints:
     """When the log is folded back into the database: after enough pages, and rather when nobody waits.
 
-    How long the log is cannot be asked without running a checkpoint, so pages are estimated from what was written and
-    put right by what the last checkpoint said.
+    How long the log is cannot be asked without running a checkpoint, and its file never shrinks. So pages are estimated
+    from the rows written, and counted where the file grows, which is what large rows make it do.
     """
 
     DUE_PAGES = 1_000  # SQLite's own default: a log of this length costs readers nothing that can be measured
     OVERDUE_PAGES = 4_000
     RETRY_PAGES = 250
 
-    def __init__(self, lock: CheckpointLock) -> None:
+    def __init__(self, path: str, lock: CheckpointLock) -> None:
+        self._log_path = f"{path}-wal"
         self._lock = lock
         self._pages = 0
+        self._log_bytes = 0
 
     def wrote(self, request_count: int, row_count: int) -> None:
         """Count one committed group."""
-        self._pages += 4 + 3 * request_count + row_count // 4
+        try:
+            log_bytes = os.stat(self._log_path).st_size
+        except OSError:
+            log_bytes = 0  # not in log mode, or nothing written yet
+        grown = (log_bytes - self._log_bytes) // 4_096
+        self._log_bytes = log_bytes
+        self._pages += max(4 + 3 * request_count + row_count // 4, grown)
 
     def is_due(self, *, idle: bool) -> bool:
         """Whether to checkpoint now."""

@@ -75,7 +75,7 @@ class Writer:
         self._handed: list[weakref.ref[AnyRequest]] = []  # answered, and not known to be taken
         self._db: sqlite3.Connection | None = None
         self._lock = files.CheckpointLock(path)
-        self._checkpoints = files.Checkpoints(self._lock)
+        self._checkpoints = files.Checkpoints(path, self._lock)
         self._thread = threading.Thread(target=self._run, name="holdfast-writer", daemon=True)
 
     # --- life ------------------------------------------------------------------------------

@@ -1,0 +1,294 @@
+"""How the engine works: grouping, pages, plans, checkpoints, layouts. What it promises is tested elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents.memory.sqlite_session import SQLiteSession as PeerSession
+
+from holdfast.errors import LeaseLostError, SessionBusyError, SessionConflictError
+from holdfast.sessions._sqlite import engine, files
+from holdfast.sessions.sqlite import SQLiteSession
+
+
+def message(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "s.db"
+
+
+# --- connections ------------------------------------------------------------------------------
+
+
+async def test_commits_are_synced_and_no_connection_checkpoints_by_itself(path: Path) -> None:
+    """SIGKILL does not prove a sync, so the setting is asserted (A23)."""
+    session = SQLiteSession("s", path)
+    assert await session._read(lambda db: db.execute("PRAGMA query_only").fetchone()[0]) == 1
+    async with await session.lease(ttl_s=5, wait_s=1):  # leases relax it for themselves
+        assert await session._write(lambda db: db.execute("PRAGMA synchronous").fetchone()[0]) == 2
+    assert await session._write(lambda db: db.execute("PRAGMA wal_autocheckpoint").fetchone()[0]) == 0
+    assert await session._write(lambda db: db.execute("PRAGMA journal_mode").fetchone()[0]) == b"wal"
+    session.close()
+
+
+async def test_one_engine_serves_every_object_on_a_file_whatever_its_path_is_called(path: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link.db"
+    link.symlink_to(path)
+    sessions = [SQLiteSession("s", path), SQLiteSession("t", str(path)), SQLiteSession("s", link)]
+    for session in sessions:
+        await session.add_items([message("x")])
+    assert len({id(session._store) for session in sessions}) == 1
+    assert len(await sessions[0].get_items()) == 2
+    for session in sessions:
+        session.close()
+    assert str(path) not in engine._engines
+
+
+async def test_many_turns_at_once_share_commits(path: Path) -> None:
+    """Counted where commits are: 320 turns of 64 sessions in far fewer transactions, and every turn is there."""
+    sessions = [SQLiteSession(f"s{number}", path) for number in range(64)]
+    await sessions[0].add_items([message("first")])
+    statements: list[str] = []
+    await sessions[0]._write(lambda db: db.set_trace_callback(statements.append))
+    await asyncio.gather(*(session.add_items([message("x")]) for session in sessions for _ in range(5)))
+    await sessions[0]._write(lambda db: db.set_trace_callback(None))
+    commits = [statement for statement in statements if statement == "COMMIT"]
+    assert len(commits) <= 64
+    for session in sessions:
+        assert (await session.get_items())[-5:] == [message("x")] * 5
+        session.close()
+
+
+async def test_pairs_of_tables_in_one_file_do_not_meet(path: Path) -> None:
+    names = [("agent_sessions", "agent_messages"), ("a", "b"), ("order", "select"), ("agent_sessions", "other")]
+    sessions = [SQLiteSession("s", path, *pair) for pair in names]
+    for number, session in enumerate(sessions):
+        await session.append([message(str(number))], writer="run", start=0)
+        await session.replace([message(f"sum {number}")], upto=await session.head())
+    for number, session in enumerate(sessions):
+        assert await session.get_items() == [message(f"sum {number}")]
+        assert await session.accepted("run") == 1
+    await sessions[2].clear_session()
+    assert [len(await session.generations()) for session in sessions] == [1, 1, 0, 1]
+    for session in sessions:
+        session.close()
+
+
+# --- the cost of what runs for every turn -------------------------------------------------------------------------
+
+
+async def test_no_statement_of_a_turn_scans_a_table(path: Path) -> None:
+    """Flat from 10 to 100,000 items means: every statement of append, pop, head and limit searches by key."""
+    session = SQLiteSession("s", path)
+    await session.append([message("1")], writer="run", start=0)
+    sql = session._sql
+    hot = [
+        sql.newest_items, sql.rows_before, sql.ends, sql.first_id, sql.newest_id, sql.row_here, sql.whole_row,
+        sql.delete_row, sql.tail_rows, sql.epoch, sql.times, sql.writer, sql.batch, sql.move_writer, sql.lease, sql.run,
+        sql.run_log_length, sql.cut_run_log, sql.generations, sql.written, sql.put_row_back,
+    ]  # fmt: skip
+
+    def plans(db: sqlite3.Connection) -> dict[str, list[str]]:
+        found = {}
+        for statement in hot:
+            values = [None] * max(statement.count("?"), 9)
+            numbered = "?1" in statement
+            count = max(int(c) for c in "0123456789" if f"?{c}" in statement) if numbered else statement.count("?")
+            rows = db.execute(f"EXPLAIN QUERY PLAN {statement}", values[:count]).fetchall()
+            found[statement] = [row[3].decode() for row in rows]
+        return found
+
+    for statement, steps in (await session._write(plans)).items():
+        assert not [step for step in steps if step.startswith("SCAN") and "CONSTANT" not in step], (statement, steps)
+        assert not [step for step in steps if "TEMP B-TREE" in step], (statement, steps)
+    session.close()
+
+
+async def test_a_batch_larger_than_one_statement_is_whole_and_in_order(path: Path) -> None:
+    session = SQLiteSession("s", path)
+    batch = [message(str(number)) for number in range(1_000)]
+    await session.append(batch, writer="run", start=0)
+    await session.append(batch, writer="run", start=0)
+    await session.append([*batch, message("more")], writer="run", start=0)
+    assert await session.get_items() == [*batch, message("more")]
+    assert await session.written("run") == [*batch, message("more")]
+    with pytest.raises(SessionConflictError):
+        await session.append([message("another")], writer="run", start=500)
+    await session.rewind(writer="run", to=70)
+    assert await session.get_items() == batch[:70]
+    assert await session.append(batch[60:90], writer="run", start=60) == await session.head()
+    assert await session.get_items() == batch[:90]
+    session.close()
+
+
+# --- checkpoints ------------------------------------------------------------------------------
+
+
+def test_the_versions_with_the_reset_fault_are_known() -> None:
+    assert files.has_reset_fault((3, 40, 1))
+    assert files.has_reset_fault((3, 51, 2))
+    assert files.has_reset_fault((3, 44, 5))
+    assert files.has_reset_fault((3, 50, 6))
+    for fixed in ((3, 51, 3), (3, 53, 0), (3, 50, 7), (3, 44, 6), (3, 6, 23)):
+        assert not files.has_reset_fault(fixed)
+
+
+async def test_the_log_is_folded_back_while_writing_goes_on(path: Path) -> None:
+    session = SQLiteSession("s", path)
+    for number in range(60):
+        await session.add_items([message("x" * 4_000) for _ in range(50)])
+        if number % 10 == 9:
+            assert len(await session.get_items(limit=5)) == 5
+    log_bytes = os.path.getsize(f"{path}-wal")
+    assert log_bytes < 8_000_000, "twelve megabytes were written: without checkpoints the log would hold them all"
+    session.close()
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT count(*) FROM agent_messages").fetchone() == (3_000,)
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_a_checkpoint_waits_for_no_commit_and_no_commit_runs_beside_one(tmp_path: Path) -> None:
+    """The rule that keeps the reset fault away: commits share the lock file, a checkpoint has it alone."""
+    database = tmp_path / "s.db"
+    database.touch()
+    one, other = files.CheckpointLock(str(database)), files.CheckpointLock(str(database))
+    if not files.has_reset_fault():
+        with one.shared(), other.alone() as alone:
+            assert alone, "a fixed SQLite needs no lock"
+        return
+    with one.shared(), other.alone() as alone:
+        assert not alone
+    entered = threading.Event()
+
+    def commit() -> None:
+        with other.shared():
+            entered.set()
+
+    with one.alone() as alone:
+        assert alone
+        thread = threading.Thread(target=commit)
+        thread.start()
+        assert not entered.wait(0.1)
+    thread.join(30)
+    assert entered.is_set()
+    one.close()
+    other.close()
+
+
+CHECKPOINTING = """
+    import asyncio, sys
+    from holdfast.sessions.sqlite import SQLiteSession
+
+    async def main(path, name):
+        session = SQLiteSession(name, path)
+        for number in range(60):
+            await session.append([{"n": number, "x": "x" * 3000} for _ in range(20)], writer="w", start=number * 20)
+        assert len(await session.get_items()) == 1200
+        session.close()
+
+    asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def test_processes_that_write_and_checkpoint_at_once_keep_the_file_whole(path: Path) -> None:
+    command = [sys.executable, "-c", textwrap.dedent(CHECKPOINTING), str(path)]
+    processes = [subprocess.Popen([*command, f"s{number}"]) for number in range(3)]
+    assert [process.wait(120) for process in processes] == [0, 0, 0]
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert db.execute("SELECT count(*) FROM agent_messages").fetchone() == (3_600,)
+
+
+async def test_opening_another_programs_file_warns_once_where_the_fault_matters(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_warned", set())
+    with caplog.at_level(logging.WARNING, "holdfast.sessions"):
+        own = SQLiteSession("s", tmp_path / "own.db")
+        await own.add_items([message("x")])
+        own.close()
+        assert not caplog.records
+        for name in ("one.db", "two.db"):
+            PeerSession("s", tmp_path / name).close()
+            session = SQLiteSession("s", tmp_path / name)
+            await session.get_items()
+            session.close()
+    assert len(caplog.records) == (1 if files.has_reset_fault() else 0)
+
+
+# --- layouts and leases ------------------------------------------------------------------------------
+
+
+async def test_a_file_is_migrated_while_an_older_program_keeps_using_it(path: Path) -> None:
+    peer = PeerSession("s", path)
+    await peer.add_items([message("1")])
+    session = SQLiteSession("s", path)
+    await session.append([message("2")], writer="run", start=0)
+    await peer.add_items([message("3")])
+    assert await peer.pop_item() == message("3")
+    assert [item["content"] for item in await session.get_items()] == ["1", "2"]
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT tables, version FROM holdfast_schema").fetchall() == [
+            ("agent_sessions/agent_messages", 1)
+        ]
+        rows = db.execute("SELECT holdfast_writer, holdfast_ordinal FROM agent_messages ORDER BY id").fetchall()
+    assert rows == [(None, None), ("run", 0)]
+    peer.close()
+    session.close()
+
+
+async def test_giving_a_lease_up_wakes_a_waiter_of_this_process_and_fences_its_old_holder(path: Path) -> None:
+    session, other = SQLiteSession("s", path), SQLiteSession("s", path)
+    held = await session.lease(ttl_s=60, wait_s=0)
+    with pytest.raises(SessionBusyError):
+        await other.lease(ttl_s=60, wait_s=0.05)
+    waiting = asyncio.create_task(other.lease(ttl_s=60, wait_s=60))
+    await asyncio.sleep(0.05)
+    await session.append([message("1")], writer="run", start=0, lease=held)
+    await held.release()
+    taken = await waiting
+    assert taken.number == held.number + 1
+    with pytest.raises(LeaseLostError):
+        await session.append([message("2")], writer="run", start=1, lease=held)
+    with pytest.raises(LeaseLostError):
+        await session.replace([], upto=await session.head(), lease=held)
+    with pytest.raises(LeaseLostError):
+        await held.renew()
+    await held.release()  # of a lost lease: nothing
+    await taken.renew()
+    await other.clear_session()
+    with pytest.raises(SessionBusyError):
+        await session.lease(ttl_s=60, wait_s=0)
+    await taken.release()
+    assert (await session.lease(ttl_s=60, wait_s=5)).number == taken.number + 1
+    session.close()
+    other.close()
+
+
+async def test_update_time_moves_with_every_change_and_never_back(path: Path) -> None:
+    session = SQLiteSession("s", path)
+    await session.add_items([message("1")])
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE agent_sessions SET updated_at = '2999-12-31 23:59:59.999999'")
+    seen = [await session.info()]
+    for _ in range(3):
+        await session.add_items([message("2")])
+        seen.append(await session.info())
+    times = [info.updated_at for info in seen if info is not None]
+    assert times == sorted(set(times))
+    assert len(times) == 4
+    session.close()
