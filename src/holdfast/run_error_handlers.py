@@ -31,6 +31,8 @@ class RunErrorDetails:
     output_guardrail_results: list[OutputGuardrailResult]
     tool_input_guardrail_results: list[ToolInputGuardrailResult] = field(default_factory=list)
     tool_output_guardrail_results: list[ToolOutputGuardrailResult] = field(default_factory=list)
+    owed_items: list[Item] = field(default_factory=list)
+    """What the server that owns the conversation has not got: give it to the next run (D11)."""
 
 
 @dataclass

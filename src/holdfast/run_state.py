@@ -394,6 +394,9 @@ def owner_of(session: Any, conversation_id: str | None, previous_response_id: st
             f"the conversation would have two owners: {' and '.join(named)}",
             "Keep one: a session stores the history here; the other two leave it to the server.",
         )
+    for name, value in (("conversation_id", conversation_id), ("previous_response_id", previous_response_id)):
+        if value is not None and not (isinstance(value, str) and value):
+            raise OwnerError(f"{value!r} is no {name}", "Give the id that the server gave, or leave it out.")
     if session is not None:
         return Owner("session", session_id_of(session))
     if conversation_id is not None:

@@ -11,7 +11,6 @@ import asyncio
 import atexit
 import contextlib
 import importlib
-import logging
 import sys
 import threading
 import weakref
@@ -22,6 +21,8 @@ from typing import Any, TypeVar
 from ._lazy import edge
 from .context import RunContextWrapper
 from .driver.execution import Execution
+from .driver.owing import owed
+from .driver.refusals import refuse_early
 from .driver.result import RunResult, RunResultStreaming
 from .driver.stream import Watch
 from .engine.codec import decode_saved
@@ -34,7 +35,6 @@ from .errors import (
     SettingTypeError,
     UserError,
 )
-from .handoffs import Handoff
 from .jsonvalue import Item
 from .lifecycle import RunHooksBase
 from .run_config import DEFAULT_MAX_TURNS, RunConfig, coerce_run_config
@@ -42,7 +42,6 @@ from .run_error_handlers import RunErrorHandlers, check_error_handlers
 from .run_state import RunState, owner_of, with_context
 from .sessions.protocol import Session, abilities
 
-logger = logging.getLogger("holdfast")
 T = TypeVar("T")
 
 
@@ -246,8 +245,11 @@ class Runner:
         session: Session | None = None,
         run_store: RunStore | None = None,
         message: str = "This call was not approved: the run was cancelled.",
-    ) -> None:
-        """Give up a saved run: what waits is rejected, and its turn is stored whole (C8)."""
+    ) -> list[Item]:
+        """Give up a saved run: what waits is rejected, and its turn is stored whole (C8).
+
+        Returns what a server that owns the conversation has not got then; the next run there has to bring it (D11).
+        """
         state = await cls.load(starting_agent, run_id, session=session, run_store=run_store)
         store = _store_of(session, run_store)
         config = _with_store(RunConfig(), store)
@@ -263,6 +265,7 @@ class Runner:
             session=owned,
         )
         await execution.settle_abandoned(run, store, state._revision)
+        return owed(execution.run)
 
     @classmethod
     async def delete_run(
@@ -337,7 +340,7 @@ def _prepare(
         takeover=state._takeover if state is not None else False,
         tracer=_tracer(config),
     )
-    _refuse_early(execution, owner, config)
+    refuse_early(execution.live.graph, owner, config)
     return execution, state
 
 
@@ -370,32 +373,6 @@ def _said(owner: Owner) -> str:
         "chain": "response chain",
     }
     return names[owner.kind] if owner.id is None else f"{names[owner.kind]} {owner.id!r}"
-
-
-def _refuse_early(execution: Execution, owner: Owner, config: RunConfig) -> None:
-    """What cannot work with a server that owns the conversation, before anything is paid for (D6)."""
-    if not owner.is_server:
-        return
-    if config.handoff_input_filter is not None:
-        raise UserError(
-            "RunConfig.handoff_input_filter cannot change a conversation that a server owns",
-            "Remove it, or let the application or a session own the conversation.",
-        )
-    if config.nest_handoff_history:
-        logger.warning("nest_handoff_history is switched off: a server owns the conversation")
-    agents = execution.live.graph.agents()
-    for agent in agents:
-        for target in agent.handoffs:
-            if isinstance(target, Handoff) and target.input_filter is not None:
-                raise UserError(
-                    f"handoff {target.tool_name!r} has an input filter, and a server owns the conversation",
-                    "Remove the filter, or let the application or a session own the conversation.",
-                )
-    if config.output_guardrails or any(agent.output_guardrails for agent in agents):
-        raise UserError(
-            "an output guardrail cannot take back what a server has already stored in its conversation",
-            "Remove the output guardrails, or let the application or a session own the conversation.",
-        )
 
 
 async def _go(execution: Execution, state: RunState | None) -> None:

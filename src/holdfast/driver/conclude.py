@@ -23,6 +23,7 @@ from .judge import output_guardrails
 from .live import Live
 from .model_call import view_of
 from .offer import output_schema, tools_of
+from .owing import REMEDY, said_of
 from .watchers import hook_context, hook_pair
 
 
@@ -33,8 +34,9 @@ async def perform_conclude(driver: Driver, live: Live, effect: Conclude) -> None
     schema = output_schema(agent)
     if effect.exhausted:
         error = MaxTurnsExceeded(
-            f"the run used its {run.spec.max_turns} turns without a final output",
-            "Raise max_turns, or handle it with error_handlers={'max_turns': ...}.",
+            f"the run used its {run.spec.max_turns} turns without a final output{said_of(run)}",
+            "Raise max_turns, or handle it with error_handlers={'max_turns': ...}."
+            + (f" {REMEDY} They are error.run_data.owed_items." if said_of(run) else ""),
         )
         found = await _handled(live, run, agent, schema, "max_turns", error)
         if found is None:

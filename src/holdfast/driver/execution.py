@@ -35,6 +35,7 @@ from .drive import Driver
 from .graph import AgentGraph
 from .judge import input_guardrails
 from .live import Live, Tracer, usage_of
+from .owing import warn_if_owing
 from .perform import performer
 from .result import RunResultBase
 from .resume import check_saved, check_tools, check_unclaimed
@@ -120,6 +121,7 @@ class Execution:
                     await self._open()
                     await self.driver.drive()
                     self._show_rest()
+                    warn_if_owing(self.run)
                     if self.session is not None:
                         await compact_after(self.driver, live)
                 finally:
@@ -365,6 +367,7 @@ class Execution:
             output_guardrail_results=live.output_results,
             tool_input_guardrail_results=live.tool_input_results,
             tool_output_guardrail_results=live.tool_output_results,
+            owed_items=result.owed_items,
         )
 
 

@@ -14,10 +14,11 @@ from typing import Any
 from holdfast.agent_tool import AgentToolRun, relay_events
 from holdfast.context import ChildPaused
 from holdfast.engine.events import ChildMoved
-from holdfast.engine.state import Call, Owner, Run, Turn
+from holdfast.engine.state import Call, Run, Turn
 
 from .drive import Driver
 from .live import Live
+from .refusals import owner_of_tool
 from .result import AgentToolInvocation, RunResult, RunResultStreaming
 from .stream import Watch
 
@@ -41,7 +42,7 @@ def child_runner(driver: Driver, live: Live, turn: Turn, call: Call) -> Callable
             config=config,
             hooks=tool.hooks,
             max_turns=tool.max_turns,
-            owner=_owner(tool),
+            owner=owner_of_tool(tool),
             session=tool.session,
             watch=watch,
             invocation=AgentToolInvocation(call.name, call.id, call.arguments),
@@ -82,13 +83,3 @@ async def _watched(result: RunResultStreaming, execution: Any, request: AgentToo
         if not task.done():
             result.cancel()
             await asyncio.wait([task])
-
-
-def _owner(tool: Any) -> Owner:
-    if tool.session is not None:
-        return Owner("session", getattr(tool.session, "session_id", None))
-    if tool.conversation_id is not None:
-        return Owner("conversation", tool.conversation_id)
-    if tool.previous_response_id is not None:
-        return Owner("chain", tool.previous_response_id)
-    return Owner()

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, cast
 
-from holdfast.engine.request import delta, view_items
+from holdfast.engine.request import view_items
 from holdfast.engine.state import Call, Run, View
 from holdfast.errors import HoldfastError, InvalidSettingError, SettingTypeError
 from holdfast.history import prune
@@ -18,6 +18,7 @@ from holdfast.stream_events import StreamEvent
 
 from .drive import Driver
 from .live import Live
+from .owing import owed
 from .stream import Watch
 
 T = TypeVar("T")
@@ -182,9 +183,7 @@ class RunResultBase:
     @property
     def owed_items(self) -> list[Item]:
         """What the server that owns the conversation has not got yet, if the run ended owing it (D11)."""
-        if not self._run.spec.owner.is_server:
-            return []
-        return [copy_json(item) for item in delta(self._run)]
+        return owed(self._run)
 
     def to_state(self) -> Any:
         """The run as a `RunState`, to approve, save and resume; each is independent of the others."""
