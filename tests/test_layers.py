@@ -23,11 +23,11 @@ LAYERS: dict[int, str] = {
     2: "engine history models sessions "  # what is impure in these packages is an island below
     "realtime.events realtime.commands realtime.machine realtime.wire realtime.playback",
     3: "agent agent_tool context guardrails handoffs lifecycle model_defaults models.policies output_type "
-    "moving plain_session prompts run_config run_error_handlers tools extensions.handoff_filters "
+    "moving plain_session prompts repair run_config run_error_handlers tools extensions.handoff_filters "
     "extensions.handoff_prompt "
     "decorators function_schema realtime.agent",
     4: "driver realtime.session",
-    5: "runner run_state realtime.runner _exports _lazy",
+    5: "runner run_state saved_context realtime.runner _exports _lazy",
 }
 FACE, EDGE, KIT = 5, 6, 7
 # Each edge is one island: its modules may use each other, the layers 0 to 2, and one third-party library.

@@ -143,6 +143,7 @@ if TYPE_CHECKING:
     from .moving import CopyReport, NotCarried, copy_history
     from .output_type import AgentOutputSchema, AgentOutputSchemaBase
     from .prompts import DynamicPromptFunction, GenerateDynamicPromptData, Prompt
+    from .repair import BrokenItem, RepairReport, repair_history
     from .run_config import (
         CallModelData,
         CallModelInputFilter,
@@ -246,6 +247,7 @@ __all__ = [
     "AgentsException",
     "AppendGapError",
     "ApprovalError",
+    "BrokenItem",
     "CallModelData",
     "CallModelInputFilter",
     "CallerError",
@@ -351,6 +353,7 @@ __all__ = [
     "RawResponsesStreamEvent",
     "ReasoningItem",
     "ReasoningItemIdPolicy",
+    "RepairReport",
     "ResponseFailedError",
     "RetryDecision",
     "RetryPolicy",
@@ -448,6 +451,7 @@ __all__ = [
     "is_openai_responses_compaction_aware_session",
     "nest_handoff_history",
     "output_guardrail",
+    "repair_history",
     "reset_conversation_history_wrappers",
     "retry_policies",
     "set_conversation_history_wrappers",

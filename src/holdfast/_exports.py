@@ -217,6 +217,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "models.openai_provider": ("OpenAIProvider", "MultiProvider", "MultiProviderMap"),
     "models.openai_client": ("set_default_openai_key", "set_default_openai_client", "set_default_openai_api"),
     "moving": ("copy_history", "CopyReport", "NotCarried"),
+    "repair": ("repair_history", "RepairReport", "BrokenItem"),
     "models.settle": ("ModelSettlement", "SendEvidence", "Settled"),
     "sessions.openai_conversations": ("OpenAIConversationsSession", "start_openai_conversations_session"),
     "sessions.compaction": ("OpenAIResponsesCompactionSession",),
