@@ -215,6 +215,43 @@ def test_forking_in_the_middle_of_traffic_hurts_neither_side(path: Path) -> None
     assert (process.returncode, out) == (0, "10\n")
 
 
+FORK_IN_A_COMMIT = """
+    import asyncio, os, sys, threading
+    from holdfast.errors import StoreUnavailableError
+    from holdfast.sessions._sqlite import engine
+    from holdfast.sessions.sqlite import SQLiteSession
+
+    engine.FORK_WAIT_S = 0.1
+    session, inside, leave = SQLiteSession("s", sys.argv[1]), threading.Event(), threading.Event()
+
+    def hang(db):
+        inside.set()
+        leave.wait(30)
+
+    thread = threading.Thread(target=lambda: asyncio.run(session._write(hang)))
+    thread.start()
+    inside.wait(30)
+    pid = os.fork()
+    if not pid:
+        try:
+            asyncio.run(SQLiteSession("t", sys.argv[1]).get_items())
+        except StoreUnavailableError as error:
+            os._exit(7 if "fork" in str(error) else 8)
+        os._exit(9)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    leave.set()
+    thread.join()
+    asyncio.run(session.add_items([{"a": 1}]))
+    print(code, len(asyncio.run(session.get_items())), flush=True)
+"""
+
+
+def test_a_child_forked_inside_a_hanging_commit_refuses_the_file_and_the_parent_goes_on(path: Path) -> None:
+    process = start(FORK_IN_A_COMMIT, path)
+    out, _ = process.communicate(timeout=60)
+    assert (process.returncode, out) == (0, "7 1\n")
+
+
 FIRST = """
     import asyncio, sys
     from holdfast.sessions.sqlite import SQLiteSession

@@ -108,6 +108,19 @@ async def test_clearing_a_session_removes_its_runs_and_nobody_elses(session: SQL
     assert kept.logs == {"items": (b"y",)}
 
 
+async def test_a_run_that_clears_its_own_session_goes_on(session: SQLiteSession) -> None:
+    """Its lease shows that it lives. A run that merely says running, and died, is removed with the rest."""
+    store = session.run_store()
+    await save(store, "mine", 0, tails={"items": LogTail(0, [b"x"])})
+    await save(store, "paused", 0, status="paused")
+    async with await session.lease(ttl_s=60, wait_s=5):
+        await session.clear_session()
+        assert await save(store, "mine", 1, b"on", tails={"items": LogTail(1, [b"y"])}) == 2
+    assert [run.run_id for run in (await store.list_runs())[0]] == ["mine"]
+    await session.clear_session()
+    assert await store.list_runs() == ([], None)
+
+
 async def test_a_run_and_a_turn_saved_at_once_share_a_commit_and_neither_fails_for_the_other(tmp_path: Path) -> None:
     session = SQLiteSession("s", tmp_path / "s.db")
     store = session.run_store()

@@ -223,7 +223,7 @@ class MemoryStore:
         self, work: Work[T], tables: Tables, timeout_s: float, *, undo: Undo[T] | None = None, relaxed: bool = False
     ) -> T:
         """Do it at once. There is no await inside, so nothing can be cancelled half-way or left untaken."""
-        if not self.lock.acquire(timeout=timeout_s):
+        if not self.lock.acquire(timeout=min(timeout_s, threading.TIMEOUT_MAX)):
             raise StoreTimeoutError(
                 f"the store in memory was busy for {timeout_s} s; nothing was done", "Try again, or raise timeout_s."
             )

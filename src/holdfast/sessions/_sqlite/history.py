@@ -292,8 +292,11 @@ def _refuse_rewind(db: sqlite3.Connection, sql: Statements, session_id: str, wri
 def clear(db: sqlite3.Connection, sql: Statements, session_id: str) -> None:
     """Remove everything stored for this id but how much each writer wrote and the lease's number (A12)."""
     writers.forget_digests(db, sql, session_id)
-    for statement in (
-        sql.delete_all, sql.delete_session, sql.drop_generations, sql.drop_archive,
-        sql.drop_logs_of_session, sql.drop_runs_of_session,
-    ):  # fmt: skip
+    for statement in (sql.delete_all, sql.delete_session, sql.drop_generations, sql.drop_archive):
         db.execute(statement, (session_id,))
+    # Open turns are in saved runs. A run that is going, and holds the lease to show for it, may be the one that clears:
+    # it goes on, and what it saves from now on belongs to the new history.
+    row = db.execute(sql.lease, (session_id,)).fetchone()
+    going = row is not None and row[1] > db.execute(sql.now).fetchone()[0]
+    for statement in (sql.drop_logs_of_session, sql.drop_runs_of_session):
+        db.execute(statement, (session_id, "running" if going else ""))

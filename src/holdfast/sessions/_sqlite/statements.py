@@ -216,8 +216,10 @@ class Statements:
             f"SELECT run_id, updated_at FROM {r} WHERE status IN ('done', 'failed', 'cancelled') "
             "ORDER BY updated_at DESC, run_id DESC"
         )
-        self.drop_runs_of_session = f"DELETE FROM {r} WHERE session_id = ?"
-        self.drop_logs_of_session = f"DELETE FROM {logs} WHERE run_id IN (SELECT run_id FROM {r} WHERE session_id = ?)"
+        self.drop_runs_of_session = f"DELETE FROM {r} WHERE session_id = ? AND status <> ?"
+        self.drop_logs_of_session = (
+            f"DELETE FROM {logs} WHERE run_id IN (SELECT run_id FROM {r} WHERE session_id = ? AND status <> ?)"
+        )
 
 
 @lru_cache(maxsize=64)

@@ -34,6 +34,7 @@ GROUP_MAX = 256
 # Bounds how long the write lock is held for one group, so that other processes get their turn.
 
 LOCK_PAUSE_S = 0.001
+COMMIT_WAIT_S = 5.0
 UNDO_RETRY_S = 1.0
 
 AnyRequest = Request[Any]
@@ -258,10 +259,16 @@ class Writer:
             time.sleep(LOCK_PAUSE_S)
 
     def _commit(self, db: sqlite3.Connection) -> None:
-        try:
-            db.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise translated(error, self.path, in_commit=True) from error
+        patience = time.monotonic() + COMMIT_WAIT_S
+        while True:
+            try:
+                db.execute("COMMIT")
+                return
+            except sqlite3.Error as error:
+                # Only without SQLite's log can a reader stand in a commit's way; the transaction is kept meanwhile.
+                if not is_busy(error) or time.monotonic() > patience:
+                    raise translated(error, self.path, in_commit=True) from error
+            time.sleep(LOCK_PAUSE_S)
 
     # --- opening ------------------------------------------------------------------------------
 
