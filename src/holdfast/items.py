@@ -311,6 +311,8 @@ class ToolApprovalItem(RunItemBase[Any]):
     tool_namespace: str | None = None
     tool_origin: ToolOrigin | None = None
     tool_lookup_key: tuple[str, ...] | None = field(default=None, kw_only=True)
+    reason: str = field(default="approval", kw_only=True)
+    """Why a person is asked: "approval", or "unknown" where a crash left open whether the call took effect."""
 
     def __eq__(self, other: object) -> bool:
         return self is other

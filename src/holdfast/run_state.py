@@ -7,28 +7,62 @@ must be there.
 
 from __future__ import annotations
 
-import dataclasses
+import copy
 import json
-import logging
-from collections.abc import Callable, Mapping
-from typing import Any
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
-from .context import ApprovalBook, Decision as BookDecision, RunContextWrapper, arguments_digest, scope_of
+from .context import RunContextWrapper, arguments_digest
 from .driver.conversation import session_id_of
+from .driver.execution import own_items
 from .driver.graph import AgentGraph
-from .driver.live import Live, usage_of
+from .driver.live import Live
 from .driver.result import interruptions_of
+from .driver.resume import call_item, check_saved, idempotency_key, scope_of_call
 from .engine.advance import advance, refuse_finished
 from .engine.codec import decode_run, encode_run
 from .engine.events import Decided, InputStaged, Stopped
-from .engine.state import Decision, Owner, Run, begin
-from .errors import ApprovalError, RunStateError, UserError
-from .items import ItemHelpers, ToolApprovalItem
+from .engine.state import Call, Decision, Owner, Run, begin
+from .engine.store import RunStore
+from .errors import ApprovalError, OwnerError, RunStateError, UserError
+from .items import ToolApprovalItem
 from .jsonvalue import Item, copy_json
 from .run_config import RunConfig
-from .usage import Usage
+from .saved_context import ContextDeserializer, ContextSerializer, around, context_to_json, wrapper_from
 
-logger = logging.getLogger("holdfast")
+Path = tuple[str, ...]
+"""The calls that lead to a nested run, from the outside in."""
+
+CallStatus = Literal["intended", "waiting", "started", "unknown", "done"]
+_STATUS: dict[str, CallStatus] = {
+    "asked": "intended",
+    "waiting": "waiting",
+    "begun": "started",
+    "doubt": "unknown",
+    "returned": "done",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """What a saved run knows about one call of its turn in progress.
+
+    `intended` has not begun and will run; `waiting` is for a person to decide; `started` had begun when this was saved,
+    so that after a crash nobody knows whether it took effect; `unknown` is such a call in a run that was taken up
+    again; `done` has its output and never runs again.
+    """
+
+    call_id: str
+    tool_name: str
+    arguments: str
+    status: CallStatus
+    idempotency_key: str
+    """What the tool is given as `context.idempotency_key`, in every attempt."""
+
+    run_id: str
+    """The run whose call it is: this one, or one inside a call of it."""
 
 
 class RunState:
@@ -45,32 +79,39 @@ class RunState:
         previous_response_id: str | None = None,
         auto_previous_response_id: bool = False,
     ) -> None:
-        wrapper = context if isinstance(context, RunContextWrapper) else RunContextWrapper(context)
-        owner = Owner()
-        if conversation_id is not None:
-            owner = Owner("conversation", conversation_id)
-        elif previous_response_id is not None or auto_previous_response_id:
-            owner = Owner("chain", previous_response_id)
         run = begin(
-            run_id=_new_id(),
+            run_id=uuid.uuid4().hex,
             agent=starting_agent.name,
-            input_items=ItemHelpers.input_to_new_input_list(original_input),
-            owner=owner,
+            input_items=own_items(original_input),
+            owner=owner_of(None, conversation_id, previous_response_id, auto_previous_response_id),
             max_turns=max_turns,
+            verdict="blocking",  # whoever runs it knows the guardrails; where there are none, that passes at once
             input_is_text=isinstance(original_input, str),
         )
-        self._set(run, wrapper, starting_agent, None, 0)
+        wrapper = context if isinstance(context, RunContextWrapper) else RunContextWrapper(context)
+        self._set(run, wrapper, starting_agent)
 
     @classmethod
-    def _of(cls, run: Run, wrapper: Any, agent: Any, live: Live | None, revision: int) -> RunState:
+    def _of(
+        cls, run: Run, wrapper: Any, agent: Any, live: Live | None, revision: int, store: RunStore | None = None
+    ) -> RunState:
         state = cls.__new__(cls)
-        state._set(run, wrapper, agent, live, revision)
+        state._set(run, wrapper, agent, live, revision, store)
         return state
 
-    def _set(self, run: Run, wrapper: Any, agent: Any, live: Live | None, revision: int) -> None:
+    def _set(
+        self,
+        run: Run,
+        wrapper: Any,
+        agent: Any,
+        live: Live | None = None,
+        revision: int = 0,
+        store: RunStore | None = None,
+    ) -> None:
         self._run, self._wrapper, self._agent = run, wrapper, agent
         self._live = live
         self._revision = revision
+        self._store = store
         self._busy = False
         self._takeover = False
 
@@ -102,8 +143,19 @@ class RunState:
         return self._wrapper
 
     def get_interruptions(self) -> list[ToolApprovalItem]:
-        """The calls that wait for a person."""
-        return interruptions_of(self._run, self._reader())
+        """The calls that wait for a person, nested runs' included, as copies: changing one changes nothing else."""
+        return [_detached(item) for item in interruptions_of(self._run, self._reader())]
+
+    def get_calls(self) -> list[CallRecord]:
+        """What is known of each call of the turn in progress, nested runs' included, in call order."""
+        return list(_records(self._run))
+
+    def get_tool_use_tracker_snapshot(self) -> dict[str, list[str]]:
+        """The tools each agent has used so far."""
+        used: dict[str, list[str]] = {}
+        for agent, tool in self._run.progress.used:
+            used.setdefault(agent, []).append(tool)
+        return used
 
     def _reader(self) -> Live:
         if self._live is None:
@@ -113,7 +165,11 @@ class RunState:
     # --- decisions ---------------------------------------------------------------------------------------------------
 
     def approve(self, approval_item: ToolApprovalItem, always_approve: bool = False) -> None:
-        """Let this call run; with `always_approve` every later call of the same tool too."""
+        """Let this call run; with `always_approve` every later call of the same tool too.
+
+        The last decision about a call counts, until it runs. Raises ApprovalError for a call that does not wait, or
+        that is not the one that was shown: its tool or its arguments differ.
+        """
         self._decide(approval_item, approved=True, sticky=always_approve, message=None)
 
     def reject(
@@ -123,35 +179,42 @@ class RunState:
         self._decide(approval_item, approved=False, sticky=always_reject, message=rejection_message)
 
     def _decide(self, item: ToolApprovalItem, *, approved: bool, sticky: bool, message: str | None) -> None:
+        if not isinstance(item, ToolApprovalItem) or not item.call_id:
+            raise ApprovalError("that item names no call", "Pass an item of get_interruptions() as it is.")
+        path, call, scope = self._shown(item)
+        decision = Decision(approved, call.id, scope, sticky, message, arguments_digest(call.arguments))
+        self._run = advance(self._run, Decided(decision, path))
+
+    def _shown(self, item: ToolApprovalItem) -> tuple[Path, Call, str]:
+        """The one call that waits, or was decided and has not run, and is the call this item shows."""
         call_id = item.call_id
-        if not call_id:
-            raise ApprovalError("the approval item names no call", "Pass an item of get_interruptions() as it is.")
-        paths = list(_paths(self._run, call_id))
-        if not paths:
+        found = [one for one in _open_calls(self._run) if one[1].id == call_id]
+        if not found:
             raise ApprovalError(
                 f"call {call_id!r} is not waiting for a decision in run {self.run_id!r}",
                 "Decide about an item of get_interruptions(); a call that was decided and ran cannot be decided again.",
             )
-        if len(paths) > 1:
-            raise ApprovalError(
-                f"call id {call_id!r} waits in more than one nested run",
-                "Give nested agents models with unique call ids.",
-            )
-        path, call = paths[0]
-        if item.tool_name != call.name or arguments_digest(item.arguments) != arguments_digest(call.arguments):
+        shown = (item.tool_name, arguments_digest(item.arguments))
+        same = [one for one in found if (one[1].name, arguments_digest(one[1].arguments)) == shown]
+        if not same:
             raise ApprovalError(
                 f"call {call_id!r} is not the one that was shown: its tool or its arguments differ",
                 "Show the call as it is now to whoever decides, and ask again.",
             )
-        decision = Decision(
-            approved=approved,
-            call_id=call_id,
-            scope=scope_of(item),
-            sticky=sticky,
-            message=message,
-            arguments_digest=arguments_digest(call.arguments),
-        )
-        self._run = advance(self._run, Decided(decision, path))
+        if len(same) > 1:
+            raise ApprovalError(
+                f"call id {call_id!r} waits in more than one nested run, for the same",
+                "Give nested agents models with unique call ids.",
+            )
+        return same[0]
+
+    def _take_decisions(self) -> None:
+        """What was decided with `context_wrapper.approve_tool` and `reject_tool` since the pause counts as well."""
+        for one in self._wrapper.approvals.drain():
+            if one.call_id not in {call.id for path, call, _ in _open_calls(self._run) if not path}:
+                continue  # about a tool, or a call to come: the book answers for it
+            decision = Decision(one.approved, one.call_id, one.scope, one.sticky, one.message, one.arguments_digest)
+            self._run = advance(self._run, Decided(decision))
 
     # --- input -------------------------------------------------------------------------------------------------------
 
@@ -173,8 +236,7 @@ class RunState:
                 "a waiting tool may end the run, and then nobody would read this input",
                 "Resume first; give the input to a new run if it ends.",
             )
-        items = ItemHelpers.input_to_new_input_list(input)
-        self._run = advance(run, InputStaged(tuple(items)))
+        self._run = advance(run, InputStaged(tuple(own_items(input))))
 
     @property
     def pending_input(self) -> list[Item]:
@@ -193,14 +255,14 @@ class RunState:
     def to_json(
         self,
         *,
-        context_serializer: Callable[[Any], Mapping[str, Any]] | None = None,
+        context_serializer: ContextSerializer | None = None,
         strict_context: bool = False,
         include_tracing_api_key: bool = False,
     ) -> dict[str, Any]:
         """The run as a JSON object. The session, hooks, tools and agents are not in it: resume is given them."""
         payload = encode_run(self._run)
         payload["revision"] = self._revision
-        payload["saved_context"] = _context_to_json(self._wrapper.context, context_serializer, strict_context)
+        payload["saved_context"] = context_to_json(self._wrapper.context, context_serializer, strict_context)
         payload["usage"] = self._wrapper.usage.to_json()
         payload["decisions"] = [one.to_json() for one in self._wrapper.approvals.decisions()]
         return payload
@@ -208,7 +270,7 @@ class RunState:
     def to_string(
         self,
         *,
-        context_serializer: Callable[[Any], Mapping[str, Any]] | None = None,
+        context_serializer: ContextSerializer | None = None,
         strict_context: bool = False,
         include_tracing_api_key: bool = False,
     ) -> str:
@@ -221,7 +283,7 @@ class RunState:
         state_json: Mapping[str, Any],
         *,
         context_override: Any = None,
-        context_deserializer: Callable[[Mapping[str, Any]], Any] | None = None,
+        context_deserializer: ContextDeserializer | None = None,
         strict_context: bool = False,
     ) -> RunState:
         """The run that `to_json` gave. Raises RunStateError for anything else, before anything of it is used."""
@@ -229,16 +291,12 @@ class RunState:
             raise RunStateError(
                 f"a {type(state_json).__name__} is not a saved run", "Pass what RunState.to_json() gave."
             )
-        payload = dict(state_json)
-        run = decode_run(payload)
-        graph = AgentGraph(initial_agent)
-        for key in _agents_of(run):
-            graph.agent(key)
-        revision = payload.get("revision", 0)
-        if not isinstance(revision, int) or isinstance(revision, bool) or revision < 0:
-            raise RunStateError(f"{revision!r} is not the revision of a saved run", "Pass the payload unchanged.")
-        wrapper = _wrapper_from(payload, run, context_override, context_deserializer, strict_context)
-        return RunState._of(run, wrapper, initial_agent, None, revision)
+        try:
+            return _loaded(initial_agent, dict(state_json), context_override, context_deserializer, strict_context)
+        except RecursionError:
+            raise RunStateError(
+                "it is nested more deeply than any run", "Pass what RunState.to_json() gave, unchanged."
+            ) from None
 
     @staticmethod
     async def from_string(
@@ -246,7 +304,7 @@ class RunState:
         state_string: str,
         *,
         context_override: Any = None,
-        context_deserializer: Callable[[Mapping[str, Any]], Any] | None = None,
+        context_deserializer: ContextDeserializer | None = None,
         strict_context: bool = False,
     ) -> RunState:
         """The run that `to_string` gave."""
@@ -272,22 +330,43 @@ class RunState:
 # --- helpers ---------------------------------------------------------------------------------------------------------
 
 
-def _new_id() -> str:
-    import uuid
+def _loaded(agent: Any, payload: dict[str, Any], override: Any, deserializer: Any, strict: bool) -> RunState:
+    run = decode_run(payload)
+    check_saved(run, AgentGraph(agent))
+    revision = payload.get("revision", 0)
+    if not isinstance(revision, int) or isinstance(revision, bool) or revision < 0:
+        raise RunStateError(f"{revision!r} is not the revision of a saved run", "Pass the payload unchanged.")
+    wrapper = wrapper_from(payload, run, override, deserializer, strict)
+    return RunState._of(run, wrapper, agent, None, revision)
 
-    return uuid.uuid4().hex
+
+def _detached(item: ToolApprovalItem) -> ToolApprovalItem:
+    try:
+        return replace(item, raw_item=copy.deepcopy(item.raw_item))
+    except Exception as error:  # a provider's own object may refuse in any way
+        raise UserError(
+            f"call {item.call_id!r} cannot be copied: {type(error).__name__}",
+            "Let the Model reply with plain items, or with objects that copy.deepcopy can copy.",
+        ) from error
 
 
-def _paths(run: Run, call_id: str, path: tuple[str, ...] = ()) -> Any:
-    for call in run.waiting:
-        if call.child is not None:
-            yield from _paths(call.child, call_id, (*path, call.id))
-        elif call.id == call_id:
-            yield path, call
+def _open_calls(run: Run, path: Path = ()) -> Iterator[tuple[Path, Call, str]]:
+    """Every call that may be decided about: those that wait, and those decided that have not run."""
     turn = run.turn
     for call in turn.calls if turn is not None else ():
-        if call.id == call_id and call.state == "asked" and call.decision is not None:
-            yield path, call  # decided, not run yet: the last decision counts
+        if call.child is not None:
+            yield from _open_calls(call.child, (*path, call.id))
+        elif call.state == "waiting" or (call.state == "asked" and call.decision is not None):
+            assert turn is not None
+            yield path, call, scope_of_call(call, call_item(turn, call) or {})
+
+
+def _records(run: Run) -> Iterator[CallRecord]:
+    for call in run.turn.calls if run.turn is not None else ():
+        run_id = run.spec.run_id
+        yield CallRecord(call.id, call.name, call.arguments, _STATUS[call.state], idempotency_key(run, call), run_id)
+        if call.child is not None:
+            yield from _records(call.child)
 
 
 def _may_end(behavior: Any, names: list[str]) -> bool:
@@ -298,89 +377,15 @@ def _may_end(behavior: Any, names: list[str]) -> bool:
     return True
 
 
-def _agents_of(run: Run) -> set[str]:
-    found = {run.spec.agent, run.progress.agent, *(entry.agent for entry in run.ledger)}
-    if run.turn is not None:
-        found.add(run.turn.agent)
-    return found
-
-
-def _context_to_json(context: Any, serializer: Any, strict: bool) -> dict[str, Any]:
-    if serializer is not None:
-        value = serializer(context)
-        if not isinstance(value, Mapping):
-            raise UserError(f"context_serializer returned a {type(value).__name__}", "Return a mapping of JSON values.")
-        return {"via": "context_serializer", "value": copy_json(dict(value))}
-    if context is None:
-        return {"via": "none", "value": None}
-    if isinstance(context, Mapping):
-        return {"via": "mapping", "value": copy_json(dict(context))}
-    if strict:
-        raise UserError(
-            f"a {type(context).__name__} as context cannot be restored without help",
-            "Pass context_serializer= (and context_deserializer= when loading), or use a dict.",
-        )
-    if dataclasses.is_dataclass(context) and not isinstance(context, type):
-        return {"via": "asdict", "class": type(context).__qualname__, "value": dataclasses.asdict(context)}
-    dump = getattr(context, "model_dump", None)
-    if dump is not None:
-        return {"via": "model_dump", "class": type(context).__qualname__, "value": dump(mode="json")}
-    logger.warning(
-        "the run's context (%s) cannot be saved; pass context_override= when loading", type(context).__name__
-    )
-    return {"via": "omitted", "class": type(context).__qualname__, "value": {}}
-
-
-def _wrapper_from(payload: dict[str, Any], run: Run, override: Any, deserializer: Any, strict: bool) -> Any:
-    saved = payload.get("saved_context")
-    if saved is not None and not isinstance(saved, dict):
-        raise RunStateError("its context is not one of ours", "Pass the payload unchanged.")
-    saved = saved or {"via": "none", "value": None}
-    usage_json = payload.get("usage")
-    try:
-        usage = Usage.from_json(usage_json) if isinstance(usage_json, dict) else usage_of(run)
-        book = ApprovalBook.of([BookDecision.from_json(one) for one in payload.get("decisions") or ()])
-    except (TypeError, KeyError, AttributeError, ValueError):
-        raise RunStateError("its usage or decisions cannot be read", "Pass the payload unchanged.") from None
-    if override is not None:
-        if type(override) is RunContextWrapper:
-            override.usage, override.approvals = usage, book
-            return override
-        if isinstance(override, RunContextWrapper):
-            raise UserError(
-                f"context_override is a {type(override).__name__}",
-                "Pass the application's object, or a RunContextWrapper.",
-            )
-        return RunContextWrapper(override, usage, approvals=book)
-    via, value = saved.get("via"), saved.get("value")
-    if deserializer is not None:
-        return RunContextWrapper(deserializer(value if isinstance(value, Mapping) else {}), usage, approvals=book)
-    if via not in ("none", "mapping"):
-        if strict:
-            raise UserError(
-                "the saved context needs help to be restored", "Pass context_override= or context_deserializer=."
-            )
-        logger.warning(
-            "the run's context was restored as a plain dict; pass context_override= or context_deserializer="
-        )
-    return RunContextWrapper(value, usage, approvals=book)
-
-
 def with_context(wrapper: Any, context: Any) -> Any:
     """The wrapper of a resumed run with another application object; usage and decisions stay."""
-    if context is None:
+    if context is None or context is wrapper:
         return wrapper
-    if isinstance(context, RunContextWrapper):
-        return context
-    return RunContextWrapper(
-        context, wrapper.usage, wrapper.turn_input, wrapper.tool_input, approvals=wrapper.approvals
-    )
+    return around(context, wrapper.usage, wrapper.approvals)
 
 
 def owner_of(session: Any, conversation_id: str | None, previous_response_id: str | None, auto: bool) -> Owner:
     """Who owns the conversation of a run with these arguments; refuses two (D1)."""
-    from .errors import OwnerError
-
     given = {
         "session": session is not None,
         "conversation_id": conversation_id is not None,

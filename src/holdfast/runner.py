@@ -8,23 +8,23 @@ of its own thread.
 from __future__ import annotations
 
 import asyncio
-import atexit
 import contextlib
 import importlib
 import sys
-import threading
-import weakref
-from collections.abc import Coroutine
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from ._lazy import edge
-from .context import RunContextWrapper
+from .context import ApprovalBook, RunContextWrapper
 from .driver.execution import Execution
+from .driver.graph import AgentGraph
+from .driver.live import usage_of
 from .driver.owing import owed
 from .driver.refusals import refuse_early
 from .driver.result import RunResult, RunResultStreaming
+from .driver.resume import check_saved
 from .driver.stream import Watch
+from .driver.thread_loop import run_on_thread_loop
 from .engine.codec import decode_saved
 from .engine.state import Owner
 from .engine.store import RunStore, RunSummary
@@ -40,9 +40,8 @@ from .lifecycle import RunHooksBase
 from .run_config import DEFAULT_MAX_TURNS, RunConfig, coerce_run_config
 from .run_error_handlers import RunErrorHandlers, check_error_handlers
 from .run_state import RunState, owner_of, with_context
+from .saved_context import around
 from .sessions.protocol import Session, abilities
-
-T = TypeVar("T")
 
 
 class Runner:
@@ -83,7 +82,7 @@ class Runner:
             session=session,
         )
         await _go(execution, state)
-        return RunResult(execution.driver, execution.live, max_turns, partial(_state_of, execution))
+        return RunResult(execution.driver, execution.live, execution.max_turns, partial(_state_of, execution))
 
     @classmethod
     def run_sync(
@@ -106,7 +105,7 @@ class Runner:
             raise UserLoopError(
                 "run_sync was called where an event loop is running", "Use `await Runner.run(...)` there."
             )
-        return _run_on_thread_loop(
+        return run_on_thread_loop(
             cls.run(
                 starting_agent,
                 input,
@@ -164,8 +163,9 @@ class Runner:
             session=session,
             watch=watch,
         )
-        result = RunResultStreaming(execution.driver, execution.live, max_turns, watch, partial(_state_of, execution))
-        result._task = asyncio.get_running_loop().create_task(result._drain(partial(_go, execution, state)))
+        state_of = partial(_state_of, execution)
+        result = RunResultStreaming(execution.driver, execution.live, execution.max_turns, watch, state_of)
+        result._go_on_in(asyncio.get_running_loop().create_task(result._drain(partial(_go, execution, state))))
         return result
 
     # --- saved runs --------------------------------------------------------------------------------------------------
@@ -192,8 +192,6 @@ class Runner:
         """
         state = await cls.load(starting_agent, run_id, session=session, run_store=run_store, context=context)
         config = coerce_run_config(run_config)
-        if run_store is not None:
-            config = _with_store(config, run_store)
         state._takeover = takeover
         owned = session if state._run.spec.owner.kind == "session" else None
         return await cls.run(
@@ -216,10 +214,9 @@ class Runner:
         if saved is None:
             raise NotFoundError(f"there is no saved run {run_id!r}", "List them with Runner.list_runs(...).")
         run = decode_saved(saved)
-        wrapper = context if isinstance(context, RunContextWrapper) else RunContextWrapper(context)
-        state = RunState._of(run, wrapper, starting_agent, None, saved.revision)
-        state._reader().graph.agent(run.progress.agent)
-        return state
+        check_saved(run, AgentGraph(starting_agent))
+        wrapper = around(context, usage_of(run), ApprovalBook())  # what it has cost so far, in whatever process
+        return RunState._of(run, wrapper, starting_agent, None, saved.revision, store)
 
     @classmethod
     async def list_runs(
@@ -319,6 +316,8 @@ def _prepare(
     state = given if isinstance(given, RunState) else None
     if state is not None:
         owner = _owner_on_resume(state, owner, session, conversation_id, previous_response_id)
+        if not state._busy:
+            state._take_decisions()
         wrapper = with_context(state._wrapper, context)
         max_turns = state._run.spec.max_turns
     else:
@@ -337,6 +336,7 @@ def _prepare(
         watch=watch,
         resumed=state._run if state is not None else None,
         revision=state._revision if state is not None else 0,
+        store=state._store if state is not None else None,
         takeover=state._takeover if state is not None else False,
         tracer=_tracer(config),
     )
@@ -385,8 +385,12 @@ async def _go(execution: Execution, state: RunState | None) -> None:
     try:
         await execution.go()
     except BaseException as error:
-        with contextlib.suppress(AttributeError):
-            error.run_state = _state_of(execution, None)  # type: ignore[attr-defined]  # any error may carry it
+        if execution.started or state is not None:
+            # Before a run is opened there is nothing to go on with but what the caller has: a state made of its input
+            # alone would take the place of whatever is saved under its name.
+            carried = _state_of(execution, None) if execution.started else state
+            with contextlib.suppress(AttributeError):
+                error.run_state = carried  # type: ignore[attr-defined]  # any error may carry it
         raise
     finally:
         if state is not None:
@@ -402,12 +406,13 @@ def _state_of(execution: Execution, _result: Any) -> RunState:
     copy = RunContextWrapper(
         wrapper.context, wrapper.usage.copy(), approvals=type(wrapper.approvals).of(wrapper.approvals.decisions())
     )
-    return RunState._of(execution.run, copy, execution.live.graph.start, execution.live, _revision(execution))
+    start = execution.live.graph.start
+    return RunState._of(execution.run, copy, start, execution.live, _revision(execution), execution.run_store())
 
 
 def _revision(execution: Execution) -> int:
     saver: Any = execution.driver.saver
-    return saver.revision if saver is not None else 0
+    return saver.revision if saver is not None else execution.revision
 
 
 # --- what is looked up late ------------------------------------------------------------------------------------------
@@ -447,39 +452,3 @@ def _with_store(config: RunConfig, store: RunStore) -> RunConfig:
     import dataclasses
 
     return dataclasses.replace(config, run_store=store)
-
-
-# --- synchronous use -------------------------------------------------------------------------------------------------
-
-
-class _Loops(threading.local):
-    """One event loop for each thread that runs agents synchronously, so that clients with open connections survive from
-    one run to the next; closed when its thread, or the program, ends."""
-
-    def __init__(self) -> None:
-        self.runner = asyncio.Runner()
-        _open.add(self.runner)
-        weakref.finalize(threading.current_thread(), _close, self.runner)
-
-
-_open: set[asyncio.Runner] = set()
-_loops: _Loops | None = None
-
-
-def _run_on_thread_loop(work: Coroutine[Any, Any, T]) -> T:
-    global _loops
-    if _loops is None:
-        _loops = _Loops()
-        atexit.register(_close_loops)
-    return _loops.runner.run(work)
-
-
-def _close(runner: asyncio.Runner) -> None:
-    _open.discard(runner)
-    with contextlib.suppress(Exception):
-        runner.close()
-
-
-def _close_loops() -> None:
-    for runner in list(_open):
-        _close(runner)

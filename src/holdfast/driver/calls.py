@@ -15,7 +15,6 @@ from typing import Any, Literal
 from holdfast.context import ApprovalBook, ChildPaused, ToolContext, arguments_digest, tool_scope
 from holdfast.engine.events import ApprovalNeeded, Begun, Decided, NotTaken, Returned, RunCall, Settle
 from holdfast.engine.state import Call, Decision, Entry, Run, Turn
-from holdfast.errors import ModelBehaviorError
 from holdfast.items import ItemHelpers, to_plain
 from holdfast.tools.invoke import CallOutcome, invoke, judge_before_approval, needs_approval
 from holdfast.tools.texts import HANDOFF_IGNORED, UNKNOWN_OUTCOME, rejection_text, unknown_tool_text
@@ -23,8 +22,9 @@ from holdfast.tools.texts import HANDOFF_IGNORED, UNKNOWN_OUTCOME, rejection_tex
 from .drive import Driver
 from .handoff import hand_over
 from .live import Live
-from .nested import child_runner
+from .nested import ParentFailed, child_runner
 from .offer import tools_of
+from .resume import call_item, idempotency_key, missing_tool, tool_of
 
 
 async def perform_call(driver: Driver, live: Live, effect: RunCall) -> None:
@@ -55,13 +55,10 @@ async def perform_call(driver: Driver, live: Live, effect: RunCall) -> None:
 
 async def _tool(driver: Driver, live: Live, effect: RunCall, agent: Any, turn: Turn, call: Call) -> None:
     tools = await tools_of(live, driver.run, agent)
-    tool = tools.get(call.name)
+    tool = tool_of(tools, call_item(turn, call), call)
     if tool is None:
         if live.config.tool_not_found_behavior != "return_error_to_model":
-            raise ModelBehaviorError(
-                f"tool {call.name!r} of agent {agent.name!r} is no longer there or no longer enabled",
-                "Resume with the agent that has it, or set RunConfig(tool_not_found_behavior='return_error_to_model').",
-            )
+            raise missing_tool(agent, call)
         text = await unknown_tool_text(
             live.wrapper, tool_name=call.name, call_id=call.id, formatter=live.config.tool_error_formatter
         )
@@ -87,9 +84,12 @@ async def _tool(driver: Driver, live: Live, effect: RunCall, agent: Any, turn: T
                     run_hooks=live.hooks,
                     agent_hooks=agent.hooks,
                     formatter=live.config.tool_error_formatter,
+                    again=call.child is not None,
                 )
             except ChildPaused:
                 return  # the nested run has told where it stands
+            except ParentFailed as failed:
+                raise failed.error from None
             if span is not None:
                 span.note(outcome=outcome, error=outcome.error)
         await _took(driver, live, effect, agent, tool, turn, call, outcome)
@@ -134,17 +134,14 @@ def _context(driver: Driver, live: Live, agent: Any, tool: Any, turn: Turn, call
         tool_arguments=call.arguments,
         tool_namespace=item.get("namespace"),
         run_config=live.config,
-        idempotency_key=f"{driver.run.spec.run_id}:{call.id}",
+        idempotency_key=idempotency_key(driver.run, call),
         run_agent=child_runner(driver, live, turn, call) if tool.agent_tool is not None else None,
     )
 
 
 def _call_item(turn: Turn, call: Call) -> dict[str, Any]:
-    name = "id" if call.kind == "hosted" else "call_id"
-    for entry in turn.reply:
-        if entry.item.get(name) == call.id:
-            return entry.item
-    return {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments}
+    made = {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments}
+    return call_item(turn, call) or made
 
 
 @contextlib.asynccontextmanager
@@ -178,7 +175,7 @@ async def _approved(
         status: bool | None = decision.approved
     else:
         status = book.status(call.id, scope, arguments_digest(call.arguments))
-        if status is None:
+        if status is None and call.reason != "approval":  # else its policy was asked before the pause, and not again
             needed = await needs_approval(tool, context, call.arguments, call.id)
             await tell_decisions(driver, live)
             if not needed:
@@ -188,11 +185,14 @@ async def _approved(
         return True
     if status is False:
         message = decision.message if decision is not None else None
+        message = message if message is not None else book.message(call.id, scope)
+        if message is None and call.reason == "unknown":
+            return UNKNOWN_OUTCOME  # a person chose not to run it again; that it did not run is not known
         return await rejection_text(
             context,
             tool_name=call.name,
             call_id=call.id,
-            message=message if message is not None else book.message(call.id, scope),
+            message=message,
             formatter=live.config.tool_error_formatter,
         )
     execution = live.config.tool_execution
@@ -291,9 +291,10 @@ async def settle_call(driver: Driver, live: Live, effect: Settle) -> None:
     call = driver.run.call(effect.call_id)
     assert call is not None
     agent = live.graph.agent(turn.agent)
-    tool = (await tools_of(live, driver.run, agent)).get(call.name)
+    tool = tool_of(await tools_of(live, driver.run, agent), call_item(turn, call), call)
     policy = getattr(tool, "on_unknown", "report") if tool is not None else "report"
-    if policy == "rerun":
+    # A nested run tells where it stands before it does anything that counts: one that is not there has done nothing.
+    if policy == "rerun" or call.kind == "agent":
         await driver.tell(NotTaken(call.id), effect=effect)
     elif policy == "ask":
         await driver.tell(ApprovalNeeded(call.id, reason="unknown"), effect=effect)

@@ -51,6 +51,14 @@ def call_digest(item: Mapping[str, Any]) -> str:
     return blake2b(encode_value(meaning), digest_size=16).hexdigest()
 
 
+def arguments_text(item: Mapping[str, Any]) -> str:
+    """The arguments of a call as text: as the model wrote them, or what it gave in place of text as JSON."""
+    arguments = item.get("arguments")
+    if isinstance(arguments, str):
+        return arguments
+    return "" if arguments is None else encode_value(arguments).decode()
+
+
 def stored_form(original: Any) -> Item:
     """An item as it is stored and sent: JSON, without what only ever comes out of a model."""
     item = to_input_json(original)
@@ -86,7 +94,7 @@ def classify(
         elif kind == "mcp_approval_request":
             call_id = _call_id(item.get("id"), kind)
             reply.calls.append(
-                Call(call_id, str(item.get("name", "")), "hosted", str(item.get("arguments", "")), call_digest(item))
+                Call(call_id, str(item.get("name", "")), "hosted", arguments_text(item), call_digest(item))
             )
             _keep(reply, Entry("mcp_approval_request_item", agent, item), original)
         else:
@@ -132,10 +140,8 @@ def _function_call(
         else:
             kind = "agent" if getattr(tool, "agent_tool", None) is not None else "tool"
             extra = {"description": tool.description} if getattr(tool, "description", None) else None
-    arguments = item.get("arguments")
-    text = arguments if isinstance(arguments, str) else "" if arguments is None else encode_value(arguments).decode()
     reply.used.append(name)
-    reply.calls.append(Call(call_id, name, kind, text, digest))
+    reply.calls.append(Call(call_id, name, kind, arguments_text(item), digest))
     _keep(reply, Entry(entry_kind, agent, item, extra), original)
 
 

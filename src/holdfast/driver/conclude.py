@@ -61,7 +61,7 @@ async def _meaning(
     live: Live, run: Run, turn: Turn, agent: Any, schema: AgentOutputSchemaBase | None
 ) -> tuple[Any, Conclusion] | None:
     if any(call.kind in ("tool", "agent", "unknown") for call in turn.calls):
-        return await _from_tools(live, run, turn, agent, schema)
+        return await final_from_tools(live, run, turn, agent, schema)
     if turn.calls:
         return None
     message = _last_message(turn)
@@ -99,6 +99,17 @@ async def final_from_text(
     return found
 
 
+def restored_output(live: Live, run: Run) -> Any:
+    """The final output of a run that ended in another process, as its agent's output type where it was text."""
+    output, schema = run.progress.output, output_schema(live.graph.agent(run.progress.agent))
+    if schema is None or schema.is_plain_text() or not isinstance(output, str):
+        return output
+    try:
+        return schema.validate_json(output)
+    except ModelBehaviorError:
+        return output  # a tool or a handler gave a text that only its own process understood
+
+
 def _last_message(turn: Turn) -> dict[str, Any] | None:
     for entry in reversed(turn.reply):
         if entry.kind == "message_output_item":
@@ -109,9 +120,10 @@ def _last_message(turn: Turn) -> dict[str, Any] | None:
 # --- tool results that end a run -------------------------------------------------------------------------------------
 
 
-async def _from_tools(
+async def final_from_tools(
     live: Live, run: Run, turn: Turn, agent: Any, schema: AgentOutputSchemaBase | None
 ) -> tuple[Any, Conclusion] | None:
+    """The final output that the results of a turn's tools stand for; None where the model must be asked again."""
     behavior = agent.tool_use_behavior
     if behavior == "run_llm_again":
         return None

@@ -14,12 +14,20 @@ from typing import Any
 
 from holdfast.context import Decision
 from holdfast.engine.advance import advance, refuse_finished
-from holdfast.engine.codec import decode_saved
+from holdfast.engine.codec import decode_saved, ending_of, has_ended
 from holdfast.engine.due import due
 from holdfast.engine.events import Claimed
 from holdfast.engine.state import Owner, Run, Verdict, begin
 from holdfast.engine.store import RunStore
-from holdfast.errors import HoldfastError, OwnerError, RunClaimedError, RunStateError, UserError
+from holdfast.errors import (
+    HoldfastError,
+    OwnerError,
+    RunClaimedError,
+    RunStateError,
+    SessionBusyError,
+    SessionConflictError,
+    UserError,
+)
 from holdfast.history import deduplicate, normalise
 from holdfast.items import ItemHelpers, ModelResponse
 from holdfast.jsonvalue import Item, copy_json
@@ -30,6 +38,7 @@ from holdfast.usage import Usage
 from .adopt import adopted
 from .calls import show_outputs
 from .compact import compact_after
+from .conclude import restored_output
 from .conversation import Conversation, session_id_of
 from .drive import Driver
 from .graph import AgentGraph
@@ -76,8 +85,9 @@ class Execution:
         self.started = False
         self._takeover = takeover
         self.config, self.session, self.owner = config, session, owner
-        self._resumed, self._revision, self._store = resumed, revision, store
-        self._own = _own_items(given_input)
+        self._resumed, self.revision, self._store = resumed, revision, store
+        self._was_running = self._has_read = False
+        self._own = own_items(given_input)
         conversation = None
         self.live: Live
         if session is not None:
@@ -96,7 +106,7 @@ class Execution:
             invocation=invocation,
             tracer=tracer,
         )
-        self._max_turns = max_turns
+        self.max_turns = max_turns
         self.run_id = run_id or config.run_id or uuid.uuid4().hex
         start = resumed if resumed is not None else self._fresh(None)
         self.driver = Driver(start, performer(self.live), moved=moved)
@@ -122,6 +132,8 @@ class Execution:
                     await self.driver.drive()
                     self._show_rest()
                     warn_if_owing(self.run)
+                    if self.run.tripped and live.tripped is None:
+                        refuse_finished(self.run)  # the tripwire was in another process; now its input is stored
                     if self.session is not None:
                         await compact_after(self.driver, live)
                 finally:
@@ -138,7 +150,7 @@ class Execution:
 
     async def _open(self) -> None:
         live, conversation = self.live, self.live.conversation
-        store = self._run_store()
+        store = self.run_store()
         resting = self._resumed is not None and await self._may_resume(self._resumed, store)
         if conversation is not None and not resting:
             await self._hold(conversation, store)
@@ -153,11 +165,11 @@ class Execution:
                 run = self.driver.run if base is None else self._fresh(base)
             if store is not None and self.driver.saver is None:
                 self.driver.saver = RunSaver(store, needed=self.config.run_id is not None)
-        if conversation is not None and run.view.base is None and not live.history:
+        self.driver.run = run  # before anything else can fail: what an error carries must be this run
+        self.started = True
+        if conversation is not None and run.view.base is None and not self._has_read:
             live.history = await conversation.read()
             live.history_tail = run.marks.stored
-        self.driver.run = run
-        self.started = True
         if live.watch is not None:
             live.shown_agent = run.progress.agent
             live.show(AgentUpdatedStreamEvent(live.graph.agent(run.progress.agent)))
@@ -168,7 +180,7 @@ class Execution:
             refuse_finished(run)
         self._check_owner(run)
         check_saved(run, self.live.graph)
-        await check_unclaimed(run, store, self._revision)
+        self._was_running = await check_unclaimed(run, store, self.revision) == "running"
         return run.paused and not due(run)
 
     async def _hold(self, conversation: Conversation, store: RunStore | None) -> None:
@@ -176,13 +188,13 @@ class Execution:
             await conversation.hold()
         except SessionBusyError:
             if self._resumed is not None:  # whoever has the session may have it because they resumed this very run
-                await check_unclaimed(self._resumed, store, self._revision)
+                await check_unclaimed(self._resumed, store, self.revision)
             raise
 
     def _looked_at(self, run: Run, store: RunStore | None) -> Run:
         """A paused run about which nobody has decided: it stays as it is, and is not consumed."""
         if store is not None:
-            self.driver.saver = RunSaver(store, revision=self._revision, saved=run)
+            self.driver.saver = RunSaver(store, revision=self.revision, saved=run)
         self._remember(run)
         return run
 
@@ -208,15 +220,15 @@ class Execution:
                 if inspect.isawaitable(result):
                     await result
 
-    def _run_store(self) -> RunStore | None:
+    def run_store(self) -> RunStore | None:
+        """Where this run is saved: where the settings say, where it was found, or beside its session."""
         if self.config.save == "never" or self._nested:
             return None  # a nested run is saved with its parent
-        if self._store is not None:
-            return self._store
         if self.config.run_store != "auto":
             store: RunStore | None = self.config.run_store
             return store
-        return self.live.conversation.run_store() if self.live.conversation is not None else None
+        beside = self.live.conversation.run_store() if self.live.conversation is not None else None
+        return beside if self._store is None else self._store
 
     # --- where a run starts ------------------------------------------------------------------------------------------
 
@@ -228,7 +240,7 @@ class Execution:
             input_items=self._own,
             owner=self.owner,
             base=tuple(base) if base is not None else None,
-            max_turns=self._max_turns,
+            max_turns=self.max_turns,
             verdict=self._verdict(),
             input_is_text=isinstance(self.live.given_input, str),
         )
@@ -248,6 +260,7 @@ class Execution:
         if conversation is None:
             return None
         self.live.history = await conversation.read()
+        self._has_read = True
         if callback is None:
             return None
         if not callable(callback):
@@ -268,42 +281,54 @@ class Execution:
         if self.config.run_id is None:
             return None
         saved = await store.load_run(self.run_id) if store is not None else None
-        if saved is not None:
-            try:
-                earlier = decode_saved(saved)
-            except RunStateError:
-                earlier = None  # it ended: what it wrote is in the session
-            if earlier is not None and not earlier.finished:
-                self.live.wrapper.usage.add(usage_of(earlier))  # what it cost before is part of what it costs
-                return await self._claim(earlier, store, saved.revision)
+        if saved is not None and not has_ended(saved):
+            earlier = decode_saved(saved)
+            if not earlier.settled:
+                return await self._again(earlier, store, saved.revision)
         conversation = self.live.conversation
         items = await conversation.written(self.run_id) if conversation is not None else []
         if not items:
+            if saved is not None:
+                raise RunStateError(f"run {self.run_id!r} has ended", "Start the next run under another run_id.")
             return None
         if saved is not None and store is not None:
             self.driver.saver = RunSaver(store, revision=saved.revision, needed=False)
-        return await adopted(self.live, self._fresh(None), items)
+        return await adopted(self.live, self._fresh(None), items, ending_of(saved) if saved is not None else None)
 
-    async def _claim(self, run: Run, store: RunStore | None, revision: int) -> Run:
+    async def _again(self, earlier: Run, store: RunStore | None, revision: int) -> Run:
+        given = [entry.item for entry in self.driver.run.ledger]
+        if given != [entry.item for entry in earlier.ledger[: earlier.spec.input_count]]:
+            raise SessionConflictError(
+                f"run {self.run_id!r} was started with another input than it is given now",
+                "Give the same input to continue it, or another run_id to start a new run.",
+            )
+        self._check_owner(earlier)
+        check_saved(earlier, self.live.graph)
+        self.live.wrapper.usage.add(usage_of(earlier))  # what it cost before is part of what it costs
+        self.revision = revision
+        if earlier.paused and not due(earlier):
+            return self._looked_at(earlier, store)
+        return await self._claim(earlier, store)
+
+    async def _claim(self, run: Run, store: RunStore | None) -> Run:
         """Take a saved run, once: of two who try, the second is told and nothing of it runs (C12)."""
-        refuse_finished(run)
-        self._check_owner(run)
-        leased = self.live.conversation is not None and self.live.conversation.lease is not None
-        if revision and run.status == "running" and not (leased or self._takeover or self.config.run_id):
+        conversation, revision = self.live.conversation, self.revision
+        leased = conversation is not None and conversation.lease is not None
+        if self._was_running and not (leased or self._takeover or self.config.run_id):
             # With a lease on its session we would know that whoever had it is gone. Here nobody can tell.
             raise RunClaimedError(
                 f"run {run.spec.run_id!r} is marked as running, perhaps by another worker",
                 "If that worker is gone, resume it with takeover=True; what it had begun is settled, not repeated.",
             )
-        held = await self.live.conversation.accepted(run.spec.run_id) if self.live.conversation is not None else 0
+        held = await conversation.accepted(run.spec.run_id) if conversation is not None else 0
         run = advance(run, Claimed(uuid.uuid4().hex, stored=held))
-        if store is not None and (revision or self.config.run_id is not None):
-            saver = RunSaver(store, revision=revision, needed=True, saved=self._resumed if revision else None)
-            await saver.save(run)
-            self.driver.saver = saver
-        elif store is not None:
-            self.driver.saver = RunSaver(store)
         self._remember(run)
+        await check_tools(self.live, run)
+        if store is not None:
+            # The whole run is written, not what is new: the state at hand may be ahead of what was saved.
+            self.driver.saver = saver = RunSaver(store, revision=revision, needed=revision > 0)
+            if saver.needed:
+                await saver.save(run)
         return run
 
     def _decisions(self, run: Run) -> None:
@@ -335,6 +360,8 @@ class Execution:
         """Give the live side what a resumed run knows."""
         live = self.live
         self._decisions(run)
+        if run.progress.ended:
+            live.final_output = restored_output(live, run)
         live.responses = [
             ModelResponse(list(one.items), Usage.from_json(one.usage), one.response_id, one.request_id)
             for one in run.responses
@@ -355,7 +382,7 @@ class Execution:
 
     def details(self) -> RunErrorDetails:
         """What the run has done so far, for an error to carry."""
-        result = RunResultBase(self.driver, self.live, self._max_turns)
+        result = RunResultBase(self.driver, self.live, self.max_turns)
         live = self.live
         return RunErrorDetails(
             input=live.given_input,
@@ -371,7 +398,7 @@ class Execution:
         )
 
 
-def _own_items(given: str | list[Item]) -> list[Item]:
+def own_items(given: str | list[Item]) -> list[Item]:
     """The run's own input as items: normalised and de-duplicated, sharing nothing with the caller's (C1, C2)."""
     if not isinstance(given, str | list):
         raise UserError(

@@ -17,8 +17,10 @@ from holdfast.jsonvalue import Item, copy_json
 from holdfast.stream_events import StreamEvent
 
 from .drive import Driver
+from .graph import AgentGraph
 from .live import Live
 from .owing import owed
+from .resume import call_item, nested_agent
 from .stream import Watch
 
 T = TypeVar("T")
@@ -37,12 +39,23 @@ class AgentToolInvocation:
 def interruptions_of(run: Run, live: Live) -> list[ToolApprovalItem]:
     """The calls that wait for a person, those of nested runs included, in call order."""
     found: list[ToolApprovalItem] = []
-    for call in run.waiting:
+    for call in run.turn.calls if run.turn is not None else ():
         if call.child is not None:
-            found += interruptions_of(call.child, live.children.get(call.id, live))
-        else:
+            found += interruptions_of(call.child, _inside(run, live, call))
+        elif call.state == "waiting":
             found.append(_approval(run, live, call))
     return found
+
+
+def _inside(run: Run, live: Live, call: Call) -> Live:
+    """The live side of a nested run; one to read with, if the run was paused in another process."""
+    known = live.children.get(call.id)
+    if known is None:
+        assert run.turn is not None
+        agent = nested_agent(live.graph.agent(run.turn.agent), call)
+        graph = live.graph if agent is None else AgentGraph(agent)
+        known = live.children[call.id] = Live(graph=graph, wrapper=live.wrapper, config=live.config)
+    return known
 
 
 def _approval(run: Run, live: Live, call: Call) -> ToolApprovalItem:
@@ -50,10 +63,11 @@ def _approval(run: Run, live: Live, call: Call) -> ToolApprovalItem:
     if call.id not in known:
         assert run.turn is not None
         agent = live.graph.agent(run.turn.agent)
-        name = "id" if call.kind == "hosted" else "call_id"
-        raw = next((entry.item for entry in run.turn.reply if entry.item.get(name) == call.id), None)
-        item = raw if raw is not None else {"call_id": call.id, "name": call.name, "arguments": call.arguments}
-        known[call.id] = ToolApprovalItem(agent, live.original(item), tool_name=call.name)
+        made = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
+        item = call_item(run.turn, call) or made
+        known[call.id] = ToolApprovalItem(
+            agent, live.original(item), tool_name=call.name, reason=call.reason or "approval"
+        )
     return known[call.id]
 
 
@@ -333,6 +347,16 @@ class RunResultStreaming(RunResultBase):
         if self._error is not None and not self._cut:
             raise self._error
         raise StopAsyncIteration
+
+    def _go_on_in(self, task: asyncio.Task[None]) -> None:
+        """The task that drives the run, whose end whoever watches hears of: also of one that never had a turn."""
+        self._task = task
+        task.add_done_callback(self._over)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        if not self._watch.ended:
+            self._error = asyncio.CancelledError("the run was cancelled before it began")
+            self._watch.end()
 
     async def _drain(self, work: Callable[[], Any]) -> None:
         """Drive to the end and let the watcher know. The task itself never fails: who watches gets the error."""

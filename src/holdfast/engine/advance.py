@@ -225,7 +225,10 @@ def _claimed_call(call: Call, claim: str, always: set[str]) -> Call:
     if call.state != "begun":
         return evolve(call, child=child)
     # A nested run knows itself how far it got; only a call without one is in doubt.
-    return evolve(call, state="asked" if child is not None else "doubt", child=child)
+    if child is not None:
+        return evolve(call, state="asked", child=child)
+    # Whatever is decided about it, from now on nobody can say that it did not run.
+    return evolve(call, state="doubt", reason="unknown")
 
 
 def _stopped(run: Run, event: Stopped) -> Run:
@@ -235,7 +238,8 @@ def _stopped(run: Run, event: Stopped) -> Run:
         earlier = run.progress.stop
         return run if earlier is not None and earlier.upto <= upto else _progress(run, stop=Stop("after_turn", upto))
     if turn is not None and _must_keep(run, turn, event):
-        calls = tuple(call if call.state == "returned" else closed(call, _last_word(call, event)) for call in turn.calls)
+        open_calls = {call.id: closed(call, _last_word(call, event)) for call in turn.calls if call.state != "returned"}
+        calls = tuple(open_calls.get(call.id, call) for call in turn.calls)
         entries = turn.conclusion.entries if turn.conclusion is not None else ()
         run = _join(run, evolve(turn, calls=calls, conclusion=Conclusion(final=False, entries=entries)))
     elif turn is not None:
@@ -257,8 +261,7 @@ def _must_keep(run: Run, turn: Turn, event: Stopped) -> bool:
 
 def _last_word(call: Call, event: Stopped) -> str:
     """What an unfinished call gets: only of one that has not begun can it be said that it did not run."""
-    has_begun = call.state in ("begun", "doubt") or call.child is not None or call.reason == "unknown"
-    return NOT_COMPLETED if has_begun else event.message or NOT_COMPLETED
+    return NOT_COMPLETED if call.has_begun else event.message or NOT_COMPLETED
 
 
 # --- shared steps ----------------------------------------------------------------------------------------------------

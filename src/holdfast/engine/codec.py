@@ -41,7 +41,8 @@ def decode_run(payload: Any) -> Run:
 def encode_head(run: Run, *, short: bool = False) -> bytes:
     """The small part of a run: everything but the logs, with their lengths; `short` keeps only that it ended."""
     if short:
-        return encode_value({"schema": SCHEMA, "version": VERSION, "ended": run.spec.run_id, "status": run.status})
+        ending = {"status": run.status, "agent": run.progress.agent, "output": run.progress.output}
+        return encode_value({"schema": SCHEMA, "version": VERSION, "ended": run.spec.run_id, **ending})
     head = {
         "schema": SCHEMA,
         "version": VERSION,
@@ -63,6 +64,21 @@ def encode_tails(run: Run, saved: dict[str, int]) -> dict[str, LogTail]:
     }
 
 
+def has_ended(saved: SavedRun) -> bool:
+    """Whether only that the run ended, and how, was kept of it."""
+    try:
+        head = decode_value(saved.head)
+    except ValueError:
+        return False
+    return isinstance(head, dict) and head.get("schema") == SCHEMA and "ended" in head
+
+
+def ending_of(saved: SavedRun) -> dict[str, Any] | None:
+    """How a run ended of which only that was kept: its status, its last agent and its output; None for any other."""
+    head = decode_value(saved.head) if has_ended(saved) else None
+    return head if isinstance(head, dict) and "agent" in head else None
+
+
 def decode_saved(saved: SavedRun) -> Run:
     """The run a store holds."""
     try:
@@ -70,7 +86,7 @@ def decode_saved(saved: SavedRun) -> Run:
         logs = {name: [decode_value(record) for record in saved.logs.get(name, ())] for name in LOGS}
     except ValueError:
         raise _unreadable("it is not JSON") from None
-    if isinstance(head, dict) and head.get("schema") == SCHEMA and "ended" in head:
+    if has_ended(saved):
         raise RunStateError(
             f"run {saved.run_id!r} has ended and cannot be resumed",
             "Start a new turn on the same session, with another run id.",

@@ -127,19 +127,22 @@ async def invoke(
     run_hooks: RunHooksBase[Any, Any] | None = None,
     agent_hooks: AgentHooksBase[Any, Any] | None = None,
     formatter: ToolErrorFormatter | None = None,
+    again: bool = False,
 ) -> CallOutcome:
     """Run one call to its end.
 
     Raises what ends a run: a tripwire, a failure the tool has no failure function for, a `ToolTimeoutError` it asked
     for, a hook's error. `formatter` is the run's `tool_error_formatter`; it may replace the default failure text.
+    `again` goes on with a call that was entered before (an agent's, which waited for a person): its guardrails have
+    looked and its start was announced then.
     """
     agent = ctx.agent if agent is None else agent
     input_results: list[ToolInputGuardrailResult] = []
-    if tool.tool_input_guardrails:
+    if tool.tool_input_guardrails and not again:
         input_results, rejection = await judge_call(tool.tool_input_guardrails, ToolInputGuardrailData(ctx, agent))
         if rejection is not None:
             return CallOutcome(rejection, rejection, input_results, rejected=True)
-    if run_hooks is not None or agent_hooks is not None:
+    if (run_hooks is not None or agent_hooks is not None) and not again:
         await _tell("on_tool_start", run_hooks, agent_hooks, ctx, agent, tool)
     output, error = await _output_of(tool, ctx, arguments, formatter)
     output_results: list[ToolOutputGuardrailResult] = []
