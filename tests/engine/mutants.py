@@ -78,8 +78,12 @@ MUTANTS = [
     ),
     Mutant("a call in doubt is repeated", "due", 'if call.state == "doubt":', 'if call.state == "no such state":'),
     Mutant("a request in doubt is repeated", "due", "    if progress.doubt:\n", "    if False:\n"),
+    Mutant("a claim doubts no call", "advance", 'evolve(call, state="doubt"', 'evolve(call, state="asked"'),
     Mutant(
-        "a claim doubts no call", "advance", 'if child is not None else "doubt"', 'if child is not None else "asked"'
+        "a claim forgets that a call may have run",
+        "advance",
+        'state="doubt", reason="unknown")',
+        'state="doubt")',
     ),
     Mutant("a claim doubts no request", "advance", "doubt=run.progress.begun is not None", "doubt=False"),
     Mutant(
@@ -155,8 +159,8 @@ MUTANTS = [
     Mutant(
         "a stop throws away what had returned",
         "advance",
-        'call if call.state == "returned" else closed(call',
-        "closed(call",
+        ' for call in turn.calls if call.state != "returned"}',
+        " for call in turn.calls}",
     ),
     Mutant(
         "a stop leaves open calls without output",

@@ -271,6 +271,36 @@ def test_an_immediate_stop_answers_what_is_open_and_keeps_what_had_returned():
     assert_provider_valid([entry.item for entry in run.ledger])
 
 
+@pytest.mark.parametrize("mode", ["immediate", "failed"])
+def test_a_stop_keeps_a_turn_in_which_something_may_have_run_before_a_crash(mode):
+    """C8: also while a person is asked what became of it, and when it may be run again but was not yet."""
+    crashed = after(started(), replied(1, A), Begun("a"), Claimed("me"))
+    asked = after(crashed, ApprovalNeeded("a", "unknown"))
+    decided = after(asked, Decided(Decision(True, "a")))
+    again = after(crashed, NotTaken("a"))
+    for run in (crashed, asked, decided, again):
+        stopped = after(run, Stopped(mode, message="it did not run"))
+        assert stored_text(stopped)[-1] == NOT_COMPLETED
+
+
+def test_a_stop_keeps_a_turn_whose_nested_run_waits_and_counts_what_it_used():
+    """The nested run may have run tools of its own, and its replies were paid for."""
+    child = after(started("replay"), replied(1, B), ApprovalNeeded("b"))
+    run = after(started(), replied(1, call("a", "agent")), ChildMoved("a", child), Stopped("immediate"))
+    assert stored_text(run)[-1] == NOT_COMPLETED
+    assert [response.hidden for response in run.responses] == [False, True]
+
+
+def test_a_run_is_not_called_cancelled_while_its_last_turn_goes_on():
+    """A listing that says so would let it be pruned while somebody is asked about it."""
+    run = after(started("replay"), replied(1, A), Stopped("after_turn", 1))
+    assert run.status == "running"
+    run = after(run, ApprovalNeeded("a"))
+    assert run.status == "paused"
+    run = after(run, Decided(Decision(False, "a")), returned(A, "no"), Concluded(1, Conclusion(False)))
+    assert run.status == "cancelled"
+
+
 def test_a_stop_before_any_tool_ran_drops_the_turn_and_does_not_charge_it():
     run = after(started(), replied(1, A), Stopped("immediate"))
     assert (len(run.ledger), run.progress.turns, due(run)) == (1, 0, ())

@@ -241,6 +241,9 @@ def _stopped(run: Run, event: Stopped) -> Run:
         open_calls = {call.id: closed(call, _last_word(call, event)) for call in turn.calls if call.state != "returned"}
         calls = tuple(open_calls.get(call.id, call) for call in turn.calls)
         entries = turn.conclusion.entries if turn.conclusion is not None else ()
+        nested = [one for call in turn.calls if call.child is not None for one in call.child.responses]
+        if nested:  # replies that arrived were paid for, whatever becomes of the run they were for
+            run = evolve(run, responses=run.responses.appended(evolve(one, hidden=True) for one in nested))
         run = _join(run, evolve(turn, calls=calls, conclusion=Conclusion(final=False, entries=entries)))
     elif turn is not None:
         # Nothing of it has happened yet, so nothing of it is kept, and the turn is not charged.

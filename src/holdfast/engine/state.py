@@ -110,6 +110,11 @@ class Call:
     child: Run | None = None
     """The run of an agent used as a tool, while it is not finished."""
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether something of it has happened, or may have: also before a crash, or in a nested run that waits."""
+        return self.state in ("begun", "doubt") or self.child is not None or self.reason == "unknown"
+
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
@@ -147,7 +152,7 @@ class Turn:
     def ran(self) -> bool:
         """Whether a tool of this turn has run, or may have."""
         return any(
-            call.kind in ("tool", "agent") and call.state in ("begun", "doubt", "returned") for call in self.calls
+            call.kind in ("tool", "agent") and (call.state == "returned" or call.has_begun) for call in self.calls
         )
 
 
@@ -293,7 +298,7 @@ class Run:
             return "failed"
         if self.progress.ended:
             return "cancelled" if stop is not None and stop.mode == "abandoned" else "done"
-        if stop is not None:
+        if stop is not None and (self.turn.number if self.turn is not None else self.progress.turns + 1) > stop.upto:
             return "failed" if stop.mode == "failed" else "cancelled"
         return "paused" if self.paused else "running"
 

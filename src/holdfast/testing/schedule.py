@@ -57,6 +57,7 @@ Action = tuple[str, int]
 (crash if something is under way that may not be repeated, or that the world has already done)."""
 Saves = Literal["every", "lazy"]
 
+STOPS = ("after_turn", "immediate", "failed", "abandoned")
 STEPS_MAX = 2_000
 # A script of a few turns needs some hundred steps; more means that the run goes round in circles.
 
@@ -125,7 +126,8 @@ class Play:
             if self._at_rest():
                 if self.ended:
                     return self
-                self._wake()
+                if not waiting or waiting[-1][0] not in (*STOPS, "crash", "other"):
+                    self._wake()  # what can happen to a run at work can happen to one that rests, too
             self._act(*(waiting.pop() if waiting else ("calm", 0)))
         raise AssertionError("the run does not come to an end")
 
@@ -153,7 +155,7 @@ class Play:
         perilous = any(not self._repeatable(flight) or isinstance(flight.effect, Append) for flight in movable)
         if kind == "crash" or (kind == "strike" and perilous):
             return self._crash()
-        if kind in ("after_turn", "immediate", "failed", "abandoned") and not self.run.finished:
+        if kind in STOPS and not self.run.finished:
             return self._stop(kind)  # type: ignore[arg-type]  # one of the four modes
         if kind == "other" and self.script.owner == "session":
             self.world.session(()).rows.append((None, user("from another")))

@@ -152,6 +152,7 @@ class Performers:
         else:
             yield Begun(call_id)
             world.ran[world.name(path, call_id)] += 1
+            world.ran_ids.add((path, call_id))
             yield CUT
             yield self._returned(path, call)
 

@@ -235,6 +235,8 @@ class World:
     servers: dict[Path, Server] = field(default_factory=dict)
     ran: Counter[tuple[Path, str]] = field(default_factory=Counter)
     """How often each call really ran, whatever was heard of it."""
+    ran_ids: set[tuple[Path, str]] = field(default_factory=set)
+    """The same calls under the ids by which a history knows them."""
     asked: Counter[tuple[Path, int]] = field(default_factory=Counter)
     unknown: set[tuple[Path, str]] = field(default_factory=set)
     """Calls that were settled without knowing their outcome."""
