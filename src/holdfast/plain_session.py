@@ -279,6 +279,14 @@ class PlainSession:
             if fresh:
                 await self._append(fresh, writer, start + len(items))
 
+    async def accepted(self, writer: str) -> int:
+        """How many items of this writer the session is known in this process to have; an append in doubt is settled
+        first, so that a history read afterwards holds these and nothing of a torn batch."""
+        async with self._memory.writing:
+            if writer in self._memory.open:
+                await self._settle_earlier(writer)
+            return self._memory.written.get(writer, 0)
+
     # --- appending ------------------------------------------------------------------------------
 
     def _unwritten(self, items: Sequence[Item], writer: str, start: int) -> list[Item]:

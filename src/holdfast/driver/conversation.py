@@ -150,8 +150,10 @@ class Conversation:
             await self.session.append(items, writer=writer, start=start, lease=self.lease)
 
     async def accepted(self, writer: str) -> int:
-        """How many items of this run the session has, if it can tell."""
-        return int(await self.session.accepted(writer)) if self._able else 0
+        """How many items of this run the session has, as far as it, or this process, can tell."""
+        if self._plain is not None:
+            return await self._plain.accepted(writer)
+        return int(await self.session.accepted(writer))
 
     async def written(self, writer: str) -> list[Item]:
         """What this run wrote before, if the session can tell."""

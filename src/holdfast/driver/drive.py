@@ -70,7 +70,7 @@ class Driver:
         self.asked = 1
         """The last turn for which a request is under way; a run that was started counts as being in its first."""
         self._task: asyncio.Task[object] | None = None
-        self._cut = False
+        self._cut = self._entered = False
         self._failed_append = False
 
     # --- what performers use -----------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ class Driver:
 
     async def drive(self) -> None:
         """Perform what is due until nothing is. Raises what an effect raised, after the run has been left in order."""
-        self._task = asyncio.current_task()
+        self._task, self._entered = asyncio.current_task(), True
         try:
             await self._reconcile()
         except asyncio.CancelledError:
@@ -137,11 +137,12 @@ class Driver:
             upto = max(self.run.progress.turns, self.asked)
         self.run = advance(self.run, Stopped("after_turn", upto))
 
-    def stop_now(self) -> None:
-        """Cancel whatever is under way; what tools have done is still stored."""
+    def stop_now(self) -> bool:
+        """Cancel whatever is under way; what tools have done is still stored. Whether the run had begun."""
         self._cut = True
         if self._task is not None:
             self._task.cancel()
+        return self._entered
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 

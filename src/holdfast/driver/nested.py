@@ -23,6 +23,17 @@ from .result import AgentToolInvocation, RunResult, RunResultStreaming
 from .stream import Watch
 
 
+class ParentFailed(BaseException):
+    """The outer run could not be saved while a nested one went on.
+
+    Not an Exception, like `ChildPaused`: no failure of the tool, about which a model could be told something.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
+
+
 def child_runner(driver: Driver, live: Live, turn: Turn, call: Call) -> Callable[[AgentToolRun], Awaitable[Any]]:
     """What a call's context gets to run an agent with."""
 
@@ -31,9 +42,15 @@ def child_runner(driver: Driver, live: Live, turn: Turn, call: Call) -> Callable
         watch = Watch() if tool.on_stream is not None else None
         config = replace(tool.run_config or live.config, run_id=None)
 
+        async def tell(child: Run) -> None:
+            try:
+                await driver.tell(ChildMoved(call.id, child))
+            except Exception as error:
+                raise ParentFailed(error) from error
+
         async def moved(child: Run) -> None:
             if driver.saver is not None and not child.finished:
-                await driver.tell(ChildMoved(call.id, child))
+                await tell(child)
 
         execution = live.spawn(
             agent=tool.agent,
@@ -59,7 +76,7 @@ def child_runner(driver: Driver, live: Live, turn: Turn, call: Call) -> Callable
             await _watched(result, execution, request)
         if execution.run.paused:
             live.children[call.id] = execution.live
-            await driver.tell(ChildMoved(call.id, execution.run))
+            await tell(execution.run)
             raise ChildPaused(execution.run)
         live.cache["child responses", call.id] = [replace(one, hidden=True) for one in execution.run.responses]
         return result
@@ -69,7 +86,7 @@ def child_runner(driver: Driver, live: Live, turn: Turn, call: Call) -> Callable
 
 async def _watched(result: RunResultStreaming, execution: Any, request: AgentToolRun) -> None:
     task = asyncio.ensure_future(result._drain(execution.go))
-    result._task = task
+    result._go_on_in(task)
     assert request.tool.on_stream is not None
     try:
         await relay_events(

@@ -325,7 +325,8 @@ class RunResultStreaming(RunResultBase):
             if not self._watch.ended:
                 self._cut = True
                 self._watch.discard()
-                self._driver.stop_now()
+                if not self._driver.stop_now() and self._task is not None:
+                    self._task.cancel()  # it is still waiting for its session or reading it
         else:
             raise InvalidSettingError(f"{mode!r} is no way to cancel", "Choose 'immediate' or 'after_turn'.")
 
