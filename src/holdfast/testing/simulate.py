@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import sys
 import time
@@ -114,12 +115,16 @@ def _kind(seed: int) -> Kind:
 def _life(seed: int, wish: Wish, faults: Faults) -> tuple[Journey, Journey]:
     calm = Journey(seed, wish, None).travel()
     life = Journey(seed, wish, faults)
+    gc.disable()  # what nobody heard of is noticed when it is collected: here, and not in another life
     try:
         life.travel(steps_hint=calm.steps)
+        gc.collect(0)
     except Exception as error:
         raise SimulationFailed(
             seed, [*life.world.broken, f"{type(error).__name__}: {error}"], life.world.trace
         ) from error
+    finally:
+        gc.enable()
     return life, calm
 
 

@@ -40,7 +40,7 @@ def _repeated(life: Journey) -> list[str]:
     return [
         f"call {name} ran {times} times and must not be repeated"
         for name, times in world.executed.items()
-        if times > 1 and name not in world.repeatable
+        if times > 1 and name not in world.repeatable and name.rpartition(":")[2] not in life.unknown
     ]
 
 
@@ -60,28 +60,35 @@ def _as_told(life: Journey) -> list[str]:
 def _compared(life: Journey, calm: Journey, history: list[Item], *, tells_on: bool) -> list[str]:
     lost = {*life.unknown, *_lost(history)}
     ours, theirs = _retold(history, lost), _retold(calm.history(), lost)
+    if tells_on:
+        ours = _without_second_endings(life, ours)
     cut = _first_difference(ours, theirs)
     if cut is None:
         return _outcomes(life, calm) if not lost else []
-    where = f"item {cut}: {_at(ours, cut)} instead of {_at(theirs, cut)}"
     if lost and not tells_on and cut > _place_of_first(ours):
         return []  # a model that reads its tools' outputs may go on differently
-    if lost and len(ours) > len(theirs) and cut >= len(theirs):
-        return []  # a tool that would have ended the run was stopped: the model had to be asked again
-    if lost and tells_on and _asked_again(calm, ours, theirs):
-        return []
-    return [f"the history is not that of the calm run; {where}"]
+    return [f"the history is not that of the calm run; item {cut}: {_at(ours, cut)} instead of {_at(theirs, cut)}"]
 
 
-def _asked_again(calm: Journey, ours: list[str], theirs: list[str]) -> bool:
-    """Whether all that differs is an answer where a tool's result would have ended a run."""
-    kept, wanted = iter(ours), list(theirs)
-    return calm.wish.kind != "plain" and all(item in kept for item in wanted)
+def _without_second_endings(life: Journey, told: list[str]) -> list[str]:
+    """The history without answers that a model gave only because the turn whose tool ends the run was cut short."""
+    for outcome in life.outcomes:
+        if _ended_twice(life, outcome):
+            run = outcome.run_id.removeprefix("run-")
+            told = [item for item in told if not (f'"answer {run}#' in item or f'"forbidden {run}#' in item)]
+    return told
+
+
+def _ended_twice(life: Journey, outcome: Outcome) -> bool:
+    ends = any(item.get("name") == "finish" for item in life.written(outcome.run_id)) if not outcome.torn else False
+    return ends and outcome.troubled and "finished" not in str(outcome.output)
 
 
 def _outcomes(life: Journey, calm: Journey) -> list[str]:
     found = []
     for ours, theirs in zip(life.outcomes, calm.outcomes, strict=True):
+        if ours.torn or _ended_twice(life, ours):
+            continue
         for name in ("error", "output", "agent"):
             mine, other = _said(ours, name), _said(theirs, name)
             if mine != other:
@@ -95,7 +102,12 @@ def _said(outcome: Outcome, name: str) -> Any:
 
 
 def _lost(history: list[Item]) -> set[str]:
-    return {unsalted(item["call_id"]) for item in history if item.get("output") in LOST}
+    return {unsalted(item["call_id"]) for item in history if _is_lost(item.get("output"))}
+
+
+def _is_lost(output: Any) -> bool:
+    # A nested run that fails is a tool that fails: its model's failure is told to the outer model.
+    return output in LOST or (isinstance(output, str) and "the simulated provider" in output)
 
 
 def _retold(history: list[Item], lost: set[str]) -> list[str]:
@@ -105,6 +117,8 @@ def _retold(history: list[Item], lost: set[str]) -> list[str]:
         plain = dict(item)
         if plain.get("type") == "function_call_output" and unsalted(str(plain.get("call_id"))) in lost:
             plain["output"] = "?"
+        elif '"assistant"' in str(plain.get("output")):
+            plain["output"] = "handed over"  # to whom depends on who had it, and so on handoffs that got lost
         told.append(unsalted(json.dumps(plain, sort_keys=True, ensure_ascii=False)))
     return told
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from holdfast.driver.graph import AgentGraph
 from holdfast.errors import GuardrailTripped, MaxTurnsExceeded, NotFoundError, RunStateError, StoreError
 from holdfast.jsonvalue import Item
 from holdfast.run_config import RunConfig
@@ -56,6 +57,9 @@ class Outcome:
     tokens: int = 0
     tokens_told: int = 0
     torn: bool = False
+    """It is known to have ended, and nothing more."""
+    troubled: bool = False
+    """Something went wrong on the way, so that a turn may have been cut short."""
 
 
 @dataclass
@@ -78,11 +82,9 @@ class Journey:
         self.outcomes: list[Outcome] = []
         self.unknown: set[str] = set()
         """Calls about which a person had to decide without knowing whether they had run."""
-        self.stopped = False
-        """Whether a run was told to stop, or an error ended it, in the middle of a turn."""
         self.steps = 0
         self._attempts = 0
-        self._tried = False
+        self._tried = self._troubled = False
         self._known: Any = None
         self._process: Process | None = None
         self._handover = asyncio.Event()
@@ -123,7 +125,7 @@ class Journey:
     def _plan_trouble(self, loop: VirtualLoop, faults: Faults, steps: int) -> None:
         world = self.world
         if world.strikes(faults.cancel, "cancellations"):
-            how = world.chance.choice(("task", "immediate", "after_turn"))
+            how = world.chance.choice(("task", "inside", "immediate", "after_turn"))
             loop.at_step[world.chance.randrange(1, steps + 20)] = lambda: self._cancel(how)
         if self.wish.kind == "saved" and world.strikes(faults.freeze, "frozen processes"):
             loop.at_step[world.chance.randrange(1, steps + 20)] = self._freeze
@@ -132,12 +134,15 @@ class Journey:
         target = self._under_way
         if target is None:
             return
+        watcher, result = target
+        self._troubled = True
         self.world.note(0, f"cancel ({how})")
-        self.stopped = True
-        if how == "task" or not hasattr(target, "stream_events"):
-            (target.run_loop_task if hasattr(target, "run_loop_task") else target).cancel()
+        if result is None or how == "task":
+            watcher.cancel()
+        elif how == "inside":
+            result.run_loop_task.cancel()
         else:
-            target.cancel(how)
+            result.cancel(how)
 
     def _freeze(self) -> None:
         process = self._process
@@ -152,6 +157,7 @@ class Journey:
             self.world.require(False, f"nobody heard of {context.get('message')}: {error!r}")
 
     def _end(self, loop: VirtualLoop) -> None:
+        self._troubled = True
         for process in self._lives:
             process.alive = False
         loop.bury()
@@ -185,8 +191,10 @@ class Journey:
             ended = await self._attempt(process, agent, number)
             if ended is not None and process is self._process:
                 process.note(f"run {number} ended: {ended.error or ended.output!r}")
+                ended.troubled = self._troubled
                 self.outcomes.append(ended)
-                self._attempts, self._tried, self._known = 0, False, None
+                self._attempts, self._known = 0, None
+                self._tried = self._troubled = False
 
     async def _attempt(self, process: Process, agent: Any, number: int) -> Outcome | None:
         """Try to bring a run to its end; None if it has to be tried again."""
@@ -198,15 +206,20 @@ class Journey:
             return Outcome(run_id, error=type(error).__name__, items=_inputs_of(error.run_data.new_items))
         except (NotFoundError, RunStateError) as error:
             process.note(f"cannot be resumed: {type(error).__name__}")
+            if process.way == "run":  # not even by running it again: another process saw it end, by a tripwire
+                return Outcome(run_id, torn=True)
             self._tried, self._known = False, None
             return None
         except TROUBLE as error:
             process.note(f"trouble: {type(error).__name__}")
-            self.stopped |= not isinstance(error, asyncio.CancelledError)
+            self._troubled = True
             if quiet and self._attempts > ATTEMPT_COUNT_MAX // 2:
                 raise Unrecovered(f"run {number} fails though nothing goes wrong: {error!r}") from error
+            state = getattr(error, "run_state", None)
             if process is self._process:
-                self._tried, self._known = True, getattr(error, "run_state", None)
+                self._tried, self._known = True, state
+            if self.wish.kind == "plain" and state is not None and state.status == "done":
+                return Outcome(run_id, torn=True)  # it was stopped when all was done; nobody can ask for its result
             await asyncio.sleep(1.0)
             return None
         finally:
@@ -232,12 +245,9 @@ class Journey:
         if self.world.chance.random() < 0.5:
             state = await RunState.from_string(agent, state.to_string())
         if waiting and self.wish.decide is not None:
-            for item in waiting:
-                name = unsalted(item.call_id or "")
-                ran = [key for key in self.world.executed if key.endswith(f":{name}")]
-                if ran:  # it is asked about because nobody knows whether it ran; whatever is decided is right
-                    self.unknown.add(name)
-                    self.world.repeatable.update(ran)
+            # What is asked about because nobody knows whether it ran may end in any way a person likes.
+            asking = _asking_when_unknown(agent)
+            self.unknown |= {unsalted(item.call_id or "") for item in waiting if item.tool_name in asking}
             self.wish.decide(state)
         elif waiting:
             raise Unrecovered(f"run {self.at} waits for a person; give simulate(decide=...) to say what they do")
@@ -267,6 +277,7 @@ class Journey:
             if self._known is not None:
                 ways = [*ways, "state"]
             way = chance.choice(ways or ["run"])
+        process.way = way
         streamed = chance.random() < 0.5
         config = self._config(run_id if way == "run" else None)
         process.note(f"{way} {run_id}{' streamed' if streamed else ''}")
@@ -281,13 +292,18 @@ class Journey:
         if not streamed:
             return await self._watched(Runner.run(agent, given, session=session, run_config=config, **options))
         result = Runner.run_streamed(agent, given, session=session, run_config=config, **options)
-        self._under_way = result
-        async for _ in result.stream_events():
-            pass
-        return result
+        try:
+            return await self._watched(_to_the_end(result), result)
+        except asyncio.CancelledError as error:
+            if result.run_loop_task is not None:
+                await asyncio.wait([result.run_loop_task])  # it stores what its tools did before it lets go
+            if not hasattr(error, "run_state"):
+                error.run_state = result.to_state()  # type: ignore[attr-defined]  # as other errors carry it
+            raise
 
-    async def _watched(self, work: Any) -> Any:
-        task = self._under_way = asyncio.ensure_future(work)
+    async def _watched(self, work: Any, result: Any = None) -> Any:
+        task = asyncio.ensure_future(work)
+        self._under_way = (task, result)
         try:
             return await task
         finally:
@@ -318,6 +334,12 @@ class Journey:
         return items
 
 
+async def _to_the_end(result: Any) -> Any:
+    async for _ in result.stream_events():
+        pass
+    return result
+
+
 def _now(work: Any) -> Any:
     """The result of a coroutine that waits for nothing."""
     try:
@@ -325,6 +347,15 @@ def _now(work: Any) -> Any:
     except StopIteration as stop:
         return stop.value
     raise AssertionError("it waits")
+
+
+def _asking_when_unknown(agent: Any) -> set[str]:
+    """The names of the tools that have a person asked about a call whose outcome is unknown."""
+    return {tool.name for one in AgentGraph(agent).agents() for tool in one.tools if _asks(tool)}
+
+
+def _asks(tool: Any) -> bool:
+    return getattr(tool, "on_unknown", None) == "ask"
 
 
 def _inputs_of(items: Any) -> list[Item]:

@@ -104,8 +104,8 @@ def _calls(chance: random.Random, most: int) -> tuple[str, ...]:
 class Speaker:
     """Says what the plans say, as the agent of this name."""
 
-    def __init__(self, world: World, plans: list[Plan], agent: str, other: str | None) -> None:
-        self._world, self._plans, self._agent, self._other = world, plans, agent, other
+    def __init__(self, world: World, plans: list[Plan], agent: str, *, nested: bool = False) -> None:
+        self._world, self._plans, self._agent, self._nested = world, plans, agent, nested
 
     def model(self) -> AnsweringModel:
         """The model that speaks."""
@@ -123,8 +123,7 @@ class Speaker:
 
     def _place(self, items: Any) -> tuple[str, int]:
         places = _PLACE.findall(json.dumps(items, ensure_ascii=False))
-        nested = self._other is None
-        names = [name for name, _ in places if ("." in name) == nested]
+        names = [name for name, _ in places if ("." in name) == self._nested]
         name = max(names, key=lambda name: [int(part) for part in name.split(".")])
         return name, 1 + max(int(turn) for found, turn in places if found == name)
 
@@ -146,13 +145,13 @@ class Speaker:
     def _call(self, tool: str, place: str, salt: str, nested: str) -> Any:
         call_id = f"{place}{salt}"
         if tool == "transfer":
-            return function_call(f"transfer_to_{self._other}".lower(), {}, call_id=call_id)
+            return function_call("transfer", {}, call_id=call_id)
         if tool == "help":
             return function_call("help", {"input": f"{nested}#0"}, call_id=call_id)
         return function_call(tool, {"what": place}, call_id=call_id)
 
     def _plan(self, name: str) -> Plan:
-        if self._other is not None:
+        if not self._nested:
             return self._plans[int(name)]
         # A nested run is short, and told from its name alone, so that it is the same in every process.
         chance = random.Random(name)
@@ -283,22 +282,23 @@ def _agents(world: World, plans: list[Plan], guarded: bool, filtered: bool, retr
     more: dict[str, Any] = {"tool_use_behavior": {"stop_at_tool_names": ["finish"]}, "model_settings": settings}
     if guarded:
         more |= _guards()
-    helper = Agent(name="Helper", model=Speaker(world, plans, "Helper", None).model(), tools=_tools())
+    helper = Agent(name="Helper", model=Speaker(world, plans, "Helper", nested=True).model(), tools=_tools())
     help_tool = helper.as_tool("help", "Ask the helper.")
     first: Agent[Any] = Agent(
         name="First",
-        model=Speaker(world, plans, "First", "Second").model(),
+        model=Speaker(world, plans, "First").model(),
         tools=[*_tools(), help_tool],
         **more,
     )
     second: Agent[Any] = Agent(
         name="Second",
-        model=Speaker(world, plans, "Second", "First").model(),
+        model=Speaker(world, plans, "Second").model(),
         tools=[*_tools(), help_tool],
-        handoffs=[first],
+        handoffs=[handoff(first, tool_name_override="transfer")],
         **more,
     )
-    first.handoffs = [handoff(second, input_filter=_short) if filtered else second]
+    # One name, whichever agent hands over: a handoff that got lost must not change what the model says next.
+    first.handoffs = [handoff(second, tool_name_override="transfer", input_filter=_short if filtered else None)]
     return first
 
 

@@ -64,7 +64,7 @@ class World:
         self.executed: Counter[str] = Counter()
         """How often each call really ran, whatever was heard of it."""
         self.repeatable: set[str] = set()
-        """Calls of tools that declare that running them again is harmless, or that a person let run again."""
+        """Calls of tools that declare that running them again is harmless."""
         self.asked: Counter[str] = Counter()
         self.happened: Counter[str] = Counter()
         self.broken: list[str] = []
@@ -112,6 +112,8 @@ class Process:
         self.world, self.number = world, number
         self.alive = True
         self.frozen_until = 0.0
+        self.way = ""
+        """How it last tried to bring a run to its end."""
 
     def note(self, what: str) -> None:
         """Write down what this process did."""
