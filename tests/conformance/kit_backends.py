@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
+from importlib.metadata import version
 from typing import Any
 
 import agents
@@ -67,6 +69,7 @@ class Memory(Backend):
 
 class AgentsSQLite(SQLiteFile):
     name = "openai-agents SQLiteSession"
+    about = f"openai-agents {version('openai-agents')} on SQLite {sqlite3.sqlite_version}"
     deadlines = False
     names = TABLES
     bad_names = BAD_TABLES

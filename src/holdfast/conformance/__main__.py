@@ -23,7 +23,7 @@ from .scorecard import Scorecard
 def main(arguments: list[str] | None = None) -> int:
     """The command."""
     options = _parser().parse_args(arguments)
-    card = Scorecard()
+    card, about = Scorecard(), []
     amount = Options(options.rounds, options.examples, options.objects)
     for reference in options.backends:
         backend = _load(reference)
@@ -32,11 +32,13 @@ def main(arguments: list[str] | None = None) -> int:
             if result.value == BROKEN:
                 _say(f"{backend.name}: {result.clause_id} broken, {result.check.replace('_', ' ')}: {result.detail}")
         card.merge(Scorecard.of(backend, results).data())
+        about += [f"- {backend.name}: {backend.about}"] if backend.about else []
     _say("\n".join(card.lines()))
     for path in options.report:
         if path.suffix == ".md":
             introduction = options.introduction.read_text(encoding="utf-8") if options.introduction else ""
-            path.write_text(card.markdown(options.title, introduction), encoding="utf-8")
+            text = "\n".join([introduction.strip(), "", *about])
+            path.write_text(card.markdown(options.title, text), encoding="utf-8")
         else:
             write(card, path)
     return 1 if options.strict and not all(card.green(name) for name in card.backends) else 0

@@ -24,6 +24,9 @@ class Backend:
     name: str = ""
     """The column of the scorecard."""
 
+    about: str = ""
+    """What a report says about the store: its version, for example."""
+
     persistent: bool = False
     """The history outlives the process, and another process that calls `open` sees it."""
 
@@ -156,4 +159,6 @@ class Backend:
         """Whether a child process can import this backend's class."""
         kind = type(self)
         module = sys.modules.get(kind.__module__)
-        return module is not None and getattr(module, kind.__qualname__, None) is kind
+        if getattr(module, "__file__", None) is None:  # a notebook, or code that was given as text
+            return False
+        return getattr(module, kind.__qualname__, None) is kind

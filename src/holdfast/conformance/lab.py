@@ -152,6 +152,8 @@ def torn(items: Sequence[Item]) -> str:
     seen: set[str] = set()
     while place < len(items):
         name, size = items[place].get("batch"), items[place].get("size", 0)
+        if not size:
+            return f"item {place} of {len(items)} belongs to no batch: {short(items[place])}"
         got = [(item.get("batch"), item.get("place")) for item in items[place : place + size]]
         if got != [(name, n) for n in range(size)]:
             return f"batch {name!r} of {size} is not whole at item {place} of {len(items)}: {got[:6]}"

@@ -75,6 +75,8 @@ def _lack(need: str, backend: Backend, abilities: frozenset[str]) -> str | None:
         return None if "corrupt" in abilities or backend.can("raw_records") else "stored records cannot be looked at"
     if need == "clock times":
         return None if "times" in abilities or backend.can("stored_times") else "times cannot be read"
+    if need == "close":
+        return None if need in abilities else "its sessions have no close()"
     if need in backend.hooks:
         return None if backend.can(need) else f"the backend has no hook {need}()"
     return None if need in abilities else f"the ability {need!r} is not declared"

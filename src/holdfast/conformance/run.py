@@ -60,12 +60,12 @@ def excuse(backend: Backend, clause_id: str) -> str | None:
 
 
 def declared_abilities(backend: Backend) -> frozenset[str]:
-    """What the backend's sessions declare; looked up on a session of an empty store."""
+    """What the backend's sessions declare, and "close" if they have one; looked up on a session of an empty store."""
     with fresh(backend) as live:
         lab = Lab(live, Check("A1", "declared_abilities", lambda lab: None, ()), Options())
-        found = abilities(lab.open("probe"))
-        asyncio.run(lab.close()) if not _in_loop() else _in_thread(lambda: asyncio.run(lab.close()), 30)
-        return found
+        probe = lab.open("probe")
+        _in_thread(lambda: asyncio.run(lab.close()), backend.patience_s)  # a thread, as a loop may be running here
+        return abilities(probe) | ({"close"} if hasattr(probe, "close") else frozenset())
 
 
 def run_check(backend: Backend, found: Check, options: Options) -> None:
@@ -108,14 +108,6 @@ def _body(backend: Backend, found: Check, options: Options) -> None:
                 await lab.close()
 
         asyncio.run(whole())
-
-
-def _in_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _in_thread(work: object, patience_s: float) -> None:

@@ -141,7 +141,7 @@ class Scorecard:
         rows = [" " * 34 + "".join(name.ljust(width) for name, width in zip(self.backends, widths, strict=True))]
         for clause_id in self.clauses:
             title = f"{clause_id:<4} {CLAUSES[clause_id].title}" if clause_id in CLAUSES else clause_id
-            words = [_WORDS[self.value(name, clause_id)] for name in self.backends]
+            words = [self._word(name, clause_id) for name in self.backends]
             cells = "".join(word.ljust(width) for word, width in zip(words, widths, strict=True))
             rows.append(f"{title:<34}{cells}".rstrip())
         return [*rows, "", *(f"{who}: {clause_id} {value}: {why}" for who, clause_id, value, why in self._reasons())]
@@ -165,6 +165,13 @@ class Scorecard:
             out += ["", "## What was seen", ""]
             out += [f"- **{clause_id}** {who}, {value}: {_one_line(why)}" for who, clause_id, value, why in reasons]
         return "\n".join(out) + "\n"
+
+    def _word(self, backend: str, clause_id: str) -> str:
+        """A value for the terminal; with how many checks could be made if that is not all of them."""
+        found = self._entries.get(backend, {}).get(clause_id, Entry())
+        made = sum(result.value in (KEPT, BROKEN) for result in found.checks)
+        partly = found.value == KEPT and made < len(found.checks)
+        return f"kept {made}/{len(found.checks)}" if partly else _WORDS[found.value]
 
     def _cell(self, backend: str, clause_id: str) -> str:
         found = self._entries.get(backend, {}).get(clause_id, Entry())

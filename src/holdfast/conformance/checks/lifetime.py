@@ -54,11 +54,9 @@ async def names_that_are_no_identifiers_are_refused(lab: Lab) -> None:
     await lab.holds(session, batch("history", 2), "refused names")
 
 
-@proves("A19")
+@proves("A19", "close")
 async def closing_twice_is_allowed_and_use_after_it_says_so(lab: Lab) -> None:
     session = lab.open()
-    if not hasattr(session, "close"):
-        return  # a plain session may do without
     await session.add_items(batch("history", 2))
     other = lab.open("another conversation")
     await other.add_items(batch("theirs", 1))
