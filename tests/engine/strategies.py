@@ -78,15 +78,21 @@ def scripts(
 
 def schedules(*stops: str) -> st.SearchStrategy[list[Action]]:
     """Long enough to reach the middle of a run, with crashes and with up to two stops somewhere in it."""
-    kinds = ["calm", *["start"] * 8, *["go"] * 8, "fail", "crash", "strike", "strike", "strike"]
+    kinds = ["calm", *["start"] * 8, *["go"] * 8, "fail", "crash", "strike", "strike", "hunt"]
     steps = st.lists(st.tuples(st.sampled_from(kinds), st.integers(0, 3)), min_size=20, max_size=70)
     breaks = st.lists(st.tuples(st.integers(0, 40), st.sampled_from(stops)), max_size=2)
-    return st.builds(_with_stops, steps, breaks)
+    aftermath = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 4), st.sampled_from(stops)), max_size=1)
+    return st.builds(_with_stops, steps, breaks, aftermath)
 
 
-def _with_stops(steps: list[Action], stops: list[tuple[int, str]]) -> list[Action]:
+def _with_stops(
+    steps: list[Action], stops: list[tuple[int, str]], aftermath: list[tuple[int, int, str]]
+) -> list[Action]:
+    """Stops anywhere, and perhaps one soon after a crash that hurt."""
     for place, kind in stops:
         steps = [*steps[:place], (kind, 0), *steps[place:]]
+    for place, pause, kind in aftermath:
+        steps = [*steps[:place], ("hunt", 0), *[("calm", 0)] * pause, (kind, 0), *steps[place:]]
     return steps
 
 

@@ -53,8 +53,9 @@ from .schedule_world import (
 )
 
 Action = tuple[str, int]
-"""What, and which of those possible: start, go, fail, a mode of stopping, "other" (a stranger writes), crash, or strike
-(crash if something is under way that may not be repeated, or that the world has already done)."""
+"""What, and which of those possible: start, go, fail, a mode of stopping, "other" (a stranger writes), crash, strike
+(crash if something is under way that may not be repeated, or that the world has already done), or hunt (crash as soon
+as that is so)."""
 Saves = Literal["every", "lazy"]
 
 STOPS = ("after_turn", "immediate", "failed", "abandoned")
@@ -128,7 +129,11 @@ class Play:
                     return self
                 if not waiting or waiting[-1][0] not in (*STOPS, "crash", "other"):
                     self._wake()  # what can happen to a run at work can happen to one that rests, too
-            self._act(*(waiting.pop() if waiting else ("calm", 0)))
+            action = waiting.pop() if waiting else ("calm", 0)
+            if action[0] == "hunt" and not self._perilous():
+                waiting.append(action)
+                action = ("calm", 0)
+            self._act(*action)
         raise AssertionError("the run does not come to an end")
 
     @property
@@ -152,8 +157,7 @@ class Play:
     def _act(self, kind: str, number: int) -> None:
         startable = [(path, effect) for path, effect in self.wants() if (path, effect.key) not in self.flights]
         movable = [flight for flight in self.flights.values() if self._movable(flight)]
-        perilous = any(not self._repeatable(flight) or isinstance(flight.effect, Append) for flight in movable)
-        if kind == "crash" or (kind == "strike" and perilous):
+        if kind in ("crash", "hunt") or (kind == "strike" and self._perilous()):
             return self._crash()
         if kind in STOPS and not self.run.finished:
             return self._stop(kind)  # type: ignore[arg-type]  # one of the four modes
@@ -179,6 +183,11 @@ class Play:
         assert isinstance(flight.effect, RunCall)
         child = self.at((*flight.path, flight.effect.call_id))
         return child.finished and not self.engine.due(child)
+
+    def _perilous(self) -> bool:
+        return any(
+            isinstance(flight.effect, Append) or not self._repeatable(flight) for flight in self.flights.values()
+        )
 
     def _repeatable(self, flight: Flight) -> bool:
         run = self.at(flight.path)
