@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 RUNNER = Path(__file__).with_name("run_blocks.py")
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 # Generous: it only ends a program that hangs. A page takes a second or two.
 DEADLINE_S = 300
 
@@ -66,7 +67,14 @@ def test_every_link_between_pages_leads_somewhere():
     """A page that names another by a relative link must not point at nothing."""
     broken = []
     for page in [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]:
-        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        for target in LINK.findall(page.read_text(encoding="utf-8")):
             if "://" not in target and not (page.parent / target).exists():
                 broken.append(f"{page.relative_to(ROOT)} links to {target}")
     assert not broken, "\n".join(broken)
+
+
+def test_every_page_can_be_found_from_the_index():
+    index = ROOT / "docs" / "README.md"
+    linked = {(index.parent / target).resolve() for target in LINK.findall(index.read_text(encoding="utf-8"))}
+    lost = [str(page.relative_to(ROOT)) for page in PAGES[1:] if page != index and page not in linked]
+    assert not lost, f"docs/README.md does not lead to {lost}"
