@@ -44,8 +44,9 @@ class _Saved:
 class InMemoryRunStore:
     """Keeps runs for as long as the process lives."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, lock: threading.Lock | None = None) -> None:
+        # The store beside it lends its lock, which os.fork waits for: a child gets no half-written run.
+        self._lock = threading.Lock() if lock is None else lock
         self._runs: dict[str, _Saved] = {}
         self._changes = 0
 

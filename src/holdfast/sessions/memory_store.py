@@ -458,7 +458,7 @@ class InMemoryStore:
 
         with self.lock:
             if self._runs is None:
-                self._runs = InMemoryRunStore()
+                self._runs = InMemoryRunStore(self.lock)
             return self._runs
 
 
