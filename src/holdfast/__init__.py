@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .agent_tool import AgentToolStreamEvent
     from .context import AgentHookContext, RunContextWrapper, ToolContext
     from .driver.result import AgentToolInvocation, RunResult, RunResultStreaming
-    from .engine.store import RunStore, RunSummary, SavedRun
+    from .engine.store import LogTail, RunStore, RunSummary, SavedRun
     from .errors import (
         AbilityMissingError,
         AgentsException,
@@ -165,7 +165,7 @@ if TYPE_CHECKING:
         RunErrorHandlerResult,
         RunErrorHandlers,
     )
-    from .run_state import RunState
+    from .run_state import CallRecord, RunState
     from .runner import Runner
     from .sessions.compaction import OpenAIResponsesCompactionSession
     from .sessions.compaction_rules import (
@@ -174,6 +174,7 @@ if TYPE_CHECKING:
         is_openai_responses_compaction_aware_session,
     )
     from .sessions.memory import InMemorySession, InMemoryStore
+    from .sessions.memory_runs import InMemoryRunStore
     from .sessions.openai_conversations import OpenAIConversationsSession, start_openai_conversations_session
     from .sessions.protocol import (
         Ability,
@@ -250,6 +251,7 @@ __all__ = [
     "BrokenItem",
     "CallModelData",
     "CallModelInputFilter",
+    "CallRecord",
     "CallerError",
     "CanAppend",
     "CanFork",
@@ -286,6 +288,7 @@ __all__ = [
     "HoldfastError",
     "HostedMCPTool",
     "ImageGenerationTool",
+    "InMemoryRunStore",
     "InMemorySession",
     "InMemoryStore",
     "InputGuardrail",
@@ -300,6 +303,7 @@ __all__ = [
     "ItemNotStorableError",
     "Lease",
     "LeaseLostError",
+    "LogTail",
     "MCPApprovalRequestItem",
     "MCPApprovalResponseItem",
     "MCPListToolsItem",

@@ -86,6 +86,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "HasTimes",
     ),
     "sessions.memory": ("InMemorySession", "InMemoryStore"),
+    "sessions.memory_runs": ("InMemoryRunStore",),
     "sessions.sqlite": ("SQLiteSession",),
     "items": (
         "InputItem",
@@ -229,8 +230,8 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "sessions.summarise": ("SummarisingSession",),
     "runner": ("Runner",),
     "driver.result": ("RunResult", "RunResultStreaming", "AgentToolInvocation"),
-    "run_state": ("RunState",),
-    "engine.store": ("RunStore", "SavedRun", "RunSummary"),
+    "run_state": ("RunState", "CallRecord"),
+    "engine.store": ("RunStore", "SavedRun", "RunSummary", "LogTail"),
 }
 """Module (below `holdfast`) to the names it gives to `holdfast`."""
 

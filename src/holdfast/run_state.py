@@ -28,7 +28,7 @@ from .engine.state import Call, Decision, Owner, Run, begin
 from .engine.store import RunStore
 from .errors import ApprovalError, OwnerError, RunStateError, UserError
 from .items import ToolApprovalItem
-from .jsonvalue import Item, copy_json
+from .jsonvalue import Item, copy_json, encode
 from .run_config import RunConfig
 from .saved_context import ContextDeserializer, ContextSerializer, around, context_to_json, wrapper_from
 
@@ -236,7 +236,10 @@ class RunState:
                 "a waiting tool may end the run, and then nobody would read this input",
                 "Resume first; give the input to a new run if it ends.",
             )
-        self._run = advance(run, InputStaged(tuple(own_items(input))))
+        items = own_items(input)
+        for item in items:
+            encode(item)  # what JSON cannot hold is refused now, not when the run is saved
+        self._run = advance(run, InputStaged(tuple(items)))
 
     @property
     def pending_input(self) -> list[Item]:

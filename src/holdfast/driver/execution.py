@@ -155,7 +155,7 @@ class Execution:
         if conversation is not None and not resting:
             await self._hold(conversation, store)
         if self._resumed is not None:
-            run = self._looked_at(self._resumed, store) if resting else await self._claim(self._resumed, store)
+            run = await (self._looked_at if resting else self._claim)(self._resumed, store)
         else:
             earlier = await self._earlier(store)
             if earlier is not None:
@@ -191,12 +191,17 @@ class Execution:
                 await check_unclaimed(self._resumed, store, self.revision)
             raise
 
-    def _looked_at(self, run: Run, store: RunStore | None) -> Run:
-        """A paused run about which nobody has decided: it stays as it is, and is not consumed."""
+    async def _looked_at(self, run: Run, store: RunStore | None) -> Run:
+        """A paused run about which nobody has decided: it is read as it is, and neither written nor consumed."""
+        run = advance(run, Claimed(run.progress.claim or "", stored=await self._held(run)))
         if store is not None:
             self.driver.saver = RunSaver(store, revision=self.revision, saved=run)
         self._remember(run)
         return run
+
+    async def _held(self, run: Run) -> int:
+        """How many of the run's items its session holds, whatever the run knows of that."""
+        return await self.live.conversation.accepted(run.spec.run_id) if self.live.conversation is not None else 0
 
     async def settle_abandoned(self, run: Run, store: RunStore, revision: int) -> None:
         """Write down that a saved run was given up, and store its turn whole."""
@@ -307,7 +312,7 @@ class Execution:
         self.live.wrapper.usage.add(usage_of(earlier))  # what it cost before is part of what it costs
         self.revision = revision
         if earlier.paused and not due(earlier):
-            return self._looked_at(earlier, store)
+            return await self._looked_at(earlier, store)
         return await self._claim(earlier, store)
 
     async def _claim(self, run: Run, store: RunStore | None) -> Run:
@@ -320,8 +325,7 @@ class Execution:
                 f"run {run.spec.run_id!r} is marked as running, perhaps by another worker",
                 "If that worker is gone, resume it with takeover=True; what it had begun is settled, not repeated.",
             )
-        held = await conversation.accepted(run.spec.run_id) if conversation is not None else 0
-        run = advance(run, Claimed(uuid.uuid4().hex, stored=held))
+        run = advance(run, Claimed(uuid.uuid4().hex, stored=await self._held(run)))
         self._remember(run)
         await check_tools(self.live, run)
         if store is not None:

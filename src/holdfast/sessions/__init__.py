@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         is_openai_responses_compaction_aware_session,
     )
     from ..sessions.memory import InMemorySession, InMemoryStore
+    from ..sessions.memory_runs import InMemoryRunStore
     from ..sessions.openai_conversations import OpenAIConversationsSession, start_openai_conversations_session
     from ..sessions.protocol import (
         Ability,
@@ -60,6 +61,7 @@ __all__ = [
     "Generation",
     "HasTimes",
     "Head",
+    "InMemoryRunStore",
     "InMemorySession",
     "InMemoryStore",
     "Lease",
