@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from holdfast.engine.advance import advance
-from holdfast.engine.codec import decode_run, decode_saved, encode_head, encode_run, encode_tails
+from holdfast.engine.codec import (
+    decode_run,
+    decode_saved,
+    encode_head,
+    encode_run,
+    encode_tails,
+    ending_of,
+    has_ended,
+)
 from holdfast.engine.due import due
 from holdfast.engine.events import Claimed, Concluded, Judged, Replied
 from holdfast.engine.state import Conclusion, Entry, Response, Run, begin
@@ -116,7 +124,7 @@ wrong = json_values | st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=250)
 @given(st.data())
 def test_an_edited_payload_is_a_run_or_is_refused(data):
     """A payload is data: fuzz it (issue 5)."""
@@ -225,6 +233,28 @@ def test_saving_only_what_is_new_at_any_moments_gives_the_whole_run(script, sche
         again = decode_saved(SavedRun("run", 1, encode_head(run), logs))
         assert again == run
         assert due(again) == due(run)
+
+
+def test_of_a_run_that_has_ended_its_ending_can_be_all_that_is_kept():
+    run = advance(begin(run_id="run", agent="agent", input_items=[]), Replied(1, (), (), Response((), {})))
+    assert not has_ended(SavedRun("run", 1, encode_head(run)))
+    assert ending_of(SavedRun("run", 1, encode_head(run))) is None
+    run = advance(run, Concluded(1, Conclusion(True, {"a": [1]}), judged=True))
+    saved = SavedRun("run", 2, encode_head(run, short=True))
+    ending = ending_of(saved)
+    assert ending is not None
+    assert (ending["status"], ending["agent"], ending["output"]) == ("done", "agent", {"a": [1]})
+    with pytest.raises(RunStateError, match="has ended"):
+        decode_saved(saved)
+
+
+@given(st.binary(max_size=60) | json_values.map(encode_value))
+def test_bytes_that_are_no_head_have_no_ending(head):
+    saved = SavedRun("run", 1, head)
+    assert not has_ended(saved)
+    assert ending_of(saved) is None
+    with pytest.raises(RunStateError):
+        decode_saved(saved)
 
 
 def test_a_judged_run_is_saved_with_its_results():

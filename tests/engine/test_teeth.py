@@ -22,7 +22,7 @@ def corpus() -> list[tuple[Script, list[Action], Saves]]:
 
     @settings(
         deadline=None,
-        max_examples=1_500,
+        max_examples=1_000,
         derandomize=True,
         database=None,
         phases=[Phase.generate],
