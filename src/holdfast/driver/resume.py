@@ -140,9 +140,14 @@ async def check_unclaimed(run: Run, store: RunStore | None, revision: int) -> st
 
     Reads only (C12). What is in no store has no status there.
     """
-    if not revision:
-        return None
     run_id = run.spec.run_id
+    if not revision:
+        if store is not None and await store.load_run(run_id) is not None:
+            raise RunClaimedError(
+                f"run {run_id!r} was saved, and this state does not know it: the answer to a save was lost",
+                "Resume it by its id, with Runner.resume(agent, run_id, ...).",
+            )
+        return None
     if store is None:
         raise RunStateError(
             f"run {run_id!r} is kept in a run store and was given none, so that nobody could tell who else resumes it",

@@ -14,6 +14,7 @@ from typing import Any
 from holdfast.engine.codec import LOGS, encode_head, encode_tails
 from holdfast.engine.state import Run
 from holdfast.engine.store import LogTail, RunStore
+from holdfast.errors import RunClaimedError
 
 
 class RunSaver:
@@ -27,6 +28,7 @@ class RunSaver:
         self._lock = asyncio.Lock()
         self._newest: Run | None = None
         self._done: Run | None = saved
+        self._doubt: tuple[Run, bytes, dict[str, LogTail], bool] | None = None
 
     def save(self, run: Run) -> Coroutine[Any, Any, None]:
         """Return when this run, or a later one, is saved; raises RunClaimedError if it is another's now."""
@@ -35,20 +37,33 @@ class RunSaver:
 
     async def _save(self) -> None:
         async with self._lock:
+            if self._doubt is not None:
+                await self._write(*self._doubt)
             run = self._newest
             if run is None or run is self._done:
                 return
             ended = run.settled
             # What it came to is in its session, or was handed over; only that it ended, and how, must be known on.
             tails = {name: LogTail(0, ()) for name in self._lengths} if ended else encode_tails(run, self._lengths)
+            await self._write(run, encode_head(run, short=ended), tails, ended)
+
+    async def _write(self, run: Run, head: bytes, tails: dict[str, LogTail], ended: bool) -> None:
+        """Save once. Whatever fails may have been done all the same, so before the next save it is repeated as it was:
+        then the store either knows it already or takes it now, and which revision is ours is known again."""
+        self._doubt = (run, head, tails, ended)
+        try:
             self.revision = await self.store.save_run(
                 run.spec.run_id,
                 expect=self.revision,
-                head=encode_head(run, short=ended),
+                head=head,
                 tails=tails,
                 status=run.status,
                 agent=run.progress.agent,
                 session_id=run.spec.owner.id if run.spec.owner.kind == "session" else None,
             )
-            self._lengths = {} if ended else {name: len(getattr(run, name)) for name in LOGS}
-            self._done = run
+        except RunClaimedError:
+            self._doubt = None  # it is another's now, for certain
+            raise
+        self._doubt = None
+        self._lengths = {} if ended else {name: len(getattr(run, name)) for name in LOGS}
+        self._done = run
