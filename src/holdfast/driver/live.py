@@ -53,7 +53,7 @@ _CLASSES: dict[str, Any] = {
 }
 
 _MISSING: Any = object()
-_UNTRACED: Any = contextlib.nullcontext()
+UNTRACED: Any = contextlib.nullcontext()
 
 
 class Span(Protocol):
@@ -179,7 +179,7 @@ class Live:
 
     def span(self, kind: str, name: str, **facts: Any) -> contextlib.AbstractContextManager[Span | None]:
         """A span around something this run does, for whoever traces; None, and nothing spent, where nobody does."""
-        return _UNTRACED if self.tracer is None else self.tracer.span(kind, name, facts)  # type: ignore[no-any-return]
+        return UNTRACED if self.tracer is None else self.tracer.span(kind, name, facts)  # type: ignore[no-any-return]
 
     # --- watching ----------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import inspect
 import random
 from typing import Any
 
+from holdfast.engine.due import due
 from holdfast.engine.events import Begun, CallModel, NotTaken, Replied, Settle
 from holdfast.engine.request import left_out, offered, stateful, view_items
 from holdfast.engine.state import Response, Run
@@ -43,7 +44,7 @@ from holdfast.usage import Usage
 
 from .classify import classify, known_calls
 from .drive import Driver
-from .live import Live, logger
+from .live import UNTRACED, Live, logger
 from .offer import Offer, offer_of
 from .settle import mark, settled, unknown
 from .watchers import announce_agent, hook_pair
@@ -54,8 +55,10 @@ async def call_model(driver: Driver, live: Live, effect: CallModel) -> None:
     run = driver.run
     if live.watch is not None and effect.turn > 1:
         await live.watch.taken()
-        if driver.run is not run:
-            return  # a stop came in while the watcher was catching up: it may not be due any more
+        run = driver.run
+        if all(effect.key != other.key for other in due(run)):
+            return  # a stop came in while the watcher was catching up
+    driver.asked = effect.turn
     agent = live.graph.agent(run.progress.agent)
     ordinals = offered(run) if run.spec.owner.is_server else ()
     items = [run.ledger[n].item for n in ordinals] if run.spec.owner.is_server else prepared(live, run)
@@ -245,6 +248,8 @@ async def _given_up(driver: Driver, verdict: GiveUp, late: bool, failure: Any, e
 
 
 def _span(live: Live, offer: Offer, run: Run, instructions: str | None, items: list[Item], attempt: int) -> Any:
+    if live.tracer is None:
+        return UNTRACED  # a turn stays cheap where nobody traces
     return live.span(
         "model",
         getattr(offer.model, "model", ""),
