@@ -179,7 +179,7 @@ class Live:
 
     def span(self, kind: str, name: str, **facts: Any) -> contextlib.AbstractContextManager[Span | None]:
         """A span around something this run does, for whoever traces; None, and nothing spent, where nobody does."""
-        return UNTRACED if self.tracer is None else self.tracer.span(kind, name, facts)  # type: ignore[no-any-return]
+        return UNTRACED if self.tracer is None else self.tracer.span(kind, name, facts)
 
     # --- watching ----------------------------------------------------------------------------------------------------
 
