@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.conformance import Options, Result, check
-from holdfast.conformance.run import BROKEN, KEPT
+from holdfast.conformance.results import BROKEN, KEPT
 from tests.conformance.kit_backends import AgentsSQLite
 
 QUICK = Options(rounds=3, examples=10, objects=800, soon_s=5)

@@ -14,8 +14,9 @@ import pytest
 
 from holdfast.conformance import Backend, ClauseBroken, Options, Result, Scorecard, check
 from holdfast.conformance.__main__ import main
-from holdfast.conformance.registry import checks_of
-from holdfast.conformance.run import BROKEN, KEPT, LEFT_OUT, run_check, value_of
+from holdfast.conformance.catalogue import checks_of
+from holdfast.conformance.results import BROKEN, KEPT, LEFT_OUT, value_of
+from holdfast.conformance.run import run_check
 from holdfast.sessions.clauses import CLAUSES
 from tests.conformance.kit_backends import Memory
 
@@ -238,6 +239,12 @@ def test_the_command_writes_a_report_and_is_a_gate_only_if_asked(
     assert report.read_text().startswith("# A title\n")
     with pytest.raises(SystemExit, match="names no class"):
         main(["nonsense"])
+
+
+def test_the_plugin_loads_where_only_pytest_is_installed() -> None:
+    """Every pytest of an environment loads it: it must not fail, nor be slow, for those who do not use it."""
+    program = "import holdfast.conformance.plugin, sys; sys.exit('hypothesis' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
 
 
 def test_a_backend_of_a_notebook_is_not_asked_to_be_imported_by_a_child() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.conformance import Options, check
-from holdfast.conformance.registry import checks_of
-from holdfast.conformance.run import BROKEN as SEEN_BROKEN, KEPT
+from holdfast.conformance.catalogue import checks_of
+from holdfast.conformance.results import BROKEN as SEEN_BROKEN, KEPT
 from tests.conformance.kit_backends import HoldfastSQLite, Memory
 from tests.conformance.kit_mistakes import BROKEN, Expires, Lines, Mistake
 

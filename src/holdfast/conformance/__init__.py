@@ -15,16 +15,18 @@ Running pytest then makes every check of parts A and B that the store can be ask
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .backend import Backend
 from .lab import Lab, Options, batch, message
 from .registry import ClauseBroken, proves
-from .run import Result, check
+from .results import Result
 from .scorecard import Scorecard
 
 if TYPE_CHECKING:
     from .pytest_suite import suite
+    from .run import check
 
 __all__ = [
     "Backend",
@@ -40,10 +42,12 @@ __all__ = [
     "suite",
 ]
 
+# The plugin is loaded by every pytest of an environment that has holdfast, whether or not it has Hypothesis: what needs
+# Hypothesis is imported when it is asked for.
+_LATER = {"suite": "pytest_suite", "check": "run"}
+
 
 def __getattr__(name: str) -> Any:
-    if name == "suite":  # the only one that needs pytest
-        from .pytest_suite import suite
-
-        return suite
+    if name in _LATER:
+        return getattr(import_module(f".{_LATER[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

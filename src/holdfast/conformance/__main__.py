@@ -16,7 +16,8 @@ from pathlib import Path
 from .backend import Backend
 from .lab import Options
 from .plugin import write
-from .run import BROKEN, check
+from .results import BROKEN
+from .run import check
 from .scorecard import Scorecard
 
 

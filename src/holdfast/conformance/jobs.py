@@ -13,7 +13,7 @@ import signal
 from typing import Any
 
 from .lab import batch, close, message
-from .nursery import Wire
+from .wire import Wire
 
 
 def append_batches(backend: Any, wire: Wire, *, name: str, size: int, method: str, stream: bool = False) -> None:

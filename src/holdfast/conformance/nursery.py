@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import json
 import os
 import pickle
 import signal
@@ -20,22 +19,10 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from . import jobs
+from .wire import Wire
+
 LENGTH = struct.Struct("!I")
-
-
-class Wire:
-    """What a job tells the test, one JSON value a line, and how it is told to go on."""
-
-    def __init__(self, report: int, go: int) -> None:
-        self._report, self._go = report, go
-
-    def tell(self, **facts: Any) -> None:
-        """Report something; it has left this process when this returns."""
-        os.write(self._report, json.dumps(facts).encode() + b"\n")
-
-    def wait(self) -> bool:
-        """Wait to be told to go on; False if the test has gone or wants an end."""
-        return os.read(self._go, 1) != b""
 
 
 def backend_from(order: dict[str, Any]) -> Any:
@@ -95,8 +82,6 @@ def _exactly(sock: socket.socket, size: int) -> bytes:
 
 
 def _live(backend: Any, order: dict[str, Any], wire: Wire) -> None:
-    from . import jobs
-
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
         getattr(jobs, order["job"])(backend, wire, **order["with"])

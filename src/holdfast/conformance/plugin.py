@@ -18,7 +18,7 @@ import pytest
 
 from ..sessions.clauses import clause
 from .registry import ClauseBroken
-from .run import BROKEN, KEPT, Result
+from .results import BROKEN, KEPT, Result
 from .scorecard import Scorecard
 
 OURS = "holdfast"

@@ -14,9 +14,11 @@ import pytest
 
 from ..sessions.clauses import CLAUSES
 from .backend import Backend
+from .catalogue import checks_of
 from .lab import Options
-from .registry import Check, checks_of
-from .run import LEFT_OUT, Result, declared_abilities, excuse, run_check, value_of
+from .registry import Check
+from .results import LEFT_OUT, Result, excuse, value_of
+from .run import declared_abilities, run_check
 from .scorecard import Scorecard
 
 

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..sessions.clauses import CLAUSES, clause, sort_key
+from ..sessions.clauses import CLAUSES, clause
 from .backend import Backend
 
-if TYPE_CHECKING:
-    from .lab import Lab
-
-Body = Callable[["Lab"], "Coroutine[Any, Any, None] | None"]
+Body = Callable[[Any], Coroutine[Any, Any, None] | None]
+"""A function of a `Lab`, async or not."""
 
 
 class ClauseBroken(AssertionError):
@@ -95,11 +93,3 @@ def proves(clause_id: str, *needs: str) -> Callable[[Body], Body]:
         return body
 
     return register
-
-
-def checks_of(*clause_ids: str) -> list[Check]:
-    """The checks of these clauses, or of all, in the order of the contract."""
-    from . import checks  # noqa: F401 — importing it is what registers them
-
-    wanted = clause_ids or tuple(CHECKS)
-    return [check for clause_id in sorted(wanted, key=sort_key) for check in CHECKS.get(clause_id, [])]

@@ -9,26 +9,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Iterable
-from dataclasses import dataclass
 
-from ..sessions.clauses import CLAUSES
 from ..sessions.protocol import abilities
 from .backend import Backend
+from .catalogue import checks_of
 from .lab import Lab, Options, fresh
-from .registry import Check, ClauseBroken, checks_of
-
-KEPT, BROKEN, NOT_APPLICABLE, NOT_CLAIMED, LEFT_OUT = "kept", "broken", "not applicable", "not claimed", "left out"
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What came of one check: kept, broken or left out; `detail` says what was seen or why it was not made."""
-
-    clause_id: str
-    check: str
-    value: str
-    detail: str = ""
+from .registry import Check, ClauseBroken
+from .results import BROKEN, KEPT, LEFT_OUT, Result, excuse
 
 
 def check(backend: Backend, *clause_ids: str, only: str = "", options: Options | None = None) -> list[Result]:
@@ -52,11 +39,6 @@ def _made(backend: Backend, found: Check, options: Options | None) -> Result:
     except ClauseBroken as broken:
         return Result(found.clause_id, found.name, BROKEN, broken.seen)
     return Result(found.clause_id, found.name, KEPT)
-
-
-def excuse(backend: Backend, clause_id: str) -> str | None:
-    """Why the backend's author leaves this clause out; None if it is claimed."""
-    return backend.not_applicable.get(clause_id) or backend.not_claimed.get(clause_id)
 
 
 def declared_abilities(backend: Backend) -> frozenset[str]:
@@ -127,19 +109,3 @@ def _in_thread(work: object, patience_s: float) -> None:
         raise _HUNG
     if failures:
         raise failures[0]
-
-
-def value_of(backend: Backend, clause_id: str, results: Iterable[Result]) -> tuple[str, str]:
-    """The value of one clause in a scorecard, and the reason for it where it is not kept."""
-    if clause_id in backend.not_applicable:
-        return NOT_APPLICABLE, backend.not_applicable[clause_id]
-    if clause_id in backend.not_claimed:
-        return NOT_CLAIMED, backend.not_claimed[clause_id]
-    mine = [result for result in results if result.clause_id == clause_id]
-    broken = [result for result in mine if result.value == BROKEN]
-    if broken:
-        return BROKEN, broken[0].detail
-    if any(result.value == KEPT for result in mine):
-        return KEPT, ""
-    reasons = dict.fromkeys(result.detail for result in mine)
-    return NOT_CLAIMED, "; ".join(reasons) or f"the kit has no check of {CLAUSES[clause_id].title}"

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..sessions.clauses import CLAUSES, PARTS, sort_key
 from .backend import Backend
-from .run import BROKEN, KEPT, LEFT_OUT, NOT_APPLICABLE, NOT_CLAIMED, Result, value_of
+from .results import BROKEN, KEPT, LEFT_OUT, NOT_APPLICABLE, NOT_CLAIMED, Result, value_of
 
 NOT_RUN = "not run"
 _WORDS = {KEPT: "kept", BROKEN: "BROKEN", NOT_APPLICABLE: "n/a", NOT_CLAIMED: "not claimed", NOT_RUN: "·"}
