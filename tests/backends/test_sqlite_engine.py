@@ -167,16 +167,20 @@ def test_a_checkpoint_waits_for_no_commit_and_no_commit_runs_beside_one(tmp_path
     database.touch()
     one, other = files.CheckpointLock(str(database)), files.CheckpointLock(str(database))
     if not files.has_reset_fault():
-        with one.shared(), other.alone() as alone:
+        one.share()
+        with other.alone() as alone:
             assert alone, "a fixed SQLite needs no lock"
         return
-    with one.shared(), other.alone() as alone:
+    one.share()
+    with other.alone() as alone:
         assert not alone
+    one.unshare()
     entered = threading.Event()
 
     def commit() -> None:
-        with other.shared():
-            entered.set()
+        other.share()
+        entered.set()
+        other.unshare()
 
     with one.alone() as alone:
         assert alone

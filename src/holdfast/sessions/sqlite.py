@@ -72,8 +72,7 @@ class SQLiteSession(SessionABC):
         self.db_path = db_path
         self.sessions_table, self.messages_table = sessions_table, messages_table
         self.timeout_s = _checked_timeout(timeout_s)
-        self._tables = Tables(sessions_table, messages_table)
-        self._tables.check()
+        self._tables = Tables.of(sessions_table, messages_table)
         self._sql = statements(self._tables)
         # Where a relative path leads is decided now, as with the SDK, and not by where the process has gone since.
         self._path = None if str(db_path) == ":memory:" else os.path.abspath(db_path)

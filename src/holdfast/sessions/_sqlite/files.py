@@ -109,12 +109,15 @@ def identity(path: str) -> tuple[int, int] | None:
 
 
 class CheckpointLock:
-    """The lock file beside a database: commits share it, a checkpoint has it alone. Nothing where it is not needed."""
+    """The lock file beside a database: commits share it, a checkpoint has it alone. Nothing where it is not needed.
+
+    `share` and `unshare` are not a context manager: they run in every commit, and those cost more than the lock does.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = f"{path}-holdfast-lock"
         self._database = path
-        self._needed = has_reset_fault()
+        self._needed = has_reset_fault() and _usable()
         self._fd: int | None = None
 
     def _descriptor(self) -> int:
@@ -123,23 +126,20 @@ class CheckpointLock:
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
         return self._fd
 
-    @contextlib.contextmanager
-    def shared(self) -> Iterator[None]:
-        """Hold it together with other commits."""
-        if not self._needed or not _usable():
-            yield
-            return
-        descriptor = self._descriptor()
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
-        try:
-            yield
-        finally:
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
+    def share(self) -> None:
+        """Hold it together with other commits; waits for a checkpoint to end."""
+        if self._needed:
+            fcntl.flock(self._descriptor(), fcntl.LOCK_SH)
+
+    def unshare(self) -> None:
+        """Let go of it."""
+        if self._needed and self._fd is not None:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[bool]:
         """Try to hold it alone; gives whether that worked. Never waits: another commit may hold it for long."""
-        if not self._needed or not _usable():
+        if not self._needed:
             yield True
             return
         descriptor = self._descriptor()
@@ -186,17 +186,18 @@ class Checkpoints:
 
     def wrote(self, request_count: int, row_count: int) -> None:
         """Count one committed group."""
+        self._pages += 4 + 3 * request_count + row_count // 4
+
+    def look(self, db: sqlite3.Connection, *, idle: bool) -> None:
+        """Checkpoint if it is time to; after the callers have their answers."""
         try:
             log_bytes = os.stat(self._log_path).st_size
         except OSError:
             log_bytes = 0  # not in log mode, or nothing written yet
-        grown = (log_bytes - self._log_bytes) // 4_096
+        self._pages += max(0, log_bytes - self._log_bytes) // 4_096
         self._log_bytes = log_bytes
-        self._pages += max(4 + 3 * request_count + row_count // 4, grown)
-
-    def is_due(self, *, idle: bool) -> bool:
-        """Whether to checkpoint now."""
-        return self._pages >= (self.DUE_PAGES if idle else self.OVERDUE_PAGES)
+        if self._pages >= (self.DUE_PAGES if idle else self.OVERDUE_PAGES):
+            self.run(db)
 
     def run(self, db: sqlite3.Connection) -> None:
         """Fold the log back as far as readers allow. Its failure is no failure of any request."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import AppendGapError, CorruptRecordError, LeaseLostError, NotFoundError, SessionConflictError
 from ...jsonvalue import Item
@@ -113,8 +113,7 @@ def repair(db: sqlite3.Connection, sql: Statements, session_id: str) -> list[Cor
 # --- appending ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """What one append brings: encoded items, and what each is known by."""
 
     writer: str
@@ -152,7 +151,7 @@ def append(db: sqlite3.Connection, sql: Statements, session_id: str, batch: Batc
     """Append what this writer has not appended yet (B1)."""
     check_fence(db, sql, session_id, batch.fence)
     writer = writers.find(db, sql, session_id, batch.writer)
-    count = writer.count
+    count = writer.total
     if not 0 <= batch.start <= count:
         raise AppendGapError(
             f"writer {batch.writer!r} has written {count} items and this batch starts at {batch.start}",
@@ -165,14 +164,15 @@ def append(db: sqlite3.Connection, sql: Statements, session_id: str, batch: Batc
     check_head(db, sql, session_id, batch.expect)
     fresh = batch.texts[known:]
     last = insert(db, sql, session_id, fresh, batch.writer, count)
-    writers.record(db, sql, session_id, batch.writer, writer, batch.digests[known:], last - len(fresh) + 1)
+    first = last - len(fresh) + 1
+    writers.record(db, sql, session_id, batch.writer, writer, batch.digests[known:], first)
     db.execute(sql.touch, (session_id, now_text()))
-    return head_of(db.execute(sql.first_id, (session_id,)).fetchone()[0], last, last)
+    return head_of(writer.first_row or first, last, last)
 
 
 def accepted(db: sqlite3.Connection, sql: Statements, session_id: str, writer: str) -> int:
     """How many items this writer has had accepted."""
-    return writers.find(db, sql, session_id, writer).count
+    return writers.find(db, sql, session_id, writer).total
 
 
 def check_fence(db: sqlite3.Connection, sql: Statements, session_id: str, fence: int | None) -> None:
@@ -191,7 +191,7 @@ def check_fence(db: sqlite3.Connection, sql: Statements, session_id: str, fence:
 def written(db: sqlite3.Connection, sql: Statements, session_id: str, writer: str) -> dict[int, Item]:
     """This writer's valid items in the live history, by ordinal."""
     known = writers.find(db, sql, session_id, writer)
-    if not known.count:
+    if not known.total:
         return {}
     found = {}
     for ordinal, data in db.execute(sql.written, (session_id, writer, known.first_id)):
@@ -243,7 +243,7 @@ def rewind(
 ) -> Head:
     """Remove this writer's items from number `to` on if they are the whole tail (B5) and none was `archived`."""
     known = writers.find(db, sql, session_id, writer)
-    count = known.count
+    count = known.total
     if not 0 <= to <= count:
         raise NotFoundError(
             f"writer {writer!r} has written {count} items and cannot go back to {to}",

@@ -44,6 +44,9 @@ class Stage(Enum):
     WITHDRAWN = "withdrawn"
 
 
+QUEUED, CLAIMED, SETTLED, WITHDRAWN = Stage
+
+
 class Request(Generic[T]):
     """Some work on a connection, and the coroutine that waits for it."""
 
@@ -68,7 +71,7 @@ class Request(Generic[T]):
         self.result: T | None = None
         self.error: BaseException | None = None
         self.undone = self.taken = False
-        self.stage = Stage.QUEUED
+        self.stage = QUEUED
         self.deadline = time.monotonic() + timeout_s
         self._abandoned = self._undo_given = False
         self._lock = threading.Lock()
@@ -84,9 +87,9 @@ class Request(Generic[T]):
         """
         loop = self._loop = asyncio.get_running_loop()
         future = self._future = loop.create_future()
-        submit(self)
         timer = loop.call_later(self.timeout_s, self._expire)
         try:
+            submit(self)  # last: a woken thread needs Python's lock, which this one gives up when it next waits
             result: T = await future
             self.taken = True
             return result
@@ -99,18 +102,18 @@ class Request(Generic[T]):
     def _abandon(self) -> bool:
         with self._lock:
             self._abandoned = True
-            if self.stage is Stage.QUEUED:
-                self.stage = Stage.WITHDRAWN
+            if self.stage is QUEUED:
+                self.stage = WITHDRAWN
             return self._owes_undo()
 
     def _expire(self) -> None:
         with self._lock:
-            if self.stage is Stage.SETTLED:
+            if self.stage is SETTLED:
                 return  # the answer is on its way to the loop
-            begun = self.stage is Stage.CLAIMED
+            begun = self.stage is CLAIMED
             self._abandoned = True
             if not begun:
-                self.stage = Stage.WITHDRAWN
+                self.stage = WITHDRAWN
         assert self._future is not None
         if not self._future.done():
             self._future.set_exception(self._late(begun))
@@ -131,12 +134,12 @@ class Request(Generic[T]):
     @property
     def is_open(self) -> bool:
         """Whether there is still something to do."""
-        return self.stage in (Stage.QUEUED, Stage.CLAIMED)
+        return self.stage is QUEUED or self.stage is CLAIMED
 
     @property
     def is_claimed(self) -> bool:
         """Whether it was begun and has no outcome yet."""
-        return self.stage is Stage.CLAIMED
+        return self.stage is CLAIMED
 
     @property
     def is_taken(self) -> bool:
@@ -151,13 +154,13 @@ class Request(Generic[T]):
     def claim(self) -> bool:
         """Begin it, unless it was withdrawn or its time is up. Claiming again, after a rollback, is allowed."""
         with self._lock:
-            if self.stage is Stage.QUEUED:
+            if self.stage is QUEUED:
                 if time.monotonic() < self.deadline:
-                    self.stage = Stage.CLAIMED
+                    self.stage = CLAIMED
                 else:  # its loop is too busy to say so itself
-                    self.stage = Stage.WITHDRAWN
+                    self.stage = WITHDRAWN
                     self.error = self._late(begun=False)
-            return self.stage is Stage.CLAIMED
+            return self.stage is CLAIMED
 
     def undo_if_abandoned(self, db: sqlite3.Connection) -> None:
         """Before the commit: take back what nobody waits for any more."""
@@ -177,14 +180,14 @@ class Request(Generic[T]):
     def settle(self) -> bool:
         """The result or refusal stands. True if it must be undone because nobody waits for it."""
         with self._lock:
-            self.stage = Stage.SETTLED
+            self.stage = SETTLED
             return self._owes_undo()
 
     def fail(self, error: BaseException) -> None:
         """End it with an error, unless it has ended."""
         with self._lock:
             if self.is_open:
-                self.stage, self.error = Stage.SETTLED, error
+                self.stage, self.error = SETTLED, error
 
     def is_orphaned(self) -> bool:
         """Whether its loop was closed before it took the answer. True, once, if it must be undone."""
@@ -197,7 +200,7 @@ class Request(Generic[T]):
     def _owes_undo(self) -> bool:
         owed = (
             self._abandoned
-            and self.stage is Stage.SETTLED
+            and self.stage is SETTLED
             and self.undo is not None
             and self.error is None
             and not self.undone

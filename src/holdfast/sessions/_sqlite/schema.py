@@ -25,12 +25,22 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
 VERSIONS_TABLE = "holdfast_schema"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Tables:
-    """The names of one pair of tables and of what belongs to it. All are quoted wherever they are used."""
+    """The names of one pair of tables and of what belongs to it. All are quoted wherever they are used.
+
+    `Tables.of` gives the same object for the same names, so that looking one up compares no strings.
+    """
 
     sessions: str
     messages: str
+
+    @staticmethod
+    def of(sessions: str, messages: str) -> Tables:
+        """The pair of these names, checked."""
+        made = Tables(sessions, messages)
+        made.check()
+        return _known.setdefault((sessions, messages), made)
 
     def check(self) -> None:
         """Refuse names that are no identifiers, or that would meet each other or a table of holdfast's own (A15)."""
@@ -69,6 +79,9 @@ _OWN_TABLES = (
     "run_log",
     "runs_updated",
 )
+
+
+_known: dict[tuple[str, str], Tables] = {}
 
 
 def quoted(name: str) -> str:
@@ -121,15 +134,14 @@ def _own_tables(db: sqlite3.Connection, tables: Tables) -> None:
     create(
         "writers",
         "id INTEGER PRIMARY KEY, session_id TEXT NOT NULL, writer TEXT NOT NULL, count INTEGER NOT NULL, "
-        "last_batch INTEGER, first_id INTEGER NOT NULL",
+        "digests BLOB NOT NULL, last_batch INTEGER, first_id INTEGER NOT NULL",
         "",
     )
     index, writers = quoted(tables.own("writers_by_name")), quoted(tables.own("writers"))
     db.execute(f"CREATE UNIQUE INDEX IF NOT EXISTS {index} ON {writers} (session_id, writer)")
     create(
         "batches",
-        "id INTEGER PRIMARY KEY, previous INTEGER, start INTEGER NOT NULL, count INTEGER NOT NULL, "
-        "digests BLOB NOT NULL",
+        "id INTEGER PRIMARY KEY, previous INTEGER, start INTEGER NOT NULL, digests BLOB NOT NULL",
         "",
     )
     create(

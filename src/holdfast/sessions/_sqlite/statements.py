@@ -91,15 +91,20 @@ class Statements:
         )
 
     def _writers(self, m: str, w: str, b: str) -> None:
-        self.writer = f"SELECT id, count, last_batch, first_id FROM {w} WHERE session_id = ? AND writer = ?"
-        self.writers = f"SELECT writer, id, count, last_batch, first_id FROM {w} WHERE session_id = ?"
-        self.add_writer = f"INSERT INTO {w} (session_id, writer, count, last_batch, first_id) VALUES (?, ?, ?, ?, ?)"
-        self.move_writer = f"UPDATE {w} SET count = ?, last_batch = ? WHERE id = ?"
+        known = "id, count, digests, last_batch, first_id"
+        self.writer = (
+            f"SELECT {known}, (SELECT id FROM {m} WHERE session_id = ?1 ORDER BY id LIMIT 1) "
+            f"FROM {w} WHERE session_id = ?1 AND writer = ?2"
+        )
+        self.writers = f"SELECT writer, {known} FROM {w} WHERE session_id = ?"
+        self.add_writer = (
+            f"INSERT INTO {w} (session_id, writer, count, digests, last_batch, first_id) VALUES (?, ?, ?, ?, ?, ?)"
+        )
+        self.move_writer = f"UPDATE {w} SET count = ?, digests = ?, last_batch = ? WHERE id = ?"
         self.drop_writer = f"DELETE FROM {w} WHERE session_id = ? AND writer = ?"
-        self.forget_batches = f"UPDATE {w} SET last_batch = NULL WHERE session_id = ?"
-        self.batch = f"SELECT previous, start, count, digests FROM {b} WHERE id = ?"
-        self.add_batch = f"INSERT INTO {b} (previous, start, count, digests) VALUES (?, ?, ?, ?)"
-        self.cut_batch = f"UPDATE {b} SET count = ?, digests = ? WHERE id = ?"
+        self.forget_digests = f"UPDATE {w} SET digests = x'', last_batch = NULL WHERE session_id = ?"
+        self.batch = f"SELECT previous, start, digests FROM {b} WHERE id = ?"
+        self.add_batch = f"INSERT INTO {b} (previous, start, digests) VALUES (?, ?, ?)"
         self.drop_batch = f"DELETE FROM {b} WHERE id = ?"
         # The lower bound is where this writer began: row ids only ever grow, also when rows are put in again.
         self.written = (

@@ -106,10 +106,12 @@ class Writer:
         going = True
         while going:
             messages = self._next_messages()
-            requests = [message for message in messages if isinstance(message, Request)]
-            self._owed += [message.request for message in messages if isinstance(message, PutBack)]
-            if any(isinstance(one, Stop) or (isinstance(one, Released) and self._on_released()) for one in messages):
-                going = False
+            requests = [message for message in messages if type(message) is Request]
+            if len(requests) < len(messages):
+                self._owed += [message.request for message in messages if isinstance(message, PutBack)]
+                going = not any(
+                    isinstance(one, Stop) or (isinstance(one, Released) and self._on_released()) for one in messages
+                )
             if requests or self._owed:
                 with self.busy:
                     self._serve_or_fail(requests)
@@ -129,13 +131,11 @@ class Writer:
             messages = [inbox.get(timeout=self._owed_wait_s) if self._owed else inbox.get()]
         except Empty:
             return []
-        stopping = False
-        while len(messages) < GROUP_MAX or stopping:
-            stopping = stopping or isinstance(messages[-1], Stop)  # after it comes nothing new: take all there is
-            try:
+        while not inbox.empty() and len(messages) < GROUP_MAX:  # this thread alone takes from it
+            messages.append(inbox.get_nowait())
+        if any(type(message) is Stop for message in messages):
+            while not inbox.empty():  # after a stop comes nothing new: take all there is
                 messages.append(inbox.get_nowait())
-            except Empty:
-                break
         return messages
 
     # --- one group ------------------------------------------------------------------------------
@@ -153,9 +153,8 @@ class Writer:
     def _serve(self, requests: Sequence[AnyRequest]) -> None:
         """Do these requests and answer them, whatever happens."""
         todo = [request for request in requests if request.is_open]
-        handed = [request for reference in self._handed if (request := reference()) is not None]
-        self._owed += [request for request in handed if request.is_orphaned()]
-        self._handed = [weakref.ref(request) for request in handed if not request.is_taken]
+        if self._handed:
+            self._look_for_orphans()
         self._owed_wait_s = UNDO_RETRY_S  # unless this group undoes what is owed
         try:
             db = self._connected(todo)
@@ -165,14 +164,20 @@ class Writer:
             self._fail(todo, error)
         deliver(todo)
         self._handed += [weakref.ref(request) for request in todo if request.undo is not None]
-        if self._db is not None and self._checkpoints.is_due(idle=self.inbox.empty()):
-            self._checkpoints.run(self._db)
+        if self._db is not None:
+            self._checkpoints.look(self._db, idle=self.inbox.empty())
 
-    def _commit_together(self, db: sqlite3.Connection, opened: list[AnyRequest]) -> None:
-        requests = [request for request in opened if request.kind != "open"]
-        for request in opened:
-            if request.kind == "open" and request.claim():
-                request.settle()  # all it wanted was the file and its tables
+    def _look_for_orphans(self) -> None:
+        handed = [request for reference in self._handed if (request := reference()) is not None]
+        self._owed += [request for request in handed if request.is_orphaned()]
+        self._handed = [weakref.ref(request) for request in handed if not request.is_taken]
+
+    def _commit_together(self, db: sqlite3.Connection, able: list[AnyRequest]) -> None:
+        requests = [request for request in able if request.kind != "open"]
+        if len(requests) < len(able):
+            for request in able:
+                if request.kind == "open" and request.claim():
+                    request.settle()  # all it wanted was the file and its tables
         if not requests and not self._owed:
             return
         if self._owed or not all(request.relaxed for request in requests):
@@ -221,20 +226,22 @@ class Writer:
         done: list[AnyRequest] = []
         before = db.total_changes
         try:
-            with self._lock.shared():
-                for request in owed:
-                    request.run_undo(db)
-                for request in requests:
-                    if request.claim():
-                        done.append(request)
-                        _do(db, request)
-                for request in done:
-                    request.undo_if_abandoned(db)
-                self._commit(db)
+            self._lock.share()
+            for request in owed:
+                request.run_undo(db)
+            for request in requests:
+                if request.claim():
+                    done.append(request)
+                    _do(db, request)
+            for request in done:
+                request.undo_if_abandoned(db)
+            self._commit(db)
         except BaseException:
             for request in done:
                 request.forget_outcome()  # an undo that was rolled back is owed again
             raise
+        finally:
+            self._lock.unshare()
         del self._owed[: len(owed)]
         self._owed_wait_s = 0.0
         self._check_file()
@@ -297,7 +304,8 @@ class Writer:
     def _prepared(self, db: sqlite3.Connection, requests: Sequence[AnyRequest]) -> list[AnyRequest]:
         """Make sure that every table these requests need is there and current; gives those that can go on."""
         able = list(requests)
-        for tables in {request.tables for request in requests} - self.ready:
+        wanted = {request.tables for request in requests}
+        for tables in wanted - self.ready:
             theirs = [request for request in requests if request.tables == tables]
             try:
                 _while_wanted(theirs, lambda wanted=tables: self._migrate(db, wanted))  # type: ignore[misc]
@@ -313,9 +321,12 @@ class Writer:
         if version_of(db, tables) == VERSION:
             return
         db.execute("BEGIN IMMEDIATE")
-        with self._lock.shared():
+        try:
+            self._lock.share()
             foreign = migrate(db, tables)
             self._commit(db)
+        finally:
+            self._lock.unshare()
         if foreign:
             files.warn_of_foreign_writer(self.path)
 
