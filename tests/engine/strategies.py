@@ -92,7 +92,7 @@ def _with_stops(
     for place, kind in stops:
         steps = [*steps[:place], (kind, 0), *steps[place:]]
     for place, pause, kind in aftermath:
-        steps = [*steps[:place], ("hunt", 0), *[("calm", 0)] * pause, (kind, 0), *steps[place:]]
+        steps = [*steps[:place], ("hunt", place), *[("calm", 0)] * pause, (kind, 0), *steps[place:]]
     return steps
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
+from itertools import product
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from holdfast.errors import HoldfastError
 from holdfast.testing.schedule import Action, Engine, Play, Saves
-from holdfast.testing.schedule_world import Script
+from holdfast.testing.schedule_world import Script, ScriptCall, ScriptTurn
 from tests.engine import strategies as some
 from tests.engine.mutants import MUTANTS, Mutant
 from tests.engine.properties import check
@@ -18,7 +20,7 @@ from tests.engine.properties import check
 @cache
 def corpus() -> list[tuple[Script, list[Action], Saves]]:
     """The same for every mutant and on every machine, so that a mutant that dies once dies always."""
-    told: list[tuple[Script, list[Action], Saves]] = []
+    told: list[tuple[Script, list[Action], Saves]] = list(stopped_after_a_crash())
 
     @settings(
         deadline=None,
@@ -34,6 +36,13 @@ def corpus() -> list[tuple[Script, list[Action], Saves]]:
 
     collect()
     return told
+
+
+def stopped_after_a_crash() -> Iterator[tuple[Script, list[Action], Saves]]:
+    """What chance seldom tells: a call is cut off by a crash, and soon after it the run is stopped."""
+    for doubt, pause, stop in product(("rerun", "ask", "ask_reject", "report"), range(6), ("immediate", "failed")):
+        script = Script(turns=(ScriptTurn((ScriptCall(doubt=doubt), ScriptCall(name="look"))),))
+        yield script, [("hunt", 1), *[("calm", 0)] * pause, (stop, 0)], "every"
 
 
 @cache

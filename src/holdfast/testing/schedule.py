@@ -40,7 +40,7 @@ from ..engine.request import offered, view_items
 from ..engine.state import Call, Decision, Run, StopMode
 from ..engine.store import SavedRun
 from ..jsonvalue import Item
-from .schedule_performers import CHILD, Performers, Steps, TurnsUsedUp, begun
+from .schedule_performers import CHILD, CUT, Performers, Steps, TurnsUsedUp, begun
 from .schedule_world import (
     Path,
     Script,
@@ -79,6 +79,8 @@ class Flight:
     effect: Effect
     steps: Steps
     on_child: bool = False
+    cut: bool = False
+    """Whether the world has reacted."""
 
 
 @dataclass
@@ -130,7 +132,7 @@ class Play:
                 if not waiting or waiting[-1][0] not in (*STOPS, "crash", "other"):
                     self._wake()  # what can happen to a run at work can happen to one that rests, too
             action = waiting.pop() if waiting else ("calm", 0)
-            if action[0] == "hunt" and not self._perilous():
+            if action[0] == "hunt" and not self._perilous(action[1]):
                 waiting.append(action)
                 action = ("calm", 0)
             self._act(*action)
@@ -157,7 +159,7 @@ class Play:
     def _act(self, kind: str, number: int) -> None:
         startable = [(path, effect) for path, effect in self.wants() if (path, effect.key) not in self.flights]
         movable = [flight for flight in self.flights.values() if self._movable(flight)]
-        if kind in ("crash", "hunt") or (kind == "strike" and self._perilous()):
+        if kind in ("crash", "hunt") or (kind == "strike" and self._perilous(number)):
             return self._crash()
         if kind in STOPS and not self.run.finished:
             return self._stop(kind)  # type: ignore[arg-type]  # one of the four modes
@@ -184,10 +186,10 @@ class Play:
         child = self.at((*flight.path, flight.effect.call_id))
         return child.finished and not self.engine.due(child)
 
-    def _perilous(self) -> bool:
-        return any(
-            isinstance(flight.effect, Append) or not self._repeatable(flight) for flight in self.flights.values()
-        )
+    def _perilous(self, number: int) -> bool:
+        """Whether something has begun that may not be repeated; with an odd number, whether it has really happened."""
+        flights = [flight for flight in self.flights.values() if flight.cut or number % 2 == 0]
+        return any(isinstance(flight.effect, Append) or not self._repeatable(flight) for flight in flights)
 
     def _repeatable(self, flight: Flight) -> bool:
         run = self.at(flight.path)
@@ -210,7 +212,7 @@ class Play:
         if step is None:
             del self.flights[flight.path, flight.effect.key]
         elif isinstance(step, str):
-            flight.on_child = step == CHILD
+            flight.on_child, flight.cut = step == CHILD, step == CUT
         else:
             self.feed(flight.path, step)
 
