@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from .context import RunContextWrapper, arguments_digest
+from .driver.classify import arguments_text
 from .driver.conversation import session_id_of
 from .driver.execution import own_items
 from .driver.graph import AgentGraph
@@ -47,7 +48,7 @@ _STATUS: dict[str, CallStatus] = {
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """What a saved run knows about one call of its turn in progress.
+    """What a saved run knows about one of its calls.
 
     `intended` has not begun and will run; `waiting` is for a person to decide; `started` had begun when this was saved,
     so that after a crash nobody knows whether it took effect; `unknown` is such a call in a run that was taken up
@@ -147,7 +148,7 @@ class RunState:
         return [_detached(item) for item in interruptions_of(self._run, self._reader())]
 
     def get_calls(self) -> list[CallRecord]:
-        """What is known of each call of the turn in progress, nested runs' included, in call order."""
+        """What is known of each call of this run, in call order; of nested runs while they are not finished."""
         return list(_records(self._run))
 
     def get_tool_use_tracker_snapshot(self) -> dict[str, list[str]]:
@@ -365,11 +366,21 @@ def _open_calls(run: Run, path: Path = ()) -> Iterator[tuple[Path, Call, str]]:
 
 
 def _records(run: Run) -> Iterator[CallRecord]:
+    for entry in run.ledger:
+        if entry.kind in ("tool_call_item", "handoff_call_item") and entry.item.get("type") == "function_call":
+            yield _settled(run, entry.item)
     for call in run.turn.calls if run.turn is not None else ():
         run_id = run.spec.run_id
-        yield CallRecord(call.id, call.name, call.arguments, _STATUS[call.state], idempotency_key(run, call), run_id)
+        key = idempotency_key(run, call.id)
+        yield CallRecord(call.id, call.name, call.arguments, _STATUS[call.state], key, run_id)
         if call.child is not None:
             yield from _records(call.child)
+
+
+def _settled(run: Run, item: Item) -> CallRecord:
+    call_id = str(item.get("call_id"))
+    key = idempotency_key(run, call_id)
+    return CallRecord(call_id, str(item.get("name")), arguments_text(item), "done", key, run.spec.run_id)
 
 
 def _may_end(behavior: Any, names: list[str]) -> bool:

@@ -269,7 +269,7 @@ def hosted(call_id: str, name: str = "delete") -> dict[str, Any]:
 HOSTED_TOOL = {
     "type": "mcp",
     "server_label": "files",
-    "server_url": "https://example.test",
+    "server_url": "https://files.test",
     "require_approval": "always",
 }
 

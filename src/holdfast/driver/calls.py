@@ -134,7 +134,7 @@ def _context(driver: Driver, live: Live, agent: Any, tool: Any, turn: Turn, call
         tool_arguments=call.arguments,
         tool_namespace=item.get("namespace"),
         run_config=live.config,
-        idempotency_key=idempotency_key(driver.run, call),
+        idempotency_key=idempotency_key(driver.run, call.id),
         run_agent=child_runner(driver, live, turn, call) if tool.agent_tool is not None else None,
     )
 

@@ -68,9 +68,9 @@ def call_item(turn: Turn, call: Call) -> Item | None:
     return next((entry.item for entry in turn.reply if entry.item.get(name) == call.id), None)
 
 
-def idempotency_key(run: Run, call: Call) -> str:
+def idempotency_key(run: Run, call_id: str) -> str:
     """The same for every attempt at this call, in any process, and for no other call."""
-    return f"{run.spec.run_id}:{call.id}"
+    return f"{run.spec.run_id}:{call_id}"
 
 
 def scope_of_call(call: Call, item: Item) -> str:
