@@ -27,6 +27,7 @@ from holdfast.errors import CallerError, HoldfastError
 
 from .simulate_checks import problems
 from .simulate_journey import Journey, Kind, Wish
+from .simulate_parts import CannotSimulate
 from .simulate_scripts import conversation, decide as decide_generated
 from .simulate_world import Faults
 
@@ -113,19 +114,25 @@ def _kind(seed: int) -> Kind:
 
 
 def _life(seed: int, wish: Wish, faults: Faults) -> tuple[Journey, Journey]:
-    calm = Journey(seed, wish, None).travel()
+    calm = _travelled(Journey(seed, wish, None), "even in the calm run, ")
     life = Journey(seed, wish, faults)
     gc.disable()  # what nobody heard of is noticed when it is collected: here, and not in another life
     try:
-        life.travel(steps_hint=calm.steps)
+        _travelled(life, "", steps_hint=calm.steps)
         gc.collect(0)
-    except Exception as error:
-        raise SimulationFailed(
-            seed, [*life.world.broken, f"{type(error).__name__}: {error}"], life.world.trace
-        ) from error
     finally:
         gc.enable()
     return life, calm
+
+
+def _travelled(life: Journey, when: str, *, steps_hint: int = 0) -> Journey:
+    try:
+        return life.travel(steps_hint=steps_hint)
+    except CannotSimulate:
+        raise
+    except Exception as error:
+        told = [*life.world.broken, f"{when}{type(error).__name__}: {error}"]
+        raise SimulationFailed(life.world.seed, told, life.world.trace) from error
 
 
 def _lived(report: Report, seed: int, wish: Wish, faults: Faults, *, tells_on: bool) -> None:

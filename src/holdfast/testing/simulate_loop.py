@@ -28,7 +28,7 @@ T = TypeVar("T")
 EPOCH_S = 1_700_000_000.0
 # What the wall clock shows when a simulation begins: some moment, the same for every replay.
 
-STEPS_MAX = 200_000
+STEPS_MAX = 50_000
 # A simulated conversation takes some hundred to some thousand steps; more means that something goes round in circles.
 
 
@@ -79,7 +79,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
         Neither time nor chance moves on, so that what follows does not depend on it.
         """
-        now = self.clock.now
+        now, steps, self.step_count = self.clock.now, self.step_count, 0
         self._ready._chance = None  # type: ignore[attr-defined]  # it is a _Ready
         self.at_step.clear()
         self.set_exception_handler(lambda loop, context: None)  # the dead have nothing to report
@@ -92,7 +92,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self.run_until_complete(_settled(tasks))
         self.run_until_complete(self.shutdown_asyncgens())
         self.close()
-        self.clock.now = now
+        self.clock.now, self.step_count = now, steps
 
     def _process_events(self, event_list: Any) -> None:
         pass

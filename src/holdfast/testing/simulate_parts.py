@@ -28,6 +28,10 @@ from .simulate_world import Process
 LEASE_POLL_S = 0.5
 
 
+class CannotSimulate(CallerError):
+    """An agent that needs something which no simulation can give."""
+
+
 # --- stores ----------------------------------------------------------------------------------------------------------
 
 
@@ -286,12 +290,12 @@ def _simulated_model(process: Process, agent: Any) -> Any:
     if isinstance(model, SimulatedModel):
         return model
     if isinstance(model, ScriptedModel):
-        raise CallerError(
+        raise CannotSimulate(
             f"agent {agent.name!r} has a ScriptedModel, which starts over in a process that starts over",
             "Give it an AnsweringModel, which answers from what it is asked.",
         )
     if not isinstance(model, Model):
-        raise CallerError(
+        raise CannotSimulate(
             f"agent {agent.name!r} has no model object; a simulation asks no provider",
             "Give every agent of the factory an AnsweringModel, or a Model of your own.",
         )

@@ -9,6 +9,7 @@ what makes two tellings comparable even where an outcome got lost.
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import random
 import re
@@ -188,7 +189,8 @@ def invalid(items: list[Any]) -> str | None:
 # --- the agents ------------------------------------------------------------------------------------------------------
 
 
-def _tools() -> list[Any]:
+@functools.cache  # they hold no state, and their schemas cost more than a whole life
+def _tools() -> tuple[Any, ...]:
     @function_tool(idempotent=True)
     async def note(what: str) -> str:
         """Harmless to repeat."""
@@ -232,7 +234,7 @@ def _tools() -> list[Any]:
         """Its result is the run's."""
         return f"finished {what}"
 
-    return [note, pay, check, book, look, fails, late, finish]
+    return note, pay, check, book, look, fails, late, finish
 
 
 def _guards() -> dict[str, Any]:
@@ -282,7 +284,7 @@ def _agents(world: World, plans: list[Plan], guarded: bool, filtered: bool, retr
     more: dict[str, Any] = {"tool_use_behavior": {"stop_at_tool_names": ["finish"]}, "model_settings": settings}
     if guarded:
         more |= _guards()
-    helper = Agent(name="Helper", model=Speaker(world, plans, "Helper", nested=True).model(), tools=_tools())
+    helper = Agent(name="Helper", model=Speaker(world, plans, "Helper", nested=True).model(), tools=list(_tools()))
     help_tool = helper.as_tool("help", "Ask the helper.")
     first: Agent[Any] = Agent(
         name="First",
