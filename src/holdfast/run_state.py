@@ -24,7 +24,7 @@ from .driver.result import interruptions_of
 from .driver.resume import call_item, check_saved, idempotency_key, scope_of_call
 from .engine.advance import advance, refuse_finished
 from .engine.codec import decode_run, encode_run
-from .engine.events import Decided, InputStaged, Stopped
+from .engine.events import Decided, InputStaged
 from .engine.state import Call, Decision, Owner, Run, begin
 from .engine.store import RunStore
 from .errors import ApprovalError, OwnerError, RunStateError, UserError
@@ -250,9 +250,6 @@ class RunState:
     def clear_pending_input(self) -> None:
         """Forget the staged input."""
         self._run = advance(self._run, InputStaged(None))
-
-    def _abandon(self, message: str) -> Run:
-        return advance(self._run, Stopped("abandoned", message=message))
 
     # --- JSON --------------------------------------------------------------------------------------------------------
 

@@ -246,22 +246,22 @@ class Runner:
         """Give up a saved run: what waits is rejected, and its turn is stored whole (C8).
 
         Returns what a server that owns the conversation has not got then; the next run there has to bring it (D11).
+        Raises NotFoundError, RunStateError if it has ended, RunClaimedError if another worker took it meanwhile.
         """
-        state = await cls.load(starting_agent, run_id, session=session, run_store=run_store)
         store = _store_of(session, run_store)
-        config = _with_store(RunConfig(), store)
-        owned = session if state._run.spec.owner.kind == "session" else None
-        run = state._abandon(message)
+        state = await cls.load(starting_agent, run_id, session=session, run_store=run_store)
+        owner = state._run.spec.owner
         execution = Execution(
             agent=starting_agent,
             given_input="",
             wrapper=state._wrapper,
-            config=config,
+            config=RunConfig(run_store=store),
             provider=_default_provider,
-            owner=run.spec.owner,
-            session=owned,
+            owner=owner,
+            session=session if owner.kind == "session" else None,
+            revision=state._revision,
         )
-        await execution.settle_abandoned(run, store, state._revision)
+        await execution.settle_abandoned(state._run, message)
         return owed(execution.run)
 
     @classmethod
@@ -446,9 +446,3 @@ def _store_of(session: Any, run_store: RunStore | None) -> RunStore:
         store: RunStore = session.run_store()
         return store
     raise UserError("there is no run store to look in", "Pass session= (a session of holdfast's) or run_store=.")
-
-
-def _with_store(config: RunConfig, store: RunStore) -> RunConfig:
-    import dataclasses
-
-    return dataclasses.replace(config, run_store=store)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,6 +40,7 @@ class Desk:
         @function_tool(needs_approval=True)
         async def pay(context: ToolContext[Any], amount: int) -> str:
             """Pay."""
+            await asyncio.sleep(0)
             done.append(("pay", amount))
             keys.append(context.idempotency_key)
             return f"paid {amount}"

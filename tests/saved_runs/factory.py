@@ -27,6 +27,7 @@ from holdfast import (
     RunConfig,
     Runner,
     RunState,
+    RunStateError,
     SessionBusyError,
     SQLiteSession,
     ToolContext,
@@ -198,7 +199,7 @@ def in_a_process(job: Job) -> None:
     try:
         result = asyncio.run(work(job, steps))
         outcome = {"output": result.final_output, "steps": steps.count}
-    except (RunClaimedError, SessionBusyError) as error:
+    except (RunClaimedError, SessionBusyError, RunStateError) as error:
         outcome = {"refused": type(error).__name__}
     path = Path(job.folder) / f"{os.getpid()}.json"
     path.with_suffix(".part").write_text(json.dumps(outcome))

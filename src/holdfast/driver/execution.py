@@ -16,7 +16,7 @@ from holdfast.context import Decision
 from holdfast.engine.advance import advance, refuse_finished
 from holdfast.engine.codec import decode_saved, ending_of, has_ended
 from holdfast.engine.due import due
-from holdfast.engine.events import Claimed
+from holdfast.engine.events import Claimed, Stopped
 from holdfast.engine.state import Owner, Run, Verdict, begin
 from holdfast.engine.store import RunStore
 from holdfast.errors import (
@@ -203,14 +203,19 @@ class Execution:
         """How many of the run's items its session holds, whatever the run knows of that."""
         return await self.live.conversation.accepted(run.spec.run_id) if self.live.conversation is not None else 0
 
-    async def settle_abandoned(self, run: Run, store: RunStore, revision: int) -> None:
-        """Write down that a saved run was given up, and store its turn whole."""
+    async def settle_abandoned(self, run: Run, message: str) -> None:
+        """Give up a saved run: what is open is closed with `message`, written down, and stored whole."""
+        store, conversation = self.run_store(), self.live.conversation
+        assert store is not None  # a saved run is given up where it was found
         try:
-            if self.live.conversation is not None:
-                await self.live.conversation.hold()
-            saver = RunSaver(store, revision=revision, needed=True)
+            self._check_owner(run)
+            if conversation is not None:
+                await self._hold(conversation, store)
+            run = advance(run, Claimed(uuid.uuid4().hex, stored=await self._held(run)))
+            run = advance(run, Stopped("abandoned", message=message)) if not run.finished else run
+            self.driver.saver = saver = RunSaver(store, revision=self.revision, needed=True)
             await saver.save(run)
-            self.driver.saver, self.driver.run = saver, run
+            self.driver.run = run
             await self.driver.drive()
         finally:
             await self._give_back()
