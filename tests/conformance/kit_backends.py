@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import cached_property
 from importlib.metadata import version
 from typing import Any
@@ -50,6 +51,12 @@ class Memory(Backend):
 
     def inject_record(self, session_id: str, data: bytes) -> None:
         self.store.inject_record(session_id, data)
+
+    def shift_times(self, session_id: str, seconds: float) -> None:
+        talk, change = self.store.conversation(session_id), timedelta(seconds=seconds)
+        assert talk.created_at is not None
+        assert talk.updated_at is not None
+        talk.created_at, talk.updated_at = talk.created_at + change, talk.updated_at + change
 
     @contextmanager
     def stall(self) -> Iterator[None]:

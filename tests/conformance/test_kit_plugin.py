@@ -232,7 +232,7 @@ def test_the_command_writes_a_report_and_is_a_gate_only_if_asked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = tmp_path / "card.md"
-    arguments = ["tests.conformance.kit_mistakes:LimitGivesTheOldestBackend", "--clause", "A2", "--examples", "3"]
+    arguments = ["tests.conformance.mistakes.history:LimitGivesTheOldestBackend", "--clause", "A2", "--examples", "3"]
     assert main([*arguments, "--report", str(report), "--title", "A title"]) == 0
     assert main([*arguments, "--strict"]) == 1
     assert "A2 broken, a limit gives the latest items oldest first" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The kit sees every mistake of `kit_mistakes.py`, by the clause that it breaks."""
+"""The kit sees every mistake of `mistakes`, by the clause that it breaks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from holdfast.conformance import Options, check
 from holdfast.conformance.catalogue import checks_of
 from holdfast.conformance.results import BROKEN as SEEN_BROKEN, KEPT
 from tests.conformance.kit_backends import HoldfastSQLite, Memory
-from tests.conformance.kit_mistakes import BROKEN, Expires, Lines, Mistake
+from tests.conformance.mistakes import BROKEN, Mistake
+from tests.conformance.mistakes.files import Lines
+from tests.conformance.mistakes.lifetime import Expires
 
 QUICK = Options(rounds=12, examples=60, objects=2_000, repeatable=True, soon_s=2)
 
@@ -20,9 +22,10 @@ def test_a_mistake_is_seen_by_the_clause_it_breaks(mistake: Mistake) -> None:
     assert found.detail, "it does not say what was seen"
 
 
-def test_every_clause_with_a_check_has_a_mistake_that_it_catches() -> None:
-    clauses = {found.clause_id for found in checks_of()}
-    assert clauses == {mistake.clause for mistake in BROKEN}
+def test_every_check_has_a_mistake_that_it_catches() -> None:
+    """A check that nothing can fail is no check."""
+    checks = {(found.clause_id, found.name) for found in checks_of()}
+    assert checks == {(mistake.clause, mistake.check) for mistake in BROKEN}
 
 
 def test_the_stores_that_the_mistakes_are_made_of_are_right() -> None:

@@ -144,6 +144,28 @@ def hold_lease(backend: Any, wire: Wire, *, ttl_s: float) -> None:
     asyncio.run(work())
 
 
+def take_turns(backend: Any, wire: Wire, *, number: int, turns: int) -> None:
+    """Hold the lease for a moment, several times, and say when somebody else holds it too."""
+
+    async def work() -> None:
+        session = backend.open("conversation")
+        wire.tell(ready=True)
+        wire.wait()
+        mark = backend.folder / "holder"
+        for _ in range(turns):
+            async with await session.lease(ttl_s=60, wait_s=60) as lease:
+                try:
+                    os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
+                except FileExistsError:
+                    wire.tell(clash=lease.number)
+                    return
+                wire.tell(held=lease.number)
+                mark.unlink()
+        await close(session)
+
+    asyncio.run(work())
+
+
 def append_same(backend: Any, wire: Wire, *, number: int, size: int) -> None:
     """Append what every sibling appends: one writer, one batch."""
 

@@ -9,7 +9,7 @@ import time
 
 from ...errors import LeaseLostError, SessionBusyError
 from ..lab import Lab, batch, message
-from ..processes import start
+from ..processes import start, together
 from ..registry import proves
 
 
@@ -106,6 +106,18 @@ async def many_holders_take_turns(lab: Lab) -> None:
 
     await asyncio.gather(*(hold() for _ in range(5)))
     lab.expect(numbers == sorted(set(numbers)), f"fifteen leases had the numbers {numbers}")
+
+
+@proves("B7", "processes")
+async def processes_take_turns(lab: Lab) -> None:
+    facts: list[dict[str, int]] = []
+    with together(lab.backend, 3, "take_turns", turns=6) as children:
+        for child in children:
+            facts += await asyncio.to_thread(child.rest)
+    clashes = [fact["clash"] for fact in facts if "clash" in fact]
+    lab.expect(not clashes, f"two processes held the lease at once, one with the number {clashes[:1]}")
+    numbers = [fact["held"] for fact in facts]
+    lab.expect(len(set(numbers)) == 18, f"18 leases of three processes had {len(set(numbers))} different numbers")
 
 
 @proves("B7", "processes")
