@@ -59,7 +59,8 @@ def assert_guardrails_kept(play: Play) -> None:
     own = [item for writer, item in world.session(()).rows if writer == "run"]
     if script.trips != "no" and run.tripped:
         assert own == [user(text) for text in script.input]
-    if run.progress.ended and script.output_trips and run.progress.stop is None:
+    # A run that was stopped at once and resumed may end in another turn than its script says.
+    if run.progress.ended and script.output_trips and not play.stopped:
         last = script.turn(run.progress.turns) if run.progress.turns else None
         if last is not None and last.calls and last.final:
             calls = set(call_ids(own)[-len(last.calls) :])
