@@ -58,7 +58,7 @@ class Kept:
     @property
     def id(self) -> str:
         """What callers know it by; no two incarnations of a session share one."""
-        return f"{self.epoch}-{self.number}"
+        return f"{self.number}@{self.epoch}"
 
 
 def kept(db: sqlite3.Connection, sql: Statements, session_id: str) -> list[Kept]:

@@ -15,12 +15,13 @@ how far the request is, and is decided under the request's own lock:
 from __future__ import annotations
 
 import asyncio
+import math
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from ...errors import OutcomeUnknownError, StoreTimeoutError
 from .schema import Tables
@@ -87,7 +88,8 @@ class Request(Generic[T]):
         """
         loop = self._loop = asyncio.get_running_loop()
         future = self._future = loop.create_future()
-        timer = loop.call_later(self.timeout_s, self._expire)
+        deadlines = Deadlines.of(loop)
+        deadlines.add(self)
         try:
             submit(self)  # last: a woken thread needs Python's lock, which this one gives up when it next waits
             result: T = await future
@@ -97,7 +99,7 @@ class Request(Generic[T]):
             give_up(self, self._abandon())
             raise
         finally:
-            timer.cancel()
+            deadlines.remove(self)
 
     def _abandon(self) -> bool:
         with self._lock:
@@ -106,7 +108,8 @@ class Request(Generic[T]):
                 self.stage = WITHDRAWN
             return self._owes_undo()
 
-    def _expire(self) -> None:
+    def expire(self) -> None:
+        """Its time is up: tell its caller so; runs in the caller's loop."""
         with self._lock:
             if self.stage is SETTLED:
                 return  # the answer is on its way to the loop
@@ -240,3 +243,59 @@ def deliver(requests: Iterable[Request[Any]]) -> None:
 def _hand_over_all(requests: list[Request[Any]]) -> None:
     for request in requests:
         request.hand_over()
+
+
+class Deadlines:
+    """The deadlines of all requests that wait in one event loop, with one timer for them.
+
+    A timer per request cost as much as the rest of its bookkeeping. Kept only while something waits, so that nothing of
+    a loop that has ended stays behind.
+    """
+
+    _all: ClassVar[dict[asyncio.AbstractEventLoop, Deadlines]] = {}
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: dict[Request[Any], None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = math.inf
+
+    @classmethod
+    def of(cls, loop: asyncio.AbstractEventLoop) -> Deadlines:
+        """Those of this loop; call it in the loop's own thread."""
+        found = cls._all.get(loop)
+        if found is None:
+            for other in list(cls._all):
+                if other.is_closed():
+                    cls._all.pop(other, None)
+            found = cls._all[loop] = cls(loop)
+        return found
+
+    def add(self, request: Request[Any]) -> None:
+        """Expire this request when its time is up."""
+        self._waiting[request] = None
+        if request.deadline < self._due:
+            self._arm(request.deadline)
+
+    def remove(self, request: Request[Any]) -> None:
+        """It waits no longer."""
+        self._waiting.pop(request, None)
+        if not self._waiting:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._all.pop(self._loop, None)
+
+    def _arm(self, due: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._due = due
+        self._timer = self._loop.call_later(max(0.0, due - time.monotonic()), self._look)
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        for request in [request for request in self._waiting if request.deadline <= now]:
+            request.expire()
+        later = [request.deadline for request in self._waiting if request.deadline > now]
+        self._due = math.inf
+        if later:
+            self._arm(min(later))

@@ -7,9 +7,11 @@ logged once per process, by its number and never by its content (A14).
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from ...errors import SessionConflictError
@@ -39,8 +41,14 @@ def snapshot(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def now_text() -> str:
-    """The wall clock as SQLite and the SDK write it, with microseconds. Orders nothing."""
-    return datetime.now(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
+    """The wall clock as SQLite and the SDK write it, in UTC, with microseconds. Orders nothing."""
+    seconds, part = divmod(time.time(), 1)
+    return f"{_second_text(seconds)}.{int(part * 1e6):06d}"
+
+
+@lru_cache(maxsize=2)
+def _second_text(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds))
 
 
 def as_time(value: Any) -> datetime:

@@ -65,13 +65,14 @@ class Statements:
         self.delete_from = f"DELETE FROM {m} WHERE session_id = ? AND id >= ?"
 
     def _session(self, s: str, m: str) -> None:
-        # Time moves on with every change, also where the clock did not: by a millisecond, SQLite's resolution.
+        # Time moves on with every change, also where the clock did not: by a millisecond, SQLite's resolution. The
+        # epoch need only differ from those of earlier incarnations of the same session: the time it began will do.
         later = "strftime('%Y-%m-%d %H:%M:%f', updated_at, '+0.001 seconds')"
         self.touch = (
             f"INSERT INTO {s} (session_id, created_at, updated_at, holdfast_epoch) "
-            "VALUES (?1, ?2, ?2, lower(hex(randomblob(8)))) ON CONFLICT (session_id) DO UPDATE SET "
+            "VALUES (?1, ?2, ?2, ?2) ON CONFLICT (session_id) DO UPDATE SET "
             f"updated_at = CASE WHEN ?2 > updated_at THEN ?2 ELSE coalesce({later}, ?2) END, "
-            "holdfast_epoch = coalesce(holdfast_epoch, excluded.holdfast_epoch)"
+            "holdfast_epoch = coalesce(holdfast_epoch, ?2)"
         )
         self.epoch = f"SELECT holdfast_epoch FROM {s} WHERE session_id = ?"
         self.times = f"SELECT session_id, created_at, updated_at FROM {s} WHERE session_id = ?"
