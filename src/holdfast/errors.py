@@ -223,25 +223,15 @@ def _rebuild_reply_error(kind: Any, what: str, remedy: str, facts: dict[str, Any
     return kind(what, remedy, **facts)
 
 
-class StreamCutError(ModelBehaviorError):
+class StreamCutError(ModelReplyError):
     """A model's stream ended before it said that its reply was complete."""
 
+    def __init__(self, what: str = "", remedy: str = "", *, status: str = "cut", **facts: Any) -> None:
+        super().__init__(what, remedy, status=status, **facts)
 
-class ResponseFailedError(ModelBehaviorError):
+
+class ResponseFailedError(ModelReplyError):
     """The provider ended a reply as failed or incomplete: `status`, its `code`, and the `response_id` it had."""
-
-    def __init__(
-        self, what: str, remedy: str = "", *, status: str = "", code: str | None = None, response_id: str | None = None
-    ) -> None:
-        super().__init__(what, remedy)
-        self.status, self.code, self.response_id = status, code, response_id
-
-    def __reduce__(self) -> Any:
-        return _rebuild_failed, (type(self), self.what, self.remedy, self.status, self.code, self.response_id)
-
-
-def _rebuild_failed(kind: Any, what: str, remedy: str, status: str, code: str | None, response_id: str | None) -> Any:
-    return kind(what, remedy, status=status, code=code, response_id=response_id)
 
 
 class ModelRefusalError(ModelError):

@@ -220,9 +220,10 @@ async def _ask(
             if stateful(run) and not not_taken(failure, advice):
                 found = await settled(run, offer, items, error)
                 if found is not None and found.taken:
-                    if found.response is None:
-                        raise unknown(run, found, error) from error
-                    return found.response, failed
+                    if found.response is not None:
+                        return found.response, failed
+                    await driver.tell(_named(run, getattr(error, "response_id", None)))
+                    raise unknown(run, found, error) from error
                 late = late or found is not None  # the server does not have it: that is evidence, as of now (D5)
             verdict = await _verdict(offer, live, run, error, failure, advice, attempt, locked, begun[0], found)
             if isinstance(verdict, GiveUp):

@@ -20,6 +20,7 @@ from holdfast.usage import Usage
 from .interface import Model, ModelTracing
 from .openai_advice import retry_advice
 from .openai_client import ClientHolder, ClientSource
+from .reply import reply_failed
 from .retry import ModelRetryAdvice, ModelRetryAdviceRequest
 from .settings import ModelSettings
 from .settle import SendEvidence, Settled, find_sent, identifies_itself
@@ -328,18 +329,19 @@ def check_whole(response: Any) -> None:
 
 def not_whole(response: Any, *, output_begun: bool = False, request_id: str | None = None) -> ModelReplyError:
     """The error for a response that failed, is incomplete, or has not ended."""
-    status = str(response.status)
-    error = getattr(response, "error", None)
-    details = getattr(response, "incomplete_details", None)
-    reason = getattr(error, "message", None) or getattr(details, "reason", None) or "no reason given"
-    remedy = "Run again, or set a retry policy." if status == "failed" else "Raise max_tokens or ask for less."
+    status, response_id = str(response.status), getattr(response, "id", None) or None
+    request_id = getattr(response, "_request_id", None) or request_id
+    if status in ("failed", "incomplete"):
+        error = getattr(response, "error", None)
+        return reply_failed(
+            response, status, error=error, response_id=response_id, request_id=request_id, output_begun=output_begun
+        )
     return ModelReplyError(
-        f"the model's response is {status}: {reason}",
-        remedy,
-        status=status if status in ("failed", "incomplete") else "cut",
-        response_id=getattr(response, "id", None) or None,
-        request_id=getattr(response, "_request_id", None) or request_id,
-        code=getattr(error, "code", None) or getattr(details, "reason", None),
+        f"the model's response is {status}",
+        "Nothing of it was accepted. Run again, or set a retry policy.",
+        status="cut",
+        response_id=response_id,
+        request_id=request_id,
         output_begun=output_begun,
     )
 

@@ -90,20 +90,36 @@ class StreamAssembler:
 
     def _failure(self, kind: str, event: Any) -> ResponseFailedError:
         response = read(event, "response")
-        told = read(response, "error") or (event if kind == "error" else None)
-        details = read(response, "incomplete_details")
-        code = read(told, "code") or read(details, "reason")
-        words = ": ".join(str(part) for part in (code, read(told, "message")) if part)
-        status = _FAILED[kind]
-        return ResponseFailedError(
-            f"the provider ended the reply as {status}" + (f" ({words})" if words else ""),
-            "Nothing of the reply was kept. Look at the code; for a reply cut at max_output_tokens raise max_tokens."
-            if status == "incomplete"
-            else "Nothing of the reply was kept. Look at the code; run again if it is a passing one.",
-            status=status,
-            code=code if isinstance(code, str) else None,
-            response_id=self.response_id,
+        error = read(response, "error") or (event if kind == "error" else None)
+        return reply_failed(
+            response, _FAILED[kind], error=error, response_id=self.response_id, output_begun=self.output_begun
         )
+
+
+def reply_failed(
+    response: Any,
+    status: str,
+    *,
+    error: Any,
+    response_id: str | None,
+    request_id: str | None = None,
+    output_begun: bool = False,
+) -> ResponseFailedError:
+    """The error for a reply that its provider ended as failed or incomplete, whichever way it was told."""
+    details = read(response, "incomplete_details")
+    code = read(error, "code") or read(details, "reason")
+    words = ": ".join(str(part) for part in (code, read(error, "message")) if part)
+    return ResponseFailedError(
+        f"the provider ended the reply as {status}" + (f" ({words})" if words else ""),
+        "Nothing of the reply was kept. Look at the code; for a reply cut at max_output_tokens raise max_tokens."
+        if status == "incomplete"
+        else "Nothing of the reply was kept. Look at the code; run again if it is a passing one.",
+        status=status,
+        code=code if isinstance(code, str) else None,
+        response_id=response_id,
+        request_id=request_id or read(response, "_request_id"),
+        output_begun=output_begun,
+    )
 
 
 def _place(entry: tuple[int, Any]) -> int:

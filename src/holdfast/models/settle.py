@@ -78,8 +78,9 @@ def find_sent(sent: Sequence[Item], listed: Sequence[Item]) -> Found | None:
 
     `listed` is in the order of the conversation. What follows them up to the next input is the model's output.
     """
-    if not sent:
-        return None
+    if not sent:  # a filter left everything out: whatever the model said, it said to nothing new
+        output = tuple(_output_after(listed))
+        return Found(output) if output else None
     for start in range(len(listed) - len(sent), -1, -1):
         if all(alike(one, other) for one, other in zip(sent, listed[start:], strict=False)):
             return Found(tuple(_output_after(listed[start + len(sent) :])))

@@ -58,6 +58,7 @@ class Exchange:
             response |= {"output": [], "usage": None}
         if incomplete := faults.find(Incomplete):
             response |= {"status": "incomplete", "incomplete_details": {"reason": incomplete.reason}}
+            output[-1:] = [{**item, "status": "incomplete"} for item in output[-1:]]
         return response
 
     def commit(self) -> None:
