@@ -230,12 +230,21 @@ class Driver:
     async def _close(self, mode: str) -> None:
         """Settle the open turn, and store it if one of its tools has run (C8). A second cancellation does not wait."""
         closing = asyncio.ensure_future(self._settle_and_store(mode))
+        closing.add_done_callback(_heard)
         try:
-            await asyncio.wait_for(asyncio.shield(closing), CLOSING_GRACE_S)
+            done, _ = await asyncio.wait([closing], timeout=CLOSING_GRACE_S)
         except asyncio.CancelledError:
-            if not closing.done():
-                closing.cancel()
+            closing.cancel()
             raise
+        if not done:
+            closing.cancel()
+            logger.warning(
+                "run %s was stopped, and its store did not take what it had done within %d s: resume it to store that",
+                self.run.spec.run_id,
+                CLOSING_GRACE_S,
+            )
+            return
+        closing.result()
 
     async def _settle_and_store(self, mode: str) -> None:
         await self._cancel()
@@ -253,10 +262,10 @@ class Driver:
             await self.save()
 
 
-def _heard(saving: asyncio.Future[None]) -> None:
-    """Whoever waited for this save may be gone; the next one meets the same error and raises it."""
-    if not saving.cancelled():
-        saving.exception()
+def _heard(work: asyncio.Future[None]) -> None:
+    """Whoever waited for this may be gone; the next one to try meets the same error and raises it."""
+    if not work.cancelled():
+        work.exception()
 
 
 async def _all_done(tasks: list[asyncio.Task[None]]) -> None:

@@ -132,8 +132,8 @@ class Execution:
                     await self.driver.drive()
                     self._show_rest()
                     warn_if_owing(self.run)
-                    if self.run.tripped and live.tripped is None:
-                        refuse_finished(self.run)  # the tripwire was in another process; now its input is stored
+                    if (self.run.tripped or self.run.withheld) and live.tripped is None:
+                        refuse_finished(self.run)  # the tripwire was in another attempt; now what it left is stored
                     if self.session is not None:
                         await compact_after(self.driver, live)
                 finally:
@@ -296,8 +296,15 @@ class Execution:
             if not earlier.settled:
                 return await self._again(earlier, store, saved.revision)
         conversation = self.live.conversation
-        items = await conversation.written(self.run_id) if conversation is not None else []
+        count = await conversation.accepted(self.run_id) if conversation is not None else 0
+        items = await conversation.written(self.run_id) if conversation is not None and count else []
         if not items:
+            if count:
+                # Its ordinals are used up: whatever this run would store under them would be taken for a repeat.
+                raise SessionConflictError(
+                    f"run {self.run_id!r} has written to this session, and what it wrote cannot be told any more",
+                    "Resume it from its state, or start a new run under another run_id.",
+                )
             if saved is not None:
                 raise RunStateError(f"run {self.run_id!r} has ended", "Start the next run under another run_id.")
             return None

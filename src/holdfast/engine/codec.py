@@ -41,12 +41,11 @@ def decode_run(payload: Any) -> Run:
 def encode_head(run: Run, *, short: bool = False) -> bytes:
     """The small part of a run: everything but the logs, with their lengths; `short` keeps only that it ended."""
     if short:
-        tripped = any(one.get("tripped") for one in run.progress.results)
         ending = {
             "status": run.status,
             "agent": run.progress.agent,
             "output": run.progress.output,
-            "tripped": run.tripped or tripped,
+            "tripped": run.tripped or run.withheld,
         }
         return encode_value({"schema": SCHEMA, "version": VERSION, "ended": run.spec.run_id, **ending})
     head = {

@@ -247,6 +247,13 @@ class Run:
         return self.progress.verdict == "tripped"
 
     @property
+    def withheld(self) -> bool:
+        """Whether an output guardrail ended the run."""
+        return self.progress.ended and any(
+            one.get("stage") == "output" and one.get("tripped") for one in self.progress.results
+        )
+
+    @property
     def storable(self) -> int:
         """How much of the ledger the session should have now (C3).
 
