@@ -14,7 +14,8 @@ from holdfast.jsonvalue import Item
 from holdfast.tools.texts import UNKNOWN_OUTCOME
 
 from .simulate_journey import Journey, Outcome
-from .simulate_scripts import invalid, unsalted
+from .simulate_scripts import unsalted
+from .simulate_world import invalid
 
 LOST = (UNKNOWN_OUTCOME, NOT_COMPLETED)
 

@@ -206,7 +206,7 @@ class Journey:
             return Outcome(run_id, error=type(error).__name__, items=_inputs_of(error.run_data.new_items))
         except (NotFoundError, RunStateError) as error:
             process.note(f"cannot be resumed: {type(error).__name__}")
-            if process.way == "run":  # not even by running it again: another process saw it end, by a tripwire
+            if process.way == "run" or self.wish.kind == "plain":  # not even by running it again: another process saw it end, by a tripwire
                 return Outcome(run_id, torn=True)
             self._tried, self._known = False, None
             return None
@@ -215,7 +215,7 @@ class Journey:
             self._troubled = True
             if quiet and self._attempts > ATTEMPT_COUNT_MAX // 2:
                 raise Unrecovered(f"run {number} fails though nothing goes wrong: {error!r}") from error
-            state = getattr(error, "run_state", None)
+            state = getattr(error, "run_state", None) or process.held
             if process is self._process:
                 self._tried, self._known = True, state
             if self.wish.kind == "plain" and state is not None and state.status == "done":
@@ -287,6 +287,7 @@ class Journey:
             given = await Runner.load(agent, run_id, session=session)
         elif way == "state":
             given = self._known
+        process.held = given if way == "state" else None
         self._known = None
         options = dict(self.wish.options)
         if not streamed:

@@ -23,7 +23,7 @@ from holdfast.sessions.wrapping import SessionWrapper
 from holdfast.tools.function import FunctionTool, Invoker
 
 from .scripted_model import ScriptedModel
-from .simulate_world import Process
+from .simulate_world import Process, invalid
 
 LEASE_POLL_S = 0.5
 
@@ -237,7 +237,7 @@ class SimulatedModel(Model):
         await self._process.pause()
         if fault == "refused":
             raise ConnectionRefusedError("the simulated provider is not there")
-        self._process.note("model is asked")
+        self._asked(args, named)
         response = await self._model.get_response(*args, **named)
         await self._process.pause()
         if fault is not None:
@@ -250,7 +250,7 @@ class SimulatedModel(Model):
         await self._process.pause()
         if fault == "refused":
             raise ConnectionRefusedError("the simulated provider is not there")
-        self._process.note("model is asked")
+        self._asked(args, named)
         count = 0
         async for event in self._model.stream_response(*args, **named):
             count += 1
@@ -259,6 +259,14 @@ class SimulatedModel(Model):
             if fault is not None and count > 2:
                 raise ConnectionResetError("the simulated provider's stream was cut")
             yield event
+
+    def _asked(self, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """No provider would take a request with a call that is not answered, or answered twice (C8)."""
+        self._process.note("model is asked")
+        items = named.get("input", args[1] if len(args) > 1 else ())
+        problem = invalid(items) if isinstance(items, list) else None
+        if not self._process.frozen_until:  # one that stood still may ask about a past that has gone on without it
+            self._process.world.require(problem is None, f"a request is not valid: {problem}")
 
     def _fault(self) -> str | None:
         self._process.check_alive()

@@ -114,7 +114,6 @@ class Speaker:
 
     def answer(self, call: ModelCall) -> ModelStep:
         """The reply that comes next in this conversation."""
-        self._check(call.input)
         name, turn = self._place(call.input)
         self._world.asked[f"{name}#{turn}"] += 1
         salt = f"~{self._world.asked[f'{name}#{turn}']}"
@@ -158,32 +157,6 @@ class Speaker:
         chance = random.Random(name)
         calls = tuple(chance.choice(("note", "pay", "look", "book")) for _ in range(chance.randrange(3)))
         return Plan(name, (PlannedTurn(calls),) if calls else ())
-
-    def _check(self, items: list[Any]) -> None:
-        """No provider would take a request with a call that is not answered, or answered twice (C8)."""
-        problem = invalid(items)
-        self._world.require(problem is None, f"a request of {self._agent} is not valid: {problem}")
-
-
-def invalid(items: list[Any]) -> str | None:
-    """Why no provider would take these items; None if it would. Outputs must follow in call order (C8)."""
-    open_ids: list[str] = []
-    seen: set[str] = set()
-    for item in items:
-        if item.get("type") == "function_call":
-            if item["call_id"] in seen:
-                return f"call {item['call_id']} is there twice"
-            seen.add(item["call_id"])
-            open_ids.append(item["call_id"])
-        elif item.get("type") == "function_call_output":
-            if not open_ids or item["call_id"] not in open_ids:
-                return f"an output of {item['call_id']} without its call, or a second one"
-            if item["call_id"] != open_ids[0]:
-                return f"{item['call_id']} was answered before {open_ids[0]}"
-            open_ids.pop(0)
-        elif open_ids and item.get("role") == "user":
-            return f"a user's message between calls and outputs of {open_ids}"
-    return f"calls without an output: {open_ids}" if open_ids else None
 
 
 # --- the agents ------------------------------------------------------------------------------------------------------

@@ -113,7 +113,8 @@ class Process:
         self.alive = True
         self.frozen_until = 0.0
         self.way = ""
-        """How it last tried to bring a run to its end."""
+        self.held: Any = None
+        """How it last tried to bring a run to its end, and the state it had in hand, if it had one."""
 
     def note(self, what: str) -> None:
         """Write down what this process did."""
@@ -153,3 +154,24 @@ class Process:
         if fault == "lost":
             raise OutcomeUnknownError(f"the simulated store's answer to {what} was lost", "Repeat it.")
         return result
+
+
+def invalid(items: list[Any]) -> str | None:
+    """Why no provider would take these items; None if it would. Outputs must follow in call order (C8)."""
+    open_ids: list[str] = []
+    seen: set[str] = set()
+    for item in items:
+        if item.get("type") == "function_call":
+            if item["call_id"] in seen:
+                return f"call {item['call_id']} is there twice"
+            seen.add(item["call_id"])
+            open_ids.append(item["call_id"])
+        elif item.get("type") == "function_call_output":
+            if not open_ids or item["call_id"] not in open_ids:
+                return f"an output of {item['call_id']} without its call, or a second one"
+            if item["call_id"] != open_ids[0]:
+                return f"{item['call_id']} was answered before {open_ids[0]}"
+            open_ids.pop(0)
+        elif open_ids and item.get("role") == "user":
+            return f"a user's message between calls and outputs of {open_ids}"
+    return f"calls without an output: {open_ids}" if open_ids else None
