@@ -27,7 +27,7 @@ LAYERS: dict[int, str] = {
     "extensions.handoff_prompt "
     "decorators function_schema realtime.agent",
     4: "driver realtime.session",
-    5: "runner run_state saved_context realtime.runner _exports _lazy",
+    5: "runner run_state saved_context repl logs realtime.runner _exports _lazy",
 }
 FACE, EDGE, KIT = 5, 6, 7
 # Each edge is one island: its modules may use each other, the layers 0 to 2, and one third-party library.
@@ -39,7 +39,7 @@ ISLANDS: dict[str, tuple[str, str]] = {  # island: (its modules, its library)
         "sessions.openai_conversations sessions.compaction sessions.compacting sessions.wrapping sessions.summarise",
         "openai",
     ),
-    "telemetry": ("telemetry", "opentelemetry"),
+    "telemetry": ("telemetry telemetry_switch spans", "opentelemetry"),
     "websocket": ("realtime.websocket", "websockets"),
 }
 KITS = "conformance testing cli inspector"

@@ -14,7 +14,7 @@ import inspect
 import subprocess
 import sys
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 from holdfast import _exports
@@ -162,7 +162,11 @@ def own_docstring(value: object) -> str:
 def assigned_docs(file: Path) -> Iterator[tuple[str, str]]:
     """Module-level assignments that are followed by a string saying what they are."""
     body = ast.parse(file.read_text(encoding="utf-8")).body
-    for statement, follower in pairwise(body):
+    # `if TYPE_CHECKING: … else: …` says one thing to checkers and another to Python; both are module level.
+    branches = [
+        branch for statement in body if isinstance(statement, ast.If) for branch in (statement.body, statement.orelse)
+    ]
+    for statement, follower in chain.from_iterable(map(pairwise, (body, *branches))):
         match statement, follower:
             case (
                 ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)),

@@ -13,7 +13,7 @@ from ._lazy import lazy
 if TYPE_CHECKING:
     from .agent import Agent, AgentBase, StopAtTools, ToolsToFinalOutputFunction, ToolsToFinalOutputResult
     from .agent_tool import AgentToolStreamEvent
-    from .context import AgentHookContext, RunContextWrapper, ToolContext
+    from .context import AgentHookContext, RunContextWrapper, TContext, ToolContext
     from .driver.result import AgentToolInvocation, RunResult, RunResultStreaming
     from .engine.store import LogTail, RunStore, RunSummary, SavedRun
     from .errors import (
@@ -116,12 +116,16 @@ if TYPE_CHECKING:
         ToolOrigin,
         ToolOriginType,
         ToolOutputFileContent,
+        ToolOutputFileContentDict,
         ToolOutputImage,
+        ToolOutputImageDict,
         ToolOutputText,
+        ToolOutputTextDict,
         ToolSearchCallItem,
         ToolSearchOutputItem,
     )
     from .lifecycle import AgentHooks, AgentHooksBase, RunHooks, RunHooksBase
+    from .logs import enable_verbose_stdout_logging
     from .models.interface import Model, ModelProvider, ModelTracing
     from .models.openai_chat import OpenAIChatCompletionsModel
     from .models.openai_client import set_default_openai_api, set_default_openai_client, set_default_openai_key
@@ -144,6 +148,7 @@ if TYPE_CHECKING:
     from .output_type import AgentOutputSchema, AgentOutputSchemaBase
     from .prompts import DynamicPromptFunction, GenerateDynamicPromptData, Prompt
     from .repair import BrokenItem, RepairReport, repair_history
+    from .repl import run_demo_loop
     from .run_config import (
         CallModelData,
         CallModelInputFilter,
@@ -203,7 +208,22 @@ if TYPE_CHECKING:
     )
     from .sessions.sqlite import SQLiteSession
     from .sessions.summarise import SummarisingSession
+    from .spans import (
+        Span,
+        Trace,
+        add_trace_processor,
+        custom_span,
+        flush_traces,
+        gen_span_id,
+        gen_trace_id,
+        get_current_trace,
+        set_trace_processors,
+        set_trace_provider,
+        set_tracing_export_api_key,
+        trace,
+    )
     from .stream_events import AgentUpdatedStreamEvent, RawResponsesStreamEvent, RunItemStreamEvent, StreamEvent
+    from .telemetry_switch import set_tracing_disabled
     from .tools.function import (
         FunctionTool,
         FunctionToolCustomDataContext,
@@ -219,6 +239,7 @@ if TYPE_CHECKING:
         FileSearchTool,
         HostedMCPTool,
         ImageGenerationTool,
+        ImageGenerationToolConfig,
         MCPToolApprovalFunction,
         MCPToolApprovalFunctionResult,
         MCPToolApprovalRequest,
@@ -226,6 +247,7 @@ if TYPE_CHECKING:
         Tool,
         ToolSearchTool,
         WebSearchTool,
+        WebSearchToolImageSettings,
     )
     from .tools.strict import ensure_strict_json_schema
     from .tools.texts import ToolErrorFormatter, ToolErrorFormatterArgs
@@ -288,6 +310,7 @@ __all__ = [
     "HoldfastError",
     "HostedMCPTool",
     "ImageGenerationTool",
+    "ImageGenerationToolConfig",
     "InMemoryRunStore",
     "InMemorySession",
     "InMemoryStore",
@@ -398,6 +421,7 @@ __all__ = [
     "SessionSettings",
     "SettingTypeError",
     "Settled",
+    "Span",
     "StopAtTools",
     "StoreError",
     "StoreFullError",
@@ -407,6 +431,7 @@ __all__ = [
     "StreamCutError",
     "StreamEvent",
     "SummarisingSession",
+    "TContext",
     "TResponseInputItem",
     "Tool",
     "ToolApprovalItem",
@@ -427,29 +452,41 @@ __all__ = [
     "ToolOrigin",
     "ToolOriginType",
     "ToolOutputFileContent",
+    "ToolOutputFileContentDict",
     "ToolOutputGuardrail",
     "ToolOutputGuardrailData",
     "ToolOutputGuardrailResult",
     "ToolOutputGuardrailTripwireTriggered",
     "ToolOutputImage",
+    "ToolOutputImageDict",
     "ToolOutputText",
+    "ToolOutputTextDict",
     "ToolSearchCallItem",
     "ToolSearchOutputItem",
     "ToolSearchTool",
     "ToolTimeoutError",
     "ToolsToFinalOutputFunction",
     "ToolsToFinalOutputResult",
+    "Trace",
     "Usage",
     "UserError",
     "WebSearchTool",
+    "WebSearchToolImageSettings",
     "WrongLoopError",
     "abilities",
+    "add_trace_processor",
     "copy_history",
+    "custom_span",
     "default_handoff_history_mapper",
     "default_tool_error_function",
+    "enable_verbose_stdout_logging",
     "ensure_strict_json_schema",
+    "flush_traces",
     "function_tool",
+    "gen_span_id",
+    "gen_trace_id",
     "get_conversation_history_wrappers",
+    "get_current_trace",
     "handoff",
     "input_guardrail",
     "is_openai_responses_compaction_aware_session",
@@ -458,13 +495,19 @@ __all__ = [
     "repair_history",
     "reset_conversation_history_wrappers",
     "retry_policies",
+    "run_demo_loop",
     "set_conversation_history_wrappers",
     "set_default_openai_api",
     "set_default_openai_client",
     "set_default_openai_key",
+    "set_trace_processors",
+    "set_trace_provider",
+    "set_tracing_disabled",
+    "set_tracing_export_api_key",
     "start_openai_conversations_session",
     "tool_input_guardrail",
     "tool_namespace",
     "tool_output_guardrail",
+    "trace",
 ]
 __getattr__, __dir__ = lazy(__name__)

@@ -108,8 +108,11 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "RunItem",
         "ModelResponse",
         "ToolOutputText",
+        "ToolOutputTextDict",
         "ToolOutputImage",
+        "ToolOutputImageDict",
         "ToolOutputFileContent",
+        "ToolOutputFileContentDict",
         "ItemHelpers",
     ),
     "usage": ("Usage",),
@@ -132,7 +135,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "RetryPolicy",
     ),
     "models.policies": ("retry_policies",),
-    "context": ("RunContextWrapper", "AgentHookContext", "ToolContext"),
+    "context": ("RunContextWrapper", "AgentHookContext", "ToolContext", "TContext"),
     "guardrails": (
         "GuardrailFunctionOutput",
         "InputGuardrail",
@@ -165,8 +168,10 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "Tool",
         "FileSearchTool",
         "WebSearchTool",
+        "WebSearchToolImageSettings",
         "CodeInterpreterTool",
         "ImageGenerationTool",
+        "ImageGenerationToolConfig",
         "HostedMCPTool",
         "MCPToolApprovalRequest",
         "MCPToolApprovalFunction",
@@ -232,6 +237,23 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "driver.result": ("RunResult", "RunResultStreaming", "AgentToolInvocation"),
     "run_state": ("RunState", "CallRecord"),
     "engine.store": ("RunStore", "SavedRun", "RunSummary", "LogTail"),
+    "repl": ("run_demo_loop",),
+    "logs": ("enable_verbose_stdout_logging",),
+    "telemetry_switch": ("set_tracing_disabled",),
+    "spans": (
+        "Trace",
+        "trace",
+        "Span",
+        "custom_span",
+        "get_current_trace",
+        "gen_trace_id",
+        "gen_span_id",
+        "flush_traces",
+        "set_tracing_export_api_key",
+        "add_trace_processor",
+        "set_trace_processors",
+        "set_trace_provider",
+    ),
 }
 """Module (below `holdfast`) to the names it gives to `holdfast`."""
 
@@ -239,24 +261,37 @@ PACKAGES: tuple[str, ...] = ("sessions",)
 """Packages that offer the public names of their own modules too: `from holdfast.sessions import Session`."""
 
 ALIASES: dict[str, str] = {
-    "exceptions": "AgentsException InputGuardrailTripwireTriggered MaxTurnsExceeded ModelBehaviorError "
-    "ModelRefusalError ModelTimeoutError OutputGuardrailTripwireTriggered RunErrorDetails "
+    "exceptions": "AgentsException InputGuardrailTripwireTriggered MCPToolCancellationError MaxTurnsExceeded "
+    "ModelBehaviorError ModelRefusalError ModelTimeoutError OutputGuardrailTripwireTriggered RunErrorDetails "
     "ToolInputGuardrailTripwireTriggered ToolOutputGuardrailTripwireTriggered ToolTimeoutError UserError",
     "guardrail": "GuardrailFunctionOutput InputGuardrail InputGuardrailResult OutputGuardrail OutputGuardrailResult "
     "input_guardrail output_guardrail",
     "agent_output": "AgentOutputSchema AgentOutputSchemaBase",
     "model_settings": "ModelSettings",
-    "result": "RunResult RunResultStreaming",
+    "result": "AgentToolInvocation RunResult RunResultStreaming",
     "retry": "ModelRetryAdvice ModelRetryAdviceRequest ModelRetryBackoffSettings ModelRetryNormalizedError "
     "ModelRetrySettings RetryDecision RetryPolicy RetryPolicyContext retry_policies",
-    "run": "CallModelData CallModelInputFilter ModelInputData RunConfig Runner",
-    "run_context": "AgentHookContext RunContextWrapper",
+    "run": "CallModelData CallModelInputFilter ModelInputData OutputGuardrailBlockedMessageArgs "
+    "OutputGuardrailBlockedMessageFormatter ReasoningItemIdPolicy RunConfig RunContextWrapper RunState Runner "
+    "ToolErrorFormatter ToolErrorFormatterArgs ToolExecutionConfig ToolNameCollisionPolicy ToolNotFoundBehavior",
+    "run_context": "AgentHookContext RunContextWrapper TContext",
     "strict_schema": "ensure_strict_json_schema",
-    "tool": "CodeInterpreterTool FileSearchTool FunctionTool FunctionToolResult HostedMCPTool ImageGenerationTool Tool "
-    "ToolOutputFileContent ToolOutputImage ToolOutputText WebSearchTool default_tool_error_function function_tool",
+    "tool": "CodeInterpreterTool FileSearchTool FunctionTool FunctionToolCustomDataContext FunctionToolResult "
+    "HostedMCPTool ImageGenerationTool ImageGenerationToolConfig MCPToolApprovalFunction "
+    "MCPToolApprovalFunctionResult MCPToolApprovalRequest Tool ToolOrigin ToolOriginType ToolOutputFileContent "
+    "ToolOutputFileContentDict ToolOutputImage ToolOutputImageDict ToolOutputText ToolOutputTextDict ToolSearchTool "
+    "WebSearchTool WebSearchToolImageSettings default_tool_error_function function_tool tool_namespace",
     "tool_context": "ToolContext",
     "tool_guardrails": "ToolGuardrailFunctionOutput ToolInputGuardrail ToolInputGuardrailData ToolInputGuardrailResult "
     "ToolOutputGuardrail ToolOutputGuardrailData ToolOutputGuardrailResult tool_input_guardrail tool_output_guardrail",
+    "tracing": "Span Trace add_trace_processor custom_span flush_traces gen_span_id gen_trace_id get_current_trace "
+    "set_trace_processors set_trace_provider set_tracing_disabled set_tracing_export_api_key trace",
+    "models.multi_provider": "MultiProvider MultiProviderMap",
+    "models.openai_chatcompletions": "OpenAIChatCompletionsModel",
+    "computer": "",
+    "editor": "",
+    "sandbox": "",
+    "voice": "",
     "memory": "OpenAIConversationsSession OpenAIResponsesCompactionArgs OpenAIResponsesCompactionAwareSession "
     "OpenAIResponsesCompactionSession SQLiteSession Session SessionABC SessionInputCallback SessionSettings "
     "is_openai_responses_compaction_aware_session",
@@ -282,6 +317,70 @@ ALIASES: dict[str, str] = {
 when `agents` becomes `holdfast`. They are real modules, written by `./dev names`, so that type checkers and editors see
 them. A name that is not in `PUBLIC` yet says so when it is asked for, instead of looking like a typing error."""
 
+ABSENT: dict[str, tuple[str, str, str]] = {
+    "computer use": (
+        "computer",
+        "AsyncComputer Button Computer ComputerProvider ComputerTool ComputerToolCustomDataContext "
+        "ComputerToolCustomDataExtractor Environment dispose_resolved_computers resolve_computer",
+        "Offer what the computer should do as function tools; ProviderTool passes a provider's own definition on.",
+    ),
+    "shell tools": (
+        "",
+        "LocalShellCommandRequest LocalShellExecutor LocalShellTool ShellActionRequest ShellCallData ShellCallOutcome "
+        "ShellCommandOutput ShellCommandRequest ShellExecutor ShellResult ShellTool ShellToolContainerAutoEnvironment "
+        "ShellToolContainerNetworkPolicy ShellToolContainerNetworkPolicyAllowlist "
+        "ShellToolContainerNetworkPolicyDisabled ShellToolContainerNetworkPolicyDomainSecret "
+        "ShellToolContainerReferenceEnvironment ShellToolContainerSkill ShellToolEnvironment "
+        "ShellToolHostedEnvironment ShellToolInlineSkill ShellToolInlineSkillSource ShellToolLocalEnvironment "
+        "ShellToolLocalSkill ShellToolSkillReference",
+        "Write a function tool that runs the command, with needs_approval=True where a person should look first.",
+    ),
+    "patch tools": (
+        "editor",
+        "ApplyPatchEditor ApplyPatchOperation ApplyPatchResult ApplyPatchTool ApplyPatchToolCustomDataContext "
+        "ApplyPatchToolCustomDataExtractor apply_diff",
+        "Write a function tool that takes the file and its new text.",
+    ),
+    "tools with free-form input": (
+        "",
+        "CustomTool CustomToolCustomDataContext CustomToolCustomDataExtractor ProgrammaticToolCallingTool",
+        "Write a function tool with one parameter of type str.",
+    ),
+    "websocket transport for responses": (
+        "",
+        "OpenAIResponsesWSModel OpenAIResponsesWebSocketOptions ResponsesWebSocketSession responses_websocket_session "
+        "set_default_openai_responses_transport",
+        "Use OpenAIResponsesModel, which streams over HTTP.",
+    ),
+    "registration of agents at OpenAI": (
+        "",
+        "OpenAIAgentRegistrationConfig set_default_openai_agent_registration set_default_openai_harness",
+        "Leave it out; runs do not need it.",
+    ),
+    "sandbox": (
+        "sandbox",
+        "SandboxAgent SandboxRunConfig sandbox",
+        "Run commands in an environment of your own, from a function tool.",
+    ),
+    "voice pipelines": (
+        "voice",
+        "AudioInput SingleAgentVoiceWorkflow StreamedAudioInput VoicePipeline VoicePipelineConfig VoiceWorkflowBase",
+        "Turn speech into text before the run, and the run's text into speech after it.",
+    ),
+    "tracing system of its own": (
+        "",
+        "AgentSpanData CustomSpanData FunctionSpanData GenerationSpanData GuardrailSpanData HandoffSpanData "
+        "MCPListToolsSpanData ResponseSpanData SpanData SpanError SpeechGroupSpanData SpeechSpanData TaskSpanData "
+        "TracingProcessor TranscriptionSpanData TurnSpanData agent_span function_span generation_span "
+        "get_current_span guardrail_span handoff_span mcp_tools_span response_span speech_group_span speech_span "
+        "task_span transcription_span turn_span",
+        "Runs make OpenTelemetry spans by themselves: read them with a span processor of OpenTelemetry's, and add your "
+        "own with trace() and custom_span(). docs/how-to/trace-runs.md shows both.",
+    ),
+}
+"""What the OpenAI Agents SDK has and holdfast has not, by kind: the module that is all about it ("" if there is none),
+its names, and what to do instead."""
+
 KITS: tuple[str, ...] = ("conformance", "testing")
 """Packages for tests. Their public names are those of their own `__all__`; nothing here loads them."""
 
@@ -304,6 +403,15 @@ def homes(module: str) -> dict[str, str]:
     if module in PACKAGES:
         return {name: home for name, home in everything.items() if home.startswith(f"{module}.")}
     return {name: everything[name] for name in ALIASES[module].split() if name in everything}
+
+
+def absent(module: str, name: str) -> str | None:
+    """Why `module` does not have `name`, though the OpenAI Agents SDK does, and what to do instead; None if it is ours
+    or nobody's."""
+    for kind, (place, names, instead) in ABSENT.items():
+        if name in names.split() or (place == module != "" and not name.startswith("_")):
+            return f"holdfast has no {kind}, so there is no {name}. {instead}"
+    return None
 
 
 def planned(module: str) -> set[str]:

@@ -2,7 +2,8 @@
 
 `holdfast` offers everything, and a program uses little of it. A module that calls `lazy` gets its names from the table
 in `_exports`, imports a name's home at the first use of that name, and keeps the value, so that the second use is a
-plain attribute. A name that cannot be had says why: no such name, not written yet, or which extra to install.
+plain attribute. A name that cannot be had says why: no such name, not written yet, not in
+holdfast at all and what to do instead, or which extra to install.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from ._exports import EXTRAS, homes, planned
+from ._exports import EXTRAS, absent, homes, planned
 
 ROOT = __name__.rpartition(".")[0]
 MEANWHILE = "docs/reference/names.md lists what is; for sessions, any class with the methods of holdfast.Session works."
@@ -27,6 +28,8 @@ def lazy(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
         if name not in home_of:
             if name in planned(path):
                 raise ImportError(f"{name} is not in holdfast yet. {MEANWHILE}", name=module)
+            if reason := absent(path, name):
+                raise ImportError(reason, name=module)
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         value = getattr(_import_home(home_of[name], name), name)
         setattr(sys.modules[module], name, value)

@@ -27,6 +27,7 @@ else:
     from typing import TypeVar
 
     TContext = TypeVar("TContext")
+    """The kind of the application's own object: `Agent[TContext]`, `RunContextWrapper[TContext]`."""
 
 
 class ChildPaused(BaseException):

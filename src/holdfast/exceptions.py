@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         AgentsException,
         InputGuardrailTripwireTriggered,
         MaxTurnsExceeded,
+        MCPToolCancellationError,
         ModelBehaviorError,
         ModelRefusalError,
         ModelTimeoutError,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AgentsException",
     "InputGuardrailTripwireTriggered",
+    "MCPToolCancellationError",
     "MaxTurnsExceeded",
     "ModelBehaviorError",
     "ModelRefusalError",

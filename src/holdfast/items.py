@@ -14,7 +14,7 @@ import json
 import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NotRequired, TypeAlias, TypedDict, TypeVar
 
 from .errors import HoldfastError, InvalidSettingError, ModelBehaviorError
 from .jsonvalue import Item
@@ -440,6 +440,13 @@ class ToolOutputText:
     text: str
 
 
+class ToolOutputTextDict(TypedDict):
+    """`ToolOutputText` as a plain dict, which a tool may return as well."""
+
+    type: Literal["text"]
+    text: str
+
+
 @dataclass(kw_only=True)
 class ToolOutputImage:
     """An image for the model, by URL (a data URL too) or by the id of an uploaded file."""
@@ -452,6 +459,15 @@ class ToolOutputImage:
     def __post_init__(self) -> None:
         if self.image_url is None and self.file_id is None:
             raise InvalidSettingError("an image without a source", "Give image_url or file_id.")
+
+
+class ToolOutputImageDict(TypedDict):
+    """`ToolOutputImage` as a plain dict, which a tool may return as well."""
+
+    type: Literal["image"]
+    image_url: NotRequired[str]
+    file_id: NotRequired[str]
+    detail: NotRequired[Literal["low", "high", "auto"]]
 
 
 @dataclass(kw_only=True)
@@ -467,6 +483,16 @@ class ToolOutputFileContent:
     def __post_init__(self) -> None:
         if self.file_data is None and self.file_url is None and self.file_id is None:
             raise InvalidSettingError("a file without content", "Give file_data, file_url or file_id.")
+
+
+class ToolOutputFileContentDict(TypedDict):
+    """`ToolOutputFileContent` as a plain dict, which a tool may return as well."""
+
+    type: Literal["file"]
+    file_data: NotRequired[str]
+    file_url: NotRequired[str]
+    file_id: NotRequired[str]
+    filename: NotRequired[str]
 
 
 # kind: the fields of which one must be there, then the others

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ._lazy import lazy
 
 if TYPE_CHECKING:
-    from .driver.result import RunResult, RunResultStreaming
+    from .driver.result import AgentToolInvocation, RunResult, RunResultStreaming
 
-__all__ = ["RunResult", "RunResultStreaming"]
+__all__ = ["AgentToolInvocation", "RunResult", "RunResultStreaming"]
 __getattr__, __dir__ = lazy(__name__)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ._lazy import lazy
 
 if TYPE_CHECKING:
-    from .context import AgentHookContext, RunContextWrapper
+    from .context import AgentHookContext, RunContextWrapper, TContext
 
-__all__ = ["AgentHookContext", "RunContextWrapper"]
+__all__ = ["AgentHookContext", "RunContextWrapper", "TContext"]
 __getattr__, __dir__ = lazy(__name__)

@@ -19,6 +19,7 @@ from typing import Any
 from opentelemetry import context, trace
 from opentelemetry.trace import NoOpTracer, SpanKind, StatusCode
 
+from . import telemetry_switch
 from .errors import SettingTypeError
 from .items import ItemHelpers, to_plain
 from .usage import Usage
@@ -67,6 +68,7 @@ REQUESTS = "holdfast.usage.requests"
 TRACE_ID = "holdfast.trace_id"
 GROUP_ID = "holdfast.group_id"
 METADATA = "holdfast.metadata."
+DATA = "holdfast.data."
 ATTEMPT = "holdfast.model.attempt"
 REJECTED = "holdfast.tool.rejected"
 HANDOFF_TARGET = "holdfast.handoff.target"
@@ -83,6 +85,7 @@ SPAN_NAMES = {
     "handoff": "handoff",
     "guardrail": "guardrail",
 }
+WORKFLOW_OPERATION = "invoke_workflow"
 OPERATIONS = {kind: SPAN_NAMES[kind] for kind in ("run", "model", "tool")}
 
 Attributes = dict[str, Any]
@@ -94,10 +97,15 @@ Facts = Mapping[str, Any]
 
 def tracer_for(config: Any) -> RunTracer | None:
     """Whoever traces runs of this config; None where OpenTelemetry has not been told what to do with spans."""
-    if config.tracing_disabled:
+    if config.tracing_disabled or telemetry_switch.is_off():
         return None
-    tracer = _tracer_of(_provider(config.tracing))
+    tracer = tracer_from(config.tracing)
     return None if tracer is None else RunTracer(tracer, config)
+
+
+def tracer_from(settings: Any) -> Any:
+    """OpenTelemetry's tracer for us, of the provider that these settings name; None if that one makes no spans."""
+    return _tracer_of(_provider(settings))
 
 
 def _provider(settings: Any) -> Any:
@@ -159,7 +167,7 @@ class RunSpan:
     def __enter__(self) -> RunSpan:
         # A request leaves the process; everything else is our own doing.
         kind = SpanKind.CLIENT if self._kind == "model" else SpanKind.INTERNAL
-        self._span = self._tracer.start_span(self._name, kind=kind, attributes=_present(self._attributes))
+        self._span = self._tracer.start_span(self._name, kind=kind, attributes=present(self._attributes))
         self._token = context.attach(trace.set_span_in_context(self._span))
         return self
 
@@ -168,30 +176,32 @@ class RunSpan:
         if not self._span.is_recording():
             return
         error = facts.pop("error", None)
-        self._span.set_attributes(_present(_ENDS[self._kind](facts, self._content)))
+        self._span.set_attributes(present(_ENDS[self._kind](facts, self._content)))
         if error is not None:
-            self._failed(error)
+            mark_failed(self._span, error, content=self._content)
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: TracebackType | None) -> None:
         try:
             if error is not None and self._span.is_recording():
-                self._failed(error)
+                mark_failed(self._span, error, content=self._content)
         finally:
             context.detach(self._token)
             self._span.end()
 
-    def _failed(self, error: BaseException) -> None:
-        if not isinstance(error, Exception):
-            self._span.set_attribute(CANCELLED, True)  # stopped from outside: a tripwire, a deadline, Ctrl-C
-            return
-        name = _class_name(error)
-        self._span.set_attribute(ERROR_TYPE, name)
-        if self._content:
-            self._span.record_exception(error)
-            self._span.set_status(StatusCode.ERROR, str(error))
-        else:
-            self._span.add_event("exception", {"exception.type": name})
-            self._span.set_status(StatusCode.ERROR)
+
+def mark_failed(span: Any, error: BaseException, *, content: bool) -> None:
+    """Put on a span what ended its work; the error's text only with `content`."""
+    if not isinstance(error, Exception):
+        span.set_attribute(CANCELLED, True)  # stopped from outside: a tripwire, a deadline, Ctrl-C
+        return
+    name = _class_name(error)
+    span.set_attribute(ERROR_TYPE, name)
+    if content:
+        span.record_exception(error)
+        span.set_status(StatusCode.ERROR, str(error))
+    else:
+        span.add_event("exception", {"exception.type": name})
+        span.set_status(StatusCode.ERROR)
 
 
 def _class_name(error: BaseException) -> str:
@@ -199,8 +209,17 @@ def _class_name(error: BaseException) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _present(attributes: Attributes) -> Attributes:
+def present(attributes: Mapping[str, Any]) -> Attributes:
+    """The attributes that have a value."""
     return {name: value for name, value in attributes.items() if value is not None}
+
+
+def under(prefix: str, values: Mapping[str, Any] | None) -> Attributes:
+    """A program's own values as attributes, each under the prefix and its key."""
+    return {
+        f"{prefix}{name}": value if isinstance(value, bool | int | float) else _text(value)
+        for name, value in (values or {}).items()
+    }
 
 
 # --- what each kind of span begins with ------------------------------------------------------------------------------
@@ -209,17 +228,18 @@ def _present(attributes: Attributes) -> Attributes:
 def _run_start(facts: Facts, config: Any, content: bool) -> Attributes:
     owner, agent = facts["owner"], facts["agent"]
     conversation = owner.id if owner.kind in ("session", "conversation") else None
+    around = telemetry_switch.current_trace.get()  # a workflow that the program named itself
+    group = config.group_id or (None if around is None else around.group_id)
     attributes = {
         AGENT: agent.name,
-        WORKFLOW: config.workflow_name,
-        CONVERSATION: conversation or config.group_id,
+        WORKFLOW: config.workflow_name if around is None else around.name,
+        CONVERSATION: conversation or group,
         RUN_ID: facts["run_id"],
         RUN_OWNER: owner.kind,
         TRACE_ID: config.trace_id,
-        GROUP_ID: config.group_id,
+        GROUP_ID: group,
     }
-    for name, value in (config.trace_metadata or {}).items():
-        attributes[f"{METADATA}{name}"] = value if isinstance(value, bool | int | float) else _text(value)
+    attributes |= under(METADATA, config.trace_metadata)
     if content:
         attributes[INPUT] = _messages(ItemHelpers.input_to_new_input_list(facts["given"]))
     return attributes

@@ -10,30 +10,65 @@ from typing import TYPE_CHECKING
 from ._lazy import lazy
 
 if TYPE_CHECKING:
-    from .items import ToolOutputFileContent, ToolOutputImage, ToolOutputText
-    from .tools.function import FunctionTool, FunctionToolResult, default_tool_error_function, function_tool
+    from .items import (
+        ToolOrigin,
+        ToolOriginType,
+        ToolOutputFileContent,
+        ToolOutputFileContentDict,
+        ToolOutputImage,
+        ToolOutputImageDict,
+        ToolOutputText,
+        ToolOutputTextDict,
+    )
+    from .tools.function import (
+        FunctionTool,
+        FunctionToolCustomDataContext,
+        FunctionToolResult,
+        default_tool_error_function,
+        function_tool,
+        tool_namespace,
+    )
     from .tools.hosted import (
         CodeInterpreterTool,
         FileSearchTool,
         HostedMCPTool,
         ImageGenerationTool,
+        ImageGenerationToolConfig,
+        MCPToolApprovalFunction,
+        MCPToolApprovalFunctionResult,
+        MCPToolApprovalRequest,
         Tool,
+        ToolSearchTool,
         WebSearchTool,
+        WebSearchToolImageSettings,
     )
 
 __all__ = [
     "CodeInterpreterTool",
     "FileSearchTool",
     "FunctionTool",
+    "FunctionToolCustomDataContext",
     "FunctionToolResult",
     "HostedMCPTool",
     "ImageGenerationTool",
+    "ImageGenerationToolConfig",
+    "MCPToolApprovalFunction",
+    "MCPToolApprovalFunctionResult",
+    "MCPToolApprovalRequest",
     "Tool",
+    "ToolOrigin",
+    "ToolOriginType",
     "ToolOutputFileContent",
+    "ToolOutputFileContentDict",
     "ToolOutputImage",
+    "ToolOutputImageDict",
     "ToolOutputText",
+    "ToolOutputTextDict",
+    "ToolSearchTool",
     "WebSearchTool",
+    "WebSearchToolImageSettings",
     "default_tool_error_function",
     "function_tool",
+    "tool_namespace",
 ]
 __getattr__, __dir__ = lazy(__name__)

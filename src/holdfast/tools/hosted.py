@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
+from typing import Any, Literal, NotRequired, Required, TypeAlias, TypedDict
 
 from holdfast.context import RunContextWrapper
 from holdfast.errors import UserError
@@ -37,6 +37,13 @@ class FileSearchTool:
         return "file_search"
 
 
+class WebSearchToolImageSettings(TypedDict, total=False):
+    """What a web search does about images."""
+
+    max_results: int
+    caption: bool
+
+
 @dataclass
 class WebSearchTool:
     """Searches the web."""
@@ -46,7 +53,7 @@ class WebSearchTool:
     search_context_size: Literal["low", "medium", "high"] = "medium"
     external_web_access: bool | None = None
     search_content_types: list[Literal["text", "image"]] | None = None
-    image_settings: Mapping[str, Any] | None = None
+    image_settings: WebSearchToolImageSettings | None = None
 
     @property
     def name(self) -> str:
@@ -76,6 +83,23 @@ class CodeInterpreterTool:
     def name(self) -> str:
         """What the tool is called in traces and hooks."""
         return "code_interpreter"
+
+
+class ImageGenerationToolConfig(TypedDict, total=False):
+    """The provider's options for making images. Others are passed on as well."""
+
+    type: Required[Literal["image_generation"]]
+    action: Literal["generate", "edit", "auto"]
+    background: Literal["transparent", "opaque", "auto"]
+    input_fidelity: Literal["high", "low"] | None
+    input_image_mask: dict[str, str]
+    model: str
+    moderation: Literal["auto", "low"]
+    output_compression: int
+    output_format: Literal["png", "webp", "jpeg"]
+    partial_images: int
+    quality: str
+    size: str
 
 
 @dataclass

@@ -1,0 +1,16 @@
+"""What the OpenAI Agents SDK documents as `agents.models.multi_provider`.
+
+Written by `./dev names` from `_exports.py`: edit that table, not this file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._lazy import lazy
+
+if TYPE_CHECKING:
+    from ..models.openai_provider import MultiProvider, MultiProviderMap
+
+__all__ = ["MultiProvider", "MultiProviderMap"]
+__getattr__, __dir__ = lazy(__name__)

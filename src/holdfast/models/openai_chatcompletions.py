@@ -1,0 +1,16 @@
+"""What the OpenAI Agents SDK documents as `agents.models.openai_chatcompletions`.
+
+Written by `./dev names` from `_exports.py`: edit that table, not this file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._lazy import lazy
+
+if TYPE_CHECKING:
+    from ..models.openai_chat import OpenAIChatCompletionsModel
+
+__all__ = ["OpenAIChatCompletionsModel"]
+__getattr__, __dir__ = lazy(__name__)
