@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from holdfast.engine.store import RunStore
-from holdfast.errors import LeaseLostError, StoreError
+from holdfast.errors import LeaseLostError, OwnerError, StoreError
 from holdfast.jsonvalue import Item
 from holdfast.plain_session import PlainSession
 from holdfast.sessions.protocol import Lease, SessionSettings, abilities
@@ -154,6 +154,17 @@ class Conversation:
         if self._plain is not None:
             return await self._plain.accepted(writer)
         return int(await self.session.accepted(writer))
+
+    async def counts(self, writer: str, known: int) -> int:
+        """`accepted`, where at least `known` must be there; raises OwnerError if this is another store's session."""
+        held = await self.accepted(writer)
+        if self._able and held < known:
+            raise OwnerError(
+                f"session {self.session_id!r} holds {held} items of run {writer!r}, which has stored {known}: it has the"
+                " same name and is another, or it was removed",
+                "Resume the run with the session it was started with; if that is gone, start a new run.",
+            )
+        return held
 
     async def written(self, writer: str) -> list[Item]:
         """What this run wrote before, if the session can tell."""

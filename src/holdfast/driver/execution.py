@@ -201,7 +201,8 @@ class Execution:
 
     async def _held(self, run: Run) -> int:
         """How many of the run's items its session holds, whatever the run knows of that."""
-        return await self.live.conversation.accepted(run.spec.run_id) if self.live.conversation is not None else 0
+        conversation = self.live.conversation
+        return await conversation.counts(run.spec.run_id, run.marks.stored) if conversation is not None else 0
 
     async def settle_abandoned(self, run: Run, message: str) -> None:
         """Give up a saved run: what is open is closed with `message`, written down, and stored whole."""

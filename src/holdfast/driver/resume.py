@@ -24,8 +24,15 @@ from .live import Live
 from .offer import tools_of
 
 
+_TEXTS = ("type", "role", "id", "call_id", "name", "namespace", "server_label", "approval_request_id")
+"""What an item is known by. Everything else in it is the provider's business."""
+
+
 def check_saved(run: Run, graph: AgentGraph) -> None:
     """Raise if the run needs agents that are not there, or holds a call or a decision that was changed."""
+    for item in _items(run):
+        if not all(item.get(name) is None or isinstance(item[name], str) for name in _TEXTS):
+            raise RunStateError("it holds an item whose type or id is no text", "Pass the payload unchanged.")
     for key in agents_of(run):
         graph.agent(key)
     turn = run.turn
@@ -39,6 +46,19 @@ def check_saved(run: Run, graph: AgentGraph) -> None:
         inner = nested_agent(graph.agent(turn.agent), call)
         if call.child is not None and inner is not None:
             check_saved(call.child, AgentGraph(inner))
+
+
+def _items(run: Run) -> Iterator[Item]:
+    yield from (entry.item for entry in run.ledger)
+    yield from run.progress.staged
+    yield from (entry.item for entry in run.progress.compacted)
+    for view in run.views:
+        yield from view.base or ()
+    for entry in run.turn.reply if run.turn is not None else ():
+        yield entry.item
+    for call in run.turn.calls if run.turn is not None else ():
+        yield from (entry.item for entry in call.outputs)
+        yield from call.base or ()
 
 
 def agents_of(run: Run) -> set[str]:
