@@ -29,11 +29,6 @@ class Cut:
     error: BaseException | None = None
     took_s: float = 0.0
 
-    @property
-    def returned(self) -> bool:
-        """It came back with an answer, so its caller knows that it was done."""
-        return not self.cancelled and self.error is None
-
 
 async def cancelled_at(operation: Operation, await_number: int, delay_s: float = 0.0) -> Cut:
     """Run the operation in a task and cancel that at its await number `await_number`, `delay_s` after it began to wait.

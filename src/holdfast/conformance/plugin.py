@@ -25,6 +25,7 @@ OURS = "holdfast"
 """The column of tests that name no backend."""
 
 _card = pytest.StashKey[Scorecard]()
+_declared = pytest.StashKey[list[object]]()  # what suites said about themselves, each once
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -63,6 +64,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Make the marker known."""
     config.stash[_card] = Scorecard()
+    config.stash[_declared] = []
     config.addinivalue_line(
         "markers",
         "clause(*ids, backend=...): this test proves these clauses of the contract, for that backend; its outcome "
@@ -73,7 +75,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Enter what a suite says about clauses it has no test for."""
     described = getattr(getattr(item, "cls", None), "conformance", None)
-    if described is not None:
+    if described is not None and described not in item.config.stash[_declared]:
+        item.config.stash[_declared].append(described)
         described.declare(item.config.stash[_card])
     for marker in item.iter_markers("clause"):
         for clause_id in marker.args:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+from collections.abc import Callable
 
 from ..sessions.protocol import abilities
 from .backend import Backend
@@ -56,17 +57,17 @@ def run_check(backend: Backend, found: Check, options: Options) -> None:
         _in_thread(lambda: _body(backend, found, options), backend.patience_s)
     except ClauseBroken:
         raise
-    except TimeoutError as error:
-        seen = f"it did not come back within {backend.patience_s:g} s" if error is _HUNG else _told(error)
-        raise ClauseBroken(found.clause_id, backend.name, found.name, seen) from error
-    except Exception as error:
+    except (Exception, asyncio.CancelledError) as error:  # a cancellation that the check did not ask for went astray
         raise ClauseBroken(found.clause_id, backend.name, found.name, _told(error)) from error
 
 
-_HUNG = TimeoutError("the check did not come back")
+class _Hung(Exception):
+    """A check did not come back; its thread is left behind."""
 
 
 def _told(error: BaseException) -> str:
+    if isinstance(error, _Hung):
+        return str(error)
     if isinstance(error, ExceptionGroup):
         return "; ".join(_told(inner) for inner in error.exceptions)
     return f"it raised {type(error).__name__}: {error}"
@@ -92,13 +93,13 @@ def _body(backend: Backend, found: Check, options: Options) -> None:
         asyncio.run(whole())
 
 
-def _in_thread(work: object, patience_s: float) -> None:
+def _in_thread(work: Callable[[], object], patience_s: float) -> None:
     """Do the work in a thread and give up on it after a while: a thread that hangs cannot be stopped, only left."""
     failures: list[BaseException] = []
 
     def run() -> None:
         try:
-            work()  # type: ignore[operator]
+            work()
         except BaseException as error:
             failures.append(error)
 
@@ -106,6 +107,6 @@ def _in_thread(work: object, patience_s: float) -> None:
     thread.start()
     thread.join(patience_s)
     if thread.is_alive():
-        raise _HUNG
+        raise _Hung(f"it did not come back within {patience_s:g} s")
     if failures:
         raise failures[0]
