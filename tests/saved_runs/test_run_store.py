@@ -349,11 +349,20 @@ async def paused_under(session: Any, run_id: str) -> tuple[Desk, str]:
     return desk, result.run_id
 
 
-async def test_an_ended_run_without_a_session_is_not_started_again_under_its_id():
-    store = InMemoryRunStore()
-    desk = Desk([asks(look("sky", "c1")), says("done"), says("never")])
-    config = RunConfig(run_store=store, run_id="mine")
-    await desk.run("hi", run_config=config)
-    with pytest.raises(RunStateError, match="ended"):
-        await desk.run("hi", run_config=config)
-    assert desk.done == [("look", "sky")]
+async def test_an_ended_run_is_not_started_again_under_its_id_and_gives_its_result_again(session: Any):
+    """Whoever died before it had the result asks for it again."""
+    for options in ({"session": session}, {"run_store": session.run_store()}):
+        desk = Desk([asks(look("sky", "c1")), says("done"), says("never")])
+        run_id = "mine" if "session" in options else "other"
+        config = RunConfig(run_store=options.get("run_store", "auto"), run_id=run_id)
+        on = {"session": session} if "session" in options else {}
+        first = await desk.run("hi", run_config=config, **on)
+        again = await desk.run("hi", run_config=config, **on)
+        assert again.final_output == first.final_output == "done"
+        assert kinds(again.to_input_list()) == kinds(first.to_input_list())
+        assert desk.done == [("look", "sky")]
+        assert len(desk.sent) == 2
+        with pytest.raises(RunStateError, match="ended"):
+            await Runner.resume(desk.agent, run_id, session=session)
+        with pytest.raises(RunStateError, match="ended"):
+            await Runner.cancel_run(desk.agent, run_id, session=session)

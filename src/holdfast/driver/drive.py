@@ -183,7 +183,8 @@ class Driver:
             if task in done:
                 del self._flights[key]
                 self._settled.discard(key)
-                failure = failure or self._failure_of(key, task)
+                failed = self._failure_of(key, task)  # asked of each: a second failure is known of, not reported
+                failure = failure or failed
         if failure is not None:
             raise failure
 

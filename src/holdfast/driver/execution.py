@@ -192,8 +192,9 @@ class Execution:
             raise
 
     async def _looked_at(self, run: Run, store: RunStore | None) -> Run:
-        """A paused run about which nobody has decided: it is read as it is, and neither written nor consumed."""
-        run = advance(run, Claimed(run.progress.claim or "", stored=await self._held(run)))
+        """A run that has ended, or about which nobody has decided: it is read, and neither written nor consumed."""
+        if not run.settled:
+            run = advance(run, Claimed(run.progress.claim or "", stored=await self._held(run)))
         if store is not None:
             self.driver.saver = RunSaver(store, revision=self.revision, saved=run)
         self._remember(run)
@@ -209,6 +210,8 @@ class Execution:
         store, conversation = self.run_store(), self.live.conversation
         assert store is not None  # a saved run is given up where it was found
         try:
+            if run.settled:
+                refuse_finished(run)
             self._check_owner(run)
             if conversation is not None:
                 await self._hold(conversation, store)
@@ -293,9 +296,7 @@ class Execution:
             return None
         saved = await store.load_run(self.run_id) if store is not None else None
         if saved is not None and not has_ended(saved):
-            earlier = decode_saved(saved)
-            if not earlier.settled:
-                return await self._again(earlier, store, saved.revision)
+            return await self._again(decode_saved(saved), store, saved.revision)
         conversation = self.live.conversation
         count = await conversation.accepted(self.run_id) if conversation is not None else 0
         items = await conversation.written(self.run_id) if conversation is not None and count else []
@@ -324,7 +325,7 @@ class Execution:
         check_saved(earlier, self.live.graph)
         self.live.wrapper.usage.add(usage_of(earlier))  # what it cost before is part of what it costs
         self.revision = revision
-        if earlier.paused and not due(earlier):
+        if earlier.settled or (earlier.paused and not due(earlier)):
             return await self._looked_at(earlier, store)
         return await self._claim(earlier, store)
 

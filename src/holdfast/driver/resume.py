@@ -30,8 +30,8 @@ _TEXTS = ("type", "role", "id", "call_id", "name", "namespace", "server_label", 
 
 def check_saved(run: Run, graph: AgentGraph) -> None:
     """Raise if the run needs agents that are not there, or holds a call or a decision that was changed."""
-    for item in _items(run):
-        if not all(item.get(name) is None or isinstance(item[name], str) for name in _TEXTS):
+    for one in _items(run):
+        if not all(one.get(name) is None or isinstance(one[name], str) for name in _TEXTS):
             raise RunStateError("it holds an item whose type or id is no text", "Pass the payload unchanged.")
     for key in agents_of(run):
         graph.agent(key)

@@ -42,8 +42,9 @@ class RunSaver:
             run = self._newest
             if run is None or run is self._done:
                 return
-            ended = run.settled
-            # What it came to is in its session, or was handed over; only that it ended, and how, must be known on.
+            ended = run.settled and run.spec.owner.kind == "session"
+            # What it came to is in its session: only that it ended, and how, must be known on. Without a session the
+            # whole is kept, for a process that died before it could hand over the result.
             tails = {name: LogTail(0, ()) for name in self._lengths} if ended else encode_tails(run, self._lengths)
             await self._write(run, encode_head(run, short=ended), tails, ended)
 
