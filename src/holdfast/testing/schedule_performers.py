@@ -138,8 +138,9 @@ class Performers:
         if call.kind in ("ignored", "unknown"):
             yield Returned(call_id, (answer(call, f"{call.kind} call"),))
             return
-        decision = call.decision or _standing(run, call)
-        if plan.approval != "no" and decision is None:
+        let_run = call.child is not None  # it was let run before, and its own run waited or was cut off
+        decision = call.decision or (None if let_run else _standing(run, call))
+        if plan.approval != "no" and decision is None and not let_run:
             yield ApprovalNeeded(call_id)
             return
         if decision is not None and not decision.approved:
