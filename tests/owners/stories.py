@@ -2,8 +2,8 @@
 
 A story is told once: what is new in each request, and what the model says to it. From it follows what every strategy
 sends. A client-owned conversation (replay, a session) sends the whole story so far; a server-owned one sends only what
-is new, with the id that stands for the rest. `python tests/owners/stories.py` writes the page; a test fails if it is out
-of date.
+is new, with the id that stands for the rest. `python tests/owners/stories.py` writes the page; a test fails if it is
+out of date.
 """
 
 from __future__ import annotations

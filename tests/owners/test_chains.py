@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -60,7 +61,6 @@ def test_whichever_replies_have_no_id_the_server_sees_everything_once(
     shared: LoopbackServer, omitted: list[bool], streamed: bool, strategy: str
 ):
     """What a reply without an id left behind is in the next request, behind the newest id there is."""
-    import asyncio
 
     async def scenario() -> None:
         async with shared.client(max_retries=0) as client:
@@ -107,14 +107,14 @@ async def test_a_chain_goes_on_from_a_resumed_state_without_being_told(
     assert ids == [world.begun_at, *(one.response_id for one in server.model_calls[world.before : -1])]
 
 
-# --- ids the server does not have ---------------------------------------------------------------------------------------
+# --- ids the server does not have ------------------------------------------------------------------------------------
 
 
 @both_modes
 async def test_a_chain_that_the_server_forgot_is_an_error_that_says_what_to_do(
     streamed: bool, server: LoopbackServer, client: AsyncOpenAI
 ):
-    """It was refused, so nothing is in doubt; the remedy is a note, and programs catch the library's error as before."""
+    """It was refused, so nothing is in doubt. The remedy is a note: programs catch the library's error as before."""
     world = World(server, client, GIVEN, streamed)
     await world.begin()
     assert world.begun_at is not None

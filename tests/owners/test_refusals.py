@@ -46,7 +46,7 @@ class Untouchable(InMemorySession):
         raise AssertionError("the session was written")
 
 
-# --- two owners ---------------------------------------------------------------------------------------------------------
+# --- two owners ------------------------------------------------------------------------------------------------------
 
 TWO = [
     ("session", "conversation_id"),
@@ -104,7 +104,7 @@ async def test_an_empty_id_is_no_owner(name: str, server: LoopbackServer, client
     assert server.requests == []
 
 
-# --- another owner at resume ----------------------------------------------------------------------------------------------
+# --- another owner at resume -----------------------------------------------------------------------------------------
 
 
 async def paused(world: World) -> RunState:
@@ -166,7 +166,7 @@ async def test_a_run_that_the_caller_replays_does_not_become_an_automatic_chain(
         await world.run(state, auto_previous_response_id=True)
 
 
-# --- what a server cannot undo --------------------------------------------------------------------------------------------
+# --- what a server cannot undo ---------------------------------------------------------------------------------------
 
 
 def trimmed(data: Any) -> Any:
@@ -274,7 +274,7 @@ async def test_chat_completions_with_a_server_owner_is_refused_before_anything_i
     assert server.requests == []
 
 
-# --- what has been taken cannot be taken back -------------------------------------------------------------------------------
+# --- what has been taken cannot be taken back ------------------------------------------------------------------------
 
 
 @D10

@@ -85,7 +85,7 @@ def test_every_story_has_a_script():
     assert list(SCRIPTS) == list(STORIES)
 
 
-# --- other ways to keep or reach the same conversation -------------------------------------------------------------------
+# --- other ways to keep or reach the same conversation ---------------------------------------------------------------
 
 
 @both_modes
