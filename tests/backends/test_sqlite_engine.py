@@ -58,6 +58,15 @@ async def test_one_engine_serves_every_object_on_a_file_whatever_its_path_is_cal
     assert str(path) not in engine._engines
 
 
+async def test_a_path_is_a_path_whatever_characters_it_has(tmp_path: Path) -> None:
+    for name in ("we?ird #1%20 é&mode=ro.db", "file:x.db", "100%.db", "'quo\"ted'.db"):
+        session = SQLiteSession("s", tmp_path / name)
+        await session.add_items([message(name)])
+        assert await session.get_items() == [message(name)]
+        session.close()
+        assert (tmp_path / name).exists()
+
+
 async def test_many_turns_at_once_share_commits(path: Path) -> None:
     """Counted where commits are: 320 turns of 64 sessions in far fewer transactions, and every turn is there."""
     sessions = [SQLiteSession(f"s{number}", path) for number in range(64)]

@@ -117,11 +117,12 @@ class Engine:
             raise SessionClosedError("the session was closed", "Open a new session object for this id.")
 
     def _give_up(self, request: Request[Any], owes_undo: bool) -> None:
-        if request.undo is not None:
-            self._given_up += 1
-        if not owes_undo:
+        if request.undo is None:
             return
         with self.gate:
+            self._given_up += 1
+            if not owes_undo:
+                return
             if not self._stopped:
                 self.writer.inbox.put(PutBack(request))
                 return
@@ -301,7 +302,10 @@ def acquire(path: str) -> Engine:
                 "Start workers with the spawn method, or fork before the database is used.",
             )
         engine = _engines.get(path)
-        if engine is None or engine.writer.replaced:
+        if engine is not None and engine.writer.replaced:
+            _ending.add(engine)  # it serves its own sessions, which refuse, until the last of them is closed
+            engine = None
+        if engine is None:
             engine = _engines[path] = Engine(path)
         engine.users += 1
         return engine

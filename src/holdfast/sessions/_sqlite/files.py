@@ -19,6 +19,8 @@ import sqlite3
 from collections.abc import Iterator
 from urllib.parse import quote
 
+from ...errors import StoreUnavailableError
+
 try:
     import fcntl
 except ImportError:  # pragma: no cover — Windows has no flock; the warning below says what that means
@@ -32,6 +34,10 @@ WRITER_BUSY_MS = 10
 
 READER_BUSY_MS = 5_000
 # Readers of a log-mode database wait only while another process recovers or removes the log.
+
+OLDEST_SQLITE = (3, 24, 0)
+OLDEST_TEXT = ".".join(map(str, OLDEST_SQLITE))
+# The first with ON CONFLICT ... DO UPDATE, which makes a session's row in one statement.
 
 _warned: set[str] = set()
 
@@ -68,6 +74,10 @@ def connect(path: str, *, create: bool = True) -> sqlite3.Connection:
     Bytes, because a record with invalid UTF-8 must be a corrupt record and not the failure of a whole select (A14).
     Only the first connection of an engine may create the file: a later one would put an empty file where one was lost.
     """
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        raise StoreUnavailableError(
+            f"SQLite {sqlite3.sqlite_version} is too old", f"Use a Python with SQLite {OLDEST_TEXT} or newer."
+        )
     db = sqlite3.connect(
         path if create else f"file:{quote(path)}?mode=rw",
         timeout=WRITER_BUSY_MS / 1000,
