@@ -24,6 +24,9 @@ def problems(life: Journey, calm: Journey, *, tells_on: bool = False) -> list[st
     """Every promise that was broken. `tells_on`: the model says the same whatever the tools answered."""
     found = list(life.world.broken)
     found += _repeated(life)
+    if tells_on:
+        strange = sorted(set(life.world.executed) - set(calm.world.executed))
+        found += [f"call {name} ran, which never runs in the calm life" for name in strange]
     history = life.history()
     wrong = invalid(history)
     if wrong is not None:

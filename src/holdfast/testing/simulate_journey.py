@@ -206,7 +206,8 @@ class Journey:
             return Outcome(run_id, error=type(error).__name__, items=_inputs_of(error.run_data.new_items))
         except (NotFoundError, RunStateError) as error:
             process.note(f"cannot be resumed: {type(error).__name__}")
-            if process.way == "run" or self.wish.kind == "plain":  # not even by running it again: another process saw it end, by a tripwire
+            if process.way == "run" or self.wish.kind == "plain":
+                # Not even by running it again: it has ended, and who saw it end is not there any more.
                 return Outcome(run_id, torn=True)
             self._tried, self._known = False, None
             return None

@@ -247,7 +247,14 @@ def conversation(seed: int) -> Conversation:
     chance = random.Random(f"conversation {seed}")
     guarded, filtered, retried = chance.random() < 0.4, chance.random() < 0.3, chance.random() < 0.5
     plans = [planned(chance, number, guarded=guarded) for number in range(chance.choice((1, 1, 2, 3)))]
-    return Conversation(plans, lambda world: _agents(world, plans, guarded, filtered, retried))
+    return Conversation(plans, conversation_of(plans, guarded=guarded, filtered=filtered, retried=retried))
+
+
+def conversation_of(
+    plans: list[Plan], *, guarded: bool = False, filtered: bool = False, retried: bool = False
+) -> Callable[[World], Agent[Any]]:
+    """What builds the agents that play these plans: with guardrails, with a handoff filter, with retries."""
+    return lambda world: _agents(world, plans, guarded, filtered, retried)
 
 
 def _agents(world: World, plans: list[Plan], guarded: bool, filtered: bool, retried: bool) -> Agent[Any]:

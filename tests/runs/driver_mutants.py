@@ -1,0 +1,166 @@
+"""Deliberately wrong runtimes, each one small change of a source file, to prove that killing has teeth."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One fault: in module `holdfast.<module>`, `old` (which must be there exactly once) becomes `new`."""
+
+    fault: str
+    module: str
+    old: str
+    new: str
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """The whole package with this fault, in place; undone at the end."""
+        module = importlib.import_module(f"holdfast.{self.module}")
+        source = Path(str(module.__file__)).read_text(encoding="utf-8")
+        assert source.count(self.old) == 1, f"{self.fault}: its text occurs {source.count(self.old)} times; look again"
+        before = dict(vars(module))
+        exec(compile(source.replace(self.old, self.new), f"<{self.fault}>", "exec"), vars(module))
+        changed = {name: value for name, value in before.items() if callable(value) and vars(module)[name] is not value}
+        elsewhere = list(_holders(module, changed))
+        for owner, name, _ in elsewhere:
+            setattr(owner, name, vars(module)[name])
+        try:
+            yield
+        finally:
+            for owner, name, value in elsewhere:
+                setattr(owner, name, value)
+            vars(module).clear()
+            vars(module).update(before)
+
+
+def _holders(module: Any, changed: dict[str, Any]) -> Iterator[tuple[Any, str, Any]]:
+    """Everybody who imported what is changed by name."""
+    for owner_name, owner in list(sys.modules.items()):
+        if owner is not module and owner_name.startswith("holdfast."):
+            yield from ((owner, name, value) for name, value in changed.items() if vars(owner).get(name) is value)
+
+
+MUTANTS = [
+    # --- advance and due: the five that issue 3 names first
+    Mutant(
+        "the input is stored before its turn is complete",
+        "engine.advance",
+        "    turn = Turn(event.turn, run.progress.agent, event.entries",
+        "    marks = evolve(marks, ready=len(run.ledger))\n"
+        "    turn = Turn(event.turn, run.progress.agent, event.entries",
+    ),
+    Mutant("Begun is forgotten", "engine.advance", '("asked",), state="begun")', '("asked",), state="asked")'),
+    Mutant(
+        "outputs join in reverse",
+        "engine.advance",
+        "    for call in turn.calls:\n        for entry in call.outputs:",
+        "    for call in reversed(turn.calls):\n        for entry in call.outputs:",
+    ),
+    Mutant(
+        "the stored mark moves back", "engine.advance", "stored=max(run.marks.stored, end)", "stored=max(0, end - 1)"
+    ),
+    Mutant(
+        "a call starts before the verdict",
+        "engine.due",
+        '        return (*append, Judge("input", number))\n',
+        '        return (*append, Judge("input", number), *_within(turn))\n',
+    ),
+    Mutant(
+        "a claim doubts no call",
+        "engine.advance",
+        'return evolve(call, state="doubt", reason="unknown")',
+        'return evolve(call, state="asked")',
+    ),
+    Mutant("a call in doubt is repeated", "engine.due", 'if call.state == "doubt":', 'if call.state == "never":'),
+    Mutant(
+        "a call starts while an earlier turn is unstored",
+        "engine.due",
+        "    if append:\n        return append\n",
+        "",
+    ),
+    Mutant(
+        "a finished run forgets its append",
+        "engine.due",
+        "if progress.ended or run.tripped:\n        return append",
+        "if progress.ended or run.tripped:\n        return ()",
+    ),
+    # --- the driver
+    Mutant(
+        "what must be saved is not waited for",
+        "driver.drive",
+        "            self.saver.needed = True\n            await self.save()\n        if self._moved",
+        "            self.saver.needed = True\n        if self._moved",
+    ),
+    Mutant("Begun is not saved", "driver.drive", "ALWAYS_SAVED = (Begun, ", "ALWAYS_SAVED = ("),
+    Mutant("Returned is not saved", "driver.drive", "(Begun, Returned, ", "(Begun, "),
+    Mutant(
+        "nothing is saved before an append",
+        "driver.perform",
+        "    await driver.save()\n    run = driver.run\n",
+        "    run = driver.run\n",
+    ),
+    Mutant("an append starts at nothing", "driver.perform", "start=effect.start", "start=0"),
+    Mutant(
+        "an append leaves its last item for the next",
+        "driver.perform",
+        "await driver.tell(Appended(effect.end)",
+        "await driver.tell(Appended(effect.end - 1)",
+    ),
+    Mutant(
+        "an append is thought to hold more",
+        "driver.perform",
+        "run.ledger[effect.start : effect.end]]",
+        "run.ledger[effect.start : effect.end - 1]]",
+    ),
+    Mutant(
+        "a call begins without a word",
+        "driver.calls",
+        "            await driver.tell(Begun(call.id))\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "a call in doubt is always run again",
+        "driver.calls",
+        'if policy == "rerun" or call.kind == "agent":',
+        "if True:",
+    ),
+    Mutant(
+        "a nested run is not saved",
+        "driver.nested",
+        "if driver.saver is not None and not child.finished:",
+        "if False:",
+    ),
+    Mutant(
+        "only the first save is made",
+        "driver.saver",
+        "if run is None or run is self._done:",
+        "if run is None or self._done is not None:",
+    ),
+    Mutant(
+        "a saved run is not looked for",
+        "driver.execution",
+        "if saved is not None and not has_ended(saved):",
+        "if False:",
+    ),
+    Mutant(
+        "a resumed run is not claimed",
+        "engine.advance",
+        "def _claimed(run: Run, event: Claimed) -> Run:\n",
+        "def _claimed(run: Run, event: Claimed) -> Run:\n"
+        "    return evolve(run, progress=evolve(run.progress, stop=None))\n",
+    ),
+    Mutant(
+        "a resumer does not ask what the session holds",
+        "engine.advance",
+        "min(event.stored, len(run.ledger))",
+        "0",
+    ),
+]
