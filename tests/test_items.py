@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import pickle
 from types import MappingProxyType, SimpleNamespace
@@ -34,6 +35,7 @@ from holdfast.items import (
     ToolOutputFileContent,
     ToolOutputImage,
     ToolOutputText,
+    readable,
     to_json_item,
     to_plain,
     tool_output,
@@ -387,3 +389,24 @@ def test_an_output_item_names_its_call_in_either_form_and_the_program_that_asked
 def test_a_part_without_content_is_refused_where_it_is_made(kind):
     with pytest.raises(ValueError, match="Give"):
         kind()
+
+
+# --- plain items read like typed ones --------------------------------------------------------------------------------
+
+
+def test_a_plain_item_can_be_read_like_a_providers_object():
+    """Programs read `item.raw_item.name`; where a model gave plain dicts that must not be an error."""
+    item = readable({"type": "message", "content": [{"type": "output_text", "text": "hi"}]})
+    assert (item.type, item.content[0].text, item["type"]) == ("message", "hi", "message")
+    with pytest.raises(AttributeError, match="no 'name'"):
+        _ = item.name
+    assert not hasattr(item, "model_dump")
+
+
+def test_reading_a_plain_item_changes_neither_it_nor_its_json():
+    plain = {"type": "message", "content": [{"text": "hi"}]}
+    item = readable(plain)
+    item.content[0]["text"] = "changed"
+    assert item == plain == {"type": "message", "content": [{"text": "hi"}]}
+    assert type(to_json_item(item)) is dict
+    assert type(copy.deepcopy(item)) is type(pickle.loads(pickle.dumps(item))) is type(item)

@@ -31,6 +31,32 @@ T = TypeVar("T")
 _ATOMS = frozenset({str, int, float, bool, type(None)})
 
 
+class ReadableItem(dict[str, Any]):
+    """A plain item whose fields can be read as attributes too, as those of a provider's typed objects are.
+
+    Programs read `item.raw_item.name` and `raw_item.content[0].text`; where a model gave plain dicts, or a run was
+    resumed from its JSON, that must not be an error. What is read this way is a copy below the first level.
+    """
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            value = self[name]
+        except KeyError:
+            raise AttributeError(f"this item has no {name!r}") from None
+        return _readable(value)
+
+
+def readable(item: Any) -> Any:
+    """A plain dict as a `ReadableItem`; anything else as it is."""
+    return ReadableItem(item) if type(item) is dict else item
+
+
+def _readable(value: Any) -> Any:
+    return [_readable(inner) for inner in value] if isinstance(value, list) else readable(value)
+
+
 # --- from whatever a model gives to JSON -----------------------------------------------------------------------------
 
 
@@ -42,7 +68,7 @@ def to_plain(value: Any) -> Any:
     kind = type(value)
     if kind in _ATOMS:
         return value
-    if kind is dict:
+    if kind is dict or kind is ReadableItem:
         return {key: inner if type(inner) in _ATOMS else to_plain(inner) for key, inner in value.items()}
     if kind is list or kind is tuple:
         return [inner if type(inner) in _ATOMS else to_plain(inner) for inner in value]
@@ -70,7 +96,7 @@ def _plain_object(value: Any) -> Any:
 
 def to_json_item(value: Any) -> Item:
     """One item as plain JSON: from a dict, a mapping, a typed provider object, or any record with a `type`."""
-    if type(value) is dict:
+    if type(value) is dict or type(value) is ReadableItem:
         return {key: inner if type(inner) in _ATOMS else to_plain(inner) for key, inner in value.items()}
     plain = to_plain(value)
     if type(plain) is dict:

@@ -29,7 +29,7 @@ from holdfast.errors import (
     UserError,
 )
 from holdfast.history import deduplicate, normalise
-from holdfast.items import ItemHelpers, ModelResponse
+from holdfast.items import ItemHelpers, ModelResponse, readable
 from holdfast.jsonvalue import Item, copy_json
 from holdfast.run_error_handlers import RunErrorDetails
 from holdfast.stream_events import AgentUpdatedStreamEvent
@@ -381,7 +381,9 @@ class Execution:
         if run.progress.ended:
             live.final_output = restored_output(live, run)
         live.responses = [
-            ModelResponse(list(one.items), Usage.from_json(one.usage), one.response_id, one.request_id)
+            ModelResponse(
+                [readable(item) for item in one.items], Usage.from_json(one.usage), one.response_id, one.request_id
+            )
             for one in run.responses
             if not one.hidden
         ]

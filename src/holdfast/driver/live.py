@@ -30,6 +30,7 @@ from holdfast.items import (
     ToolOrigin,
     ToolSearchCallItem,
     ToolSearchOutputItem,
+    readable,
 )
 from holdfast.stream_events import event_for
 from holdfast.usage import Usage
@@ -139,9 +140,9 @@ class Live:
             self._originals[id(item)] = (item, original, native)
 
     def original(self, item: dict[str, Any]) -> Any:
-        """The object the model gave for this item, in this process; else the item."""
+        """The object the model gave for this item, in this process; else the item, readable like one."""
         _, original, _ = self._originals.get(id(item), (None, _MISSING, _MISSING))
-        return item if original is _MISSING else original
+        return readable(item if original is _MISSING else original)
 
     def run_item(self, entry: Entry) -> RunItem:
         """The public view of an entry; the same entry gives the same object."""
@@ -163,7 +164,9 @@ class Live:
         raw = item if original is _MISSING else original
         match entry.kind:
             case "tool_call_item":
-                return ToolCallItem(agent, raw, description=extra.get("description"), title=extra.get("title"))
+                return ToolCallItem(
+                    agent, readable(raw), description=extra.get("description"), title=extra.get("title")
+                )
             case "tool_call_output_item":
                 output = item.get("output") if native is _MISSING else native
                 origin = ToolOrigin.from_json_dict(extra.get("tool_origin"))
@@ -174,7 +177,7 @@ class Live:
             case "input_item":
                 return InputItem(agent, raw, input_id=str(extra.get("input_id", "")))
             case kind:
-                made: RunItem = _CLASSES.get(kind, ToolCallItem)(agent, raw)
+                made: RunItem = _CLASSES.get(kind, ToolCallItem)(agent, readable(raw))
                 return made
 
     def span(self, kind: str, name: str, **facts: Any) -> contextlib.AbstractContextManager[Span | None]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from holdfast.errors import HoldfastError
-from holdfast.items import ModelResponse
+from holdfast.items import ModelResponse, ReadableItem
 from holdfast.models.interface import ModelTracing
 from holdfast.models.retry import ModelRetryAdvice
 from holdfast.models.settings import ModelSettings
@@ -241,14 +241,16 @@ def _check(step: ModelStep, index: int) -> None:
 
 def assistant_message(text: str, *, item_id: str = "scripted-message") -> dict[str, Any]:
     """A message of the model, as a plain item."""
-    part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-    return {"id": item_id, "content": [part], "role": "assistant", "status": "completed", "type": "message"}
+    return _message({"type": "output_text", "text": text, "annotations": [], "logprobs": []}, item_id)
+
+
+def _message(part: dict[str, Any], item_id: str) -> dict[str, Any]:
+    return ReadableItem(id=item_id, content=[part], role="assistant", status="completed", type="message")
 
 
 def refusal(text: str, *, item_id: str = "scripted-message") -> dict[str, Any]:
     """A message in which the model refuses."""
-    part = {"type": "refusal", "refusal": text}
-    return {"id": item_id, "content": [part], "role": "assistant", "status": "completed", "type": "message"}
+    return _message({"type": "refusal", "refusal": text}, item_id)
 
 
 def function_call(
@@ -261,8 +263,10 @@ def function_call(
 ) -> dict[str, Any]:
     """A call of a function tool, as a plain item. Arguments that are a text are taken as they are, valid or not."""
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, separators=(",", ":"))
-    made = {"arguments": text, "call_id": call_id, "name": name, "type": "function_call", "id": item_id or call_id}
-    return made if namespace is None else {**made, "namespace": namespace}
+    made = ReadableItem(arguments=text, call_id=call_id, name=name, type="function_call", id=item_id or call_id)
+    if namespace is not None:
+        made["namespace"] = namespace
+    return made
 
 
 def handoff_call(
@@ -275,7 +279,8 @@ def handoff_call(
 
 def reasoning(*summary: str, item_id: str) -> dict[str, Any]:
     """What the model thought, as a plain item with these summary texts. Two with one id would be the same thought."""
-    return {"id": item_id, "summary": [{"type": "summary_text", "text": text} for text in summary], "type": "reasoning"}
+    parts = [{"type": "summary_text", "text": text} for text in summary]
+    return ReadableItem(id=item_id, summary=parts, type="reasoning")
 
 
 def final(value: Any, **step: Any) -> ModelStep:
