@@ -1,7 +1,7 @@
 """Whatever the network does during a whole run, the server has each turn once and the client knows what it has.
 
-The connection is cut at any byte of any reply, cleanly or not, once or several times, with the request taken or not. The
-run is resumed until it ends. Then the server's history is the story, and so is the client's.
+The connection is cut at any byte of any reply, cleanly or not, once or several times, with the request taken or not.
+The run is resumed until it ends. Then the server's history is the story, and so is the client's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Input filters and a server that owns the conversation (D3): what they leave out is owed, what they change was sent."""
+"""Filters and a server that owns the conversation (D3): what they leave out is owed, what they change was sent."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ async def test_a_retry_sends_the_same_list_and_asks_the_filter_once(
 async def test_what_a_filter_made_of_a_request_is_what_a_resumed_run_looks_for(
     streamed: bool, server: LoopbackServer, client: AsyncOpenAI
 ):
-    """The list is saved as in flight before it leaves. Looked for by its sources, it would not be found, and doubled."""
+    """The list is saved as in flight before it leaves. Looked for by its sources it would not be found, and doubled."""
     world = World(server, client, CONVERSATION, streamed, settings=NO_RETRY)
     world.config = filtering(lambda items: [user("masked") if item == SECRET else item for item in items])
     server.fault(Drop(committed=True))

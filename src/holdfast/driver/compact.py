@@ -19,6 +19,8 @@ from .drive import Driver
 from .live import Live, logger
 
 _LOCAL_OUTPUTS = ("tool_call_output_item", "handoff_output_item")
+_THEIR_DEFERRED = "_get_deferred_compaction_response_id"
+# The SDK's name for it: its compacting session works here as ours does there.
 
 
 async def compact_after(driver: Driver, live: Live) -> None:
@@ -29,9 +31,9 @@ async def compact_after(driver: Driver, live: Live) -> None:
     run = driver.run
     if compact is None or not callable(compact) or not run.progress.ended or not len(run.responses):
         return
-    response_id = run.responses[-1].response_id
+    response_id = next((one.response_id for one in reversed(list(run.responses)) if not one.hidden), None)
     args: dict[str, Any] = {"force": False}
-    if response_id is not None:
+    if response_id is not None and _saw_everything(live, run):
         args["response_id"] = response_id
     store = _store_setting(live, run)
     if store is not None:
@@ -40,7 +42,7 @@ async def compact_after(driver: Driver, live: Live) -> None:
         if _ends_with_local_outputs(run):
             await _defer(session, response_id, store)
             return
-        deferred = getattr(session, "deferred_response_id", None)
+        deferred = getattr(session, "deferred_response_id", None) or getattr(session, _THEIR_DEFERRED, None)
         args["force"] = (await _awaited(deferred() if callable(deferred) else deferred)) is not None
         named = {"wrapper": live.wrapper} if pass_wrapper(compact) else {}
         made = await _awaited(compact(args, **named))
@@ -57,6 +59,20 @@ def _entries(made: Any, agent: str) -> tuple[Entry, ...]:
         return ()
     items: list[Item] = [item for item in made if isinstance(item, dict) and item.get("type") == "compaction"]
     return tuple(Entry("compaction_item", agent, item) for item in items)
+
+
+def _saw_everything(live: Live, run: Run) -> bool:
+    """Whether the last reply answers the whole history. What was kept from the model is not in the response's chain, and
+    would be lost if that chain were compacted in the history's place."""
+    config, conversation = live.config, live.conversation
+    assert conversation is not None
+    limit = conversation.limit()
+    return (
+        config.session_input_callback is None
+        and config.call_model_input_filter is None
+        and all(view.base is None for view in run.views)
+        and (limit is None or len(live.history) < limit)
+    )
 
 
 def _ends_with_local_outputs(run: Run) -> bool:
