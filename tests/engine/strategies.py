@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 
 from holdfast.testing.schedule import Action
 from holdfast.testing.schedule_world import Script, ScriptCall, ScriptTurn
+
+EXPLORED = int(os.environ.get("HOLDFAST_EXPLORE", "1"))
+
+
+def examples(count: int) -> settings:
+    """So many examples; with HOLDFAST_EXPLORE=N, N times as many."""
+    return settings(max_examples=count * EXPLORED)
+
 
 names = st.sampled_from(["pay", "look"])
 approvals = st.sampled_from(["no", "no", "no", "approve", "reject", "sticky", "sticky_reject"])

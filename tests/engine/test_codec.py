@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from holdfast.engine.advance import advance
 from holdfast.engine.codec import (
@@ -53,7 +53,7 @@ def some_runs(script: Any, schedule: Any) -> list[Run]:
     return [play.run, *seen]
 
 
-@settings(deadline=None, max_examples=100)
+@some.examples(100)
 @given(st.lists(items, max_size=4), items, json_values, items)
 def test_any_item_and_any_output_come_back_equal(given_items, reply, output, extra):
     """Unknown fields, integers of any size, odd text: a run keeps what a session would keep (A17)."""
@@ -124,7 +124,7 @@ wrong = json_values | st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=250)
+@some.examples(250)
 @given(st.data())
 def test_an_edited_payload_is_a_run_or_is_refused(data):
     """A payload is data: fuzz it (issue 5)."""
@@ -138,14 +138,14 @@ def test_an_edited_payload_is_a_run_or_is_refused(data):
     assert_refused_or_usable(payload)
 
 
-@settings(deadline=None, max_examples=200)
+@some.examples(200)
 @given(json_values)
 def test_any_json_at_all_is_refused_or_is_a_run(value):
     assert_refused_or_usable(value)
     assert_refused_or_usable({"schema": "holdfast.run", "version": VERSION, "spec": value, "ledger": value})
 
 
-@settings(deadline=None, max_examples=200)
+@some.examples(200)
 @given(st.data())
 def test_a_damaged_save_is_refused_or_is_a_run(data):
     """Truncated, with a byte flipped, with records missing: RunStateError, nothing else."""
@@ -218,7 +218,7 @@ def test_a_run_nested_deeper_than_anybody_nests_is_refused_and_does_not_break_th
 # --- saving what is new -----------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=60)
+@some.examples(60)
 @given(some.scripts(), some.gentle, st.lists(st.booleans(), min_size=30, max_size=30))
 def test_saving_only_what_is_new_at_any_moments_gives_the_whole_run(script, schedule, when):
     uninterrupted = [action for action in schedule if action[0] not in ("crash", "strike", "hunt")]
