@@ -62,8 +62,8 @@ def _as_told(life: Journey) -> list[str]:
 
 
 def _compared(life: Journey, calm: Journey, history: list[Item], *, tells_on: bool) -> list[str]:
-    lost = {*life.unknown, *_lost(history)}
-    ours, theirs = _retold(history, lost), _retold(calm.history(), lost)
+    lost = {*life.unknown, *lost_calls(history)}
+    ours, theirs = retold(history, lost), retold(calm.history(), lost)
     if tells_on:
         ours = _without_second_endings(life, ours)
     cut = _first_difference(ours, theirs)
@@ -105,7 +105,8 @@ def _said(outcome: Outcome, name: str) -> Any:
     return unsalted(value) if isinstance(value, str) else value
 
 
-def _lost(history: list[Item]) -> set[str]:
+def lost_calls(history: list[Item]) -> set[str]:
+    """The calls of which the history says that nobody knows how they ended, or that they were stopped."""
     return {unsalted(item["call_id"]) for item in history if _is_lost(item.get("output"))}
 
 
@@ -114,7 +115,7 @@ def _is_lost(output: Any) -> bool:
     return output in LOST or (isinstance(output, str) and "the simulated provider" in output)
 
 
-def _retold(history: list[Item], lost: set[str]) -> list[str]:
+def retold(history: list[Item], lost: set[str]) -> list[str]:
     """The items without what may differ between two tellings."""
     told = []
     for item in history:
