@@ -70,7 +70,8 @@ class Driver:
         self.asked = 1
         """The last turn for which a request is under way; a run that was started counts as being in its first."""
         self._task: asyncio.Task[object] | None = None
-        self._cut = self._entered = False
+        self._cut = self._entered = self._closing = False
+        self._cancelled_before = 0
         self._failed_append = False
 
     # --- what performers use -----------------------------------------------------------------------------------------
@@ -108,6 +109,7 @@ class Driver:
     async def drive(self) -> None:
         """Perform what is due until nothing is. Raises what an effect raised, after the run has been left in order."""
         self._task, self._entered = asyncio.current_task(), True
+        self._cancelled_before = self._task.cancelling() if self._task is not None else 0
         try:
             await self._reconcile()
         except asyncio.CancelledError:
@@ -140,7 +142,7 @@ class Driver:
     def stop_now(self) -> bool:
         """Cancel whatever is under way; what tools have done is still stored. Whether the run had begun."""
         self._cut = True
-        if self._task is not None:
+        if self._task is not None and not self._closing:  # said twice, it must not cut short what is being stored
             self._task.cancel()
         return self._entered
 
@@ -154,8 +156,14 @@ class Driver:
                     return
                 if len(effects) == 1:
                     await self._alone(effects[0])
+                    self._mind_cancellation()
                     continue
             await self._together(effects)
+
+    def _mind_cancellation(self) -> None:
+        """A tool may swallow a cancellation that was meant for the run; then the run still ends, with its result."""
+        if self._task is not None and self._task.cancelling() > self._cancelled_before:
+            raise asyncio.CancelledError("the run was cancelled; what it was doing finished all the same")
 
     async def _alone(self, effect: Effect) -> None:
         self._inline = effect
@@ -230,6 +238,7 @@ class Driver:
 
     async def _close(self, mode: str) -> None:
         """Settle the open turn, and store it if one of its tools has run (C8). A second cancellation does not wait."""
+        self._closing = True
         closing = asyncio.ensure_future(self._settle_and_store(mode))
         closing.add_done_callback(_heard)
         try:

@@ -1,0 +1,85 @@
+"""Stopping a run whose own code does not want to stop: it ends all the same, and what was done is stored."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import Agent, Runner, SQLiteSession, function_tool
+from holdfast.testing import ScriptedModel, assistant_message, function_call
+
+
+class Stubborn:
+    """An agent whose tool answers a cancellation with a result."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.model = ScriptedModel([[function_call("hold", {}, call_id="c1")], [assistant_message("too late")]])
+
+        @function_tool
+        async def hold() -> str:
+            """Do not let go."""
+            self.begun.set()
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                return "held on"
+            return "never"
+
+        self.agent: Agent[Any] = Agent(name="A", model=self.model, tools=[hold])
+
+
+async def test_a_cancelled_run_ends_though_its_tool_swallows_the_cancellation(tmp_path: Path) -> None:
+    desk, session = Stubborn(), SQLiteSession("s", tmp_path / "a.db")
+    task = asyncio.create_task(Runner.run(desk.agent, "go", session=session))
+    await desk.begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(desk.model.calls) == 1
+    assert [item.get("output") for item in await session.get_items()] == [None, None, "held on"]
+
+
+async def test_a_stream_that_is_cut_ends_though_a_tool_swallows_the_cancellation(tmp_path: Path) -> None:
+    """Not after the time that a slow watcher is given, and without another request."""
+    desk, session = Stubborn(), SQLiteSession("s", tmp_path / "a.db")
+    result = Runner.run_streamed(desk.agent, "go", session=session)
+    await desk.begun.wait()
+    result.cancel()
+    async with asyncio.timeout(20):
+        assert [event async for event in result.stream_events()] == []
+    assert len(desk.model.calls) == 1
+    assert [item.get("output") for item in await session.get_items()] == [None, None, "held on"]
+
+
+async def test_cancelling_a_stream_twice_stores_what_its_tools_did(tmp_path: Path) -> None:
+    """The second `cancel` comes while the turn is being stored, and must not cut that short."""
+    begun, storing, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    class Slow(SQLiteSession):
+        async def append(self, *args: Any, **named: Any) -> Any:
+            storing.set()
+            await go_on.wait()
+            return await super().append(*args, **named)
+
+    @function_tool
+    async def pay() -> str:
+        """Pay."""
+        begun.set()
+        await asyncio.sleep(3600)
+        return "paid"
+
+    session = Slow("s", tmp_path / "a.db")
+    agent: Agent[Any] = Agent(name="A", model=ScriptedModel([[function_call("pay", {}, call_id="c1")]]), tools=[pay])
+    result = Runner.run_streamed(agent, "go", session=session)
+    await begun.wait()
+    result.cancel()
+    await storing.wait()
+    result.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    assert [event async for event in result.stream_events()] == []
+    assert [item.get("type") for item in await session.get_items()] == [None, "function_call", "function_call_output"]
