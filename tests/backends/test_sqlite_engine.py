@@ -19,6 +19,7 @@ from agents.memory.sqlite_session import SQLiteSession as PeerSession
 
 from holdfast.errors import LeaseLostError, SessionBusyError, SessionConflictError
 from holdfast.sessions._sqlite import engine, files
+from holdfast.sessions._sqlite.statements import numbered
 from holdfast.sessions.sqlite import SQLiteSession
 
 
@@ -114,10 +115,8 @@ async def test_no_statement_of_a_turn_scans_a_table(path: Path) -> None:
     def plans(db: sqlite3.Connection) -> dict[str, list[str]]:
         found = {}
         for statement in hot:
-            values = [None] * max(statement.count("?"), 9)
-            numbered = "?1" in statement
-            count = max(int(c) for c in "0123456789" if f"?{c}" in statement) if numbered else statement.count("?")
-            rows = db.execute(f"EXPLAIN QUERY PLAN {statement}", values[:count]).fetchall()
+            values: Any = numbered(*[None] * 9) if ":1" in statement else [None] * statement.count("?")
+            rows = db.execute(f"EXPLAIN QUERY PLAN {statement}", values).fetchall()
             found[statement] = [row[3].decode() for row in rows]
         return found
 

@@ -14,8 +14,8 @@ from ...errors import NotFoundError, SessionConflictError
 from ..protocol import Position
 from . import writers
 from .generations import chain
-from .rows import BEYOND, as_text, item_or_fault, now_text
-from .statements import Statements
+from .rows import BEYOND, as_text, item_or_fault, touch
+from .statements import Statements, numbered
 
 
 def fork(db: sqlite3.Connection, sql: Statements, session_id: str, new_id: str, at: Position | None) -> None:
@@ -28,19 +28,17 @@ def fork(db: sqlite3.Connection, sql: Statements, session_id: str, new_id: str, 
         number = chain(db, sql, session_id, at.generation)[0].number
         end, corrupt = _cut(db.execute(sql.archived, (session_id, number)), at)
         lowest = _lowest_after_archived(db, sql, session_id, number, end)
-        copy: tuple[str, tuple[object, ...]] = (
-            sql.fork_archived,
-            (session_id, new_id, end, json.dumps(corrupt), number),
-        )
+        copy = sql.fork_archived
     else:
+        number = 0
         end, corrupt = _cut(db.execute(sql.all_rows, (session_id,)), at)
         lowest = _lowest(db.execute(sql.lowest_live_after, (session_id, end)))
-        copy = (sql.fork_live, (session_id, new_id, end, json.dumps(corrupt)))
-    copied = db.execute(*copy).rowcount
+        copy = sql.fork_live
+    copied = db.execute(copy, numbered(session_id, new_id, end, json.dumps(corrupt), number)).rowcount
     first = db.execute(sql.first_id, (new_id,)).fetchone()
     writers.copy(db, sql, session_id, new_id, lowest, 0 if first is None else first[0])
     if copied:
-        db.execute(sql.touch, (new_id, now_text()))
+        touch(db, sql, new_id)
 
 
 def _cut(found: Iterable[tuple[int, bytes]], at: Position | None) -> tuple[int, list[int]]:
@@ -71,7 +69,7 @@ def _lowest_after_archived(
 ) -> dict[str, int]:
     """The lowest ordinal of each writer behind a position in a generation: in it, and in what was appended since."""
     lowest = _lowest(db.execute(sql.lowest_archived_after, (session_id, number, end)))
-    for name, ordinal in db.execute(sql.lowest_since, (session_id, number)):
+    for name, ordinal in db.execute(sql.lowest_since, numbered(session_id, number)):
         writer = as_text(name)
         lowest[writer] = min(ordinal, lowest.get(writer, ordinal))
     return lowest

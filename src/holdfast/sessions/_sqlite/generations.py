@@ -38,9 +38,10 @@ from .rows import (
     now_text,
     parts,
     read_head,
+    touch,
     valid_items,
 )
-from .statements import Statements
+from .statements import Statements, numbered
 
 GENERATIONS_KEPT = 3
 # Enough to undo a compaction, and to undo that undo, without keeping a conversation's whole past alive.
@@ -133,9 +134,9 @@ def restore(db: sqlite3.Connection, sql: Statements, session_id: str, generation
     displaced = db.execute(sql.displaced_rows, (session_id, number)).fetchall()
     event.archive(sql.archive_displaced, sql.delete_displaced, number, displaced)
     front = _front_without_items(db, sql, session_id, displaced[0][0] if displaced else BEYOND)
-    db.execute(sql.append_archived, (session_id, number, BEYOND))  # all of it
+    db.execute(sql.append_archived, numbered(session_id, number, BEYOND))  # all of it
     for later in links[1:]:
-        db.execute(sql.append_archived, (session_id, later.number, number))
+        db.execute(sql.append_archived, numbered(session_id, later.number, number))
     event.finish(front)
     return read_head(db, sql, session_id)
 
@@ -173,16 +174,16 @@ class _Event:
         self._db, self._sql, self._session_id = db, sql, session_id
         row = db.execute(sql.newest_id, (session_id,)).fetchone()
         self._newest = 0 if row is None else int(row[0])
-        db.execute(sql.touch, (session_id, now_text()))
+        touch(db, sql, session_id)
         self._epoch = as_text(db.execute(sql.epoch, (session_id,)).fetchone()[0])
         db.execute(sql.drop_generations_except, (session_id, self._epoch))
-        db.execute(sql.drop_archive_except, (session_id,))
+        db.execute(sql.drop_archive_except, numbered(session_id))
         self._number = (db.execute(sql.last_generation, (session_id,)).fetchone()[0] or 0) + 1
         self._item_count = 0
 
     def archive(self, copy: str, delete: str, bound: int, candidates: Sequence[tuple[int, bytes]]) -> None:
         """Move rows into the archive as the next generation, except those that are no items."""
-        values = (self._session_id, self._number, bound, json.dumps(corrupt_ids(candidates)))
+        values = numbered(self._session_id, self._number, bound, json.dumps(corrupt_ids(candidates)))
         self._item_count = self._db.execute(copy, values).rowcount
         self._db.execute(delete, values)
 
@@ -190,7 +191,7 @@ class _Event:
         """Mark what has come as standing in for the generation, and put the rows behind `front` behind it."""
         db, sql, session_id = self._db, self._sql, self._session_id
         db.execute(sql.mark_replacing, (self._number, session_id, self._newest))
-        rest = (session_id, front, self._newest)
+        rest = numbered(session_id, front, self._newest)
         db.execute(sql.append_again, rest)
         db.execute(sql.delete_between, rest)
         db.execute(sql.add_generation, (session_id, self._number, self._epoch, now_text(), self._item_count))

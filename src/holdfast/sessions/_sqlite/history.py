@@ -22,12 +22,12 @@ from .rows import (
     check_head,
     head_of,
     item_or_fault,
-    now_text,
     read_head,
     snapshot,
+    touch,
     valid_items,
 )
-from .statements import ROWS_PER_INSERT, Statements
+from .statements import ROWS_PER_INSERT, Statements, numbered
 
 # --- reading ------------------------------------------------------------------------------
 
@@ -137,14 +137,15 @@ def insert(
     for place in range(0, len(texts), ROWS_PER_INSERT):
         chunk = texts[place : place + ROWS_PER_INSERT]
         first = None if start is None else start + place
-        last = db.execute(sql.insert_rows(len(chunk)), (session_id, writer, first, *chunk)).lastrowid or 0
+        values = [value for text in chunk for value in (session_id, text, writer, first)]
+        last = db.execute(sql.insert_rows(len(chunk)), values).lastrowid or 0
     return last
 
 
 def add(db: sqlite3.Connection, sql: Statements, session_id: str, texts: Sequence[str]) -> None:
     """Append rows of no writer: `add_items`. They move the head and are never rewound, like the SDK's own."""
     insert(db, sql, session_id, texts)
-    db.execute(sql.touch, (session_id, now_text()))
+    touch(db, sql, session_id)
 
 
 def append(db: sqlite3.Connection, sql: Statements, session_id: str, batch: Batch) -> Head:
@@ -166,7 +167,7 @@ def append(db: sqlite3.Connection, sql: Statements, session_id: str, batch: Batc
     last = insert(db, sql, session_id, fresh, batch.writer, count)
     first = last - len(fresh) + 1
     writers.record(db, sql, session_id, batch.writer, writer, batch.digests[known:], first)
-    db.execute(sql.touch, (session_id, now_text()))
+    touch(db, sql, session_id)
     return head_of(writer.first_row or first, last, last)
 
 
@@ -194,7 +195,7 @@ def written(db: sqlite3.Connection, sql: Statements, session_id: str, writer: st
     if not known.total:
         return {}
     found = {}
-    for ordinal, data in db.execute(sql.written, (session_id, writer, known.first_id)):
+    for ordinal, data in db.execute(sql.written, numbered(session_id, writer, known.first_id)):
         item, _ = item_or_fault(data)
         if item is not None:
             found[ordinal] = item
@@ -221,7 +222,7 @@ def pop(db: sqlite3.Connection, sql: Statements, session_id: str) -> Popped | No
     row_id, item = found
     row = db.execute(sql.whole_row, (row_id,)).fetchone()
     db.execute(sql.delete_row, (row_id,))
-    db.execute(sql.touch, (session_id, now_text()))
+    touch(db, sql, session_id)
     return Popped(item, row, as_text(db.execute(sql.epoch, (session_id,)).fetchone()[0]))
 
 
@@ -231,7 +232,7 @@ def put_back(db: sqlite3.Connection, sql: Statements, session_id: str, popped: P
         return
     row_id, data, kind, created_at, writer, *numbers = popped.row
     values = (row_id, session_id, data, as_text(kind), _text(created_at), _text(writer), *numbers, popped.epoch)
-    db.execute(sql.put_row_back, values)
+    db.execute(sql.put_row_back, numbered(*values))
 
 
 def _text(value: Any) -> Any:
@@ -253,13 +254,13 @@ def rewind(
         return read_head(db, sql, session_id)
     check_head(db, sql, session_id, expect)
     cut = _start_of_tail(db, sql, session_id, writer, to)
-    earlier = (session_id, writer, known.first_id, to, cut)
+    earlier = numbered(session_id, writer, known.first_id, to, cut)
     if archived or db.execute(sql.written_from, earlier).fetchone() is not None:
         _refuse_rewind(db, sql, session_id, writer, to, cut)
     removed = db.execute(sql.delete_from, (session_id, cut)).rowcount
     writers.cut(db, sql, known, to)
     if removed:
-        db.execute(sql.touch, (session_id, now_text()))
+        touch(db, sql, session_id)
     return read_head(db, sql, session_id)
 
 

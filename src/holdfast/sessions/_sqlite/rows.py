@@ -51,6 +51,12 @@ def _second_text(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds))
 
 
+def touch(db: sqlite3.Connection, sql: Statements, session_id: str) -> None:
+    """The session has changed: make its row if there is none, and move its time on."""
+    now = now_text()
+    db.execute(sql.touch, (session_id, now, now, now))
+
+
 def as_time(value: Any) -> datetime:
     """A stored time, always with its zone; the SDK writes UTC without saying so."""
     text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
@@ -153,7 +159,7 @@ def parts(head: Head) -> tuple[int, int, int]:
 
 def read_head(db: sqlite3.Connection, sql: Statements, session_id: str) -> Head:
     """Where the history ends now."""
-    row = db.execute(sql.ends, (session_id,)).fetchone()
+    row = db.execute(sql.ends, (session_id, session_id)).fetchone()
     if row is None:
         return Head()
     newest, data, first = row

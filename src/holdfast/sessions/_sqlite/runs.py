@@ -15,7 +15,7 @@ from ...errors import NotFoundError, RunClaimedError
 from ..protocol import check_limit
 from .listing import cursor, cursor_text
 from .rows import as_text, as_time, now_text, snapshot
-from .statements import Statements
+from .statements import Statements, numbered
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ class SQLiteRunStore:
         check_limit(limit)
         place = (None, None) if after is None else cursor(after)
         values = (status, session_id, *place, limit + 1)
-        found = await self._read(lambda db: db.execute(self._sql.list_runs, values).fetchall())
+        found = await self._read(lambda db: db.execute(self._sql.list_runs, numbered(*values)).fetchall())
         shown = found[:limit]
         more = cursor_text(shown[-1][5], shown[-1][0]) if len(found) > limit and shown else None
         return [_summary(row) for row in shown], more
@@ -113,7 +113,7 @@ def _save(
         db.execute(sql.cut_run_log, (run_id, name, start))
         db.executemany(sql.add_run_log, [(run_id, name, start + n, record) for n, record in enumerate(records)])
     status, session_id, agent = row
-    db.execute(sql.save_run, (run_id, expect + 1, status, session_id, agent, now_text(), head))
+    db.execute(sql.save_run, numbered(run_id, expect + 1, status, session_id, agent, now_text(), head))
     return expect + 1
 
 

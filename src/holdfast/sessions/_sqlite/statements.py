@@ -1,17 +1,24 @@
 """Every SQL statement, written once per pair of table names.
 
-Names are checked before they get here and quoted here; values are always bound. Statements that run for every turn
-take many rows at once: with one sync per group, the number of statements is what a turn costs.
+Names are checked before they get here and quoted here; values are always bound: by place, or, where one is needed
+more than once, by number (`:1`, given as `numbered(...)`). Statements that run for every turn take many rows at once:
+with one sync per group, the number of statements is what a turn costs.
 """
 
 # ruff: noqa: S608 — a table name cannot be bound; these are checked against a pattern and quoted
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 from .schema import Tables, quoted
 
 ROWS_PER_INSERT = 64
+
+
+def numbered(*values: Any) -> dict[str, Any]:
+    """Values for a statement that names them by number. (`?1` would do, but Python 3.12.0 to 3.12.3 warn of it.)"""
+    return {str(place): value for place, value in enumerate(values, 1)}
 
 
 class Statements:
@@ -30,10 +37,10 @@ class Statements:
         self._runs(quoted(tables.own("runs")), quoted(tables.own("run_log")))
 
     def insert_rows(self, row_count: int) -> str:
-        """Insert that many rows: session ?1, writer ?2, ordinal of the first ?3, then the items."""
+        """Insert that many rows, each of: session, item, writer, ordinal of the first row."""
         found = self._inserts.get(row_count)
         if found is None:
-            values = ", ".join(f"(?1, ?{4 + place}, ?2, ?3 + {place})" for place in range(row_count))
+            values = ", ".join(f"(?, ?, ?, ? + {place})" for place in range(row_count))
             columns = "session_id, message_data, holdfast_writer, holdfast_ordinal"
             found = f"INSERT INTO {self._messages} ({columns}) VALUES {values}"
             self._inserts[row_count] = found
@@ -46,8 +53,8 @@ class Statements:
         self.rows_before = f"SELECT id, message_data FROM {m} WHERE session_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
         self.rows_upto = f"SELECT id, message_data FROM {m} WHERE session_id = ? AND id <= ? ORDER BY id"
         self.ends = (
-            f"SELECT id, message_data, (SELECT id FROM {m} WHERE session_id = ?1 ORDER BY id LIMIT 1) "
-            f"FROM {m} WHERE session_id = ?1 ORDER BY id DESC LIMIT 1"
+            f"SELECT id, message_data, (SELECT id FROM {m} WHERE session_id = ? ORDER BY id LIMIT 1) "
+            f"FROM {m} WHERE session_id = ? ORDER BY id DESC LIMIT 1"
         )
         self.first_id = f"SELECT id FROM {m} WHERE session_id = ? ORDER BY id LIMIT 1"
         self.newest_id = f"SELECT id FROM {m} WHERE session_id = ? ORDER BY id DESC LIMIT 1"
@@ -70,9 +77,10 @@ class Statements:
         later = "strftime('%Y-%m-%d %H:%M:%f', updated_at, '+0.001 seconds')"
         self.touch = (
             f"INSERT INTO {s} (session_id, created_at, updated_at, holdfast_epoch) "
-            "VALUES (?1, ?2, ?2, ?2) ON CONFLICT (session_id) DO UPDATE SET "
-            f"updated_at = CASE WHEN ?2 > updated_at THEN ?2 ELSE coalesce({later}, ?2) END, "
-            "holdfast_epoch = coalesce(holdfast_epoch, ?2)"
+            "VALUES (?, ?, ?, ?) ON CONFLICT (session_id) DO UPDATE SET updated_at = CASE "
+            "WHEN excluded.updated_at > updated_at THEN excluded.updated_at "
+            f"ELSE coalesce({later}, excluded.updated_at) END, "
+            "holdfast_epoch = coalesce(holdfast_epoch, excluded.holdfast_epoch)"
         )
         self.epoch = f"SELECT holdfast_epoch FROM {s} WHERE session_id = ?"
         self.times = f"SELECT session_id, created_at, updated_at FROM {s} WHERE session_id = ?"
@@ -87,15 +95,15 @@ class Statements:
         )
         self.put_row_back = (
             f"INSERT INTO {m} (id, session_id, message_data, created_at, holdfast_writer, holdfast_ordinal, "
-            "holdfast_replaces) SELECT ?1, ?2, CASE ?4 WHEN 'text' THEN CAST(?3 AS TEXT) ELSE ?3 END, ?5, ?6, ?7, ?8 "
-            f"WHERE EXISTS (SELECT 1 FROM {s} WHERE session_id = ?2 AND holdfast_epoch = ?9)"
+            "holdfast_replaces) SELECT :1, :2, CASE :4 WHEN 'text' THEN CAST(:3 AS TEXT) ELSE :3 END, :5, :6, :7, :8 "
+            f"WHERE EXISTS (SELECT 1 FROM {s} WHERE session_id = :2 AND holdfast_epoch = :9)"
         )
 
     def _writers(self, m: str, w: str, b: str) -> None:
         known = "id, count, digests, last_batch, first_id"
         self.writer = (
-            f"SELECT {known}, (SELECT id FROM {m} WHERE session_id = ?1 ORDER BY id LIMIT 1) "
-            f"FROM {w} WHERE session_id = ?1 AND writer = ?2"
+            f"SELECT {known}, (SELECT id FROM {m} WHERE session_id = ? ORDER BY id LIMIT 1) "
+            f"FROM {w} WHERE session_id = ? AND writer = ?"
         )
         self.writers = f"SELECT writer, {known} FROM {w} WHERE session_id = ?"
         self.add_writer = (
@@ -110,17 +118,17 @@ class Statements:
         # The lower bound is where this writer began: row ids only ever grow, also when rows are put in again.
         self.written = (
             f"SELECT holdfast_ordinal, message_data FROM {m} "
-            "WHERE session_id = ?1 AND id >= ?3 AND holdfast_writer = ?2"
+            "WHERE session_id = :1 AND id >= :3 AND holdfast_writer = :2"
         )
         self.written_from = (
-            f"SELECT id FROM {m} WHERE session_id = ?1 AND id >= ?3 AND holdfast_writer = ?2 "
-            "AND holdfast_ordinal >= ?4 AND id < ?5 LIMIT 1"
+            f"SELECT id FROM {m} WHERE session_id = :1 AND id >= :3 AND holdfast_writer = :2 "
+            "AND holdfast_ordinal >= :4 AND id < :5 LIMIT 1"
         )
 
     def _generations(self, m: str, g: str, a: str) -> None:
         own = "message_data, created_at, holdfast_writer, holdfast_ordinal"
         carried = f"{own}, holdfast_replaces"
-        excepted = "(SELECT value FROM json_each(?4))"
+        excepted = "(SELECT value FROM json_each(:4))"
         self.generations = (
             f"SELECT number, created_at, item_count FROM {g} WHERE session_id = ? AND epoch = ? ORDER BY number"
         )
@@ -132,14 +140,14 @@ class Statements:
         self.drop_archive_upto = f"DELETE FROM {a} WHERE session_id = ? AND generation <= ?"
         self.drop_generations_except = f"DELETE FROM {g} WHERE session_id = ? AND epoch <> ?"
         self.drop_archive_except = (
-            f"DELETE FROM {a} WHERE session_id = ?1 AND generation NOT IN "
-            f"(SELECT number FROM {g} WHERE session_id = ?1)"
+            f"DELETE FROM {a} WHERE session_id = :1 AND generation NOT IN "
+            f"(SELECT number FROM {g} WHERE session_id = :1)"
         )
         self.drop_generations = f"DELETE FROM {g} WHERE session_id = ?"
         self.drop_archive = f"DELETE FROM {a} WHERE session_id = ?"
-        into = f"INSERT INTO {a} (session_id, generation, position, {carried}) SELECT session_id, ?2, id, {carried}"
-        upto = f"FROM {m} WHERE session_id = ?1 AND id <= ?3 AND id NOT IN {excepted}"
-        displaced = f"FROM {m} WHERE session_id = ?1 AND holdfast_replaces >= ?3 AND id NOT IN {excepted}"
+        into = f"INSERT INTO {a} (session_id, generation, position, {carried}) SELECT session_id, :2, id, {carried}"
+        upto = f"FROM {m} WHERE session_id = :1 AND id <= :3 AND id NOT IN {excepted}"
+        displaced = f"FROM {m} WHERE session_id = :1 AND holdfast_replaces >= :3 AND id NOT IN {excepted}"
         self.archive_upto, self.delete_upto = f"{into} {upto}", f"DELETE {upto}"
         self.archive_displaced, self.delete_displaced = f"{into} {displaced}", f"DELETE {displaced}"
         self.displaced_rows = (
@@ -148,15 +156,15 @@ class Statements:
         self.mark_replacing = f"UPDATE {m} SET holdfast_replaces = ? WHERE session_id = ? AND id > ?"
         self.append_again = (
             f"INSERT INTO {m} (session_id, {carried}) SELECT session_id, {carried} FROM {m} "
-            "WHERE session_id = ?1 AND id > ?2 AND id <= ?3 ORDER BY id"
+            "WHERE session_id = :1 AND id > :2 AND id <= :3 ORDER BY id"
         )
-        self.delete_between = f"DELETE FROM {m} WHERE session_id = ?1 AND id > ?2 AND id <= ?3"
+        self.delete_between = f"DELETE FROM {m} WHERE session_id = :1 AND id > :2 AND id <= :3"
         self.archived = (
             f"SELECT position, message_data FROM {a} WHERE session_id = ? AND generation = ? ORDER BY position"
         )
         self.append_archived = (
             f"INSERT INTO {m} (session_id, {own}) SELECT session_id, {own} FROM {a} "
-            "WHERE session_id = ?1 AND generation = ?2 AND coalesce(holdfast_replaces, 0) < ?3 ORDER BY position"
+            "WHERE session_id = :1 AND generation = :2 AND coalesce(holdfast_replaces, 0) < :3 ORDER BY position"
         )
         self.archived_of_writer = (
             f"SELECT holdfast_ordinal, message_data FROM {a} WHERE session_id = ? AND generation = ? "
@@ -169,14 +177,14 @@ class Statements:
 
     def _forks(self, m: str, a: str) -> None:
         carried = "message_data, created_at, holdfast_writer, holdfast_ordinal"
-        excepted = "(SELECT value FROM json_each(?4))"
+        excepted = "(SELECT value FROM json_each(:4))"
         self.fork_live = (
-            f"INSERT INTO {m} (session_id, {carried}) SELECT ?2, {carried} FROM {m} "
-            f"WHERE session_id = ?1 AND id <= ?3 AND id NOT IN {excepted} ORDER BY id"
+            f"INSERT INTO {m} (session_id, {carried}) SELECT :2, {carried} FROM {m} "
+            f"WHERE session_id = :1 AND id <= :3 AND id NOT IN {excepted} ORDER BY id"
         )
         self.fork_archived = (
-            f"INSERT INTO {m} (session_id, {carried}) SELECT ?2, {carried} FROM {a} "
-            f"WHERE session_id = ?1 AND generation = ?5 AND position <= ?3 AND position NOT IN {excepted} "
+            f"INSERT INTO {m} (session_id, {carried}) SELECT :2, {carried} FROM {a} "
+            f"WHERE session_id = :1 AND generation = :5 AND position <= :3 AND position NOT IN {excepted} "
             "ORDER BY position"
         )
         self.lowest_live_after = (
@@ -187,11 +195,11 @@ class Statements:
             f"SELECT holdfast_writer, min(holdfast_ordinal) FROM {a} WHERE session_id = ? AND generation = ? "
             "AND position > ? AND holdfast_writer IS NOT NULL GROUP BY holdfast_writer"
         )
-        appended = "coalesce(holdfast_replaces, 0) < ?2 AND holdfast_writer IS NOT NULL GROUP BY holdfast_writer"
+        appended = "coalesce(holdfast_replaces, 0) < :2 AND holdfast_writer IS NOT NULL GROUP BY holdfast_writer"
         self.lowest_since = (
             f"SELECT holdfast_writer, min(holdfast_ordinal) FROM {a} "
-            f"WHERE session_id = ?1 AND generation > ?2 AND {appended} "
-            f"UNION ALL SELECT holdfast_writer, min(holdfast_ordinal) FROM {m} WHERE session_id = ?1 AND {appended}"
+            f"WHERE session_id = :1 AND generation > :2 AND {appended} "
+            f"UNION ALL SELECT holdfast_writer, min(holdfast_ordinal) FROM {m} WHERE session_id = :1 AND {appended}"
         )
 
     def _leases(self, table: str) -> None:
@@ -203,8 +211,8 @@ class Statements:
         self.run = f"SELECT revision, head FROM {r} WHERE run_id = ?"
         self.save_run = (
             f"INSERT INTO {r} (run_id, revision, status, session_id, agent, created_at, updated_at, head) "
-            "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7) ON CONFLICT (run_id) DO UPDATE SET revision = ?2, status = ?3, "
-            "session_id = ?4, agent = ?5, head = ?7, updated_at = CASE WHEN ?6 > updated_at THEN ?6 "
+            "VALUES (:1, :2, :3, :4, :5, :6, :6, :7) ON CONFLICT (run_id) DO UPDATE SET revision = :2, status = :3, "
+            "session_id = :4, agent = :5, head = :7, updated_at = CASE WHEN :6 > updated_at THEN :6 "
             "ELSE strftime('%Y-%m-%d %H:%M:%f', updated_at, '+0.001 seconds') END"
         )
         self.delete_run = f"DELETE FROM {r} WHERE run_id = ?"
@@ -215,8 +223,8 @@ class Statements:
         self.delete_run_log = f"DELETE FROM {logs} WHERE run_id = ?"
         self.list_runs = (
             f"SELECT run_id, status, session_id, agent, created_at, updated_at, revision FROM {r} "
-            "WHERE (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR session_id = ?2) "
-            "AND (?3 IS NULL OR (updated_at, run_id) < (?3, ?4)) ORDER BY updated_at DESC, run_id DESC LIMIT ?5"
+            "WHERE (:1 IS NULL OR status = :1) AND (:2 IS NULL OR session_id = :2) "
+            "AND (:3 IS NULL OR (updated_at, run_id) < (:3, :4)) ORDER BY updated_at DESC, run_id DESC LIMIT :5"
         )
         self.ended_runs = (
             f"SELECT run_id, updated_at FROM {r} WHERE status IN ('done', 'failed', 'cancelled') "

@@ -52,7 +52,7 @@ class Batch(NamedTuple):
 
 def find(db: sqlite3.Connection, sql: Statements, session_id: str, name: str) -> Writer:
     """What is known of this writer; of one that has not written, that."""
-    row = db.execute(sql.writer, (session_id, name)).fetchone()
+    row = db.execute(sql.writer, (session_id, session_id, name)).fetchone()
     if row is not None:
         return Writer(*row)
     first = db.execute(sql.first_id, (session_id,)).fetchone()
