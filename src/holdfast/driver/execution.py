@@ -28,7 +28,7 @@ from holdfast.errors import (
     SessionConflictError,
     UserError,
 )
-from holdfast.history import deduplicate, normalise
+from holdfast.history import deduplicate, normalise, sanitise_for_store
 from holdfast.items import ItemHelpers, ModelResponse, readable
 from holdfast.jsonvalue import Item, copy_json
 from holdfast.run_error_handlers import RunErrorDetails
@@ -424,4 +424,6 @@ def own_items(given: str | list[Item]) -> list[Item]:
         raise UserError(
             f"the input of a run is a {type(given).__name__}", "Give a text, a list of items, or a RunState."
         )
-    return deduplicate([normalise(item) for item in ItemHelpers.input_to_new_input_list(given)])
+    # Questions to a person are left out here, where no ordinal counts them yet (C5).
+    items = [sanitise_for_store(normalise(item)) for item in ItemHelpers.input_to_new_input_list(given)]
+    return deduplicate([item for item in items if item is not None])

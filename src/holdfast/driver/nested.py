@@ -49,6 +49,7 @@ def child_runner(driver: Driver, live: Live, turn: Turn, call: Call) -> Callable
                 raise ParentFailed(error) from error
 
         async def moved(child: Run) -> None:
+            # Its reply was told before it ended, so an ended child, found unended, concludes the same and asks nobody.
             if driver.saver is not None and not child.finished:
                 await tell(child)
 
