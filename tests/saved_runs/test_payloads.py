@@ -68,7 +68,7 @@ async def test_what_is_no_saved_run_is_refused(text: str):
         await RunState.from_string(agent_for(PAYLOADS[0]), text)
 
 
-@pytest.mark.parametrize("wrong", [None, 7, "text", [], [1], object()], ids=repr)
+@pytest.mark.parametrize("wrong", [None, 7, "text", [], [1], object()], ids=lambda wrong: type(wrong).__name__)
 async def test_what_is_not_even_an_object_is_refused(wrong: Any):
     agent = agent_for(PAYLOADS[0])
     with pytest.raises(RunStateError):
