@@ -15,7 +15,9 @@ from typing import Any, Literal
 from holdfast.context import ApprovalBook, ChildPaused, ToolContext, arguments_digest, tool_scope
 from holdfast.engine.events import ApprovalNeeded, Begun, Decided, NotTaken, Returned, RunCall, Settle
 from holdfast.engine.state import Call, Decision, Entry, Run, Turn
+from holdfast.errors import ItemNotStorableError, UserError
 from holdfast.items import ItemHelpers, to_plain
+from holdfast.jsonvalue import encode
 from holdfast.tools.invoke import CallOutcome, invoke, judge_before_approval, needs_approval
 from holdfast.tools.texts import HANDOFF_IGNORED, UNKNOWN_OUTCOME, rejection_text, unknown_tool_text
 
@@ -108,7 +110,7 @@ async def _took(
     if tool.origin is not None:
         extra["tool_origin"] = tool.origin.to_json_dict()
     if outcome.custom_data is not None:
-        extra["custom_data"] = to_plain(outcome.custom_data)
+        extra["custom_data"] = _custom_json(tool, outcome.custom_data)
     entry = Entry("tool_call_output_item", turn.agent, item, extra or None)
     results = [_result_json("tool_input", result) for result in outcome.input_results]
     results += [_result_json("tool_output", result) for result in outcome.output_results]
@@ -117,6 +119,18 @@ async def _took(
         Returned(call.id, (entry,), tuple(results), used=(call.name,), responses=tuple(child)), effect=effect
     )
     show_outputs(live, turn, driver.run)
+
+
+def _custom_json(tool: Any, data: dict[str, Any]) -> Any:
+    plain = to_plain(data)
+    try:
+        encode(plain)  # what cannot be saved is refused now, while the turn can still be stored without it
+    except ItemNotStorableError as error:
+        raise UserError(
+            f"the custom_data_extractor of tool {tool.qualified_name!r} returned what is not JSON: {error.what}",
+            "Return a mapping of JSON values, or None.",
+        ) from None
+    return plain
 
 
 def _result_json(stage: str, result: Any) -> dict[str, Any]:

@@ -12,9 +12,10 @@ from hashlib import blake2b
 from typing import Any
 
 from holdfast.engine.state import Call, Entry
-from holdfast.errors import ModelBehaviorError, UserError
+from holdfast.errors import ItemNotStorableError, ModelBehaviorError, UserError
+from holdfast.history import APPROVAL_PLACEHOLDER
 from holdfast.items import read, to_input_json
-from holdfast.jsonvalue import Item, encode_value
+from holdfast.jsonvalue import Item, encode, encode_value
 
 KINDS = {
     "message": "message_output_item",
@@ -84,6 +85,7 @@ def classify(
     seen: dict[str, str] = {}
     for original in output:
         item = stored_form(original)
+        _refuse_what_no_store_takes(item)
         kind = item.get("type") or ("message" if "role" in item else None)
         if kind is None:
             raise ModelBehaviorError(
@@ -92,14 +94,44 @@ def classify(
         if kind == "function_call":
             _function_call(reply, item, original, agent, tools, handoffs, known, seen, unknown_tool)
         elif kind == "mcp_approval_request":
-            call_id = _call_id(item.get("id"), kind)
-            reply.calls.append(
-                Call(call_id, str(item.get("name", "")), "hosted", arguments_text(item), call_digest(item))
-            )
-            _keep(reply, Entry("mcp_approval_request_item", agent, item), original)
-        else:
+            _hosted_request(reply, item, original, agent, known, seen)
+        elif kind != APPROVAL_PLACEHOLDER:  # ours, and never part of a conversation
             _other(reply, kind, item, original, agent)
     return reply
+
+
+def _refuse_what_no_store_takes(item: Item) -> None:
+    """Before a call of the reply runs: what it did could not be stored behind this."""
+    try:
+        encode(item)
+    except ItemNotStorableError as error:
+        raise ModelBehaviorError(
+            f"the model replied with something that is not JSON: {error.what}",
+            "Check the Model implementation: its items hold JSON values only, and finite numbers.",
+        ) from None
+
+
+def _hosted_request(
+    reply: Reply, item: Item, original: Any, agent: str, known: Mapping[str, str], seen: dict[str, str]
+) -> None:
+    call_id = _call_id(item.get("id"), "mcp_approval_request")
+    digest = call_digest(item)
+    if _is_repeated(call_id, digest, known, seen):
+        return
+    seen[call_id] = digest
+    reply.calls.append(Call(call_id, str(item.get("name", "")), "hosted", arguments_text(item), digest))
+    _keep(reply, Entry("mcp_approval_request_item", agent, item), original)
+
+
+def _is_repeated(call_id: str, digest: str, known: Mapping[str, str], seen: Mapping[str, str]) -> bool:
+    """Whether this call was made before, in this reply or in an earlier one; another under its id is refused."""
+    earlier = seen.get(call_id, known.get(call_id))
+    if earlier is not None and earlier != digest:
+        raise ModelBehaviorError(
+            f"the model used call id {call_id!r} for two different calls",
+            "A call id must be unique for the whole run; check the Model implementation or its provider.",
+        )
+    return earlier is not None
 
 
 def _function_call(
@@ -115,13 +147,7 @@ def _function_call(
 ) -> None:
     call_id = _call_id(item.get("call_id"), "function_call")
     digest = call_digest(item)
-    earlier = seen.get(call_id, known.get(call_id))
-    if earlier is not None:
-        if earlier != digest:
-            raise ModelBehaviorError(
-                f"the model used call id {call_id!r} for two different calls",
-                "A call id must be unique for the whole run; check the Model implementation or its provider.",
-            )
+    if _is_repeated(call_id, digest, known, seen):
         if call_id not in seen:
             reply.skipped += 1
         return

@@ -127,6 +127,7 @@ class Execution:
             with live.span(
                 "run", start.name, run_id=self.run_id, agent=start, owner=self.owner, given=live.given_input
             ) as span:
+                first: BaseException | None = None
                 try:
                     await self._open()
                     await self.driver.drive()
@@ -136,10 +137,13 @@ class Execution:
                         refuse_finished(self.run)  # the tripwire was in another attempt; now what it left is stored
                     if self.session is not None:
                         await compact_after(self.driver, live)
+                except BaseException as error:
+                    first = error
+                    raise
                 finally:
                     if span is not None:
                         span.note(run=self.run, usage=usage_of(self.run), final=live.final_output, error=live.tripped)
-                    await self._give_back()
+                    await self._give_back(first or live.tripped)
         except HoldfastError as error:
             error.run_data = self.details()
             raise
@@ -224,15 +228,22 @@ class Execution:
         finally:
             await self._give_back()
 
-    async def _give_back(self) -> None:
+    async def _give_back(self, first: BaseException | None = None) -> None:
+        """Give back what was borrowed; an error of that never hides `first`, which ended the run."""
         conversation = self.live.conversation
-        if conversation is not None:
+        if conversation is None:
+            return
+        try:
             await conversation.release()
             if self.config.close_session:
                 closing = getattr(self.session, "close", None)
                 result = closing() if closing is not None else None
                 if inspect.isawaitable(result):
                     await result
+        except Exception as second:
+            if first is None:
+                raise
+            first.add_note(f"While the session was given back, this happened too: {second!r}")
 
     def run_store(self) -> RunStore | None:
         """Where this run is saved: where the settings say, where it was found, or beside its session."""

@@ -47,7 +47,7 @@ from .drive import Driver
 from .live import UNTRACED, Live, logger
 from .offer import Offer, offer_of
 from .settle import mark, settled, unknown
-from .watchers import announce_agent, hook_pair
+from .watchers import announce_agent, hook_pair, wants
 
 
 async def call_model(driver: Driver, live: Live, effect: CallModel) -> None:
@@ -66,7 +66,8 @@ async def call_model(driver: Driver, live: Live, effect: CallModel) -> None:
     offer = await offer_of(live, run, agent)
     sent, instructions = await _filtered(live, agent, items, offer.instructions)
     owed = left_out(ordinals, items, sent) if sent is not items and ordinals else ()
-    await hook_pair(live, agent, "on_llm_start", live.wrapper, agent, instructions, sent)
+    if wants(live, agent, "on_llm_start"):
+        await hook_pair(live, agent, "on_llm_start", live.wrapper, agent, instructions, copy_json(sent))
     late = run.progress.mark is not None  # an earlier request at this place was not found, and may still arrive
     if stateful(run):
         kept = None if sent is items else tuple(copy_json(item) for item in sent)

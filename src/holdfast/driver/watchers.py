@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.context import AgentHookContext
 from holdfast.engine.state import Run
-from holdfast.jsonvalue import Item
+from holdfast.jsonvalue import Item, copy_json
 from holdfast.lifecycle import await_both, overridden
 from holdfast.stream_events import AgentUpdatedStreamEvent
 
@@ -15,6 +15,11 @@ from .live import Live
 
 # The agent's own hooks carry shorter names for what concerns the agent itself.
 AGENT_NAMES = {"on_agent_start": "on_start", "on_agent_end": "on_end"}
+
+
+def wants(live: Live, agent: Any, name: str) -> bool:
+    """Whether anybody listens: what is copied for observers is copied only then."""
+    return bool(overridden(live.hooks, name) or overridden(agent.hooks, AGENT_NAMES.get(name, name)))
 
 
 async def hook_pair(live: Live, agent: Any, name: str, *args: Any) -> None:
@@ -45,7 +50,7 @@ async def announce_agent(live: Live, run: Run, agent: Any, turn_input: list[Item
     if live.shown_agent != key:
         live.shown_agent = key
         live.show(AgentUpdatedStreamEvent(agent))
-    live.wrapper.turn_input = turn_input
+    live.wrapper.turn_input = copy_json(turn_input)  # the application may change it, and history is not its to change
     if live.hooks is not None or agent.hooks is not None:
         await hook_pair(live, agent, "on_agent_start", hook_context(live), agent)
 
