@@ -223,6 +223,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "models.openai_provider": ("OpenAIProvider", "MultiProvider", "MultiProviderMap"),
     "models.openai_client": ("set_default_openai_key", "set_default_openai_client", "set_default_openai_api"),
     "moving": ("copy_history", "CopyReport", "NotCarried"),
+    "moves": ("move_to_conversation", "move_to_session", "MoveReport", "MoveInterruptedError"),
     "repair": ("repair_history", "RepairReport", "BrokenItem"),
     "models.settle": ("ModelSettlement", "SendEvidence", "Settled"),
     "sessions.openai_conversations": ("OpenAIConversationsSession", "start_openai_conversations_session"),
@@ -359,7 +360,7 @@ ABSENT: dict[str, tuple[str, str, str]] = {
     ),
     "sandbox": (
         "sandbox",
-        "SandboxAgent SandboxRunConfig sandbox",
+        "SandboxAgent SandboxRunConfig",
         "Run commands in an environment of your own, from a function tool.",
     ),
     "voice pipelines": (

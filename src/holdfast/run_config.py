@@ -21,7 +21,7 @@ from .jsonvalue import Item
 from .models.interface import Model, ModelProvider
 from .models.settings import ModelSettings, coerce_model_settings
 from .sessions.protocol import SessionSettings, coerce_settings
-from .tools.texts import ToolErrorFormatter
+from .tools.texts import ToolErrorFormatter, ToolErrorFormatterArgs as ToolErrorFormatterArgs  # the SDK has both here
 
 C = TypeVar("C")
 

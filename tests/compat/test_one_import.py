@@ -1,0 +1,101 @@
+"""The promise: a program written for the OpenAI Agents SDK does the same with holdfast once one import is changed.
+
+Every example of every program runs twice, with the real SDK and with holdfast, and what a user can see must be equal:
+outputs, items, what the model was sent, what the session holds, errors by the name one catches them by, events in their
+order. Where holdfast differs on purpose the table below says where exactly, and why. An entry that is no longer true
+fails as a missing one does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from pathlib import Path
+from typing import Any
+
+import agents as sdk
+import pytest
+
+from .library import differences, examples, load, seen
+
+sdk.set_tracing_disabled(True)
+
+ASKED = "a question to a person is not part of what happened: once answered it is no longer among the items (C5)"
+WHOLE = "a turn is stored when it is whole, never a call without its output (C3, C8)"
+OWN_WORDS = "the sentence is holdfast's own"
+UNFILTERED = "a filter changes what the next agent sees; items and replay keep what happened (C4)"
+
+DEVIATIONS: dict[str, tuple[str, set[str]]] = {
+    "agents_as_tools.an_agent_as_a_tool": (OWN_WORDS, {"[1].description"}),
+    "approvals.approving": (f"{ASKED}; replay leaves out what has no output (D12)", {"[2].replay", "[3].items"}),
+    "approvals.rejecting": (ASKED, {"[1].items"}),
+    "approvals.through_text": (ASKED, {"[1].items"}),
+    "approvals.through_json": (ASKED, {"[2]"}),
+    "approvals.only_sometimes": (ASKED, {"[2].items"}),
+    "approvals.once_and_for_all": (ASKED, {"[1].items"}),
+    "approvals.one_of_two": (ASKED, {"[3]"}),
+    "approvals.with_a_session": (WHOLE, {"[0]"}),
+    "errors.a_handler_for_too_many_turns": (
+        "a message that no provider made has no id, and nothing that only providers know",
+        {
+            "[0].as input[4].id",
+            "[0].as input[4].content[0].logprobs",
+            "[0].replay[5].id",
+            "[0].replay[5].content[0].logprobs",
+        },
+    ),
+    "handoffs.a_handoff": (OWN_WORDS, {"[2][1]"}),
+    "handoffs.a_filter": (UNFILTERED, {"[0][0].items", "[0][0].as input", "[0][0].replay", "[1][0].replay"}),
+    "handoffs.a_filter_for_every_handoff": (UNFILTERED, {"[0].items", "[0].as input", "[0].replay"}),
+    "handoffs.a_history_that_is_folded": (UNFILTERED, {"[0].replay[0].role", "[0].replay[0].content"}),
+    "handoffs.two_handoffs_at_once": ("outputs join in call order (C3)", {"[1][2]", "[1][3]"}),
+    "sessions.a_model_that_fails": (
+        "a run's input is stored with its first completed turn, so that trying again does not double it (C3)",
+        {"[0]", "[1]"},
+    ),
+    "streaming.text_by_class_of_the_event": (
+        "a scripted model needs no provider's library: its events have the attributes, not the classes, of openai's",
+        {""},
+    ),
+    "tools.a_tool_that_fails": ("the model is told what the tool's error says, so that it can act on it", {"[1][0]"}),
+}
+
+
+def outcome(name: str, library: str, folder: Path) -> Any:
+    """What this example shows with this library."""
+    program, _, example = name.partition(".")
+    folder.mkdir()
+    run = getattr(load(program, library), f"example_{example}")
+    loop = asyncio.new_event_loop()  # given and closed here, because the SDK's run_sync leaves a thread's loop open
+    asyncio.set_event_loop(loop)
+    try:
+        told = run(folder)
+        return seen(loop.run_until_complete(asyncio.wait_for(told, 60)) if inspect.isawaitable(told) else told)
+    finally:
+        asyncio.set_event_loop(None)
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
+
+
+@pytest.mark.parametrize("name", examples())
+def test_a_program_does_the_same_once_one_import_is_changed(name: str, tmp_path: Path):
+    theirs, ours = outcome(name, "agents", tmp_path / "theirs"), outcome(name, "holdfast", tmp_path / "ours")
+    found = differences(theirs, ours)
+    reason, expected = DEVIATIONS.get(name, ("", set()))
+    unexpected = {path: pair for path, pair in found.items() if path not in expected}
+    assert not unexpected, f"the SDK and holdfast differ: {unexpected}"
+    assert found.keys() == expected, f"no longer different, so not to be listed ({reason}): {expected - found.keys()}"
+
+
+def test_every_deviation_is_about_an_example_that_exists():
+    assert DEVIATIONS.keys() <= set(examples())
+
+
+def test_a_difference_would_be_noticed():
+    """The comparison can fail: values, kinds, missing keys and lengths."""
+    assert differences({"a": [1, 2]}, {"a": [1, 2]}) == {}
+    assert differences({"a": [1, 2]}, {"a": [1, 3]}).keys() == {".a[1]"}
+    assert differences({"a": [1]}, {"a": [1, 2]}).keys() == {".a"}
+    assert differences({"a": 1}, {"b": 1}).keys() == {".a", ".b"}
+    assert differences([1], [True]).keys() == {"[0]"}
+    assert differences([seen(sdk.UserError("x"))], [seen(ValueError("x"))]).keys() == {"[0]"}
