@@ -27,7 +27,7 @@ LAYERS: dict[int, str] = {
     "extensions.handoff_prompt "
     "decorators function_schema realtime.agent",
     4: "driver realtime.session",
-    5: "runner run_state saved_context repl logs realtime.runner _exports _lazy",
+    5: "runner run_state moves saved_context repl logs realtime.runner _exports _lazy",
 }
 FACE, EDGE, KIT = 5, 6, 7
 # Each edge is one island: its modules may use each other, the layers 0 to 2, and one third-party library.

@@ -144,6 +144,7 @@ if TYPE_CHECKING:
     )
     from .models.settings import ModelSettings
     from .models.settle import ModelSettlement, SendEvidence, Settled
+    from .moves import MoveInterruptedError, MoveReport, move_to_conversation, move_to_session
     from .moving import CopyReport, NotCarried, copy_history
     from .output_type import AgentOutputSchema, AgentOutputSchemaBase
     from .prompts import DynamicPromptFunction, GenerateDynamicPromptData, Prompt
@@ -353,6 +354,8 @@ __all__ = [
     "ModelSettlement",
     "ModelTimeoutError",
     "ModelTracing",
+    "MoveInterruptedError",
+    "MoveReport",
     "MultiProvider",
     "MultiProviderMap",
     "NotADatabaseError",
@@ -490,6 +493,8 @@ __all__ = [
     "handoff",
     "input_guardrail",
     "is_openai_responses_compaction_aware_session",
+    "move_to_conversation",
+    "move_to_session",
     "nest_handoff_history",
     "output_guardrail",
     "repair_history",

@@ -11,12 +11,12 @@ request invalid. And a store may not be able to keep an item at all; it says so 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .errors import StoreError, UserError
-from .history import prune
+from .history import is_call, prune
 from .jsonvalue import Item, copy_json
 from .models.settle import alike
 
@@ -56,24 +56,46 @@ async def copy_history(source: Any, target: Any, *, into_existing: bool = False)
             "Copy to an empty session, or say into_existing=True.",
         )
     items = [copy_json(item) for item in await source.get_items(limit=WHOLE)]
-    carried, left = _carried(items, getattr(type(target), "refuses", None))
+    carried, left = carried_of(items, getattr(type(target), "refuses", None))
     await target.add_items([copy_json(items[index]) for index in carried])
     after = (await target.get_items(limit=WHOLE))[len(before) :]
-    return CopyReport(len(carried), tuple(left), _reworded(items, carried, after))
+    return CopyReport(len(carried), tuple(left), reworded_of(items, carried, after))
 
 
-def _carried(items: Sequence[Item], refuses: Any) -> tuple[list[int], list[NotCarried]]:
-    """The places of the items that go along, and what does not with its reason."""
-    refused = {index: reason for index, item in enumerate(items) if refuses and (reason := refuses(item)) is not None}
+def carried_of(
+    items: Sequence[Item], refuses: Any, refused: Mapping[int, str] | None = None
+) -> tuple[list[int], list[NotCarried]]:
+    """The places of the items that go along, and what does not with its reason; `refused` is known from elsewhere."""
+    said = {index: reason for index, item in enumerate(items) if refuses and (reason := refuses(item)) is not None}
+    refused = {**said, **(refused or {})}
     candidates = [index for index in range(len(items)) if index not in refused]
     _, left_out = prune([items[index] for index in candidates])
     dropped = {id(one.item): one.reason for one in left_out}
     reasons = refused | {index: dropped[id(items[index])] for index in candidates if id(items[index]) in dropped}
+    reasons |= dict.fromkeys(_left_alone(items, reasons), "what it was reasoned for stays behind")
     left = [NotCarried(index, items[index], reason) for index, reason in sorted(reasons.items())]
     return [index for index in candidates if index not in reasons], left
 
 
-def _reworded(items: Sequence[Item], carried: Sequence[int], after: Sequence[Item]) -> tuple[int, ...]:
+def _left_alone(items: Sequence[Item], left: Mapping[int, str]) -> list[int]:
+    """Reasoning of which everything that followed from it stays behind; a provider refuses it alone."""
+    alone = []
+    for index, item in enumerate(items):
+        if item.get("type") != "reasoning" or index in left:
+            continue
+        behind = index + 1
+        while behind < len(items) and items[behind].get("type") == "reasoning":
+            behind += 1
+        end = behind + 1
+        while behind < len(items) and is_call(items[behind]) and end < len(items) and is_call(items[end]):
+            end += 1
+        if behind < len(items) and all(place in left for place in range(behind, end)):
+            alone.append(index)
+    return alone
+
+
+def reworded_of(items: Sequence[Item], carried: Sequence[int], after: Sequence[Item]) -> tuple[int, ...]:
+    """The places of items that are shown in other words now; raises StoreError if it is not what was brought."""
     if len(after) != len(carried):
         raise StoreError(
             f"the target shows {len(after)} items after a copy of {len(carried)}",
