@@ -15,6 +15,10 @@ from typing import Any
 
 import agents as sdk
 import pytest
+from agents.models import _openai_shared
+
+from holdfast import telemetry_switch
+from holdfast.models import openai_client
 
 from .library import differences, examples, load, seen
 
@@ -59,6 +63,14 @@ DEVIATIONS: dict[str, tuple[str, set[str]]] = {
     ),
     "tools.a_tool_that_fails": ("the model is told what the tool's error says, so that it can act on it", {"[1][0]"}),
 }
+
+
+@pytest.fixture(autouse=True)
+def _switches_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some programs set what holds for the whole process; other tests must not notice."""
+    monkeypatch.setattr(telemetry_switch, "_disabled", None)
+    for defaults, name in ((openai_client._Defaults, "key"), (_openai_shared, "_default_openai_key")):
+        monkeypatch.setattr(defaults, name, None)
 
 
 def outcome(name: str, library: str, folder: Path) -> Any:
