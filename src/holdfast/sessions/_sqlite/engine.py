@@ -17,7 +17,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from typing import Any, Protocol, TypeVar
 
 from ...errors import SessionClosedError, StoreTimeoutError, StoreUnavailableError
@@ -48,10 +48,10 @@ class Store(Protocol):
         """One user more."""
         ...
 
-    async def write(
+    def write(
         self, work: Work[T], tables: Tables, timeout_s: float, *, undo: Undo[T] | None = None, relaxed: bool = False
-    ) -> T:
-        """Do it in a transaction of its own; durable when this returns."""
+    ) -> Coroutine[Any, Any, T]:
+        """Do it in a transaction of its own; durable when awaiting this returns."""
         ...
 
     async def read(self, work: Work[T], tables: Tables, timeout_s: float) -> T:
@@ -83,12 +83,12 @@ class Engine:
 
     # --- requests ------------------------------------------------------------------------------
 
-    async def write(
+    def write(
         self, work: Work[T], tables: Tables, timeout_s: float, *, undo: Undo[T] | None = None, relaxed: bool = False
-    ) -> T:
-        """Do it in a transaction that may be shared with others, invisibly; durable when this returns."""
+    ) -> Coroutine[Any, Any, T]:
+        """Do it in a transaction that may be shared with others, invisibly; durable when awaiting this returns."""
         request = Request(work, tables, timeout_s, undo=undo, relaxed=relaxed)
-        return await request.answer(self._submit_write, self._give_up)
+        return request.answer(self._submit_write, self._give_up)
 
     async def read(self, work: Work[T], tables: Tables, timeout_s: float) -> T:
         """Do it on a connection that cannot write, beside the writer."""

@@ -79,7 +79,7 @@ def connect(path: str, *, create: bool = True) -> sqlite3.Connection:
             f"SQLite {sqlite3.sqlite_version} is too old", f"Use a Python with SQLite {OLDEST_TEXT} or newer."
         )
     db = sqlite3.connect(
-        path if create else f"file:{quote(path)}?mode=rw",
+        path if create else f"file:{quote(os.fsencode(path))}?mode=rw",
         timeout=WRITER_BUSY_MS / 1000,
         isolation_level=None,
         check_same_thread=False,
@@ -118,6 +118,13 @@ def identity(path: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
+def checkpoint_under_way() -> sqlite3.OperationalError:
+    """What SQLite itself would say if it knew that lock."""
+    error = sqlite3.OperationalError("another process is checkpointing")
+    error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+    return error
+
+
 class CheckpointLock:
     """The lock file beside a database: commits share it, a checkpoint has it alone. Nothing where it is not needed.
 
@@ -136,10 +143,14 @@ class CheckpointLock:
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
         return self._fd
 
-    def share(self) -> None:
-        """Hold it together with other commits; waits for a checkpoint to end."""
+    def share(self) -> bool:
+        """Try to hold it together with other commits; whether that worked. Never waits: a checkpoint may be stopped."""
         if self._needed:
-            fcntl.flock(self._descriptor(), fcntl.LOCK_SH)
+            try:
+                fcntl.flock(self._descriptor(), fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+        return True
 
     def unshare(self) -> None:
         """Let go of it."""

@@ -13,14 +13,14 @@ from collections.abc import Iterable
 from ...errors import NotFoundError, SessionConflictError
 from ..protocol import Position
 from . import writers
-from .generations import chain
+from .generations import chain, kept
 from .rows import BEYOND, as_text, item_or_fault, touch
 from .statements import Statements, numbered
 
 
 def fork(db: sqlite3.Connection, sql: Statements, session_id: str, new_id: str, at: Position | None) -> None:
     """Make session `new_id`, which must be empty, continue from that position."""
-    if new_id == session_id or db.execute(sql.first_id, (new_id,)).fetchone() is not None:
+    if new_id == session_id or db.execute(sql.first_id, (new_id,)).fetchone() is not None or kept(db, sql, new_id):
         raise SessionConflictError(
             f"session {new_id!r} is not empty and cannot be forked into", "Choose an id that was never used."
         )

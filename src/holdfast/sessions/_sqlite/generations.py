@@ -202,9 +202,10 @@ class _Event:
 def rewind(db: sqlite3.Connection, sql: Statements, session_id: str, writer: str, to: int, expect: Head | None) -> Head:
     """Exact rewind (B5): what was replaced is not part of any tail, unless it was restored."""
     live = history.written(db, sql, session_id, writer)
+    lowest = max(0, min(to, BEYOND))  # what is out of range is refused below; SQLite would not even take it
     archived = any(
         ordinal not in live
         for one in kept(db, sql, session_id)
-        for (ordinal,) in db.execute(sql.archived_of_writer_from, (session_id, one.number, writer, to))
+        for (ordinal,) in db.execute(sql.archived_of_writer_from, (session_id, one.number, writer, lowest))
     )
     return history.rewind(db, sql, session_id, writer, to, expect, archived)

@@ -79,11 +79,22 @@ def page(db: sqlite3.Connection, sql: Statements, session_id: str, before: str |
     """The `limit` items before a cursor, and the cursor of the page before them."""
     end = BEYOND if before is None else _cursor(before)
     found = _latest(db, sql, session_id, end, limit + 1)  # one more tells whether there is another page
+    if before is not None and not found:
+        _check_still_there(db, sql, session_id)
     if len(found) <= limit:
         return Page([item for _, item in found], None)
     shown = found[1:]
     cursor = shown[0][0] if shown else end
     return Page([item for _, item in shown], str(cursor))
+
+
+def _check_still_there(db: sqlite3.Connection, sql: Statements, session_id: str) -> None:
+    """A cursor is given out only where there is more before it. If now there is nothing, and yet a history, then every
+    row of it is newer: the one that was being read was replaced or cleared, and this page is not its beginning."""
+    if rows.newest_valid(db, sql, session_id) is not None:
+        raise SessionConflictError(
+            "the history this page belongs to was replaced or cleared", "Read again from the latest page."
+        )
 
 
 def _cursor(text: str) -> int:
@@ -124,21 +135,26 @@ class Batch(NamedTuple):
     fence: int | None
 
 
-def insert(
-    db: sqlite3.Connection,
-    sql: Statements,
-    session_id: str,
-    texts: Sequence[str],
-    writer: str | None = None,
-    start: int | None = None,
-) -> int:
-    """Insert rows at the end; gives the id of the last one. A statement takes many rows, and ids are consecutive."""
+def insert(db: sqlite3.Connection, sql: Statements, session_id: str, texts: Sequence[str]) -> int:
+    """Insert rows of nobody in particular at the end; gives the id of the last. A statement takes many rows."""
     last = 0
     for place in range(0, len(texts), ROWS_PER_INSERT):
         chunk = texts[place : place + ROWS_PER_INSERT]
-        first = None if start is None else start + place
-        values = [value for text in chunk for value in (session_id, text, writer, first)]
+        values = [value for text in chunk for value in (session_id, text)]
         last = db.execute(sql.insert_rows(len(chunk)), values).lastrowid or 0
+    return last
+
+
+def insert_owned(
+    db: sqlite3.Connection, sql: Statements, session_id: str, texts: Sequence[str], writer: str, start: int
+) -> int:
+    """Insert rows of a writer at the end; gives the id of the last. Their ids are consecutive."""
+    last = 0
+    for place in range(0, len(texts), ROWS_PER_INSERT):
+        chunk = texts[place : place + ROWS_PER_INSERT]
+        numbers = enumerate(chunk, start + place)
+        values = [value for ordinal, text in numbers for value in (session_id, text, writer, ordinal)]
+        last = db.execute(sql.insert_owned_rows(len(chunk)), values).lastrowid or 0
     return last
 
 
@@ -164,7 +180,7 @@ def append(db: sqlite3.Connection, sql: Statements, session_id: str, batch: Batc
         return read_head(db, sql, session_id)  # a repeat after a lost acknowledgement: what was expected has come true
     check_head(db, sql, session_id, batch.expect)
     fresh = batch.texts[known:]
-    last = insert(db, sql, session_id, fresh, batch.writer, count)
+    last = insert_owned(db, sql, session_id, fresh, batch.writer, count)
     first = last - len(fresh) + 1
     writers.record(db, sql, session_id, batch.writer, writer, batch.digests[known:], first)
     touch(db, sql, session_id)
@@ -212,6 +228,8 @@ class Popped:
     item: Item
     row: tuple[Any, ...]
     epoch: str
+    generation: int
+    """The newest generation at that moment: a later one means that the rows around it are others now."""
 
 
 def pop(db: sqlite3.Connection, sql: Statements, session_id: str) -> Popped | None:
@@ -223,16 +241,33 @@ def pop(db: sqlite3.Connection, sql: Statements, session_id: str) -> Popped | No
     row = db.execute(sql.whole_row, (row_id,)).fetchone()
     db.execute(sql.delete_row, (row_id,))
     touch(db, sql, session_id)
-    return Popped(item, row, as_text(db.execute(sql.epoch, (session_id,)).fetchone()[0]))
+    epoch = as_text(db.execute(sql.epoch, (session_id,)).fetchone()[0])
+    return Popped(item, row, epoch, _generation(db, sql, session_id))
 
 
 def put_back(db: sqlite3.Connection, sql: Statements, session_id: str, popped: Popped | None) -> None:
-    """Undo a pop: same id, same place in the order. Not into a session that was cleared meanwhile."""
+    """Undo a pop: same place in the order, and not into a session that was cleared meanwhile.
+
+    It gets its own id, unless another program has written behind it. Whoever read that history has seen it without this
+    item, so from here on every row gets a new id: equal heads mean equal histories (B2). If the history was replaced
+    meanwhile, what stood before the item is in front of it only at the end.
+    """
     if popped is None:
         return
     row_id, data, kind, created_at, writer, *numbers = popped.row
-    values = (row_id, session_id, data, as_text(kind), _text(created_at), _text(writer), *numbers, popped.epoch)
-    db.execute(sql.put_row_back, numbered(*values))
+    found = db.execute(sql.newest_id, (session_id,)).fetchone()
+    newest = 0 if found is None else int(found[0])
+    place = row_id if newest < row_id else None
+    values = (place, session_id, data, as_text(kind), _text(created_at), _text(writer), *numbers, popped.epoch)
+    if db.execute(sql.put_row_back, numbered(*values)).rowcount and place is None:
+        replaced = _generation(db, sql, session_id) != popped.generation
+        behind = numbered(session_id, newest if replaced else row_id, newest)
+        db.execute(sql.append_again, behind)
+        db.execute(sql.delete_between, behind)
+
+
+def _generation(db: sqlite3.Connection, sql: Statements, session_id: str) -> int:
+    return int(db.execute(sql.last_generation, (session_id,)).fetchone()[0] or 0)
 
 
 def _text(value: Any) -> Any:

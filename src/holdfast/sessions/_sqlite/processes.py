@@ -27,13 +27,17 @@ def is_gone(name: str | None) -> bool:
     if len(parts) != 4 or parts[:2] != own[:2] or not parts[2].isdigit():
         # Another boot would mean that it is gone, but a copied or shared file may come from another machine.
         return False
-    return _start_of(int(parts[2])) != parts[3]
+    pid = int(parts[2])
+    start = _start_of(pid)
+    return start != parts[3] if start is not None else _is_nobody(pid)
 
 
 @lru_cache(maxsize=4)
 def _name_of(pid: int) -> str | None:
     start = _start_of(pid)
     try:
+        if os.readlink(f"{_PROC}/self") != str(pid):
+            return None  # what is mounted there belongs to another namespace and speaks of other processes
         with open(f"{_PROC}/sys/kernel/random/boot_id", encoding="ascii") as file:
             boot = file.read().strip()
         space = os.readlink(f"{_PROC}/self/ns/pid")
@@ -42,11 +46,22 @@ def _name_of(pid: int) -> str | None:
     return f"{boot} {space} {pid} {start}" if start else None
 
 
-def _start_of(pid: int) -> str:
-    """When the process started, in clock ticks since boot; "" if there is none of this id, or it is a zombie."""
+def _start_of(pid: int) -> str | None:
+    """When the process started, in clock ticks since boot; "" if it is a zombie, None if none of this id is shown."""
     try:
         with open(f"{_PROC}/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
-        return ""
+        return None
     return "" if fields[0] in (b"Z", b"X") else fields[19].decode("ascii")
+
+
+def _is_nobody(pid: int) -> bool:
+    """Whether no process has this id. One that is merely hidden (hidepid, another user) has it all the same."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return False

@@ -27,6 +27,7 @@ class Statements:
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
         self._inserts: dict[int, str] = {}
+        self._owned_inserts: dict[int, str] = {}
         self._messages = m = quoted(tables.messages)
         self._history(m)
         self._session(quoted(tables.sessions), m)
@@ -37,13 +38,22 @@ class Statements:
         self._runs(quoted(tables.own("runs")), quoted(tables.own("run_log")))
 
     def insert_rows(self, row_count: int) -> str:
-        """Insert that many rows, each of: session, item, writer, ordinal of the first row."""
+        """Insert that many rows of nobody in particular, each of: session, item."""
         found = self._inserts.get(row_count)
         if found is None:
-            values = ", ".join(f"(?, ?, ?, ? + {place})" for place in range(row_count))
+            values = ", ".join(["(?, ?)"] * row_count)
+            found = f"INSERT INTO {self._messages} (session_id, message_data) VALUES {values}"
+            self._inserts[row_count] = found
+        return found
+
+    def insert_owned_rows(self, row_count: int) -> str:
+        """Insert that many rows of a writer, each of: session, item, writer, ordinal."""
+        found = self._owned_inserts.get(row_count)
+        if found is None:
+            values = ", ".join(["(?, ?, ?, ?)"] * row_count)
             columns = "session_id, message_data, holdfast_writer, holdfast_ordinal"
             found = f"INSERT INTO {self._messages} ({columns}) VALUES {values}"
-            self._inserts[row_count] = found
+            self._owned_inserts[row_count] = found
         return found
 
     def _history(self, m: str) -> None:
@@ -73,11 +83,12 @@ class Statements:
 
     def _session(self, s: str, m: str) -> None:
         # Time moves on with every change, also where the clock did not: by a millisecond, SQLite's resolution. The
-        # epoch need only differ from those of earlier incarnations of the same session: the time it began will do.
+        # epoch need only differ from those of earlier incarnations of the same session; the time it began would do if
+        # no clock were ever set back or stood still.
         later = "strftime('%Y-%m-%d %H:%M:%f', updated_at, '+0.001 seconds')"
         self.touch = (
             f"INSERT INTO {s} (session_id, created_at, updated_at, holdfast_epoch) "
-            "VALUES (?, ?, ?, ?) ON CONFLICT (session_id) DO UPDATE SET updated_at = CASE "
+            "VALUES (?, ?, ?, ? || '-' || hex(randomblob(4))) ON CONFLICT (session_id) DO UPDATE SET updated_at = CASE "
             "WHEN excluded.updated_at > updated_at THEN excluded.updated_at "
             f"ELSE coalesce({later}, excluded.updated_at) END, "
             "holdfast_epoch = coalesce(holdfast_epoch, excluded.holdfast_epoch)"

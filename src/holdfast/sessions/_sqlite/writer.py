@@ -20,9 +20,9 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
-from ...errors import HoldfastError
+from ...errors import HoldfastError, OutcomeUnknownError, StoreUnavailableError
 from . import files
 from .faults import is_busy, replaced_file, translated
 from .requests import Request, deliver
@@ -36,6 +36,11 @@ GROUP_MAX = 256
 LOCK_PAUSE_S = 0.001
 COMMIT_WAIT_S = 5.0
 UNDO_RETRY_S = 1.0
+
+LAST_UNDO_WAIT_S = 30.0
+# How long an engine that ends goes on trying to undo what cancelled callers left, while another program has the file.
+
+T = TypeVar("T")
 
 AnyRequest = Request[Any]
 
@@ -109,9 +114,9 @@ class Writer:
             requests = [message for message in messages if type(message) is Request]
             if len(requests) < len(messages):
                 self._owed += [message.request for message in messages if isinstance(message, PutBack)]
-                going = not any(
-                    isinstance(one, Stop) or (isinstance(one, Released) and self._on_released()) for one in messages
-                )
+                going = not any(isinstance(one, Stop) for one in messages)
+                if any([self._on_released() for one in messages if isinstance(one, Released)]):
+                    self.inbox.put(Stop())  # behind what others queued before the last user was known to be gone
             if requests or self._owed:
                 with self.busy:
                     self._serve_or_fail(requests)
@@ -119,11 +124,20 @@ class Writer:
             # else knows any more, and with it this thread.
             del messages, requests
         with self.busy:
-            if self._owed:  # callers that were cancelled while the last group was answered
-                self._serve_or_fail([])
-            if self._owed:
-                log.error("%d cancelled operations on %s could not be undone", len(self._owed), self.path)
+            self._look_for_orphans()
+            self._undo_at_last()
             self.disconnect()
+
+    def _undo_at_last(self) -> None:
+        """Nobody comes after this: undo what is owed to cancelled callers, even if another program has the file now."""
+        patience = time.monotonic() + LAST_UNDO_WAIT_S
+        while self._owed:
+            self._serve_or_fail([])
+            if self._owed and (self.replaced or time.monotonic() > patience):
+                log.error("%d cancelled operations on %s could not be undone", len(self._owed), self.path)
+                return
+            if self._owed:
+                self._pause()
 
     def _next_messages(self) -> list[Message]:
         inbox = self.inbox
@@ -157,8 +171,7 @@ class Writer:
             self._look_for_orphans()
         self._owed_wait_s = UNDO_RETRY_S  # unless this group undoes what is owed
         try:
-            db = self._connected(todo)
-            self._commit_together(db, self._prepared(db, todo))
+            self._commit_together(self._prepared(todo))
         except Exception as error:
             self._roll_back()
             self._fail(todo, error)
@@ -172,7 +185,7 @@ class Writer:
         self._owed += [request for request in handed if request.is_orphaned()]
         self._handed = [weakref.ref(request) for request in handed if not request.is_taken]
 
-    def _commit_together(self, db: sqlite3.Connection, able: list[AnyRequest]) -> None:
+    def _commit_together(self, able: list[AnyRequest]) -> None:
         requests = [request for request in able if request.kind != "open"]
         if len(requests) < len(able):
             for request in able:
@@ -181,20 +194,20 @@ class Writer:
         if not requests and not self._owed:
             return
         if self._owed or not all(request.relaxed for request in requests):
-            self._commit_group(db, requests)
+            self._commit_group(requests)
             return
         # Leases need not survive a power cut: whoever held one is gone as well, and the next durable commit syncs
         # the log from its beginning.
-        db.execute("PRAGMA synchronous=NORMAL")
+        self._connected(requests).execute("PRAGMA synchronous=NORMAL")
         try:
-            self._commit_group(db, requests)
+            self._commit_group(requests)
         finally:
             if self._db is not None:
                 self._db.execute("PRAGMA synchronous=FULL")
 
-    def _commit_group(self, db: sqlite3.Connection, requests: list[AnyRequest]) -> None:
+    def _commit_group(self, requests: list[AnyRequest]) -> None:
         try:
-            self._transact(db, requests)
+            self._transact(requests)
         except Exception as error:
             self._roll_back()
             if len(requests) + bool(self._owed) <= 1:
@@ -206,27 +219,27 @@ class Writer:
         """The group failed: what is owed first, then each request alone, so that one failure touches one request."""
         try:
             if self._owed:
-                self._transact(self._connected(()), [])
+                self._transact([])
         except Exception as error:
             self._roll_back()
             self._fail(requests, error)  # nothing may be written before what is owed
             return
         for request in requests:
             try:
-                self._transact(self._connected(()), [request])
+                self._transact([request])
             except Exception as error:
                 self._roll_back()
                 self._fail([request], error)
 
-    def _transact(self, db: sqlite3.Connection, requests: Sequence[AnyRequest]) -> None:
+    def _transact(self, requests: Sequence[AnyRequest]) -> None:
         """One transaction over what is owed and these requests. If it raises, the caller rolls back."""
-        if not self._begun(db, requests):
+        db = self._begun(requests)
+        if db is None:
             return
         owed = list(self._owed)
         done: list[AnyRequest] = []
         before = db.total_changes
         try:
-            self._lock.share()
             for request in owed:
                 request.run_undo(db)
             for request in requests:
@@ -235,6 +248,7 @@ class Writer:
                     _do(db, request)
             for request in done:
                 request.undo_if_abandoned(db)
+            self._check_file()
             self._commit(db)
         except BaseException:
             for request in done:
@@ -244,16 +258,15 @@ class Writer:
             self._lock.unshare()
         del self._owed[: len(owed)]
         self._owed_wait_s = 0.0
-        self._check_file()
+        self._check_file_after(done)
         self._checkpoints.wrote(len(done), db.total_changes - before)
         self._owed += [request for request in done if request.settle()]
 
-    def _begun(self, db: sqlite3.Connection, requests: Sequence[AnyRequest]) -> bool:
-        """Take the write lock, for as long as anybody waits for it; whether it was taken."""
+    def _begun(self, requests: Sequence[AnyRequest]) -> sqlite3.Connection | None:
+        """Begin a transaction that may write, for as long as anybody waits for it; None if nobody does any more."""
         while True:
             try:
-                db.execute("BEGIN IMMEDIATE")
-                return True
+                return self._begin(self._connected(requests))
             except sqlite3.OperationalError as error:
                 if not is_busy(error):
                     raise
@@ -262,8 +275,25 @@ class Writer:
                         raise  # it could not be done in time; those that were withdrawn are nobody's loss
                     for request in requests:
                         request.claim()  # after the deadline, that is what makes it late
-                    return False
+                    return None
+            self._pause()
+
+    def _begin(self, db: sqlite3.Connection) -> sqlite3.Connection:
+        """Take the write lock and share the checkpoint lock, both or none, and wait for neither: a process that was
+        stopped in the middle of a checkpoint must not make this one keep everybody else from writing."""
+        db.execute("BEGIN IMMEDIATE")
+        if not self._lock.share():
+            db.execute("ROLLBACK")
+            raise files.checkpoint_under_way()
+        return db
+
+    def _pause(self) -> None:
+        """Wait a moment, outside any transaction; os.fork may close the connection meanwhile."""
+        self.busy.release()
+        try:
             time.sleep(LOCK_PAUSE_S)
+        finally:
+            self.busy.acquire()
 
     def _commit(self, db: sqlite3.Connection) -> None:
         patience = time.monotonic() + COMMIT_WAIT_S
@@ -285,7 +315,7 @@ class Writer:
         if self._db is None:
             if self.file is not None:
                 self._check_file()
-            self._db = _while_wanted(requests, lambda: self._open(requests))
+            self._db = self._while_wanted(requests, lambda: self._open(requests))
             self.file = self.file or files.identity(self.path)
             self._check_file()
         return self._db
@@ -301,14 +331,15 @@ class Writer:
             raise
         return db
 
-    def _prepared(self, db: sqlite3.Connection, requests: Sequence[AnyRequest]) -> list[AnyRequest]:
+    def _prepared(self, requests: Sequence[AnyRequest]) -> list[AnyRequest]:
         """Make sure that every table these requests need is there and current; gives those that can go on."""
+        self._connected(requests)
         able = list(requests)
         wanted = {request.tables for request in requests}
         for tables in wanted - self.ready:
             theirs = [request for request in requests if request.tables == tables]
             try:
-                _while_wanted(theirs, lambda wanted=tables: self._migrate(db, wanted))  # type: ignore[misc]
+                self._while_wanted(theirs, lambda wanted=tables, waiting=theirs: self._migrate(wanted, waiting))  # type: ignore[misc]
             except Exception as error:
                 self._roll_back()
                 self._fail(theirs, error)
@@ -317,12 +348,12 @@ class Writer:
                 self.ready.add(tables)
         return able
 
-    def _migrate(self, db: sqlite3.Connection, tables: Tables) -> None:
+    def _migrate(self, tables: Tables, waiting: Sequence[AnyRequest]) -> None:
+        db = self._connected(waiting)
         if version_of(db, tables) == VERSION:
             return
-        db.execute("BEGIN IMMEDIATE")
+        self._begin(db)
         try:
-            self._lock.share()
             foreign = migrate(db, tables)
             self._commit(db)
         finally:
@@ -330,10 +361,29 @@ class Writer:
         if foreign:
             files.warn_of_foreign_writer(self.path)
 
+    def _while_wanted(self, requests: Sequence[AnyRequest], work: Callable[[], T]) -> T:
+        """Do it, trying again while another connection stands in the way and somebody still waits."""
+        while True:
+            try:
+                return work()
+            except sqlite3.OperationalError as error:
+                if not is_busy(error) or not any(request.is_wanted for request in requests):
+                    raise
+            self._pause()
+
     def _check_file(self) -> None:
         if files.identity(self.path) != self.file:
             self.replaced = True
             raise replaced_file(self.path)
+
+    def _check_file_after(self, done: Sequence[AnyRequest]) -> None:
+        """The file went away in the moment of the commit: what it holds may come back with it, and nobody knows."""
+        try:
+            self._check_file()
+        except StoreUnavailableError as error:
+            for request in done:
+                request.fail(OutcomeUnknownError(str(error), "Put the file back and look, or open a new session on it."))
+            raise
 
     # --- ends ------------------------------------------------------------------------------
 
@@ -361,14 +411,3 @@ def _do(db: sqlite3.Connection, request: AnyRequest) -> None:
         if db.total_changes != before:
             raise  # it refused too late: what it wrote must not stay
         request.error = error
-
-
-def _while_wanted(requests: Sequence[AnyRequest], work: Callable[[], Any]) -> Any:
-    """Do it, trying again while another connection stands in the way and somebody still waits."""
-    while True:
-        try:
-            return work()
-        except sqlite3.OperationalError as error:
-            if not is_busy(error) or not any(request.is_wanted for request in requests):
-                raise
-        time.sleep(LOCK_PAUSE_S)
