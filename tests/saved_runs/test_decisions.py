@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from openai.types import responses
 
 from holdfast import (
     ApprovalError,
@@ -301,3 +302,37 @@ async def test_a_sticky_decision_covers_one_tool_of_one_server():
     state.approve(state.get_interruptions()[0], always_approve=True)
     result = await desk.run(await desk.reloaded(state))
     assert [item.call_id for item in result.interruptions] == ["m3"]
+
+
+# --- what models give ------------------------------------------------------------------------------------------------
+
+
+async def test_a_call_whose_arguments_are_no_text_can_be_decided_about_too():
+    """Some models give an object. What the person sees, what is bound and what runs is the same text."""
+    call = {"type": "function_call", "call_id": "c1", "name": "pay", "arguments": {"amount": 5}}
+    desk = Desk([asks(call), says("done")])
+    result = await desk.run("hi")
+    state = await desk.reloaded(result.to_state())
+    state.reject(state.get_interruptions()[0])
+    state.approve(result.interruptions[0])
+    await desk.run(state)
+    assert desk.done == [("pay", 5)]
+
+
+async def test_a_providers_own_objects_can_be_decided_about():
+    call = responses.ResponseFunctionToolCall(
+        arguments='{"amount":5}', call_id="c1", name="pay", type="function_call", id="c1"
+    )
+    desk = Desk([asks(call), says("done")])
+    result = await desk.run("hi")
+    state = result.to_state()
+    (item,) = state.get_interruptions()
+    assert isinstance(item.raw_item, responses.ResponseFunctionToolCall)
+    assert item.raw_item is not result.interruptions[0].raw_item
+    item.raw_item.arguments = '{"amount":6}'
+    with pytest.raises(ApprovalError):
+        state.approve(item)
+    state = await desk.reloaded(state)
+    state.approve(result.interruptions[0])
+    await desk.run(state)
+    assert desk.done == [("pay", 5)]

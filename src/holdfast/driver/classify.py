@@ -6,6 +6,7 @@ Pure but for the names it is given. Checks the one promise the engine builds on:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -53,11 +54,14 @@ def call_digest(item: Mapping[str, Any]) -> str:
 
 
 def arguments_text(item: Mapping[str, Any]) -> str:
-    """The arguments of a call as text: as the model wrote them, or what it gave in place of text as JSON."""
+    """The arguments of a call as text: as the model wrote them, or what it gave in place of text as JSON.
+
+    The same text that `ToolApprovalItem.arguments` shows a person: a decision is bound to a hash of it.
+    """
     arguments = item.get("arguments")
     if isinstance(arguments, str):
         return arguments
-    return "" if arguments is None else encode_value(arguments).decode()
+    return "" if arguments is None else json.dumps(arguments, default=str)
 
 
 def stored_form(original: Any) -> Item:
