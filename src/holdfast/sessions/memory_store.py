@@ -22,14 +22,9 @@ from itertools import count, islice
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from ..errors import (
-    AppendGapError,
-    CorruptRecordError,
-    LeaseLostError,
-    NotFoundError,
-    SessionConflictError,
-)
-from ..jsonvalue import CorruptJSON, decode
+from holdfast.errors import AppendGapError, CorruptRecordError, LeaseLostError, NotFoundError, SessionConflictError
+from holdfast.jsonvalue import CorruptJSON, decode
+
 from .protocol import CorruptRecord, Generation, Head, Position, SessionInfo
 
 if TYPE_CHECKING:
@@ -98,7 +93,7 @@ class Conversation:
     def items(self, limit: int | None = None) -> list[bytes]:
         """The latest `limit` valid items (None: all), oldest first."""
         newest_first = (row.data for row in reversed(self.rows) if row.fault is None)
-        return list(islice(newest_first, limit))[::-1]
+        return list(islice(newest_first, None if limit is None else min(limit, len(self.rows))))[::-1]
 
     def head(self) -> Head:
         """The numbers of the newest row and of the newest valid one."""

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from ...errors import InvalidNameError, SchemaTooNewError
+from holdfast.errors import InvalidNameError, SchemaTooNewError, StoreUnavailableError
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
 
@@ -202,8 +202,15 @@ def migrate(db: sqlite3.Connection, tables: Tables) -> bool:
     version = version_of(db, tables)
     if version == VERSION:
         return False
-    named = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE"
-    foreign = version == 0 and db.execute(named, (tables.messages,)).fetchone() is not None
+    named = "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE"
+    found = db.execute(named, (tables.messages,)).fetchone()
+    foreign = version == 0 and found is not None
+    if foreign and b"AUTOINCREMENT" not in bytes(found[0]).upper():
+        raise StoreUnavailableError(
+            f"the table {tables.messages!r} was made by a program that lets SQLite use row ids again (no AUTOINCREMENT, "
+            "which is the default of some libraries): a history that changed could look unchanged. It was left as it is",
+            "Give other table names or another file, and copy the conversations over.",
+        )
     db.execute(f"CREATE TABLE IF NOT EXISTS {VERSIONS_TABLE} (tables TEXT PRIMARY KEY, version INTEGER NOT NULL)")
     for steps in MIGRATIONS[version:]:
         for step in steps:

@@ -19,10 +19,12 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from ...errors import HoldfastError, OutcomeUnknownError, StoreUnavailableError
+from holdfast.errors import HoldfastError, OutcomeUnknownError, StoreUnavailableError
+
 from . import files
 from .faults import is_busy, replaced_file, translated
 from .requests import Request, deliver
@@ -339,7 +341,7 @@ class Writer:
         for tables in wanted - self.ready:
             theirs = [request for request in requests if request.tables == tables]
             try:
-                self._while_wanted(theirs, lambda wanted=tables, waiting=theirs: self._migrate(wanted, waiting))  # type: ignore[misc]
+                self._while_wanted(theirs, partial(self._migrate, tables, theirs))
             except Exception as error:
                 self._roll_back()
                 self._fail(theirs, error)
@@ -382,7 +384,9 @@ class Writer:
             self._check_file()
         except StoreUnavailableError as error:
             for request in done:
-                request.fail(OutcomeUnknownError(str(error), "Put the file back and look, or open a new session on it."))
+                request.fail(
+                    OutcomeUnknownError(str(error), "Put the file back and look, or open a new session on it.")
+                )
             raise
 
     # --- ends ------------------------------------------------------------------------------
