@@ -21,7 +21,7 @@ RUN_ID = "trip-to-lisbon"
 
 
 def make_agent(folder: Path, *, hang: bool) -> Agent:
-    """The agent, with tools whose effects can be counted in files. In the process that is killed, mail never returns."""
+    """The agent, with tools whose effects can be counted in files. In the killed process, mail never returns."""
 
     @function_tool
     def book_seat(train: str) -> str:
@@ -36,7 +36,7 @@ def make_agent(folder: Path, *, hang: bool) -> Agent:
         with (folder / "mails").open("a") as outbox:
             outbox.write(f"{ctx.idempotency_key}\n")
         if hang:
-            while not (folder / "bookings").exists():
+            while not (folder / "bookings").exists():  # noqa: ASYNC110 — a file of another thread is no event
                 await asyncio.sleep(0.01)
             await asyncio.sleep(0.5)  # the booking's result is being written down; a demo need not race it
             print("killed inside: send_ticket", flush=True)
@@ -78,7 +78,9 @@ async def finish(folder: Path) -> None:
     mails = (folder / "mails").read_text().split()
     print(f"  resumed by its id: {result.final_output}")
     print(f"  seats booked: {len(bookings)} (done before the kill: not run again)")
-    print(f"  mails asked for: {len(mails)}, all with one idempotency key: {len(set(mails)) == 1} (declared repeatable)")
+    print(
+        f"  mails asked for: {len(mails)}, all with one idempotency key: {len(set(mails)) == 1} (declared repeatable)"
+    )
     kinds = [str(item.get("type") or item.get("role")) for item in await session.get_items()]
     print(f"  in the history now: {', '.join(kinds)}")
     assert len(bookings) == 1, "the seat was booked twice"

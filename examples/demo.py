@@ -91,6 +91,7 @@ async def look(path: Path, killed_in: int) -> str:
 
 async def finish(path: Path) -> None:
     """Go on with the conversation in this process, as if nothing had happened."""
+
     async def say(role: str, content: str) -> None:
         await session.add_items([{"role": role, "content": content}])
 
@@ -104,7 +105,7 @@ async def finish(path: Path) -> None:
     print(f"\nThe conversation goes on ({before} items, now {len(after)}):")
     for item in after[-4:]:
         print(f"    {item['role']:>9}: {item['content']}")
-    print('  Two equal messages are two messages: what tells a repeat apart is who wrote it and as which of theirs.')
+    print("  Two equal messages are two messages: what tells a repeat apart is who wrote it and as which of theirs.")
     await session.close()
 
 

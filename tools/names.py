@@ -73,7 +73,7 @@ def lazy_module(path: str, doc: str, *, is_package: bool = True, version: bool =
     """The source of a module that offers its names lazily, and shows them to type checkers."""
     homes = _exports.homes(path)
     depth = (path.count(".") + 1 if path else 0) + (1 if is_package else 0)
-    dots = "." * depth
+    dots = "." if depth == 1 else "holdfast."  # as everywhere: relative within a package, absolute beyond it
     by_home: dict[str, list[str]] = {}
     for name, home in homes.items():
         by_home.setdefault(home, []).append(name)

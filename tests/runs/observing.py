@@ -163,7 +163,7 @@ async def _once(agent: Any, given: Any, streamed: bool, session: Any, options: d
     if not streamed:
         try:
             return await Runner.run(agent, given, session=session, **options), None, []
-        except Exception as error:  # noqa: BLE001 — whatever a user would get
+        except Exception as error:
             return None, error, []
     events: list[str] = []
     try:
@@ -171,6 +171,6 @@ async def _once(agent: Any, given: Any, streamed: bool, session: Any, options: d
         async for event in result.stream_events():
             if event.type != "raw_response_event":
                 events.append(event.name if event.type == "run_item_stream_event" else event.type)
-    except Exception as error:  # noqa: BLE001 — whatever a user would get
+    except Exception as error:
         return None, error, events
     return result, None, events

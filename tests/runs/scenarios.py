@@ -43,8 +43,17 @@ def message(text: str) -> list[Any]:
     return [assistant_message(text)]
 
 
-def one(steps: list[Any], log: list[Any] | None = None, *, input: Any = "hi", history: Any = (), decide: Any = None,
-        options: Any = None, hooks: bool = True, **agent: Any) -> World:
+def one(
+    steps: list[Any],
+    log: list[Any] | None = None,
+    *,
+    input: Any = "hi",
+    history: Any = (),
+    decide: Any = None,
+    options: Any = None,
+    hooks: bool = True,
+    **agent: Any,
+) -> World:
     model = ScriptedModel(steps)
     return World(
         Agent(name="A", model=model, **agent),
@@ -163,7 +172,12 @@ def nothing_at_all() -> World:
 
 @scenario
 def hosted_tool_then_answer() -> World:
-    search = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "x"}}
+    search = {
+        "type": "web_search_call",
+        "id": "ws_1",
+        "status": "completed",
+        "action": {"type": "search", "query": "x"},
+    }
     return one([[search], message("found")])
 
 
@@ -478,7 +492,7 @@ def output_guardrail_trips_on_a_tool_result() -> World:
     return _judged(tool_use_behavior="stop_on_first_tool")
 
 
-# --- what shapes a request ---------------------------------------------------------------------------------------------
+# --- what shapes a request -------------------------------------------------------------------------------------------
 
 
 @scenario
@@ -515,7 +529,7 @@ def dynamic_instructions() -> World:
     return one([message("ok")], instructions=instructions)
 
 
-# --- failures of the model -----------------------------------------------------------------------------------------------
+# --- failures of the model -------------------------------------------------------------------------------------------
 
 
 @scenario
@@ -539,7 +553,7 @@ def model_retried() -> World:
     return one(steps, model_settings=ModelSettings(retry=retry))
 
 
-# --- approvals ---------------------------------------------------------------------------------------------------------
+# --- approvals -------------------------------------------------------------------------------------------------------
 
 
 def _approve_all(state: Any) -> None:

@@ -1,4 +1,4 @@
-"""Both directions with the real OpenAI Agents SDK: its sessions in our runner, ours in its runner, one file for both."""
+"""Both directions with the real SDK: its sessions in our runner, ours in its runner, one file for both."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ def ours(text: str) -> holdfast.Agent[Any]:
 
 
 def theirs(text: str) -> sdk.Agent[Any]:
-    from agents.testing import ScriptedModel as TheirModel
-    from agents.testing import assistant_message as their_message
+    from agents.testing import ScriptedModel as TheirModel, assistant_message as their_message
 
     return sdk.Agent(name="theirs", model=TheirModel([[their_message(text)]]))
 

@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..sessions.clauses import clause
+from holdfast.sessions.clauses import clause
 
 
 class Backend:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..sessions.clauses import sort_key
+from holdfast.sessions.clauses import sort_key
+
 from . import checks as checks
 from .registry import CHECKS, Check
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..jsonvalue import Item
-from ..sessions.protocol import abilities
+from holdfast.jsonvalue import Item
+from holdfast.sessions.protocol import abilities
+
 from .backend import Backend
 from .registry import Check, ClauseBroken
 

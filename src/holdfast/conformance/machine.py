@@ -16,9 +16,10 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from ..errors import HoldfastError
-from ..sessions.memory import InMemorySession
-from ..sessions.protocol import Head, Position
+from holdfast.errors import HoldfastError
+from holdfast.sessions.memory import InMemorySession
+from holdfast.sessions.protocol import Head, Position
+
 from .lab import Lab, close, short
 
 _texts = st.sampled_from(["yes", "no", "hello", "", "🧪", "a\x00b", "\ud800", "x" * 50])

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from ..sessions.clauses import clause
+from holdfast.sessions.clauses import clause
+
 from .registry import ClauseBroken
 from .results import BROKEN, KEPT, Result
 from .scorecard import Scorecard

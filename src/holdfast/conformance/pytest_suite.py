@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from ..sessions.clauses import CLAUSES
+from holdfast.sessions.clauses import CLAUSES
+
 from .backend import Backend
 from .catalogue import checks_of
 from .lab import Options

@@ -10,7 +10,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from ..sessions.clauses import CLAUSES, clause
+from holdfast.sessions.clauses import CLAUSES, clause
+
 from .backend import Backend
 
 Body = Callable[[Any], Coroutine[Any, Any, None] | None]

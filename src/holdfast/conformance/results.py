@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..sessions.clauses import CLAUSES
+from holdfast.sessions.clauses import CLAUSES
+
 from .backend import Backend
 
 KEPT, BROKEN, NOT_APPLICABLE, NOT_CLAIMED, LEFT_OUT = "kept", "broken", "not applicable", "not claimed", "left out"

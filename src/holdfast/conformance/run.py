@@ -11,7 +11,8 @@ import inspect
 import threading
 from collections.abc import Callable
 
-from ..sessions.protocol import abilities
+from holdfast.sessions.protocol import abilities
+
 from .backend import Backend
 from .catalogue import checks_of
 from .lab import Lab, Options, fresh

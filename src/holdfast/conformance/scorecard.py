@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..sessions.clauses import CLAUSES, PARTS, sort_key
+from holdfast.sessions.clauses import CLAUSES, PARTS, sort_key
+
 from .backend import Backend
 from .results import BROKEN, KEPT, LEFT_OUT, NOT_APPLICABLE, NOT_CLAIMED, Result, value_of
 

@@ -23,7 +23,6 @@ from .graph import AgentGraph
 from .live import Live
 from .offer import tools_of
 
-
 _TEXTS = ("type", "role", "id", "call_id", "name", "namespace", "server_label", "approval_request_id")
 """What an item is known by. Everything else in it is the provider's business."""
 

@@ -46,9 +46,9 @@ def view_items(run: Run, history: Sequence[Item] = ()) -> list[Item]:
 def left_out(ordinals: Sequence[int], items: Sequence[Item], returned: Sequence[Any]) -> tuple[int, ...]:
     """Which of the offered ordinals a filter did not send (D3).
 
-    The one place where likeness decides, because a filter gives back nothing but a list. An item that came back unchanged
-    was sent, in its place (then it is an anchor) or in another. Of the rest, between two anchors, something new returned
-    means that all offered there were sent in some form; nothing returned means that they are still owed.
+    The one place where likeness decides, because a filter gives back nothing but a list. An item that came back
+    unchanged was sent, in its place (then it is an anchor) or in another. Of the rest, between two anchors, something
+    new returned means that all offered there were sent in some form; nothing returned means that they are still owed.
     """
     offers, returns = [_likeness(item) for item in items], [_likeness(item) for item in returned]
     anchors = _anchors(offers, returns)

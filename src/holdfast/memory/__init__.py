@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._lazy import lazy
+from holdfast._lazy import lazy
 
 if TYPE_CHECKING:
-    from ..run_config import SessionInputCallback
-    from ..sessions.compaction import OpenAIResponsesCompactionSession
-    from ..sessions.compaction_rules import (
+    from holdfast.run_config import SessionInputCallback
+    from holdfast.sessions.compaction import OpenAIResponsesCompactionSession
+    from holdfast.sessions.compaction_rules import (
         OpenAIResponsesCompactionArgs,
         OpenAIResponsesCompactionAwareSession,
         is_openai_responses_compaction_aware_session,
     )
-    from ..sessions.openai_conversations import OpenAIConversationsSession
-    from ..sessions.protocol import Session, SessionABC, SessionSettings
-    from ..sessions.sqlite import SQLiteSession
+    from holdfast.sessions.openai_conversations import OpenAIConversationsSession
+    from holdfast.sessions.protocol import Session, SessionABC, SessionSettings
+    from holdfast.sessions.sqlite import SQLiteSession
 
 __all__ = [
     "OpenAIConversationsSession",

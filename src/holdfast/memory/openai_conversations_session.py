@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._lazy import lazy
+from holdfast._lazy import lazy
 
 if TYPE_CHECKING:
-    from ..sessions.openai_conversations import OpenAIConversationsSession, start_openai_conversations_session
+    from holdfast.sessions.openai_conversations import OpenAIConversationsSession, start_openai_conversations_session
 
 __all__ = ["OpenAIConversationsSession", "start_openai_conversations_session"]
 __getattr__, __dir__ = lazy(__name__)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._lazy import lazy
+from holdfast._lazy import lazy
 
 if TYPE_CHECKING:
-    from ..sessions.compaction import OpenAIResponsesCompactionSession
+    from holdfast.sessions.compaction import OpenAIResponsesCompactionSession
 
 __all__ = ["OpenAIResponsesCompactionSession"]
 __getattr__, __dir__ = lazy(__name__)

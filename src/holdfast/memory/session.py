@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._lazy import lazy
+from holdfast._lazy import lazy
 
 if TYPE_CHECKING:
-    from ..sessions.compaction_rules import (
+    from holdfast.sessions.compaction_rules import (
         OpenAIResponsesCompactionArgs,
         OpenAIResponsesCompactionAwareSession,
         is_openai_responses_compaction_aware_session,
     )
-    from ..sessions.protocol import Session, SessionABC
+    from holdfast.sessions.protocol import Session, SessionABC
 
 __all__ = [
     "OpenAIResponsesCompactionArgs",

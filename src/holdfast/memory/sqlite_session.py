@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._lazy import lazy
+from holdfast._lazy import lazy
 
 if TYPE_CHECKING:
-    from ..sessions.sqlite import SQLiteSession
+    from holdfast.sessions.sqlite import SQLiteSession
 
 __all__ = ["SQLiteSession"]
 __getattr__, __dir__ = lazy(__name__)

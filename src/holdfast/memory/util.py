@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._lazy import lazy
+from holdfast._lazy import lazy
 
 if TYPE_CHECKING:
-    from ..run_config import SessionInputCallback
+    from holdfast.run_config import SessionInputCallback
 
 __all__ = ["SessionInputCallback"]
 __getattr__, __dir__ = lazy(__name__)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._lazy import lazy
+from holdfast._lazy import lazy
 
 if TYPE_CHECKING:
-    from ..models.openai_provider import MultiProvider, MultiProviderMap
+    from holdfast.models.openai_provider import MultiProvider, MultiProviderMap
 
 __all__ = ["MultiProvider", "MultiProviderMap"]
 __getattr__, __dir__ = lazy(__name__)

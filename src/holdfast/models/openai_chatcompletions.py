@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._lazy import lazy
+from holdfast._lazy import lazy
 
 if TYPE_CHECKING:
-    from ..models.openai_chat import OpenAIChatCompletionsModel
+    from holdfast.models.openai_chat import OpenAIChatCompletionsModel
 
 __all__ = ["OpenAIChatCompletionsModel"]
 __getattr__, __dir__ = lazy(__name__)

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._lazy import lazy
+from holdfast._lazy import lazy
 
 if TYPE_CHECKING:
-    from ..sessions.compaction import OpenAIResponsesCompactionSession
-    from ..sessions.compaction_rules import (
+    from holdfast.sessions.compaction import OpenAIResponsesCompactionSession
+    from holdfast.sessions.compaction_rules import (
         OpenAIResponsesCompactionArgs,
         OpenAIResponsesCompactionAwareSession,
         is_openai_responses_compaction_aware_session,
     )
-    from ..sessions.memory import InMemorySession, InMemoryStore
-    from ..sessions.memory_runs import InMemoryRunStore
-    from ..sessions.openai_conversations import OpenAIConversationsSession, start_openai_conversations_session
-    from ..sessions.protocol import (
+    from holdfast.sessions.memory import InMemorySession, InMemoryStore
+    from holdfast.sessions.memory_runs import InMemoryRunStore
+    from holdfast.sessions.openai_conversations import OpenAIConversationsSession, start_openai_conversations_session
+    from holdfast.sessions.protocol import (
         Ability,
         CanAppend,
         CanFork,
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
         TResponseInputItem,
         abilities,
     )
-    from ..sessions.sqlite import SQLiteSession
-    from ..sessions.summarise import SummarisingSession
+    from holdfast.sessions.sqlite import SQLiteSession
+    from holdfast.sessions.summarise import SummarisingSession
 
 __all__ = [
     "Ability",

@@ -15,8 +15,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, ClassVar, Self, TypeVar
 
-from ..errors import CallerError, LeaseLostError, SessionBusyError, SessionClosedError, StoreTimeoutError
-from ..jsonvalue import Item, decode, digest, encode
+from holdfast.errors import CallerError, LeaseLostError, SessionBusyError, SessionClosedError, StoreTimeoutError
+from holdfast.jsonvalue import Item, decode, digest, encode
+
 from .closing import Done
 from .memory_runs import InMemoryRunStore
 from .memory_store import Conversation, InMemoryStore

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from ..engine.store import LogTail, RunSummary, SavedRun
-from ..errors import NotFoundError, RunClaimedError
+from holdfast.engine.store import LogTail, RunSummary, SavedRun
+from holdfast.errors import NotFoundError, RunClaimedError
+
 from .protocol import check_limit
 
 ENDED = frozenset({"done", "failed", "cancelled"})

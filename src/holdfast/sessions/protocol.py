@@ -15,14 +15,14 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, runtime_checkable
 
-from ..errors import AbilityMissingError, InvalidLimitError, InvalidSessionIdError
-from ..jsonvalue import Item
+from holdfast.errors import AbilityMissingError, InvalidLimitError, InvalidSessionIdError
+from holdfast.jsonvalue import Item
 
 TResponseInputItem = Item
 """The SDK's name for an item."""
 
 
-# --- settings ----------------------------------------------------------------------------------------------------------
+# --- settings --------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -149,7 +149,7 @@ class SessionABC(ABC):
         """Release what the session opened."""
 
 
-# --- values of part B --------------------------------------------------------------------------------------------------
+# --- values of part B ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +236,7 @@ class Lease(Protocol):
     ) -> None: ...
 
 
-# --- abilities -----------------------------------------------------------------------------------------------------------
+# --- abilities -------------------------------------------------------------------------------------------------------
 
 Ability = Literal["append", "head", "replace", "rewind", "fork", "lease", "page", "list", "corrupt", "runs", "times"]
 """The names of the abilities a session may declare."""
@@ -305,7 +305,7 @@ class CanRewind(Protocol):
     """B5: exact rewind."""
 
     async def rewind(self, *, writer: str, to: int, expect: Head | None = None) -> Head:
-        """Remove this writer's items from number `to` on, if they are the whole tail; refuse and change nothing if not."""
+        """Remove this writer's items from number `to` on, if they are the whole tail; else refuse and change nothing."""
         ...
 
 
@@ -398,6 +398,6 @@ def require(session: Any, ability: Ability) -> Any:
     if ability not in abilities(session):
         raise AbilityMissingError(
             f"{type(session).__name__} does not declare the ability {ability!r}",
-            "Use a holdfast session (SQLiteSession, InMemorySession), or implement it and name it in declared_abilities.",
+            "Use a holdfast session (SQLiteSession, InMemorySession), or write it and name it in declared_abilities.",
         )
     return session

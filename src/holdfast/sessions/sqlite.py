@@ -16,8 +16,9 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from ..errors import CallerError, InvalidSessionIdError, SessionBusyError, SessionClosedError
-from ..jsonvalue import DIGEST_BYTES, Item, digest, encode
+from holdfast.errors import CallerError, InvalidSessionIdError, SessionBusyError, SessionClosedError
+from holdfast.jsonvalue import DIGEST_BYTES, Item, digest, encode
+
 from ._sqlite import forks, generations, history, leases, listing, rows
 from ._sqlite.engine import MemoryStore, Store, acquire, registry_lock
 from ._sqlite.leases import SQLiteLease

@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..engine.advance import advance
-from ..engine.codec import decode_run, decode_saved, encode_head, encode_run, encode_tails
-from ..engine.due import due
-from ..engine.events import (
+from holdfast.engine.advance import advance
+from holdfast.engine.codec import decode_run, decode_saved, encode_head, encode_run, encode_tails
+from holdfast.engine.due import due
+from holdfast.engine.events import (
     Append,
     Begun,
     CallModel,
@@ -36,10 +36,11 @@ from ..engine.events import (
     RunCall,
     Stopped,
 )
-from ..engine.request import offered, view_items
-from ..engine.state import Call, Decision, Run, StopMode
-from ..engine.store import SavedRun
-from ..jsonvalue import Item
+from holdfast.engine.request import offered, view_items
+from holdfast.engine.state import Call, Decision, Run, StopMode
+from holdfast.engine.store import SavedRun
+from holdfast.jsonvalue import Item
+
 from .schedule_performers import CHILD, CUT, Performers, Steps, TurnsUsedUp, begun
 from .schedule_world import (
     Path,

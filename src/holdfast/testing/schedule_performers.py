@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any
 
-from ..engine.events import (
+from holdfast.engine.events import (
     Append,
     Appended,
     ApprovalNeeded,
@@ -29,8 +29,9 @@ from ..engine.events import (
     RunCall,
     Settle,
 )
-from ..engine.request import offered
-from ..engine.state import Call, Conclusion, Decision, Entry, Owner, Run, begin
+from holdfast.engine.request import offered
+from holdfast.engine.state import Call, Conclusion, Decision, Entry, Owner, Run, begin
+
 from .schedule_world import Answered, Path, Script, World, answer, said, summary, user
 
 CUT = "cut"

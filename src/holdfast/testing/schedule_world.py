@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ..engine.state import Call, Entry, OwnerKind, Response, Verdict
-from ..jsonvalue import Item, encode_value
+from holdfast.engine.state import Call, Entry, OwnerKind, Response, Verdict
+from holdfast.jsonvalue import Item, encode_value
 
 Approval = Literal["no", "approve", "reject", "sticky", "sticky_reject"]
 DoubtPolicy = Literal["rerun", "ask", "ask_reject", "report"]

@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from ...errors import OutcomeUnknownError
-from ..faults import in_threads
-from ..lab import Lab, batch, close, message, torn
-from ..processes import start, together
-from ..registry import proves
+from holdfast.conformance.faults import in_threads
+from holdfast.conformance.lab import Lab, batch, close, message, torn
+from holdfast.conformance.processes import start, together
+from holdfast.conformance.registry import proves
+from holdfast.errors import OutcomeUnknownError
 
 
 @proves("A5")

@@ -9,10 +9,10 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ...errors import OutcomeUnknownError, StoreTimeoutError
-from ..faults import Cut, Operation, cancelled_at
-from ..lab import Lab, batch, message, torn
-from ..registry import proves
+from holdfast.conformance.faults import Cut, Operation, cancelled_at
+from holdfast.conformance.lab import Lab, batch, message, torn
+from holdfast.conformance.registry import proves
+from holdfast.errors import OutcomeUnknownError, StoreTimeoutError
 
 AWAITS_MAX = 50
 # An operation that waits more often than this polls something; its later awaits are like its earlier ones.

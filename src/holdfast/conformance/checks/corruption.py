@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..lab import Lab, batch, short
-from ..registry import proves
+from holdfast.conformance.lab import Lab, batch, short
+from holdfast.conformance.registry import proves
 
 CORRUPT: dict[str, bytes] = {
     "invalid JSON": b'{"role": "user", "content": "SECRET',

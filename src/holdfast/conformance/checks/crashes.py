@@ -14,10 +14,10 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ...sessions.protocol import Head
-from ..lab import Lab, batch, torn
-from ..processes import Child, start
-from ..registry import proves
+from holdfast.conformance.lab import Lab, batch, torn
+from holdfast.conformance.processes import Child, start
+from holdfast.conformance.registry import proves
+from holdfast.sessions.protocol import Head
 
 WARM_WRITES = 3
 ATTEMPTS_PER_ROUND = 12

@@ -8,12 +8,12 @@ import asyncio
 from itertools import combinations
 from typing import Any
 
-from ...errors import AppendGapError, ItemNotStorableError, SessionConflictError
-from ...sessions.protocol import Head
-from ..faults import in_threads
-from ..lab import Lab, batch, close, message
-from ..processes import together
-from ..registry import proves
+from holdfast.conformance.faults import in_threads
+from holdfast.conformance.lab import Lab, batch, close, message
+from holdfast.conformance.processes import together
+from holdfast.conformance.registry import proves
+from holdfast.errors import AppendGapError, ItemNotStorableError, SessionConflictError
+from holdfast.sessions.protocol import Head
 
 
 @proves("B1")

@@ -9,10 +9,10 @@ import statistics
 import time
 from typing import Any
 
-from ...errors import NotFoundError, SessionConflictError
-from ...sessions.protocol import Position
-from ..lab import Lab, batch, message
-from ..registry import proves
+from holdfast.conformance.lab import Lab, batch, message
+from holdfast.conformance.registry import proves
+from holdfast.errors import NotFoundError, SessionConflictError
+from holdfast.sessions.protocol import Position
 
 
 @proves("B6")

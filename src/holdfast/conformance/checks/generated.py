@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-from ..lab import Lab
-from ..machine import against_list, against_reference
-from ..registry import proves
+from holdfast.conformance.lab import Lab
+from holdfast.conformance.machine import against_list, against_reference
+from holdfast.conformance.registry import proves
 
 
 @proves("A1")

@@ -7,10 +7,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from ...errors import CorruptRecordError, NotFoundError, SessionConflictError
-from ...sessions.protocol import abilities
-from ..lab import Lab, batch, message
-from ..registry import proves
+from holdfast.conformance.lab import Lab, batch, message
+from holdfast.conformance.registry import proves
+from holdfast.errors import CorruptRecordError, NotFoundError, SessionConflictError
+from holdfast.sessions.protocol import abilities
 
 SUMMARY = [message("summary")]
 

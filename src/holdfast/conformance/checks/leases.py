@@ -7,10 +7,10 @@ from __future__ import annotations
 import asyncio
 import time
 
-from ...errors import LeaseLostError, SessionBusyError
-from ..lab import Lab, batch, message
-from ..processes import start, together
-from ..registry import proves
+from holdfast.conformance.lab import Lab, batch, message
+from holdfast.conformance.processes import start, together
+from holdfast.conformance.registry import proves
+from holdfast.errors import LeaseLostError, SessionBusyError
 
 
 @proves("B7")

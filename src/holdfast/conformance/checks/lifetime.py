@@ -9,10 +9,10 @@ import inspect
 import time
 from typing import Any
 
-from ..faults import in_threads
-from ..lab import Lab, batch, close, message
-from ..processes import start
-from ..registry import proves
+from holdfast.conformance.faults import in_threads
+from holdfast.conformance.lab import Lab, batch, close, message
+from holdfast.conformance.processes import start
+from holdfast.conformance.registry import proves
 
 
 @proves("A15", "names", "shared")

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..faults import time_zone, wall_clock
-from ..lab import Lab, batch, message
-from ..registry import proves
+from holdfast.conformance.faults import time_zone, wall_clock
+from holdfast.conformance.lab import Lab, batch, message
+from holdfast.conformance.registry import proves
 
 
 @proves("A1")

@@ -7,10 +7,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from ..faults import in_threads
-from ..lab import Lab, batch, close, message
-from ..processes import together
-from ..registry import proves
+from holdfast.conformance.faults import in_threads
+from holdfast.conformance.lab import Lab, batch, close, message
+from holdfast.conformance.processes import together
+from holdfast.conformance.registry import proves
 
 
 @proves("A7")

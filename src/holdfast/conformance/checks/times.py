@@ -8,9 +8,9 @@ import asyncio
 from datetime import datetime
 from typing import Any
 
-from ..faults import wall_clock
-from ..lab import Lab, batch, message
-from ..registry import proves
+from holdfast.conformance.faults import wall_clock
+from holdfast.conformance.lab import Lab, batch, message
+from holdfast.conformance.registry import proves
 
 Times = tuple[datetime, datetime]
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
-from ..lab import Lab, exact, message, short
-from ..registry import proves
+from holdfast.conformance.lab import Lab, exact, message, short
+from holdfast.conformance.registry import proves
 
 PLAIN: list[dict[str, Any]] = [
     {"role": "user", "content": "hello"},

@@ -5,7 +5,7 @@ Written by `./dev names` from `_exports.py`: edit that table, not this file.
 
 from __future__ import annotations
 
-from ..._lazy import lazy
+from holdfast._lazy import lazy
 
 __all__: list[str] = []
 __getattr__, __dir__ = lazy(__name__)

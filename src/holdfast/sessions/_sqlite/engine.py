@@ -20,7 +20,8 @@ import weakref
 from collections.abc import Coroutine, Iterable
 from typing import Any, Protocol, TypeVar
 
-from ...errors import SessionClosedError, StoreTimeoutError, StoreUnavailableError
+from holdfast.errors import SessionClosedError, StoreTimeoutError, StoreUnavailableError
+
 from . import files
 from .faults import translated
 from .readers import Reader, Readers

@@ -10,7 +10,7 @@ import os
 import sqlite3
 from pathlib import Path
 
-from ...errors import (
+from holdfast.errors import (
     HoldfastError,
     ItemNotStorableError,
     NotADatabaseError,

@@ -19,7 +19,7 @@ import sqlite3
 from collections.abc import Iterator
 from urllib.parse import quote
 
-from ...errors import StoreUnavailableError
+from holdfast.errors import StoreUnavailableError
 
 try:
     import fcntl

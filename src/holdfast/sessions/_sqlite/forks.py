@@ -10,8 +10,9 @@ import json
 import sqlite3
 from collections.abc import Iterable
 
-from ...errors import NotFoundError, SessionConflictError
-from ..protocol import Position
+from holdfast.errors import NotFoundError, SessionConflictError
+from holdfast.sessions.protocol import Position
+
 from . import writers
 from .generations import chain, kept
 from .rows import BEYOND, as_text, item_or_fault, touch

@@ -23,9 +23,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from ...errors import NotFoundError
-from ...jsonvalue import Item
-from ..protocol import Generation, Head
+from holdfast.errors import NotFoundError
+from holdfast.jsonvalue import Item
+from holdfast.sessions.protocol import Generation, Head
+
 from . import history
 from .rows import (
     BEYOND,

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ...errors import AppendGapError, CorruptRecordError, LeaseLostError, NotFoundError, SessionConflictError
-from ...jsonvalue import Item
-from ..protocol import CorruptRecord, Head, Page
+from holdfast.errors import AppendGapError, CorruptRecordError, LeaseLostError, NotFoundError, SessionConflictError
+from holdfast.jsonvalue import Item
+from holdfast.sessions.protocol import CorruptRecord, Head, Page
+
 from . import rows, writers
 from .rows import (
     BEYOND,

@@ -15,7 +15,8 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Self
 
-from ...errors import LeaseLostError
+from holdfast.errors import LeaseLostError
+
 from . import processes
 from .statements import Statements
 

@@ -11,8 +11,9 @@ import json
 import sqlite3
 from typing import Any
 
-from ...errors import NotFoundError
-from ..protocol import SessionInfo, SessionPage
+from holdfast.errors import NotFoundError
+from holdfast.sessions.protocol import SessionInfo, SessionPage
+
 from .rows import as_text, as_time
 from .statements import Statements
 

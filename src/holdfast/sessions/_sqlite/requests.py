@@ -23,7 +23,8 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-from ...errors import OutcomeUnknownError, StoreTimeoutError
+from holdfast.errors import OutcomeUnknownError, StoreTimeoutError
+
 from .schema import Tables
 
 T = TypeVar("T")

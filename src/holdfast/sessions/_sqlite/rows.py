@@ -14,9 +14,10 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from ...errors import SessionConflictError
-from ...jsonvalue import CorruptJSON, Item, decode, decode_many
-from ..protocol import Head
+from holdfast.errors import SessionConflictError
+from holdfast.jsonvalue import CorruptJSON, Item, decode, decode_many
+from holdfast.sessions.protocol import Head
+
 from .files import log
 from .statements import Statements
 

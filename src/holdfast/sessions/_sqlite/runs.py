@@ -10,9 +10,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
-from ...engine.store import LogTail, RunSummary, SavedRun
-from ...errors import NotFoundError, RunClaimedError
-from ..protocol import check_limit
+from holdfast.engine.store import LogTail, RunSummary, SavedRun
+from holdfast.errors import NotFoundError, RunClaimedError
+from holdfast.sessions.protocol import check_limit
+
 from .listing import cursor, cursor_text
 from .rows import as_text, as_time, now_text, snapshot
 from .statements import Statements, numbered

@@ -14,8 +14,9 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ...errors import SessionConflictError
-from ...jsonvalue import DIGEST_BYTES
+from holdfast.errors import SessionConflictError
+from holdfast.jsonvalue import DIGEST_BYTES
+
 from .rows import as_text
 from .statements import Statements
 
