@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, Runner, SQLiteSession, function_tool
+from holdfast import Agent, RunConfig, Runner, SQLiteSession, function_tool
 from holdfast.testing import ScriptedModel, assistant_message, function_call
 
 
@@ -83,3 +83,60 @@ async def test_cancelling_a_stream_twice_stores_what_its_tools_did(tmp_path: Pat
     go_on.set()
     assert [event async for event in result.stream_events()] == []
     assert [item.get("type") for item in await session.get_items()] == [None, "function_call", "function_call_output"]
+
+
+@pytest.mark.parametrize("steps", range(12))
+async def test_a_second_cancellation_at_any_moment_keeps_no_lease(steps: int, tmp_path: Path) -> None:
+    """Whoever runs next on the session gets it at once, not when the lease of the dead run expires."""
+    desk, session = Stubborn(), SQLiteSession("s", tmp_path / "a.db")
+    task = asyncio.create_task(Runner.run(desk.agent, "go", session=session))
+    await desk.begun.wait()
+    task.cancel()
+    for _ in range(steps):
+        await asyncio.sleep(0.0005)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    agent: Agent[Any] = Agent(name="A", model=ScriptedModel([[assistant_message("done")]]))
+    await Runner.run(agent, "again", session=session, run_config=RunConfig(lease_wait_s=20))
+
+
+async def test_a_second_cancellation_lets_a_plain_session_be_tidied_before_it_is_used_again() -> None:
+    """Half a batch stands there and is being taken back: another run in between would make that impossible."""
+    half_way = asyncio.Event()
+
+    class Plain:
+        session_id, session_settings = "p", None
+
+        def __init__(self) -> None:
+            self.items: list[Any] = []
+
+        async def get_items(self, limit: int | None = None) -> list[Any]:
+            await asyncio.sleep(0)
+            return self.items[:] if limit is None else self.items[-limit:]
+
+        async def add_items(self, items: list[Any]) -> None:
+            for number, item in enumerate(items):
+                self.items.append(item)
+                if number == 1:
+                    half_way.set()
+                await asyncio.sleep(0)
+
+        async def pop_item(self) -> Any:
+            return self.items.pop() if self.items else None
+
+        async def clear_session(self) -> None:
+            self.items.clear()
+
+    desk, session = Stubborn(), Plain()
+    task = asyncio.create_task(Runner.run(desk.agent, "go", session=session))
+    await desk.begun.wait()
+    task.cancel()
+    await half_way.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    agent: Agent[Any] = Agent(name="A", model=ScriptedModel([[assistant_message("done")]]))
+    await Runner.run(agent, "again", session=session)
+    kinds = [item.get("type") or item["role"] for item in session.items]
+    assert kinds in (["user", "message"], ["user", "function_call", "function_call_output", "user", "message"])

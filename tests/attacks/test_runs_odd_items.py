@@ -1,4 +1,4 @@
-"""Odd items and odd data, from a model, a caller or a tool: refused before anything runs, or kept; never half stored."""
+"""Odd items and odd data, from a model, a caller or a tool: refused before anything runs, or kept whole."""
 
 from __future__ import annotations
 
@@ -7,8 +7,18 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, InMemorySession, ModelBehaviorError, RunHooks, Runner, RunState, SQLiteSession, UserError
-from holdfast import RunConfig, function_tool
+from holdfast import (
+    Agent,
+    InMemorySession,
+    ModelBehaviorError,
+    RunConfig,
+    RunHooks,
+    Runner,
+    RunState,
+    SQLiteSession,
+    UserError,
+    function_tool,
+)
 from holdfast.testing import ModelStep, ScriptedModel, assistant_message, function_call
 
 REQUEST = {"type": "mcp_approval_request", "id": "r1", "name": "x", "arguments": "{}", "server_label": "L"}

@@ -70,7 +70,8 @@ class Driver:
         self.asked = 1
         """The last turn for which a request is under way; a run that was started counts as being in its first."""
         self._task: asyncio.Task[object] | None = None
-        self._cut = self._entered = self._closing = False
+        self._cut = self._entered = False
+        self._closing: asyncio.Task[None] | None = None
         self._cancelled_before = 0
         self._failed_append = False
 
@@ -96,7 +97,7 @@ class Driver:
         """Save the run as it is now, if there is where to and anything that must survive."""
         if self.saver is not None and self.saver.needed:
             saving = asyncio.ensure_future(self.saver.save(self.run))
-            saving.add_done_callback(_heard)
+            saving.add_done_callback(heard)
             await asyncio.shield(saving)
 
     def _must_save(self, event: Event) -> bool:
@@ -142,9 +143,14 @@ class Driver:
     def stop_now(self) -> bool:
         """Cancel whatever is under way; what tools have done is still stored. Whether the run had begun."""
         self._cut = True
-        if self._task is not None and not self._closing:  # said twice, it must not cut short what is being stored
+        if self._task is not None and self._closing is None:  # said twice, it must not cut short what is being stored
             self._task.cancel()
         return self._entered
+
+    @property
+    def leftover(self) -> asyncio.Task[None] | None:
+        """What is still being stored, or told to stop, after `drive` had to let go; None where nothing is."""
+        return self._closing if self._closing is not None and not self._closing.done() else None
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
@@ -238,9 +244,8 @@ class Driver:
 
     async def _close(self, mode: str) -> None:
         """Settle the open turn, and store it if one of its tools has run (C8). A second cancellation does not wait."""
-        self._closing = True
-        closing = asyncio.ensure_future(self._settle_and_store(mode))
-        closing.add_done_callback(_heard)
+        self._closing = closing = asyncio.ensure_future(self._settle_and_store(mode))
+        closing.add_done_callback(heard)
         try:
             done, _ = await asyncio.wait([closing], timeout=CLOSING_GRACE_S)
         except asyncio.CancelledError:
@@ -272,7 +277,7 @@ class Driver:
             await self.save()
 
 
-def _heard(work: asyncio.Future[None]) -> None:
+def heard(work: asyncio.Future[None]) -> None:
     """Whoever waited for this may be gone; the next one to try meets the same error and raises it."""
     if not work.cancelled():
         work.exception()

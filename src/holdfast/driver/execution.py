@@ -6,6 +6,7 @@ with. Whatever is borrowed (the lease on a session, its history) is given back a
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import uuid
 from collections.abc import Awaitable, Callable
@@ -40,7 +41,7 @@ from .calls import show_outputs
 from .compact import compact_after
 from .conclude import restored_output
 from .conversation import Conversation, session_id_of
-from .drive import Driver
+from .drive import CLOSING_GRACE_S, Driver, heard
 from .graph import AgentGraph
 from .judge import input_guardrails
 from .live import Live, Tracer, usage_of
@@ -230,20 +231,28 @@ class Execution:
 
     async def _give_back(self, first: BaseException | None = None) -> None:
         """Give back what was borrowed; an error of that never hides `first`, which ended the run."""
-        conversation = self.live.conversation
-        if conversation is None:
+        if self.live.conversation is None:
             return
+        giving = asyncio.ensure_future(self._let_go(self.live.conversation))
+        giving.add_done_callback(heard)
+        if self.driver.leftover is not None:
+            return  # nobody waits for what was told to stop, and the next run gets the session when it has
         try:
-            await conversation.release()
-            if self.config.close_session:
-                closing = getattr(self.session, "close", None)
-                result = closing() if closing is not None else None
-                if inspect.isawaitable(result):
-                    await result
+            await asyncio.shield(giving)  # a cancellation that comes now must not keep the lease
         except Exception as second:
             if first is None:
                 raise
             first.add_note(f"While the session was given back, this happened too: {second!r}")
+
+    async def _let_go(self, conversation: Conversation) -> None:
+        if self.driver.leftover is not None:
+            await asyncio.wait([self.driver.leftover], timeout=CLOSING_GRACE_S)
+        await conversation.release()
+        if self.config.close_session:
+            closing = getattr(self.session, "close", None)
+            result = closing() if closing is not None else None
+            if inspect.isawaitable(result):
+                await result
 
     def run_store(self) -> RunStore | None:
         """Where this run is saved: where the settings say, where it was found, or beside its session."""
