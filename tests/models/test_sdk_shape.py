@@ -45,6 +45,7 @@ RECORDS = [
     (holdfast.testing, agents.testing, ["ModelStep", "ModelCall"]),
 ]
 OURS_MORE: dict[str, set[str]] = {
+    "ToolApprovalItem": {"reason"},  # why it waits: an approval, or an outcome that a crash left open
     "ModelStep": {"delay_s", "hangs", "cut_after", "chunk_chars"},
     "ModelRetryNormalizedError": {"never_sent"},
 }
