@@ -97,6 +97,10 @@ class AgentTool:
         pending = self.on_stream_max_pending_events
         if pending is not None and pending < 1:
             raise InvalidSettingError(f"on_stream cannot have {pending} events waiting", "Give 1 or more, or None.")
+        if self.max_turns is not None and type(self.max_turns) is not int:
+            raise SettingTypeError(
+                f"max_turns is a {type(self.max_turns).__name__}", "Give a whole number, or None for no limit."
+            )
         if self.run_config is not None:
             self.run_config = coerce_run_config(self.run_config)
         if self.hooks is not None and not isinstance(self.hooks, RunHooksBase):

@@ -310,6 +310,10 @@ def _prepare(
         raise SettingTypeError(f"a {type(agent).__name__} is not an agent", "Pass an Agent as the first argument.")
     if hooks is not None and not isinstance(hooks, RunHooksBase):
         raise SettingTypeError(f"hooks is a {type(hooks).__name__}", "Pass RunHooks here; AgentHooks go on an Agent.")
+    if max_turns is not None and type(max_turns) is not int:  # a saved run could not be read again
+        raise SettingTypeError(
+            f"max_turns is a {type(max_turns).__name__}", "Give a whole number, or None for no limit."
+        )
     config = coerce_run_config(run_config)
     check_error_handlers(error_handlers)
     owner = owner_of(session, conversation_id, previous_response_id, auto_previous_response_id)

@@ -272,9 +272,23 @@ class Driver:
         await self._save_at_rest()
 
     async def _save_at_rest(self) -> None:
-        if self.saver is not None and (self.saver.needed or self.run.paused):
-            self.saver.needed = True
+        if self.saver is None or not (self.saver.needed or self.run.paused):
+            return
+        self.saver.needed = True
+        try:
             await self.save()
+        except RunClaimedError:
+            raise
+        except Exception as error:
+            if not self.run.settled:
+                raise
+            # Nothing is left to do or to resume: raised, this would only take the result from whoever paid for it.
+            logger.warning(
+                "run %s ended, and its run store did not take that: %s: %s",
+                self.run.spec.run_id,
+                type(error).__name__,
+                error,
+            )
 
 
 def heard(work: asyncio.Future[None]) -> None:
