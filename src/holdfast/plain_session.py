@@ -88,12 +88,14 @@ class _Turnstile:
 
     def _withdraw(self, loop: asyncio.AbstractEventLoop, turn: asyncio.Future[None]) -> bool:
         with self._guard:
-            if (loop, turn) in self._waiting:
+            handed_over = (loop, turn) not in self._waiting
+            if not handed_over:
                 self._waiting.remove((loop, turn))
         if turn.done():
             return not turn.cancelled()
-        if not loop.is_closed():  # else the waiter is being collected, and nothing can be granted to it any more
-            turn.cancel()
+        if loop.is_closed():  # the waiter is being collected; what is on its way to it will never arrive
+            return handed_over
+        turn.cancel()
         return False
 
     async def __aenter__(self) -> None:

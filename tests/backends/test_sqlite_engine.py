@@ -9,7 +9,6 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
-import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Any
