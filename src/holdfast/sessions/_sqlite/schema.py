@@ -207,8 +207,8 @@ def migrate(db: sqlite3.Connection, tables: Tables) -> bool:
     foreign = version == 0 and found is not None
     if foreign and b"AUTOINCREMENT" not in bytes(found[0]).upper():
         raise StoreUnavailableError(
-            f"the table {tables.messages!r} was made by a program that lets SQLite use row ids again (no AUTOINCREMENT, "
-            "which is the default of some libraries): a history that changed could look unchanged. It was left as it is",
+            f"the table {tables.messages!r} was made by a program that lets SQLite use row ids again (it has no "
+            "AUTOINCREMENT): a history that changed could look unchanged. It was left as it is",
             "Give other table names or another file, and copy the conversations over.",
         )
     db.execute(f"CREATE TABLE IF NOT EXISTS {VERSIONS_TABLE} (tables TEXT PRIMARY KEY, version INTEGER NOT NULL)")

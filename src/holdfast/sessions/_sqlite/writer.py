@@ -117,7 +117,8 @@ class Writer:
             if len(requests) < len(messages):
                 self._owed += [message.request for message in messages if isinstance(message, PutBack)]
                 going = not any(isinstance(one, Stop) for one in messages)
-                if any([self._on_released() for one in messages if isinstance(one, Released)]):
+                last_left = [self._on_released() for one in messages if isinstance(one, Released)]
+                if any(last_left):
                     self.inbox.put(Stop())  # behind what others queued before the last user was known to be gone
             if requests or self._owed:
                 with self.busy:
