@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, RunConfig, Runner, SQLiteSession, function_tool
+from holdfast import (
+    Agent,
+    GuardrailFunctionOutput,
+    RunConfig,
+    Runner,
+    SQLiteSession,
+    function_tool,
+    input_guardrail,
+)
 from holdfast.testing import ScriptedModel, assistant_message, function_call
 
 
@@ -140,3 +148,35 @@ async def test_a_second_cancellation_lets_a_plain_session_be_tidied_before_it_is
     await Runner.run(agent, "again", session=session)
     kinds = [item.get("type") or item["role"] for item in session.items]
     assert kinds in (["user", "message"], ["user", "function_call", "function_call_output", "user", "message"])
+
+
+async def test_a_model_that_swallows_its_cancellation_does_not_make_a_tripped_run_immortal(tmp_path: Path) -> None:
+    """The guardrail tripped and the request does not end: who cancels twice gets control back."""
+    asked, tripped, let_go = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    class Deaf(ScriptedModel):
+        async def get_response(self, *args: Any, **named: Any) -> Any:
+            asked.set()
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                tripped.set()
+                await let_go.wait()
+
+    @input_guardrail
+    async def trip(context: Any, agent: Any, given: Any) -> GuardrailFunctionOutput:
+        await asked.wait()
+        return GuardrailFunctionOutput(output_info=None, tripwire_triggered=True)
+
+    agent: Agent[Any] = Agent(name="A", model=Deaf([]), input_guardrails=[trip])
+    session = SQLiteSession("s", tmp_path / "a.db")
+    task = asyncio.create_task(Runner.run(agent, "go", session=session))
+    await tripped.wait()
+    task.cancel()
+    await asyncio.sleep(0.01)
+    task.cancel()
+    done, _ = await asyncio.wait([task], timeout=20)
+    let_go.set()
+    assert done
+    with pytest.raises(asyncio.CancelledError):
+        await task

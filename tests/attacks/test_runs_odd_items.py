@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import (
     Agent,
+    HandoffInputData,
     InMemorySession,
     ModelBehaviorError,
     RunConfig,
@@ -18,8 +19,9 @@ from holdfast import (
     SQLiteSession,
     UserError,
     function_tool,
+    handoff,
 )
-from holdfast.testing import ModelStep, ScriptedModel, assistant_message, function_call
+from holdfast.testing import ModelStep, ScriptedModel, assistant_message, function_call, handoff_call
 
 REQUEST = {"type": "mcp_approval_request", "id": "r1", "name": "x", "arguments": "{}", "server_label": "L"}
 
@@ -137,3 +139,33 @@ async def test_a_session_that_does_not_close_hides_no_error() -> None:
             Agent(name="A", model=model), "go", session=Stuck("s"), run_config=RunConfig(close_session=True)
         )
     assert "it does not close" in caught.value.__notes__[0]
+
+
+async def test_a_watcher_that_changes_the_items_it_is_shown_changes_no_history() -> None:
+    model = ScriptedModel([[function_call("act", {}, call_id="c1")], [assistant_message("done")]])
+    agent: Agent[Any] = Agent(name="A", model=model, tools=[counting([])])
+    session = InMemorySession("s")
+    stream = Runner.run_streamed(agent, "go", session=session)
+    async for event in stream.stream_events():
+        if event.type == "run_item_stream_event" and isinstance(event.item.raw_item, dict):
+            event.item.raw_item["output"] = "forged"
+    assert (await session.get_items())[2]["output"] == "acted"
+    assert model.calls[1].input[2]["output"] == "acted"
+
+
+async def test_a_handoff_filter_that_changes_the_items_it_is_given_changes_no_history() -> None:
+    def forge(data: HandoffInputData) -> HandoffInputData:
+        for item in (*data.pre_handoff_items, *data.new_items):
+            if isinstance(item.raw_item, dict) and "output" in item.raw_item:
+                item.raw_item["output"] = "forged"
+        return data
+
+    other: Agent[Any] = Agent(name="B", model=ScriptedModel([[assistant_message("done")]]))
+    replies = [[function_call("act", {}, call_id="c1")], [handoff_call(other, call_id="h1")]]
+    agent: Agent[Any] = Agent(
+        name="A", model=ScriptedModel(replies), tools=[counting([])], handoffs=[handoff(other, input_filter=forge)]
+    )
+    session = InMemorySession("s")
+    result = await Runner.run(agent, "go", session=session)
+    assert "forged" not in [item.get("output") for item in await session.get_items()]
+    assert "forged" not in [item.get("output") for item in result.to_input_list()]

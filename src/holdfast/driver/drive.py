@@ -186,7 +186,7 @@ class Driver:
         wanted = {effect.key: effect for effect in effects}
         stale = [key for key in self._flights if key not in wanted and key not in self._settled]
         if stale:
-            await self._land(stale)
+            await self._land(stale, patiently=False)
             return  # something may have been told while they were landing
         for key, effect in wanted.items():
             if key not in self._flights:
@@ -213,13 +213,21 @@ class Driver:
             self._failed_append = True
         return error
 
-    async def _land(self, keys: list[str]) -> None:
-        """Cancel these flights and wait for them; what they still say is dropped."""
-        tasks = [self._flights.pop(key) for key in keys]
+    async def _land(self, keys: list[str], *, patiently: bool = True) -> None:
+        """Cancel these flights and wait for them; what they still say is dropped.
+
+        Patiently means: also while being cancelled. Else they stay in flight then, and whoever closes the run waits.
+        """
+        tasks = [self._flights[key] for key in keys]
         for task in tasks:
-            task.cancel()
-        await _all_done(tasks)
-        for task in tasks:
+            if not task.cancelling():  # to be told twice may mean to a nested run that it must not store what it did
+                task.cancel()
+        if patiently:
+            await _all_done(tasks)
+        elif tasks:
+            await asyncio.wait(tasks)
+        for key, task in zip(keys, tasks, strict=True):
+            del self._flights[key]
             if not task.cancelled() and task.exception() is not None:
                 logger.debug("a flight that was no longer due ended with %r", task.exception())
 

@@ -32,6 +32,7 @@ from holdfast.items import (
     ToolSearchOutputItem,
     readable,
 )
+from holdfast.jsonvalue import copy_json
 from holdfast.stream_events import event_for
 from holdfast.usage import Usage
 
@@ -161,7 +162,7 @@ class Live:
         item, extra = entry.item, entry.extra or {}
         agent = self.graph.agent(entry.agent)
         _, original, native = self._originals.get(id(item), (None, _MISSING, _MISSING))
-        raw = item if original is _MISSING else original
+        raw = copy_json(item) if original is _MISSING else original  # what a user changes is theirs, not history
         match entry.kind:
             case "tool_call_item":
                 return ToolCallItem(
