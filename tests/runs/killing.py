@@ -50,9 +50,9 @@ class Story:
 
 
 class Life(Journey):
-    """A journey that knows whether a run of it may wait for a person, or have its only message withheld."""
+    """A journey that knows of which runs the input may be stored alone: they trip, or may wait for a person."""
 
-    may_store_input_alone = False
+    may_be_alone: tuple[bool, ...] = ()
 
 
 class Points:
@@ -91,7 +91,7 @@ class Points:
         if wrong is not None:
             self.problems.append(f"killed {name}, the session holds a torn turn: {wrong}")
         alone = bool(history) and history[-1].get("content") == given
-        if alone and "trips" not in given and not self._journey.may_store_input_alone:
+        if alone and not self._journey.may_be_alone[self._journey.at]:
             self.problems.append(f"killed {name}, the session holds an input without its turn")
 
 
@@ -132,8 +132,9 @@ def tell(story: Story, calm: Journey | None = None) -> Telling:
     """Tell the story, kills and all, and compare it with the calm telling."""
     calm = calm_telling(story) if calm is None else calm
     life = Life(story.seed, story.wish(), QUIET)
-    pauses = any(name in turn.calls for plan in story.plans for turn in plan.turns for name in PAUSING)
-    life.may_store_input_alone = pauses or any(plan.answer == "forbidden" for plan in story.plans)
+    pauses = [any(name in turn.calls for turn in plan.turns for name in PAUSING) for plan in story.plans]
+    trips = ["trips" in plan.input or plan.answer == "forbidden" for plan in story.plans]
+    life.may_be_alone = tuple(map(any, zip(pauses, trips, strict=True)))
     points = Points(life, story.kills)
     with pointed(points):
         life.travel(steps_hint=calm.steps)
@@ -141,7 +142,7 @@ def tell(story: Story, calm: Journey | None = None) -> Telling:
     if story.kind == "saved":
         lost = {unsalted(item["call_id"]) for item in life.history() if item.get("output") == UNKNOWN_OUTCOME}
         found += [f"{call_id} had returned, and was said to be unknown" for call_id in sorted(lost & points.returned)]
-    elif len(points.killed) == 1 and not pauses:  # a run that waits, and is then run again, tears its turn itself
+    elif len(points.killed) == 1 and not any(pauses):  # a run that waits, and is then run again, tears its turn itself
         torn = {name.rpartition(".")[0] for name, times in life.world.executed.items() if times > 1}
         torn = {name.partition(":")[2] for name in torn if "/" not in name}
         if len(torn) > 1:
