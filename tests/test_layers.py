@@ -36,7 +36,8 @@ ISLANDS: dict[str, tuple[str, str]] = {  # island: (its modules, its library)
     "sqlite": ("sessions.sqlite sessions._sqlite", ""),
     "openai": (
         "models.openai_client models.openai_advice models.openai_responses models.openai_chat models.openai_provider "
-        "sessions.openai_conversations sessions.compaction sessions.compacting sessions.wrapping sessions.summarise",
+        "sessions.openai_conversations sessions.compaction sessions.compacting sessions.alone sessions.wrapping "
+        "sessions.summarise",
         "openai",
     ),
     "telemetry": ("telemetry telemetry_switch spans", "opentelemetry"),

@@ -10,15 +10,15 @@ history, and from what, is up to the subclass.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from holdfast.errors import CompactionError, NotFoundError
 from holdfast.history import canonical
 from holdfast.jsonvalue import Item
 
+from .alone import Alone
 from .compaction_rules import restoration
 from .protocol import Head, abilities, check_session_id
 from .wrapping import SessionWrapper
@@ -30,9 +30,6 @@ READ_ATTEMPTS_MAX = 20
 # one moment; a compaction that never gets them is a compaction too early.
 
 RESTORE_ATTEMPTS_MAX = 4
-
-LOCK_POLL_S = 0.005
-# Any thread and loop may use a session; asking again is simpler than a queue of waiters whose loops may have ended.
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,28 +45,13 @@ class Snapshot:
         return self.head if self.head is not None else (len(self.items), *map(canonical, self.items[-1:]))
 
 
-class _Alone:
-    """A lock for any task of this process, held while a plain session is being rewritten or written to."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-
-    async def __aenter__(self) -> Self:
-        while not self._lock.acquire(blocking=False):  # noqa: ASYNC110 — an Event would belong to one loop
-            await asyncio.sleep(LOCK_POLL_S)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._lock.release()
-
-
 class CompactingSession(SessionWrapper):
     """What compacting wrappers share: a safe replacement, and `undo_compaction`."""
 
     def __init__(self, session_id: str, underlying_session: Any) -> None:
         super().__init__(underlying_session)
         self.session_id = check_session_id(session_id)
-        self._alone = _Alone()
+        self._alone = Alone()
         self._replaced: tuple[list[Item], list[Item]] | None = None
 
     async def run_compaction(self, args: Any = None, *, wrapper: Any = None) -> list[Item] | None:

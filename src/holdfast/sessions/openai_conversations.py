@@ -34,6 +34,7 @@ from holdfast.models.openai_client import ClientHolder, OwnClients, default_clie
 from holdfast.models.settle import alike
 from holdfast.models.wire_responses import PLACEHOLDER_ID
 
+from .alone import Alone
 from .protocol import SessionABC, SessionSettings, coerce_settings, effective_limit
 
 if TYPE_CHECKING:
@@ -106,6 +107,9 @@ class OpenAIConversationsSession(SessionABC):
         self._guard = Lock()
         self._closed = False
         self._writes: set[asyncio.Task[None]] = set()
+        # One change at a time: batches of several requests must not mix, and what another task added meanwhile must not
+        # be taken for an equal batch whose answer was lost.
+        self._changing = Alone()
 
     @staticmethod
     def refuses(item: Item) -> str | None:
@@ -161,10 +165,21 @@ class OpenAIConversationsSession(SessionABC):
         if not batch:
             return
         # A task of its own: a cancelled caller gets control back at once, and the batch is still written whole.
-        write = asyncio.ensure_future(self._add(batch))
+        begun = asyncio.Event()
+        write = asyncio.ensure_future(self._add_in_turn(batch, begun))
         self._writes.add(write)
         write.add_done_callback(self._wrote)
-        await asyncio.shield(write)
+        try:
+            await asyncio.shield(write)
+        except asyncio.CancelledError:
+            if not begun.is_set():
+                write.cancel()  # it still waits its turn: withdrawn, and never done later (A13)
+            raise
+
+    async def _add_in_turn(self, batch: list[Item], begun: asyncio.Event) -> None:
+        async with self._changing:
+            begun.set()
+            await self._add(batch)
 
     async def _add(self, batch: list[Item]) -> None:
         conversation = await self._conversation()
@@ -185,6 +200,10 @@ class OpenAIConversationsSession(SessionABC):
 
     async def pop_item(self) -> Item | None:
         """Remove and return the newest item; None when there is none."""
+        async with self._changing:
+            return await self._pop()
+
+    async def _pop(self) -> Item | None:
         conversation = await self._conversation()
         while True:
             newest = await self._reading(lambda client: _listed(client, conversation, 1))
@@ -197,6 +216,10 @@ class OpenAIConversationsSession(SessionABC):
     async def clear_session(self) -> None:
         """Delete the conversation with all its items. The next use begins a new one, with a new id."""
         self._check_open()
+        async with self._changing:
+            await self._clear()
+
+    async def _clear(self) -> None:
         if self._id is None:
             return
         conversation = self._id
@@ -209,7 +232,9 @@ class OpenAIConversationsSession(SessionABC):
     async def close(self) -> None:
         """Close the client if this session made it; a client that was given stays open. Doing so twice does nothing."""
         if not self._closed:
-            await asyncio.gather(*self._writes, return_exceptions=True)
+            here = asyncio.get_running_loop()
+            writes = [write for write in self._writes if write.get_loop() is here]  # others can only end in their own
+            await asyncio.gather(*writes, return_exceptions=True)
             self._closed = True
             if self._own is not None:
                 await self._own.aclose()
