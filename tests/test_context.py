@@ -56,16 +56,17 @@ def test_a_decision_about_a_call_overrides_one_about_its_tool():
     assert wrapper.is_tool_approved("pay", "c3") is True
 
 
-@pytest.mark.parametrize("approve_first", [True, False])
-def test_approved_for_good_beats_rejected_for_good(approve_first: bool):
+@pytest.mark.parametrize("approve_last", [True, False])
+def test_of_two_decisions_for_good_the_last_counts(approve_last: bool):
+    """As in the SDK: whoever takes back what they allowed is heard."""
     wrapper = RunContextWrapper(None)
-    for approved in (approve_first, not approve_first):
+    for approved in (not approve_last, approve_last):
         if approved:
             wrapper.approve_tool(approval("c1"), always_approve=True)
         else:
             wrapper.reject_tool(approval("c2"), always_reject=True, rejection_message="never")
-    assert wrapper.is_tool_approved("pay", "later") is True
-    assert wrapper.get_rejection_message("pay", "later") is None
+    assert wrapper.is_tool_approved("pay", "later") is approve_last
+    assert wrapper.get_rejection_message("pay", "later") == (None if approve_last else "never")
     assert wrapper.is_tool_approved("pay", "c2") is False, "what was said about a call itself still counts"
 
 
@@ -151,8 +152,8 @@ def test_a_book_says_what_the_rules_say_and_survives_json(made: list[Decision]):
     book = ApprovalBook.of(Decision.from_json(decision.to_json()) for decision in made)
     for call_id in ("c1", "c2", "c3", "c4"):
         own = [decision.approved for decision in made if decision.call_id == call_id]
-        sticky = {decision.approved for decision in made if decision.sticky}
-        expected = own[-1] if own else True if True in sticky else False if False in sticky else None
+        sticky = [decision.approved for decision in made if decision.sticky]
+        expected = own[-1] if own else sticky[-1] if sticky else None
         assert book.status(call_id, PAY, arguments_digest("{}")) is expected
         message = book.message(call_id, PAY)
         assert message is None or expected is False

@@ -91,10 +91,7 @@ def arguments_digest(arguments: str | None) -> str:
 
 
 class ApprovalBook:
-    """Every decision of a run. One about a call overrides one about its tool; the last one about a call wins.
-
-    Where a tool was both approved and rejected for good, the approval wins, whichever came first (as in the SDK).
-    """
+    """Every decision of a run. One about a call overrides one about its tool; of two about the same, the last wins."""
 
     __slots__ = ("_all", "_drained", "_of_call", "_of_scope")
 
@@ -125,6 +122,8 @@ class ApprovalBook:
             self._of_call[decision.call_id] = decision
         if decision.sticky:
             self._of_scope[decision.scope, decision.approved] = decision
+            # Whoever takes back what they allowed for good must be heard: else the next call runs against their word.
+            self._of_scope.pop((decision.scope, not decision.approved), None)
 
     def drain(self) -> list[Decision]:
         """The decisions made since the last time this was asked, oldest first."""

@@ -125,15 +125,15 @@ async def test_a_decision_about_one_call_overrides_the_one_about_its_tool():
     assert outputs(desk.sent[-1])["c2"] == "not this one"
 
 
-async def test_approved_for_good_beats_rejected_for_good():
-    """As in the SDK, whichever came first."""
+async def test_of_two_decisions_for_good_the_last_counts():
+    """As in the SDK: whoever takes back what they allowed is heard."""
     desk = Desk([asks(pay(1, "c1"), pay(2, "c2")), asks(pay(3, "c3")), says("done")])
     state = (await desk.run("hi")).to_state()
     first, second = state.get_interruptions()
     state.approve(first, always_approve=True)
     state.reject(second, always_reject=True)
     await desk.run(state)
-    assert desk.done == [("pay", 1), ("pay", 3)]
+    assert desk.done == [("pay", 1)]
 
 
 async def test_resuming_with_nothing_decided_asks_nobody_writes_nothing_and_consumes_nothing():
