@@ -11,6 +11,7 @@ from holdfast import (
     Agent,
     HandoffInputData,
     InMemorySession,
+    ItemNotStorableError,
     ModelBehaviorError,
     RunConfig,
     RunHooks,
@@ -169,3 +170,14 @@ async def test_a_handoff_filter_that_changes_the_items_it_is_given_changes_no_hi
     result = await Runner.run(agent, "go", session=session)
     assert "forged" not in [item.get("output") for item in await session.get_items()]
     assert "forged" not in [item.get("output") for item in result.to_input_list()]
+
+
+@pytest.mark.parametrize("odd", [float("nan"), object()], ids=["nan", "object"])
+async def test_input_that_no_session_takes_is_refused_before_a_tool_runs(odd: Any) -> None:
+    ran: list[str] = []
+    model = ScriptedModel([[function_call("act", {}, call_id="c1")]])
+    given = [{"role": "user", "content": "go", "odd": odd}]
+    with pytest.raises(ItemNotStorableError):
+        await Runner.run(Agent(name="A", model=model, tools=[counting(ran)]), given, session=InMemorySession("s"))
+    assert ran == []
+    assert model.calls == ()

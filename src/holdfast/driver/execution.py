@@ -31,7 +31,7 @@ from holdfast.errors import (
 )
 from holdfast.history import deduplicate, normalise, sanitise_for_store
 from holdfast.items import ItemHelpers, ModelResponse, readable
-from holdfast.jsonvalue import Item, copy_json
+from holdfast.jsonvalue import Item, copy_json, encode
 from holdfast.run_error_handlers import RunErrorDetails
 from holdfast.stream_events import AgentUpdatedStreamEvent
 from holdfast.usage import Usage
@@ -89,6 +89,9 @@ class Execution:
         self._resumed, self.revision, self._store = resumed, revision, store
         self._was_running = self._has_read = False
         self._own = own_items(given_input)
+        if owner.kind == "session":
+            for item in self._own:
+                encode(item)  # what no session takes is refused now, not when tools have run and nothing can be stored
         conversation = None
         self.live: Live
         if session is not None:
