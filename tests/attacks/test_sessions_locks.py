@@ -16,6 +16,7 @@ import pytest
 from holdfast.errors import OutcomeUnknownError, SessionBusyError, StoreTimeoutError, StoreUnavailableError
 from holdfast.sessions._sqlite import engine, files, processes
 from holdfast.sessions._sqlite.writer import Writer
+from holdfast.sessions.memory import InMemorySession
 from holdfast.sessions.sqlite import SQLiteSession
 
 PATIENCE_S = 60
@@ -174,3 +175,47 @@ async def test_the_writer_gives_up_its_hold_on_forks_even_while_the_file_is_bein
     await adding
     assert len(await session.get_items()) == 1
     session.close()
+
+
+class _Handed:
+    """A lock that another thread takes, for a fork of its own, in the moment it is given back."""
+
+    def __init__(self, waiting: list[Any]) -> None:
+        self.waiting, self.released = waiting, 0
+
+    def release(self) -> None:
+        self.released += 1
+        if self.waiting:
+            engine._hold([self.waiting.pop()])
+
+
+def test_a_thread_that_has_forked_gives_back_its_own_locks_and_not_those_of_the_next() -> None:
+    next_ones = _Handed([])
+    own = _Handed([next_ones])
+    engine._hold([own])
+    engine._give_back()
+    assert (own.released, next_ones.released) == (1, 0)
+    engine._give_back()
+    assert (own.released, next_ones.released) == (1, 1)
+
+
+def test_threads_that_fork_at_once_leave_every_store_usable(tmp_path: Path) -> None:
+    session, stores = SQLiteSession("s", tmp_path / "history.db"), [InMemorySession(str(n)) for n in range(5)]
+    asyncio.run(session.add_items([item("1")]))
+
+    def fork_often() -> None:
+        for _ in range(10):
+            child = os.fork()
+            if not child:
+                os._exit(0)
+            os.waitpid(child, 0)
+
+    threads = [threading.Thread(target=fork_often, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert not any(thread.is_alive() for thread in threads)
+    for one in (session, *stores):
+        asyncio.run(one.add_items([item("2")]))
+        one.close()

@@ -463,9 +463,11 @@ class InMemoryStore:
 # nor a lock whose owner does not exist there: so forking waits for each store's lock and both sides give it back.
 _stores: WeakSet[InMemoryStore] = WeakSet()
 _held: list[threading.Lock] = []
+_forking = threading.Lock()  # several threads may fork: one at a time, or they would give back each other's locks
 
 
 def _before_fork() -> None:
+    _forking.acquire()
     for store in list(_stores):
         store.lock.acquire()
         _held.append(store.lock)
@@ -474,6 +476,7 @@ def _before_fork() -> None:
 def _after_fork() -> None:
     while _held:
         _held.pop().release()
+    _forking.release()
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

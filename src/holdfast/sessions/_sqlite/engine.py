@@ -357,8 +357,11 @@ def _before_fork() -> None:
 
 
 def _give_back() -> None:
-    while _held_for_fork:
-        _held_for_fork.pop().release()
+    # Emptied first: when the last of them is free, another thread may begin a fork and put its own in the list.
+    held = list(_held_for_fork)
+    _held_for_fork.clear()
+    for lock in reversed(held):
+        lock.release()
 
 
 def _after_fork_in_parent() -> None:
