@@ -415,6 +415,8 @@ def _state_of(execution: Execution, _result: Any) -> RunState:
 
 
 def _revision(execution: Execution) -> int:
+    if not execution.started:  # it holds what it was given, whatever it has found in a store meanwhile
+        return execution.given_revision
     saver: Any = execution.driver.saver
     return saver.revision if saver is not None else execution.revision
 

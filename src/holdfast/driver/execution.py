@@ -87,6 +87,7 @@ class Execution:
         self._takeover = takeover
         self.config, self.session, self.owner = config, session, owner
         self._resumed, self.revision, self._store = resumed, revision, store
+        self.given_revision = revision
         self._was_running = self._has_read = False
         self._own = own_items(given_input)
         if owner.kind == "session":
