@@ -84,7 +84,9 @@ def _without_second_endings(life: Journey, told: list[str]) -> list[str]:
 
 
 def _ended_twice(life: Journey, outcome: Outcome) -> bool:
-    ends = any(item.get("name") == "finish" for item in life.written(outcome.run_id)) if not outcome.torn else False
+    run = outcome.run_id.removeprefix("run-")
+    calls = [item for item in life.history() if item.get("name") == "finish"]
+    ends = any(str(item.get("call_id")).startswith(f"{run}#") for item in calls)
     return ends and outcome.troubled and "finished" not in str(outcome.output)
 
 
