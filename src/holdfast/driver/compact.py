@@ -62,7 +62,7 @@ def _entries(made: Any, agent: str) -> tuple[Entry, ...]:
 
 
 def _saw_everything(live: Live, run: Run) -> bool:
-    """Whether the last reply answers the whole history. What was kept from the model is not in the response's chain, and
+    """Whether the last reply answers the whole history. What was kept from the model is not in its chain, and
     would be lost if that chain were compacted in the history's place."""
     config, conversation = live.config, live.conversation
     assert conversation is not None

@@ -160,7 +160,7 @@ class Conversation:
         held = await self.accepted(writer)
         if self._able and held < known:
             raise OwnerError(
-                f"session {self.session_id!r} holds {held} items of run {writer!r}, which has stored {known}: it has the"
+                f"session {self.session_id!r} holds {held} items of run {writer!r}, which stored {known}: it has the"
                 " same name and is another, or it was removed",
                 "Resume the run with the session it was started with; if that is gone, start a new run.",
             )

@@ -305,7 +305,7 @@ class CanRewind(Protocol):
     """B5: exact rewind."""
 
     async def rewind(self, *, writer: str, to: int, expect: Head | None = None) -> Head:
-        """Remove this writer's items from number `to` on, if they are the whole tail; else refuse and change nothing."""
+        """Remove this writer's items from number `to` on, if they are the whole tail; else change nothing."""
         ...
 
 
