@@ -312,6 +312,12 @@ class Execution:
             raise UserError(
                 f"session_input_callback returned a {type(seen).__name__}", "Return the list of items the model sees."
             )
+        strangers = {type(item).__name__ for item in seen if not isinstance(item, dict)}
+        if strangers:
+            raise UserError(
+                f"session_input_callback returned a list with {', '.join(sorted(strangers))} in it",
+                "Every item the model sees is a dict in the Responses input format.",
+            )
         return [copy_json(item) for item in seen]
 
     async def _earlier(self, store: RunStore | None) -> Run | None:

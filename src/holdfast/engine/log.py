@@ -49,7 +49,9 @@ class Log(Generic[T]):
 
     def __getitem__(self, index: int | slice) -> T | list[T]:
         if isinstance(index, slice):
-            return self._shared[: self._length][index]
+            start, stop, step = index.indices(self._length)
+            # At the cost of the slice: an append takes a short one off a long log.
+            return self._shared[start:stop] if step == 1 else list(self)[index]
         if index < 0:
             index += self._length
         if not 0 <= index < self._length:
