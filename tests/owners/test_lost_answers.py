@@ -11,8 +11,8 @@ from openai import APIConnectionError, APIError, AsyncOpenAI
 from owners.stories import CHAINS, CONVERSATION, GIVEN, expected, whole
 from owners.world import APPROVE, NO_RETRY, RETRY, World, both_modes
 
-from holdfast import ModelSettings, Runner, RunState, SendOutcomeUnknownError
-from holdfast.errors import HoldfastError
+from holdfast import ModelSettings, RunHooks, Runner, RunState, SendOutcomeUnknownError
+from holdfast.errors import HoldfastError, ModelTimeoutError
 from holdfast.testing.loopback import (
     Cut,
     Drop,
@@ -150,6 +150,48 @@ async def test_an_answer_that_arrives_late_is_waited_for_and_not_doubled(
 
 
 @both_modes
+async def test_an_answer_that_arrives_after_the_run_gave_up_is_found_when_it_is_resumed(
+    streamed: bool, server: LoopbackServer, client: AsyncOpenAI
+):
+    """Not listed when it was asked for, and there an hour later: that it was not taken was true only then."""
+    world = World(server, client, CONVERSATION, streamed, settings=ModelSettings(timeout=0.3))
+    gate = Gate()
+    server.fault(gate)
+    with pytest.raises(ModelTimeoutError) as caught:
+        await world.say("hi")
+    gate.release()
+    while not server.model_calls[0].committed:
+        await asyncio.sleep(0.01)
+    state = await RunState.from_string(world.agent, caught.value.run_state.to_string())  # type: ignore[attr-defined]
+    await world.resume(state)
+    assert world.received() == ["U(hi) [conv]"]
+    world.assert_agreement(["U(hi)", "A"])
+
+
+@both_modes
+async def test_an_answer_that_arrives_while_it_is_being_sent_again_is_found_before(
+    streamed: bool, server: LoopbackServer, client: AsyncOpenAI
+):
+    """It was looked for, and was not there; then the application's own code took its time. So it is looked for again,
+    behind the place that was known before the first request, not behind the newest item there is by now."""
+    world = World(server, client, CONVERSATION, streamed, settings=ModelSettings(timeout=0.3))
+    gate = Gate()
+    server.fault(gate)
+    with pytest.raises(ModelTimeoutError) as caught:
+        await world.say("hi")
+
+    class Slow(RunHooks[Any]):
+        async def on_llm_start(self, *_: Any) -> None:
+            gate.release()
+            while not server.model_calls[0].committed:
+                await asyncio.sleep(0.01)
+
+    await world.resume(caught.value.run_state, hooks=Slow())  # type: ignore[attr-defined]
+    assert world.received() == ["U(hi) [conv]"]
+    world.assert_agreement(["U(hi)", "A"])
+
+
+@both_modes
 async def test_a_timeout_of_a_request_that_was_taken_is_settled(
     streamed: bool, server: LoopbackServer, client: AsyncOpenAI
 ):
@@ -234,6 +276,19 @@ async def test_an_unknown_outcome_stays_unknown_until_the_server_can_be_asked(
     assert len(server.model_calls) == 1
     await world.resume(again.value.run_state)  # type: ignore[attr-defined]
     world.assert_agreement(["U(hi)", "A"])
+
+
+@both_modes
+async def test_where_nobody_can_tell_an_approved_replay_may_double_a_turn_and_that_was_the_decision(
+    streamed: bool, server: LoopbackServer, client: AsyncOpenAI
+):
+    """(c): the last resort, after the server was asked in vain. The run goes on from the answer it got."""
+    world = World(server, client, CONVERSATION, streamed, settings=APPROVE)
+    server.fault(Drop(committed=True))
+    server.fault(Status(500), on="/items", skip=1)
+    await world.say("hi")
+    assert world.received() == ["U(hi) [conv]"] * 2
+    world.assert_agreement(["U(hi)", "A"] * 2)
 
 
 async def test_what_is_in_the_conversation_without_a_whole_reply_is_said_so(

@@ -281,7 +281,7 @@ def distinct(history: list[list[Any]]) -> list[Any]:
     return items
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(history=pieces, faults=st.lists(st.tuples(st.integers(0, 12), breaks), max_size=3))
 def test_however_a_move_is_broken_off_repeating_it_brings_everything_once(
     shared: LoopbackServer, history: list[list[Any]], faults: list[tuple[int, Any]]

@@ -68,9 +68,8 @@ def _saw_everything(live: Live, run: Run) -> bool:
     assert conversation is not None
     limit = conversation.limit()
     return (
-        config.session_input_callback is None
-        and config.call_model_input_filter is None
-        and all(view.base is None for view in run.views)
+        config.call_model_input_filter is None
+        and all(view.base is None for view in run.views)  # neither a session callback nor a handoff made one
         and (limit is None or len(live.history) < limit)
     )
 

@@ -205,8 +205,11 @@ async def _ask(
 ) -> tuple[ModelResponse, int]:
     """The reply, and how many attempts failed before it. `late`: an earlier request may still arrive."""
     attempt, failed, locked = 1, 0, 0
+    last: Exception | None = None
     while True:
         begun = [False]
+        if late and (arrived := await _arrived(driver.run, offer, items, last)) is not None:
+            return arrived, failed
         if driver.run.progress.reply_id is not None:
             await driver.tell(_named(driver.run, None))  # that was the answer to an earlier attempt
         try:
@@ -225,7 +228,8 @@ async def _ask(
                         return found.response, failed
                     await driver.tell(_named(run, getattr(error, "response_id", None)))
                     raise unknown(run, found, error) from error
-                late = late or found is not None  # the server does not have it: that is evidence, as of now (D5)
+                # The server does not have it: that is evidence (D5), and in a conversation only as of now.
+                late = late or (found is not None and run.spec.owner.kind == "conversation")
             verdict = await _verdict(offer, live, run, error, failure, advice, attempt, locked, begun[0], found)
             if isinstance(verdict, GiveUp):
                 lost = await _given_up(driver, verdict, late, failure, error)
@@ -234,9 +238,16 @@ async def _ask(
                 raise
             failed += 1
             attempt, locked = (attempt + 1, locked) if verdict.counted else (attempt, locked + 1)
+            last = error
             await asyncio.sleep(verdict.seconds)
-            if late and (found := await settled(run, offer, items, error)) is not None and found.response is not None:
-                return found.response, failed  # it was only slow
+
+
+async def _arrived(run: Run, offer: Offer, items: list[Item], error: Exception | None) -> ModelResponse | None:
+    """The answer to an earlier request with the same, if it was only slow; None if the server still has not got it."""
+    found = await settled(run, offer, items, error)
+    if found is None or (found.taken and found.response is None):
+        raise unknown(run, found, error) from error
+    return found.response
 
 
 async def _given_up(driver: Driver, verdict: GiveUp, late: bool, failure: Any, error: Exception) -> Exception | None:
@@ -244,7 +255,7 @@ async def _given_up(driver: Driver, verdict: GiveUp, late: bool, failure: Any, e
     run = driver.run
     if verdict.outcome_unknown or (late and is_conversation_locked(failure)):  # the lock may be our own request's
         return unknown(run, None, error)
-    if run.progress.begun is not None and not (late and run.spec.owner.kind == "conversation"):
+    if run.progress.begun is not None and not late:
         await driver.tell(NotTaken())  # a conversation is looked at again when the run is resumed
     return None
 
