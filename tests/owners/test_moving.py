@@ -130,11 +130,12 @@ async def test_what_belongs_to_something_refused_stays_behind_with_it(
     session: Any, server: LoopbackServer, client: AsyncOpenAI
 ):
     """An output is refused whose call and reasoning were brought in an earlier step: they are taken back."""
-    head = [user(str(number)) for number in range(17)]
+    head = [user(str(number)) for number in range(18)]  # with reasoning and call, just one step
     await session.add_items([*head, reasoned(1), call_item(1), output_item(2), output_item(1, sparkle=1), user("end")])
     report = await move_to_conversation(session, client=client)
-    assert [one.index for one in report.not_carried] == [17, 18, 19, 20]
-    assert words(server.history(report.conversation_id)) == [f"U({number})" for number in range(17)] + ["U(end)"]
+    assert [one.index for one in report.not_carried] == [18, 19, 20, 21]
+    assert words(server.history(report.conversation_id)) == [f"U({number})" for number in range(18)] + ["U(end)"]
+    assert any(one.method == "DELETE" and "/items/" in one.path for one in server.requests)
     world = World(server, client, "replay", streamed=False)
     assert (await world.run("next", conversation_id=report.conversation_id)).final_output
 
