@@ -46,6 +46,8 @@ def encode_head(run: Run, *, short: bool = False) -> bytes:
             "agent": run.progress.agent,
             "output": run.progress.output,
             "tripped": run.tripped or run.withheld,
+            # Whose save this is: else a second resumer's would look like a repeat of the first one's.
+            "claim": run.progress.claim,
         }
         return encode_value({"schema": SCHEMA, "version": VERSION, "ended": run.spec.run_id, **ending})
     head = {
