@@ -410,7 +410,8 @@ def absent(module: str, name: str) -> str | None:
     """Why `module` does not have `name`, though the OpenAI Agents SDK does, and what to do instead; None if it is ours
     or nobody's."""
     for kind, (place, names, instead) in ABSENT.items():
-        if name in names.split() or (place == module != "" and not name.startswith("_")):
+        # Of a family's own module every class is meant; other names are asked for by programs that look around.
+        if name in names.split() or (place == module != "" and name[:1].isupper()):
             return f"holdfast has no {kind}, so there is no {name}. {instead}"
     return None
 

@@ -112,12 +112,13 @@ def wall_clock(package: str) -> Iterator[WallClock]:
         changed.append((owner, name, getattr(owner, name)))
         setattr(owner, name, value)
 
-    change(time, "time", lambda: clock.now)
-    change(time, "time_ns", lambda: int(clock.now * 1_000_000_000))
-    for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] == package and getattr(module, "datetime", None) is datetime:
-            change(module, "datetime", Shifted)
     try:
+        change(time, "time", lambda: clock.now)
+        change(time, "time_ns", lambda: int(clock.now * 1_000_000_000))
+        for name, module in list(sys.modules.items()):
+            # What it has, not what it would give: a module may look names up when it is asked for them.
+            if name.partition(".")[0] == package and vars(module).get("datetime") is datetime:
+                change(module, "datetime", Shifted)
         yield clock
     finally:
         for owner, name, value in reversed(changed):
