@@ -114,12 +114,14 @@ def _kind(seed: int) -> Kind:
 
 
 def _life(seed: int, wish: Wish, faults: Faults) -> tuple[Journey, Journey]:
-    calm = _travelled(Journey(seed, wish, None), "even in the calm run, ")
-    life = Journey(seed, wish, faults)
-    gc.disable()  # what nobody heard of is noticed when it is collected: here, and not in another life
+    # What nobody heard of is noticed when it is collected: at the end of its own life, never in the middle of another.
+    gc.disable()
     try:
+        calm = _travelled(Journey(seed, wish, None), "even in the calm run, ")
+        gc.collect()
+        life = Journey(seed, wish, faults)
         _travelled(life, "", steps_hint=calm.steps)
-        gc.collect(0)
+        gc.collect()
     finally:
         gc.enable()
     return life, calm
@@ -154,9 +156,12 @@ def _alone() -> Iterator[None]:
     logger = logging.getLogger("holdfast")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
+    gc.collect()
+    gc.freeze()  # collecting after each life then costs what that life has left, not what the program is made of
     try:
         yield
     finally:
+        gc.unfreeze()
         logger.setLevel(level)
 
 
