@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from owners.stories import CHAINS, CONVERSATION, GIVEN, expected, whole
 from owners.world import APPROVE, NO_RETRY, RETRY, World, both_modes
 
 from holdfast import ModelSettings, RunHooks, Runner, RunState, SendOutcomeUnknownError
-from holdfast.errors import HoldfastError, ModelTimeoutError
+from holdfast.errors import HoldfastError, ModelTimeoutError, RunStateError
 from holdfast.testing.loopback import (
     Cut,
     Drop,
@@ -303,6 +304,29 @@ async def test_what_is_in_the_conversation_without_a_whole_reply_is_said_so(
     with pytest.raises(SendOutcomeUnknownError, match="no whole reply"):
         await world.resume(caught.value.run_state)  # type: ignore[union-attr]
     assert len(server.model_calls) == 1
+
+
+async def test_a_state_whose_request_names_items_that_are_not_there_is_refused(
+    server: LoopbackServer, client: AsyncOpenAI
+):
+    """Nothing is asked or sent for it."""
+    world = World(server, client, CONVERSATION, streamed=False, settings=NO_RETRY)
+    server.fault(Drop(committed=True))
+    server.fault(Status(500), on="/items", skip=1)
+    with pytest.raises(SendOutcomeUnknownError) as caught:
+        await world.say("hi")
+    payload = json.loads(caught.value.run_state.to_string())  # type: ignore[attr-defined]
+    found = [one for one in _inside(payload) if isinstance(one, dict) and one.get("sent") == [0]]
+    assert len(found) == 1
+    found[0]["sent"] = [7]
+    with pytest.raises(RunStateError, match="outside the ledger"):
+        await RunState.from_json(world.agent, payload)
+
+
+def _inside(value: Any) -> list[Any]:
+    """A value of JSON and everything in it."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [value, *(found for one in inner for found in _inside(one))]
 
 
 async def test_a_mark_that_could_not_be_fetched_costs_certainty_and_not_the_run(

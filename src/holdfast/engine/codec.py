@@ -143,6 +143,7 @@ def _check(run: Run) -> None:
         (not 0 <= marks.ready <= size, "its ready mark is outside the ledger"),
         (not 0 <= marks.acknowledged <= size, "its acknowledged mark is outside the ledger"),
         (any(not 0 <= ordinal < size for ordinal in marks.owed), "it owes an item outside the ledger"),
+        (any(not 0 <= place < size for place in run.progress.sent), "it has sent an item outside the ledger"),
         (not 0 <= spec.input_count <= size, "its input is longer than its ledger"),
         (not len(run.views), "it has no view"),
         (any(not 0 <= view.tail <= size for view in run.views), "a view begins outside the ledger"),
