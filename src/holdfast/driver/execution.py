@@ -212,7 +212,16 @@ class Execution:
     async def _held(self, run: Run) -> int:
         """How many of the run's items its session holds, whatever the run knows of that."""
         conversation = self.live.conversation
-        return await conversation.counts(run.spec.run_id, run.marks.stored) if conversation is not None else 0
+        if conversation is None:
+            return 0
+        held = await conversation.counts(run.spec.run_id, run.marks.stored)
+        if held > len(run.ledger):
+            raise RunClaimedError(
+                f"run {run.spec.run_id!r} has gone on since this state of it was taken: its session holds {held} of its"
+                f" items, and the state knows {len(run.ledger)}",
+                "Resume its latest state, or by its id; what it has done since must not be done again.",
+            )
+        return held
 
     async def settle_abandoned(self, run: Run, message: str) -> None:
         """Give up a saved run: what is open is closed with `message`, written down, and stored whole."""
