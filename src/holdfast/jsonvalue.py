@@ -93,8 +93,10 @@ def digest(data: bytes) -> bytes:
 def copy_json(value: Any) -> Any:
     """A deep copy of a JSON value; sharing nothing that can change. Other objects are passed through as they are."""
     kind = type(value)
+    if kind is str or kind is int or kind is bool or kind is float or value is None:
+        return value
     if kind is dict:
-        return {key: copy_json(inner) for key, inner in value.items()}
+        return {key: inner if type(inner) is str else copy_json(inner) for key, inner in value.items()}
     if kind is list:
         return [copy_json(inner) for inner in value]
     if isinstance(value, Mapping):

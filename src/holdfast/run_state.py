@@ -397,6 +397,8 @@ def with_context(wrapper: Any, context: Any) -> Any:
 
 def owner_of(session: Any, conversation_id: str | None, previous_response_id: str | None, auto: bool) -> Owner:
     """Who owns the conversation of a run with these arguments; refuses two (D1)."""
+    if session is None and conversation_id is None and previous_response_id is None and not auto:
+        return Owner()
     given = {
         "session": session is not None,
         "conversation_id": conversation_id is not None,

@@ -135,7 +135,7 @@ MUTANTS = [
     Mutant(
         "a nested run is not saved",
         "driver.nested",
-        "if driver.saver is not None and not child.finished:",
+        "if driver.saver is not None and (not child.finished or child.marks.stored < child.storable):",
         "if False:",
     ),
     Mutant(

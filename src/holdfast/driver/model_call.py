@@ -90,10 +90,10 @@ async def take_reply(
 ) -> None:
     """A whole reply is here: take it apart, announce it, and tell the run."""
     run = driver.run
-    usage = Usage.from_provider(response.usage).copy()
     counted = Usage()
-    counted.add_failed_attempts(failed)
-    counted.add(usage)
+    if failed:
+        counted.add_failed_attempts(failed)
+    counted.add(Usage.from_provider(response.usage))
     live.wrapper.usage.add(counted)
     reply = classify(
         response.output,

@@ -49,8 +49,8 @@ def child_runner(driver: Driver, live: Live, turn: Turn, call: Call) -> Callable
                 raise ParentFailed(error) from error
 
         async def moved(child: Run) -> None:
-            # Its reply was told before it ended, so an ended child, found unended, concludes the same and asks nobody.
-            if driver.saver is not None and not child.finished:
+            # An ended child too, while its last turn is not stored: what its session gets, its parent knows first.
+            if driver.saver is not None and (not child.finished or child.marks.stored < child.storable):
                 await tell(child)
 
         execution = live.spawn(

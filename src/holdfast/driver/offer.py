@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.engine.state import Run
+from holdfast.engine.state import Run, evolve
 from holdfast.errors import UserError
 from holdfast.handoffs import Handoff, handoff
 from holdfast.models.interface import Model
@@ -60,7 +60,7 @@ async def offer_of(live: Live, run: Run, agent: Any) -> Offer:
     settings = fixed.settings
     if agent.reset_tool_choice and settings.tool_choice is not None and any(run.used_by(run.progress.agent)):
         settings = replace(settings, tool_choice=None)  # else a forced tool would be called for ever
-    return replace(fixed, instructions=instructions, prompt=prompt, settings=settings)
+    return evolve(fixed, instructions=instructions, prompt=prompt, settings=settings)
 
 
 async def tools_of(live: Live, run: Run, agent: Any) -> dict[str, FunctionTool]:

@@ -26,6 +26,8 @@ def refuse_early(graph: AgentGraph, owner: Owner, config: Any) -> None:
     """Raise UserError for what this run, or a run of one of its agent tools, would be refused for later."""
     if owner.is_server:
         _refuse(graph.start, owner, config)
+    if not graph.start.tools and not graph.start.handoffs:
+        return  # nothing else can be reached
     for agent in graph.agents():
         for tool in agent.tools:
             described = getattr(tool, "agent_tool", None)

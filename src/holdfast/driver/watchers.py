@@ -50,8 +50,9 @@ async def announce_agent(live: Live, run: Run, agent: Any, turn_input: list[Item
     if live.shown_agent != key:
         live.shown_agent = key
         live.show(AgentUpdatedStreamEvent(agent))
-    live.wrapper.turn_input = copy_json(turn_input)  # the application may change it, and history is not its to change
     if live.hooks is not None or agent.hooks is not None:
+        # A copy: the application may change it, and history is not its to change. Only for who has asked to look.
+        live.wrapper.turn_input = copy_json(turn_input)
         await hook_pair(live, agent, "on_agent_start", hook_context(live), agent)
 
 
