@@ -105,6 +105,7 @@ class Contestant:
 
     def __init__(self, library: Any, folder: Path) -> None:
         self.library, self.folder = library, folder
+        self.sessions: dict[str, Any] = {}
         self.config = library.RunConfig(tracing_disabled=True)
 
     def agent(self, tool_turns: int = 0, deltas: int = 0) -> Any:
@@ -117,7 +118,10 @@ class Contestant:
         return self.library.Agent(name="bench", instructions="Be brief.", model=model, tools=tools)
 
     def session(self, name: str) -> Any:
-        return self.library.SQLiteSession(name, self.folder / f"{self.library.__name__}.db")
+        """One object for each conversation, opened by the round that warms up."""
+        if name not in self.sessions:
+            self.sessions[name] = self.library.SQLiteSession(name, self.folder / f"{self.library.__name__}.db")
+        return self.sessions[name]
 
     async def run(self, agent: Any, session: Any = None, max_turns: int = 100) -> None:
         await self.library.Runner.run(agent, "hi", session=session, max_turns=max_turns, run_config=self.config)
@@ -158,7 +162,7 @@ def on_a_history(items: int) -> Case:
             if pairs:
                 await session.add_items(pairs)
         agent = who.agent()
-        return await cpu_s(lambda: who.run(agent, session), 3)
+        return await cpu_s(lambda: who.run(agent, session), 5)
 
     return case
 

@@ -10,6 +10,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import Any
 
+from holdfast.agent import Agent
 from holdfast.engine.state import Run, evolve
 from holdfast.errors import UserError
 from holdfast.handoffs import Handoff, handoff
@@ -90,11 +91,15 @@ def _is_fixed(agent: Any) -> bool:
 
 
 async def _resolved(live: Live, agent: Any) -> Offer:
-    handoffs = [one if isinstance(one, Handoff) else handoff(one) for one in agent.handoffs]
+    handoffs: list[Handoff[Any, Any]] = []
     if agent.handoffs:
+        handoffs = [one if isinstance(one, Handoff) else handoff(one) for one in agent.handoffs]
         handoffs = await enabled(handoffs, live.wrapper, agent)
-    tools = await agent.get_all_tools(live.wrapper)
-    tools, handoffs = resolve_names(tools, handoffs, live.config.tool_name_collision_policy)
+    tools: list[Any] = []
+    if agent.tools or agent.mcp_servers or type(agent) is not Agent:  # another class may find its tools elsewhere
+        tools = await agent.get_all_tools(live.wrapper)
+    if tools or handoffs:
+        tools, handoffs = resolve_names(tools, handoffs, live.config.tool_name_collision_policy)
     by_name = {}
     for tool in tools:
         if isinstance(tool, FunctionTool):
