@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
+from holdfast.engine.advance import WITHHELD
 from holdfast.engine.events import Judge, Judged
 from holdfast.engine.state import Run
 from holdfast.errors import InputGuardrailTripwireTriggered, OutputGuardrailTripwireTriggered
 from holdfast.guardrails import InputGuardrail, OutputGuardrail, judge
 from holdfast.items import to_plain
 from holdfast.jsonvalue import copy_json
+from holdfast.run_config import OutputGuardrailBlockedMessageArgs
 
 from .drive import Driver
-from .live import Live
+from .live import Live, logger
 
 
 def input_guardrails(live: Live, agent: Any) -> list[InputGuardrail[Any]]:
@@ -73,12 +74,26 @@ async def _judge_output(driver: Driver, live: Live, effect: Judge, agent: Any) -
         else ([], None)
     )
     live.output_results += results
+    withheld = ""
     if tripped is not None:
         live.tripped = OutputGuardrailTripwireTriggered(tripped)
         live.final_output = None
-    await driver.tell(
-        Judged("output", tuple(_as_json(result, "output") for result in results), tripped is not None), effect=effect
-    )
+        withheld = _blocked_message(live, agent, tripped.guardrail.get_name())
+    found = tuple(_as_json(result, "output") for result in results)
+    await driver.tell(Judged("output", found, tripped is not None, withheld=withheld), effect=effect)
+
+
+def _blocked_message(live: Live, agent: Any, guardrail_name: str) -> str:
+    """What stands in the place of a refused tool result; the usual text if a function declines or fails."""
+    wanted = live.config.output_guardrail_blocked_message
+    if callable(wanted):
+        try:
+            wanted = wanted(OutputGuardrailBlockedMessageArgs(WITHHELD, guardrail_name, agent, live.wrapper))
+        except Exception as error:
+            # The verdict stands whatever the text does: the result must not be stored because a formatter failed.
+            logger.warning("output_guardrail_blocked_message raised %s; the usual text is used", type(error).__name__)
+            wanted = None
+    return wanted if isinstance(wanted, str) and wanted else WITHHELD
 
 
 async def _asked(live: Live, agent: Any, stage: str, guardrail: Any, *arguments: Any) -> Any:
@@ -106,8 +121,3 @@ def _is_json(value: Any) -> bool:
     if isinstance(value, list):
         return all(map(_is_json, value))
     return value is None or isinstance(value, str | int | float | bool)
-
-
-async def maybe(value: Any) -> Any:
-    """The value, awaited if it must be."""
-    return await value if inspect.isawaitable(value) else value
