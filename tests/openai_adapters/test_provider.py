@@ -126,3 +126,17 @@ def test_names_with_a_slash_can_be_handed_on_whole():
     assert [model.model for model in models] == ["openai/gpt-x", "router/meta/llama"]
     with pytest.raises(UserError, match="unknown_prefix_mode"):
         MultiProvider(unknown_prefix_mode="maybe")  # type: ignore[arg-type]
+
+
+def test_a_map_of_prefixes_can_be_read_and_changed() -> None:
+    first, second = OpenAIProvider(api_key="a"), OpenAIProvider(api_key="b")
+    table = MultiProviderMap()
+    table.add_provider("one", first)
+    assert table.has_prefix("one")
+    assert not table.has_prefix("two")
+    table.get_mapping().clear()
+    assert table.get_provider("one") is first
+    table.set_mapping({"two": second})
+    assert not table.has_prefix("one")
+    table.remove_provider("two")
+    assert table.get_mapping() == {}

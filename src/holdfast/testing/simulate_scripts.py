@@ -60,11 +60,6 @@ class Plan:
     turns: tuple[PlannedTurn, ...]
     answer: str = "answer"
 
-    @property
-    def ends_with_a_tool(self) -> bool:
-        """Whether the last turn's tool gives the final output."""
-        return bool(self.turns) and "finish" in self.turns[-1].calls
-
 
 TOOLS = ("note", "pay", "pay", "look", "check", "book", "fails", "late")
 

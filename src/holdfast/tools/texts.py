@@ -42,9 +42,7 @@ UNKNOWN_OUTCOME = (
     "The program stopped while this call was running. Whether it took effect is not known; it was not run again. "
     "Check before repeating it."
 )
-NOT_COMPLETED = "This call was not completed."
 HANDOFF_IGNORED = "Another handoff in the same reply was followed; this one was not."
-OUTPUT_WITHHELD = "The output of this call was withheld by a guardrail."
 
 
 def not_found_text(tool_name: str) -> str:
