@@ -27,7 +27,7 @@ from openai.types.responses import (
     ResponseTextDeltaEvent,
 )
 
-import holdfast
+import standfast
 
 peer.set_tracing_disabled(True)
 
@@ -199,7 +199,7 @@ CASES: dict[str, Case] = {
 async def measure(rounds: int) -> dict[str, dict[str, float]]:
     medians: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as name:
-        contestants = {"holdfast": Contestant(holdfast, Path(name)), "openai-agents": Contestant(peer, Path(name))}
+        contestants = {"standfast": Contestant(standfast, Path(name)), "openai-agents": Contestant(peer, Path(name))}
         for case_name, case in CASES.items():
             seen: dict[str, list[float]] = {who: [] for who in contestants}
             for round_number in range(rounds + 1):  # the first round only warms up
@@ -217,20 +217,20 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     medians = asyncio.run(measure(rounds))
     print(f"CPU time of one call, medians of {rounds} rounds.\n")
-    print("| case | holdfast ms | openai-agents ms | times less |")
+    print("| case | standfast ms | openai-agents ms | times less |")
     print("|---|---:|---:|---:|")
     for name, row in medians.items():
-        ours, theirs = row["holdfast"], row["openai-agents"]
+        ours, theirs = row["standfast"], row["openai-agents"]
         print(f"| {name} | {ours * 1000:.2f} | {theirs * 1000:.2f} | {theirs / ours:.1f} |")
     growth = {
         who: (medians["one turn on 5,000 items"][who] - medians["one turn on 0 items"][who]) / 5000
-        for who in ("holdfast", "openai-agents")
+        for who in ("standfast", "openai-agents")
     }
     print(
-        f"\nGrowth for each item of history: {growth['holdfast'] * 1e6:.2f} µs, openai-agents "
-        f"{growth['openai-agents'] * 1e6:.2f} µs ({growth['openai-agents'] / growth['holdfast']:.1f} times)."
+        f"\nGrowth for each item of history: {growth['standfast'] * 1e6:.2f} µs, openai-agents "
+        f"{growth['openai-agents'] * 1e6:.2f} µs ({growth['openai-agents'] / growth['standfast']:.1f} times)."
     )
-    ten, forty = medians["10 tool turns in one run"]["holdfast"], medians["40 tool turns in one run"]["holdfast"]
+    ten, forty = medians["10 tool turns in one run"]["standfast"], medians["40 tool turns in one run"]["standfast"]
     print(f"40 tool turns cost {forty / ten:.2f} times what 10 cost (linear would be 4 or a little less).")
 
 

@@ -27,7 +27,7 @@ from typing import Any
 import msgspec
 from agents.memory.sqlite_session import SQLiteSession as PeerSession
 
-from holdfast.sessions.sqlite import SQLiteSession
+from standfast.backends.sqlite.session import SQLiteSession
 
 Item = dict[str, Any]
 
@@ -97,7 +97,7 @@ Make = Callable[[Path, str], Any]
 CONTESTANTS: dict[str, Make] = {
     "raw": Raw,
     "openai-agents": lambda path, name: PeerSession(name, path),
-    "holdfast": lambda path, name: SQLiteSession(name, path),
+    "standfast": lambda path, name: SQLiteSession(name, path),
 }
 
 
@@ -120,10 +120,10 @@ async def append_cost(folder: Path, rounds: int, history: int) -> dict[str, floa
     sessions: dict[str, Any] = {
         name: make(folder / f"append-{history}-{name}.db", "s") for name, make in CONTESTANTS.items()
     }
-    own = sessions["holdfast"]
+    own = sessions["standfast"]
     for session in sessions.values():
         await fill(session, history)
-    contestants = {**sessions, "holdfast append()": Written(own, "bench")}
+    contestants = {**sessions, "standfast append()": Written(own, "bench")}
     spent: dict[str, list[float]] = {name: [] for name in contestants}
     for number in range(300):  # long enough for every log to reach its working size
         for session in contestants.values():
@@ -142,7 +142,7 @@ async def many_sessions(folder: Path, rounds: int, count: int, turns: int) -> di
     made: dict[str, list[Any]] = {}
     for name, make in CONTESTANTS.items():
         made[name] = [make(folder / f"many-{name}.db", f"s{number}") for number in range(count)]
-    made["holdfast append()"] = [Written(session, "bench") for session in made["holdfast"]]
+    made["standfast append()"] = [Written(session, "bench") for session in made["standfast"]]
     rates: dict[str, list[float]] = {name: [] for name in made}
 
     async def drive(session: Any) -> None:

@@ -1,4 +1,4 @@
-"""What `import holdfast` costs, beside `import agents` and an empty program: medians of fresh processes.
+"""What `import standfast` costs, beside `import agents` and an empty program: medians of fresh processes.
 
 The target is at most 100 ms on top of a bare interpreter. What is imported is checked by a test; this shows the time.
 """
@@ -13,9 +13,9 @@ import time
 ROUNDS = 9
 PROGRAMS = {
     "an empty program": "pass",
-    "import holdfast": "import holdfast",
-    "from holdfast import SQLiteSession": "from holdfast import SQLiteSession",
-    "from holdfast import Agent, Runner": "from holdfast import Agent, Runner",
+    "import standfast": "import standfast",
+    "from standfast import SQLiteSession": "from standfast import SQLiteSession",
+    "from standfast import Agent, Runner": "from standfast import Agent, Runner",
     "import agents (openai-agents)": "import agents",
 }
 

@@ -14,8 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from holdfast import Agent, RunConfig, Runner, SQLiteSession, ToolContext, function_tool
-from holdfast.testing import ScriptedModel, assistant_message, function_call
+from standfast import Agent, RunConfig, Runner, SQLiteSession, ToolContext, function_tool
+from standfast.testing import ScriptedModel, assistant_message, function_call
 
 RUN_ID = "trip-to-lisbon"
 

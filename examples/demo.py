@@ -18,7 +18,7 @@ from pathlib import Path
 
 import agent_demo
 
-from holdfast import SQLiteSession
+from standfast import SQLiteSession
 
 WRITER = "trip-planner"  # who writes; with the number of each item it tells a repeat from a second "yes"
 KILLS = 5

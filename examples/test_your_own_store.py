@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import InvalidLimitError
-from holdfast.conformance import Backend, suite
+from standfast import InvalidLimitError
+from standfast.conformance import Backend, suite
 
 
 class JsonFileSession:

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, settings
 # elsewhere. In CI the examples are the same in every run, so that red means that the change is wrong; on a developer's
 # machine they are new each time, and that is where new ones are found.
 settings.register_profile(
-    "holdfast",
+    "standfast",
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     derandomize=bool(os.environ.get("CI")),
 )
-settings.load_profile("holdfast")
+settings.load_profile("standfast")

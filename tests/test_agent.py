@@ -16,17 +16,17 @@ import agents
 import pytest
 from pydantic import BaseModel, Field
 
-from holdfast.agent import Agent, resolve_tools
-from holdfast.agent_tool import AgentTool, AgentToolRun, default_input, relay_events
-from holdfast.context import ChildPaused, RunContextWrapper, ToolContext
-from holdfast.errors import ModelBehaviorError, OwnerError, UserError
-from holdfast.items import MessageOutputItem, ToolCallOutputItem, ToolOriginType
-from holdfast.lifecycle import AgentHooks, RunHooks, RunHooksBase, await_both, overridden
-from holdfast.models.settings import ModelSettings
-from holdfast.output_type import AgentOutputSchema, AgentOutputSchemaBase, output_schema_of
-from holdfast.run_config import RunConfig
-from holdfast.tools.function import FunctionTool, function_tool
-from holdfast.tools.invoke import invoke
+from standfast.agents.agent import Agent, resolve_tools
+from standfast.agents.as_tool import AgentTool, AgentToolRun, default_input, relay_events
+from standfast.agents.context import ChildPaused, RunContextWrapper, ToolContext
+from standfast.agents.hooks import AgentHooks, RunHooks, RunHooksBase, await_both, overridden
+from standfast.agents.output_type import AgentOutputSchema, AgentOutputSchemaBase, output_schema_of
+from standfast.agents.run_config import RunConfig
+from standfast.ground.errors import ModelBehaviorError, OwnerError, UserError
+from standfast.llm.settings import ModelSettings
+from standfast.tools.function import FunctionTool, function_tool
+from standfast.tools.invoke import invoke
+from standfast.words.items import MessageOutputItem, ToolCallOutputItem, ToolOriginType
 
 CTX: RunContextWrapper[Any] = RunContextWrapper("app")
 
@@ -186,16 +186,17 @@ async def test_an_agents_tools_are_those_that_are_enabled():
 
 
 def test_the_decorators_are_found_under_their_documented_path():
-    from holdfast import decorators, function_schema
+    from standfast import decorators, function_schema
 
     assert decorators.tool is decorators.function_tool is function_tool
     assert function_schema.function_schema(look.__wrapped__).name == "look"
 
 
 def test_making_agents_needs_no_schema_library():
-    """`import holdfast` and an agent with a handoff and a plain agent tool stay cheap."""
+    """`import standfast` and an agent with a handoff and a plain agent tool stay cheap."""
     program = (
-        "import sys, holdfast; from holdfast.agent import Agent; from holdfast.handoffs import handoff\n"
+        "import sys, standfast\n"
+        "from standfast.agents.agent import Agent; from standfast.agents.handoffs import handoff\n"
         "a = Agent(name='a'); Agent(name='b', handoffs=[handoff(a)], tools=[a.as_tool('t', 'd')])\n"
         "sys.exit('pydantic' in sys.modules or 'openai' in sys.modules)"
     )
@@ -546,7 +547,7 @@ async def test_an_observer_that_raises_misses_nothing_and_fails_nothing(caplog: 
         seen.append(event["event"])
         raise ValueError("no")
 
-    with caplog.at_level(logging.WARNING, "holdfast"):
+    with caplog.at_level(logging.WARNING, "standfast"):
         await relay_events(stream(1, 2), picky, agent=None, tool_call=None, max_pending=None)
     assert seen == [1, 2]
     assert "ValueError" in caplog.text

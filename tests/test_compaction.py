@@ -20,10 +20,8 @@ import pytest
 from hypothesis import given, strategies as st
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
-import holdfast
-from holdfast.errors import CompactionError, CompactionRefusedError, InvalidSettingError, NotFoundError
-from holdfast.history import canonical, prune
-from holdfast.sessions.compaction import (
+import standfast
+from standfast.backends.compaction.responses import (
     DEFAULT_COMPACTION_THRESHOLD,
     OpenAIResponsesCompactionAwareSession,
     OpenAIResponsesCompactionSession,
@@ -32,12 +30,14 @@ from holdfast.sessions.compaction import (
     is_openai_responses_compaction_aware_session,
     select_compaction_candidate_items,
 )
-from holdfast.sessions.compaction_rules import resolve_mode, restoration, sanitised_output, split_open
-from holdfast.sessions.memory import InMemorySession
-from holdfast.sessions.protocol import SessionSettings, abilities
-from holdfast.sessions.sqlite import SQLiteSession
-from holdfast.testing.loopback import Gate, LoopbackServer, Status, unseal
-from holdfast.usage import Usage
+from standfast.backends.memory.session import InMemorySession
+from standfast.backends.sqlite.session import SQLiteSession
+from standfast.ground.errors import CompactionError, CompactionRefusedError, InvalidSettingError, NotFoundError
+from standfast.sessions.compaction_rules import resolve_mode, restoration, sanitised_output, split_open
+from standfast.sessions.protocol import SessionSettings, abilities
+from standfast.testing.loopback import Gate, LoopbackServer, Status, unseal
+from standfast.words.history import canonical, prune
+from standfast.words.usage import Usage
 
 COMPACT = "/responses/compact"
 NEW = [{"type": "compaction", "id": "cmp_1", "encrypted_content": "x"}]
@@ -955,8 +955,8 @@ def test_candidates_are_what_a_compaction_can_make_shorter():
 
 CHILD = """
 import asyncio, json, sys
-from holdfast.sessions.compaction import OpenAIResponsesCompactionSession
-from holdfast.sessions.sqlite import SQLiteSession
+from standfast.backends.compaction.responses import OpenAIResponsesCompactionSession
+from standfast.backends.sqlite.session import SQLiteSession
 
 path, step = sys.argv[1:]
 
@@ -993,7 +993,7 @@ asyncio.run(main())
 
 def killed_compaction(path: Path, step: str, delay_s: Callable[[], float]) -> list[str]:
     """Compact in a child process and kill it when it says `step`, that much later; what it had said by then."""
-    source = str(Path(holdfast.__file__).parents[1])
+    source = str(Path(standfast.__file__).parents[1])
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD, str(path), step],
         stdout=subprocess.PIPE,

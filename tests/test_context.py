@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from holdfast.context import (
+from standfast.agents.context import (
     AgentHookContext,
     ApprovalBook,
     ChildPaused,
@@ -19,9 +19,9 @@ from holdfast.context import (
     scope_of,
     tool_scope,
 )
-from holdfast.errors import ApprovalError
-from holdfast.items import ToolApprovalItem
-from holdfast.usage import Usage
+from standfast.ground.errors import ApprovalError
+from standfast.words.items import ToolApprovalItem
+from standfast.words.usage import Usage
 
 PAY = tool_scope("pay")
 

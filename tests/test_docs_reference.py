@@ -8,7 +8,10 @@ from typing import get_args
 
 import pytest
 
-from holdfast import RunConfig, Runner, RunResult, RunResultStreaming, errors, run_error_handlers, stream_events
+from standfast import RunConfig, Runner, RunResult, RunResultStreaming
+from standfast.agents import error_handlers as run_error_handlers
+from standfast.ground import errors
+from standfast.words import stream_events
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "reference" / "runs.md").read_text(encoding="utf-8")
 

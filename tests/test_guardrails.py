@@ -7,13 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.context import RunContextWrapper, ToolContext
-from holdfast.errors import (
-    ToolInputGuardrailTripwireTriggered,
-    ToolOutputGuardrailTripwireTriggered,
-    UserError,
-)
-from holdfast.guardrails import (
+from standfast.agents.context import RunContextWrapper, ToolContext
+from standfast.agents.guardrails import (
     GuardrailFunctionOutput,
     InputGuardrail,
     InputGuardrailResult,
@@ -30,6 +25,11 @@ from holdfast.guardrails import (
     output_guardrail,
     tool_input_guardrail,
     tool_output_guardrail,
+)
+from standfast.ground.errors import (
+    ToolInputGuardrailTripwireTriggered,
+    ToolOutputGuardrailTripwireTriggered,
+    UserError,
 )
 
 CTX: RunContextWrapper[Any] = RunContextWrapper(None)

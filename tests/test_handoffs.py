@@ -14,11 +14,10 @@ from agents import handoffs as theirs
 from hypothesis import given, strategies as st
 from pydantic import BaseModel
 
-from holdfast.agent import Agent
-from holdfast.context import RunContextWrapper
-from holdfast.errors import ModelBehaviorError, UserError
-from holdfast.extensions import handoff_filters, handoff_prompt
-from holdfast.handoffs import (
+from standfast.agents import handoff_prompt
+from standfast.agents.agent import Agent
+from standfast.agents.context import RunContextWrapper
+from standfast.agents.handoffs import (
     Handoff,
     HandoffInputData,
     default_handoff_history_mapper,
@@ -30,7 +29,9 @@ from holdfast.handoffs import (
     resolve_handoffs,
     set_conversation_history_wrappers,
 )
-from holdfast.items import (
+from standfast.extensions import handoff_filters
+from standfast.ground.errors import ModelBehaviorError, UserError
+from standfast.words.items import (
     CompactionItem,
     HandoffCallItem,
     HandoffOutputItem,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from holdfast import history
-from holdfast.history import (
+from standfast.words import history
+from standfast.words.history import (
     CALL_OUTPUTS,
     PLACEHOLDER_ID,
     Prepared,
@@ -72,7 +72,7 @@ any_item = st.one_of(
     st.builds(lambda n, v: {"type": "web_search_call", "id": n, "status": None, "v": v}, names, values),
     st.builds(lambda n: {"type": "tool_search_call", "id": n, "call_id": None, "execution": "server"}, names),
     st.builds(lambda n: {"type": "tool_search_output", "id": n, "call_id": None}, names),
-    st.builds(lambda n: {"type": "compaction", "id": n, "_holdfast": {"x": 1}}, names),
+    st.builds(lambda n: {"type": "compaction", "id": n, "_standfast": {"x": 1}}, names),
     st.builds(lambda kind: {"type": kind, "caller": {"type": "direct"}}, kinds),
     st.builds(lambda kind: {"type": CALL_OUTPUTS[kind]}, kinds),
 )
@@ -123,7 +123,7 @@ def test_a_local_shell_output_may_name_its_call_under_either_key():
 
 
 def test_normalising_drops_an_empty_status_and_internal_keys_and_nothing_else():
-    item = {"type": "message", "status": None, "_agents_tool_title": "t", "_holdfast": {}, "id": None, "other": None}
+    item = {"type": "message", "status": None, "_agents_tool_title": "t", "_standfast": {}, "id": None, "other": None}
     assert normalise(item) == {"type": "message", "id": None, "other": None}
     assert normalise({"status": "completed"}) == {"status": "completed"}
 
@@ -141,7 +141,7 @@ def test_an_approval_placeholder_never_reaches_a_store():
     assert (
         sanitise_for_store({"type": "mcp_approval_response", "approval_request_id": "q", "approve": True}) is not None
     )
-    assert sanitise_for_store({**call(), "_holdfast": 1, "status": None}) == {**call(), "status": None}
+    assert sanitise_for_store({**call(), "_standfast": 1, "status": None}) == {**call(), "status": None}
 
 
 def test_reasoning_can_be_sent_without_its_id():
@@ -149,7 +149,7 @@ def test_reasoning_can_be_sent_without_its_id():
 
 
 def test_canonical_bytes_do_not_depend_on_the_order_of_keys_or_on_internal_ones():
-    assert canonical({"a": 1, "b": {"x": [1], "y": 2}}) == canonical({"b": {"y": 2, "x": [1]}, "a": 1, "_holdfast": 3})
+    assert canonical({"a": 1, "b": {"x": [1], "y": 2}}) == canonical({"b": {"y": 2, "x": [1]}, "a": 1, "_standfast": 3})
     assert canonical({"a": 1}) != canonical({"a": 1.0})
     assert canonical({"a": "\ud800"}) == canonical({"a": "\ud800"})
 

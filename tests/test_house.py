@@ -96,7 +96,7 @@ def test_what_the_package_needs_is_what_is_pinned():
     wanted = {re.split(r"[<>=\[ ]", entry)[0] for entry in project["dependencies"]}
     assert wanted <= pins("run.txt").keys()
     extras = [entry for extra in project["optional-dependencies"].values() for entry in extra]
-    assert {re.split(r"[<>=\[ ]", entry)[0] for entry in extras} - {"holdfast"} <= pins("dev.txt").keys()
+    assert {re.split(r"[<>=\[ ]", entry)[0] for entry in extras} - {"standfast"} <= pins("dev.txt").keys()
 
 
 def test_no_file_names_a_package_registry_or_a_path_of_a_machine():

@@ -18,8 +18,8 @@ from openai.types.responses import (
     ResponseReasoningItem,
 )
 
-from holdfast.errors import AgentsException, ModelBehaviorError
-from holdfast.items import (
+from standfast.ground.errors import AgentsException, ModelBehaviorError
+from standfast.words.items import (
     HandoffOutputItem,
     InputItem,
     ItemHelpers,
@@ -41,8 +41,8 @@ from holdfast.items import (
     tool_output,
     view,
 )
-from holdfast.stream_events import EVENT_NAMES, event_for
-from holdfast.usage import Usage
+from standfast.words.stream_events import EVENT_NAMES, event_for
+from standfast.words.usage import Usage
 
 
 class Someone:

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from holdfast.errors import AppendGapError, InvalidLimitError, PartialBatchError, SessionBusyError, StoreError
-from holdfast.plain_session import PlainSession, accepts_wrapper, pass_wrapper
-from holdfast.sessions.protocol import SessionSettings
-from holdfast.sessions.standing import Known, known_from, serialised, standing, tells_apart
+from standfast.ground.errors import AppendGapError, InvalidLimitError, PartialBatchError, SessionBusyError, StoreError
+from standfast.plain.adapter import PlainSession, accepts_wrapper, pass_wrapper
+from standfast.sessions.append_evidence import Known, known_from, serialised, standing, tells_apart
+from standfast.sessions.protocol import SessionSettings
 
 
 def said(*texts: str) -> list[dict[str, Any]]:
@@ -815,7 +815,7 @@ async def test_odd_session_objects_have_their_lock_too(kind: Any):
 
 
 def test_what_is_known_of_a_session_object_goes_with_it():
-    from holdfast import plain_session
+    from standfast.plain import adapter as plain_session
 
     gc.collect()
     count = len(plain_session._memories)

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import _exports
+import standfast
+from standfast._doors import exports
 from tools import names as tool
 
 ROOT = Path(__file__).resolve().parent.parent
-NAMES = [(home, name) for home, names in _exports.PUBLIC.items() for name in names]
+NAMES = [(home, name) for home, names in exports.PUBLIC.items() for name in names]
 
 
 def in_a_new_process(code: str) -> str:
@@ -29,24 +29,24 @@ import sys
 known = set(sys.modules)  # what site customisation loads before any program runs is not ours
 {statement}
 loaded = {{name.partition(".")[0] for name in set(sys.modules) - known}}
-print(*sorted(loaded - set(sys.stdlib_module_names) - {{"holdfast"}}))
+print(*sorted(loaded - set(sys.stdlib_module_names) - {{"standfast"}}))
 """
 
 
 # --- what importing costs --------------------------------------------------------------------------------------------
 
 
-def test_import_holdfast_loads_no_third_party_package():
-    assert in_a_new_process(THIRD_PARTY_LOADED.format(statement="import holdfast")) == ""
+def test_import_standfast_loads_no_third_party_package():
+    assert in_a_new_process(THIRD_PARTY_LOADED.format(statement="import standfast")) == ""
 
 
-def test_import_holdfast_loads_no_event_loop_and_no_database():
-    loaded = in_a_new_process("import sys, holdfast; print(*sys.modules)").split()
+def test_import_standfast_loads_no_event_loop_and_no_database():
+    loaded = in_a_new_process("import sys, standfast; print(*sys.modules)").split()
     assert not {"asyncio", "sqlite3", "inspect", "dataclasses", "json"} & set(loaded)
 
 
 def test_using_sessions_loads_only_the_json_library():
-    statement = "from holdfast import SessionABC, SessionSettings, abilities, SessionConflictError"
+    statement = "from standfast import SessionABC, SessionSettings, abilities, SessionConflictError"
     assert in_a_new_process(THIRD_PARTY_LOADED.format(statement=statement)).split()[:1] == ["msgspec"]
 
 
@@ -54,8 +54,8 @@ def test_using_sessions_loads_only_the_json_library():
 
 
 @pytest.mark.parametrize(("home", "name"), NAMES, ids=[name for _, name in NAMES])
-def test_a_public_name_resolves_from_holdfast(home: str, name: str):
-    assert getattr(holdfast, name) is getattr(import_module(f"holdfast.{home}"), name)
+def test_a_public_name_resolves_from_standfast(home: str, name: str):
+    assert getattr(standfast, name) is getattr(import_module(f"standfast.{home}"), name)
 
 
 def test_no_name_is_listed_twice():
@@ -65,54 +65,54 @@ def test_no_name_is_listed_twice():
 
 def test_dir_and_all_show_every_public_name():
     expected = {name for _, name in NAMES}
-    assert set(holdfast.__all__) == expected
-    assert expected <= set(dir(holdfast))
+    assert set(standfast.__all__) == expected
+    assert expected <= set(dir(standfast))
 
 
-@pytest.mark.parametrize("path", [*_exports.PACKAGES, *_exports.ALIASES])
-def test_each_package_and_alias_module_offers_its_names(path: str):
-    module = import_module(f"holdfast.{path}")
-    for name in _exports.homes(path):
-        assert getattr(module, name) is getattr(holdfast, name)
-    assert sorted(module.__all__) == sorted(_exports.homes(path))
+@pytest.mark.parametrize("path", list(exports.DOORS))
+def test_each_door_offers_its_names(path: str):
+    module = import_module(f"standfast.{path}")
+    for name, home in exports.homes(path).items():
+        assert getattr(module, name) is getattr(import_module(f"standfast.{home}"), name)
+    assert sorted(module.__all__) == sorted(exports.homes(path))
 
 
 def test_no_public_name_is_also_a_module():
-    """Importing `holdfast.x` the module would silently replace `holdfast.x` the function."""
-    modules = {entry.stem for entry in Path(holdfast.__file__).parent.iterdir()}
+    """Importing `standfast.x` the module would silently replace `standfast.x` the function."""
+    modules = {entry.stem for entry in Path(standfast.__file__).parent.iterdir()}
     assert not modules & {name for _, name in NAMES}
 
 
 def test_an_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match=r"module 'holdfast' has no attribute 'Sesion'"):
-        holdfast.Sesion  # noqa: B018
+    with pytest.raises(AttributeError, match=r"module 'standfast' has no attribute 'Sesion'"):
+        standfast.Sesion  # noqa: B018
     with pytest.raises(ImportError):
-        exec("from holdfast.extensions.memory import NoSuchSession")
+        exec("from standfast.extensions.memory import NoSuchSession")
 
 
-PLANNED = [(path, name) for path in _exports.ALIASES for name in sorted(_exports.planned(path))]
+PLANNED = [(path, name) for path in exports.DOORS for name in sorted(exports.planned(path))]
 
 
 @pytest.mark.parametrize(("path", "name"), PLANNED, ids=[f"{path}.{name}" for path, name in PLANNED])
 def test_a_name_that_comes_later_says_so(path: str, name: str):
-    with pytest.raises(ImportError, match=f"{name} is not in holdfast yet"):
-        exec(f"from holdfast.{path} import {name}")
+    with pytest.raises(ImportError, match=f"{name} is not in standfast yet"):
+        exec(f"from standfast.{path} import {name}")
 
 
 def test_a_name_whose_package_is_not_installed_names_the_extra(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "msgspec", None)
-    monkeypatch.setitem(_exports.EXTRAS, "msgspec", "json")
-    monkeypatch.delitem(sys.modules, "holdfast.jsonvalue", raising=False)
-    monkeypatch.delitem(sys.modules, "holdfast.sessions.protocol", raising=False)
-    lookup: Any = holdfast.__getattr__
-    with pytest.raises(ImportError, match=r"Session needs the package 'msgspec'.*holdfast\[json\]"):
+    monkeypatch.setitem(exports.EXTRAS, "msgspec", "json")
+    monkeypatch.delitem(sys.modules, "standfast.ground.jsonvalue", raising=False)
+    monkeypatch.delitem(sys.modules, "standfast.sessions.protocol", raising=False)
+    lookup: Any = standfast.__getattr__
+    with pytest.raises(ImportError, match=r"Session needs the package 'msgspec'.*standfast\[json\]"):
         lookup("Session")
 
 
 # --- that every name is documented -----------------------------------------------------------------------------------
 
 
-KIT_NAMES = [(kit, name) for kit in _exports.KITS for name in getattr(import_module(f"holdfast.{kit}"), "__all__", ())]
+KIT_NAMES = [(kit, name) for kit in exports.KITS for name in getattr(import_module(f"standfast.{kit}"), "__all__", ())]
 DOCUMENTED = [*NAMES, *KIT_NAMES]
 DOCUMENTED_IDS = [f"{home}.{name}" for home, name in DOCUMENTED]
 
@@ -124,8 +124,8 @@ def test_a_public_name_has_a_docstring(home: str, name: str):
 
 @pytest.mark.parametrize(("home", "name"), DOCUMENTED, ids=DOCUMENTED_IDS)
 def test_the_public_methods_of_a_public_class_have_docstrings(home: str, name: str):
-    value = getattr(import_module(f"holdfast.{home}"), name)
-    if not inspect.isclass(value) or not value.__module__.startswith("holdfast"):
+    value = getattr(import_module(f"standfast.{home}"), name)
+    if not inspect.isclass(value) or not value.__module__.startswith("standfast"):
         return
     silent = [
         method

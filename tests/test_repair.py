@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from holdfast import (
+from standfast import (
     AbilityMissingError,
     Agent,
     InMemorySession,
@@ -24,8 +24,8 @@ from holdfast import (
     SQLiteSession,
     repair_history,
 )
-from holdfast.history import deduplicate, prune
-from holdfast.testing import ScriptedModel, final
+from standfast.testing import ScriptedModel, final
+from standfast.words.history import deduplicate, prune
 
 QUESTION = {"role": "user", "content": "A table for two?"}
 ANSWER = {"role": "assistant", "content": "For when?"}

@@ -8,11 +8,11 @@ from typing import Any
 import agents
 import pytest
 
-from holdfast.errors import UserError
-from holdfast.models.settings import ModelSettings
-from holdfast.run_config import RunConfig, ToolExecutionConfig, coerce_run_config
-from holdfast.run_error_handlers import RunErrorHandlerResult, check_error_handlers, read_handler_result
-from holdfast.sessions.protocol import SessionSettings
+from standfast.agents.error_handlers import RunErrorHandlerResult, check_error_handlers, read_handler_result
+from standfast.agents.run_config import RunConfig, ToolExecutionConfig, coerce_run_config
+from standfast.ground.errors import UserError
+from standfast.llm.settings import ModelSettings
+from standfast.sessions.protocol import SessionSettings
 
 
 def test_every_field_of_the_sdk_is_there_in_its_place():
@@ -98,10 +98,10 @@ def test_what_we_do_not_have_is_refused_by_name():
 
 @pytest.mark.parametrize("value", ["1", "true", "YES", "on"])
 @pytest.mark.parametrize(
-    "name", ["HOLDFAST_TRACE_INCLUDE_SENSITIVE_DATA", "OPENAI_AGENTS_TRACE_INCLUDE_SENSITIVE_DATA"]
+    "name", ["STANDFAST_TRACE_INCLUDE_SENSITIVE_DATA", "OPENAI_AGENTS_TRACE_INCLUDE_SENSITIVE_DATA"]
 )
 def test_traces_hold_content_only_if_asked(monkeypatch: pytest.MonkeyPatch, name: str, value: str):
-    monkeypatch.delenv("HOLDFAST_TRACE_INCLUDE_SENSITIVE_DATA", raising=False)
+    monkeypatch.delenv("STANDFAST_TRACE_INCLUDE_SENSITIVE_DATA", raising=False)
     monkeypatch.delenv("OPENAI_AGENTS_TRACE_INCLUDE_SENSITIVE_DATA", raising=False)
     assert RunConfig().trace_include_sensitive_data is False
     monkeypatch.setenv(name, value)

@@ -1,7 +1,7 @@
-"""Code written for the OpenAI Agents SDK runs when `agents` becomes `holdfast`.
+"""Code written for the OpenAI Agents SDK runs when `agents` becomes `standfast`.
 
 The samples in `seed_samples/` are those of the documents this project started from, word for word. A sample that
-imports something holdfast does not have yet must say so; the day it has it, the sample runs here.
+imports something standfast does not have yet must say so; the day it has it, the sample runs here.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast.testing import ScriptedModel, final
+import standfast
+from standfast.testing import ScriptedModel, final
 
 SAMPLES = Path(__file__).with_name("seed_samples")
 # The server backends are a later piece of work. Each entry names what is missing; the test below fails when it is not.
@@ -24,8 +24,8 @@ NOT_YET = {"redis_session.py": "RedisSession"}
 
 
 def translated(sample: str) -> str:
-    """The sample with `agents` replaced by `holdfast`, and nothing else."""
-    return re.sub(r"\bagents\b", "holdfast", (SAMPLES / sample).read_text(encoding="utf-8"))
+    """The sample with `agents` replaced by `standfast`, and nothing else."""
+    return re.sub(r"\bagents\b", "standfast", (SAMPLES / sample).read_text(encoding="utf-8"))
 
 
 async def run(sample: str, **given: Any) -> dict[str, Any]:
@@ -44,9 +44,9 @@ def imported(sample: str) -> set[str]:
     return {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
 
 
-def greeter() -> holdfast.Agent:
+def greeter() -> standfast.Agent:
     """The `agent` that the samples take for granted."""
-    return holdfast.Agent(name="greeter", model=ScriptedModel([final("Hello, you.")]))
+    return standfast.Agent(name="greeter", model=ScriptedModel([final("Hello, you.")]))
 
 
 def test_every_sample_is_run_or_listed_as_not_yet():
@@ -57,15 +57,15 @@ def test_every_sample_is_run_or_listed_as_not_yet():
 @pytest.mark.parametrize(("sample", "missing"), NOT_YET.items())
 async def test_a_sample_that_cannot_run_yet_says_what_is_missing(sample: str, missing: str):
     assert missing in imported(sample)
-    with pytest.raises(ImportError, match=f"{missing} is not in holdfast yet"):
+    with pytest.raises(ImportError, match=f"{missing} is not in standfast yet"):
         await run(sample)
 
 
 async def test_the_sample_of_custom_session_runs():
     namespace = await run("custom_session.py")
     session = namespace["InMemorySession"]("mine")
-    assert isinstance(session, holdfast.Session)
-    assert isinstance(session, holdfast.SessionABC)
+    assert isinstance(session, standfast.Session)
+    assert isinstance(session, standfast.SessionABC)
     items = [{"role": "user", "content": "Hello!"}, {"role": "assistant", "content": "Hi."}]
     await session.add_items(items)
     assert await session.get_items() == items
@@ -74,7 +74,7 @@ async def test_the_sample_of_custom_session_runs():
     await session.clear_session()
     assert await session.get_items() == []
 
-    result = await holdfast.Runner.run(greeter(), "Hello!", session=session)
+    result = await standfast.Runner.run(greeter(), "Hello!", session=session)
     assert result.final_output == "Hello, you."
     assert [item["role"] for item in await session.get_items()] == ["user", "assistant"]
     await session.close()
@@ -84,7 +84,7 @@ async def test_the_sample_of_sqlite_session_runs(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     namespace = await run("sqlite_session.py", agent=greeter())
     assert namespace["result"].final_output == "Hello, you."
-    again = holdfast.SQLiteSession("conversation-123", "chat_history.db")
+    again = standfast.SQLiteSession("conversation-123", "chat_history.db")
     first, second = await again.get_items()
     assert first == {"role": "user", "content": "Hello!"}
     assert second["role"] == "assistant"

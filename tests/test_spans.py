@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from holdfast import (
+from standfast import (
     Agent,
     RunConfig,
     Runner,
@@ -31,10 +31,10 @@ from holdfast import (
     set_trace_provider,
     set_tracing_disabled,
     set_tracing_export_api_key,
-    telemetry_switch,
     trace,
 )
-from holdfast.testing import ScriptedModel, final, function_call
+from standfast.telemetry import switch as telemetry_switch
+from standfast.testing import ScriptedModel, final, function_call
 
 
 class Told:
@@ -83,8 +83,8 @@ async def test_runs_inside_a_trace_belong_to_its_span_and_its_workflow(told: Tol
     }
     whole, run = (dict(told.spans()[name].attributes or {}) for name in ("invoke_workflow desk", "invoke_agent first"))
     assert (whole["gen_ai.workflow.name"], run["gen_ai.workflow.name"]) == ("desk", "desk")
-    assert (whole["holdfast.group_id"], run["holdfast.group_id"]) == ("thread-1", "thread-1")
-    assert (whole["holdfast.metadata.floor"], whole["holdfast.trace_id"]) == (2, around.trace_id)
+    assert (whole["standfast.group_id"], run["standfast.group_id"]) == ("thread-1", "thread-1")
+    assert (whole["standfast.metadata.floor"], whole["standfast.trace_id"]) == (2, around.trace_id)
 
 
 async def test_a_custom_span_stands_where_it_is_made_or_below_its_parent(told: Told):
@@ -102,7 +102,7 @@ async def test_a_custom_span_stands_where_it_is_made_or_below_its_parent(told: T
     parents = told.parents()
     assert parents["inside the tool"] == "execute_tool look"
     assert (parents["beside"], parents["below the trace"]) == ("invoke_workflow desk", "invoke_workflow desk")
-    assert dict(told.spans()["inside the tool"].attributes or {}) == {"holdfast.data.shelf": 3}
+    assert dict(told.spans()["inside the tool"].attributes or {}) == {"standfast.data.shelf": 3}
 
 
 async def test_two_tasks_have_a_trace_each(told: Told):
@@ -139,7 +139,7 @@ def test_started_and_finished_by_hand(told: Told):
     around.finish(reset_current=True)
     assert get_current_trace() is None
     assert told.spans()["step"].status.description == "no paper"
-    assert dict(told.spans()["step"].attributes or {}) == {"holdfast.data.tray": 1}
+    assert dict(told.spans()["step"].attributes or {}) == {"standfast.data.tray": 1}
     assert len(told.exporter.get_finished_spans()) == 2
 
 
@@ -172,7 +172,7 @@ async def test_without_a_provider_a_trace_is_only_a_name():
 
 def test_switching_tracing_off_does_not_load_opentelemetry():
     code = (
-        "import sys, holdfast; holdfast.set_tracing_disabled(True); "
+        "import sys, standfast; standfast.set_tracing_disabled(True); "
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -200,12 +200,12 @@ def test_what_opentelemetry_does_instead_is_said():
 
 
 def test_verbose_logging_prints_once_however_often_it_is_asked_for(capsys: pytest.CaptureFixture[str]):
-    logger = logging.getLogger("holdfast")
+    logger = logging.getLogger("standfast")
     before, level = list(logger.handlers), logger.level
     try:
         enable_verbose_stdout_logging()
         enable_verbose_stdout_logging()
-        logging.getLogger("holdfast.sessions").debug("opened")
+        logging.getLogger("standfast.sessions").debug("opened")
         assert capsys.readouterr().out == "opened\n"
     finally:
         logger.handlers, logger.level = before, level

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from holdfast.errors import CompactionError, InvalidSettingError
-from holdfast.history import prune
-from holdfast.sessions.compaction_rules import is_user_message, turn_boundary
-from holdfast.sessions.memory import InMemorySession
-from holdfast.sessions.protocol import SessionSettings, abilities
-from holdfast.sessions.summarise import PREFACE, SummarisingSession, transcript
-from holdfast.testing import ScriptedModel, assistant_message, function_call
-from holdfast.usage import Usage
+from standfast.backends.compaction.summary import PREFACE, SummarisingSession, transcript
+from standfast.backends.memory.session import InMemorySession
+from standfast.ground.errors import CompactionError, InvalidSettingError
+from standfast.sessions.compaction_rules import is_user_message, turn_boundary
+from standfast.sessions.protocol import SessionSettings, abilities
+from standfast.testing import ScriptedModel, assistant_message, function_call
+from standfast.words.history import prune
+from standfast.words.usage import Usage
 
 Items = list[dict[str, Any]]
 

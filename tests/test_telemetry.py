@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.trace import StatusCode
 
-from holdfast import (
+from standfast import (
     Agent,
     GuardrailFunctionOutput,
     InMemorySession,
@@ -37,9 +37,9 @@ from holdfast import (
     input_guardrail,
     output_guardrail,
     retry_policies,
-    telemetry,
 )
-from holdfast.testing import ModelStep, ScriptedModel, assistant_message, final, function_call, handoff_call
+from standfast.telemetry import otel as telemetry
+from standfast.testing import ModelStep, ScriptedModel, assistant_message, final, function_call, handoff_call
 
 SECRET = "the-safe-opens-with-4711"
 
@@ -137,7 +137,7 @@ async def test_a_run_is_a_tree_of_requests_and_calls(traced: Traced, streamed: b
     assert whole["gen_ai.workflow.name"] == "desk"
     assert whole["gen_ai.conversation.id"] == "guest-1"
     assert (whole["gen_ai.usage.input_tokens"], whole["gen_ai.usage.output_tokens"]) == (30, 7)
-    assert (whole["holdfast.run.status"], whole["holdfast.run.turns"]) == ("done", 2)
+    assert (whole["standfast.run.status"], whole["standfast.run.turns"]) == ("done", 2)
     call = attributes(traced.named("execute_tool look_up"))
     assert call["gen_ai.tool.call.id"] == "c0"
     assert call["gen_ai.tool.description"] == "Look a word up."
@@ -211,10 +211,10 @@ async def test_a_handoff_is_a_span_and_the_next_requests_name_the_next_agent(tra
     first = agent_of([handoff_call(second, call_id="h1")], handoffs=[second])
     await run(first, traced.config())
     assert traced.tree() == {"invoke_agent clerk": {"chat x2": {}, "handoff expert": {}}}
-    assert attributes(traced.named("handoff expert"))["holdfast.handoff.target"] == "expert"
+    assert attributes(traced.named("handoff expert"))["standfast.handoff.target"] == "expert"
     asked = [attributes(span)["gen_ai.agent.name"] for span in traced.spans if span.name == "chat"]
     assert asked == ["clerk", "expert"]
-    assert attributes(traced.named("invoke_agent clerk"))["holdfast.run.last_agent"] == "expert"
+    assert attributes(traced.named("invoke_agent clerk"))["standfast.run.last_agent"] == "expert"
 
 
 async def test_an_agent_as_a_tool_is_a_run_inside_its_call(traced: Traced):
@@ -255,8 +255,8 @@ async def test_each_attempt_is_a_span_and_only_the_failed_one_failed(traced: Tra
     failed, answered = (span for span in traced.spans if span.name == "chat")
     assert failed.status.status_code is StatusCode.ERROR
     assert attributes(failed)["error.type"] == "ConnectionRefusedError"
-    assert "holdfast.model.attempt" not in attributes(failed)
-    assert attributes(answered)["holdfast.model.attempt"] == 2
+    assert "standfast.model.attempt" not in attributes(failed)
+    assert attributes(answered)["standfast.model.attempt"] == 2
     assert attributes(answered)["gen_ai.request.temperature"] == 0.5
     assert traced.named("invoke_agent clerk").status.status_code is StatusCode.UNSET
 
@@ -296,12 +296,12 @@ async def test_a_tripwire_ends_the_request_it_overtook(traced: Traced, streamed:
     with pytest.raises(InputGuardrailTripwireTriggered):
         await run(agent, traced.config(), streamed=streamed)
     assert traced.tree() == {"invoke_agent clerk": {"chat": {}, "guardrail no_safes": {}}}
-    assert attributes(traced.named("guardrail no_safes"))["holdfast.guardrail.tripped"] is True
-    assert attributes(traced.named("guardrail no_safes"))["holdfast.guardrail.stage"] == "input"
-    assert attributes(traced.named("chat"))["holdfast.cancelled"] is True
+    assert attributes(traced.named("guardrail no_safes"))["standfast.guardrail.tripped"] is True
+    assert attributes(traced.named("guardrail no_safes"))["standfast.guardrail.stage"] == "input"
+    assert attributes(traced.named("chat"))["standfast.cancelled"] is True
     assert traced.named("chat").status.status_code is StatusCode.UNSET
     whole = traced.named("invoke_agent clerk")
-    assert attributes(whole)["error.type"] == "holdfast.errors.InputGuardrailTripwireTriggered"
+    assert attributes(whole)["error.type"] == "standfast.ground.errors.InputGuardrailTripwireTriggered"
     assert whole.status.status_code is StatusCode.ERROR
 
 
@@ -345,7 +345,7 @@ async def test_a_cancelled_run_leaves_no_span_open(traced: Traced, streamed: boo
             await task
         stopped.add("invoke_agent clerk")
     assert traced.tree() == {"invoke_agent clerk": {"chat": {}, "execute_tool wait x2": {}}}
-    assert {span.name for span in traced.spans if attributes(span).get("holdfast.cancelled")} == stopped
+    assert {span.name for span in traced.spans if attributes(span).get("standfast.cancelled")} == stopped
     assert all(span.status.status_code is StatusCode.UNSET for span in traced.spans)
 
 
@@ -397,9 +397,9 @@ async def test_what_the_config_says_about_the_trace_is_on_the_run(traced: Traced
     config = traced.config(group_id="thread-7", trace_id="trace_1", trace_metadata={"tenant": "acme", "tags": ["a"]})
     await run(agent_of(final("done")), config)
     whole = attributes(traced.named("invoke_agent clerk"))
-    assert whole["holdfast.group_id"] == whole["gen_ai.conversation.id"] == "thread-7"
-    assert whole["holdfast.trace_id"] == "trace_1"
-    assert (whole["holdfast.metadata.tenant"], whole["holdfast.metadata.tags"]) == ("acme", '["a"]')
+    assert whole["standfast.group_id"] == whole["gen_ai.conversation.id"] == "thread-7"
+    assert whole["standfast.trace_id"] == "trace_1"
+    assert (whole["standfast.metadata.tenant"], whole["standfast.metadata.tags"]) == ("acme", '["a"]')
 
 
 async def test_a_run_with_tracing_disabled_leaves_no_span(traced: Traced):
@@ -433,8 +433,8 @@ def child(program: str) -> str:
     """What a fresh interpreter prints that runs this program."""
     preamble = """
         import sys
-        from holdfast import Agent, Runner
-        from holdfast.testing import ScriptedModel, final
+        from standfast import Agent, Runner
+        from standfast.testing import ScriptedModel, final
         agent = Agent(name="clerk", model=ScriptedModel([final("done")]))
     """
     source = textwrap.dedent(preamble) + textwrap.dedent(program)
@@ -446,7 +446,8 @@ def child(program: str) -> str:
 def test_a_program_without_opentelemetry_does_not_load_it():
     program = """
         Runner.run_sync(agent, "hi")
-        print([name for name in sys.modules if name.startswith("opentelemetry")], "holdfast.telemetry" in sys.modules)
+        loaded = [name for name in sys.modules if name.startswith("opentelemetry")]
+        print(loaded, "standfast.telemetry.otel" in sys.modules)
     """
     assert child(program) == "[] False"
 
@@ -454,7 +455,8 @@ def test_a_program_without_opentelemetry_does_not_load_it():
 def test_a_program_that_loaded_it_and_set_up_nothing_gets_no_tracer():
     program = """
         import opentelemetry.trace
-        from holdfast import RunConfig, runner
+        from standfast import RunConfig
+        from standfast.face import runner
         Runner.run_sync(agent, "hi")
         print(runner._tracer(RunConfig()))
     """
@@ -487,7 +489,7 @@ def test_every_name_we_take_from_the_conventions_is_one_of_theirs():
     values += telemetry.SETTINGS.values()
     named = [value for value in values if "." in value and value != "error.type"]
     assert len(named) > 30
-    assert not [name for name in named if name not in theirs and not name.startswith("holdfast.")]
+    assert not [name for name in named if name not in theirs and not name.startswith("standfast.")]
     operations = {one.value for one in gen_ai_attributes.GenAiOperationNameValues}
     assert set(telemetry.OPERATIONS.values()) <= operations
 

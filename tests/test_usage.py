@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from hypothesis import given, strategies as st
 
-from holdfast.usage import InputTokensDetails, OutputTokensDetails, RequestUsage, Usage
+from standfast.words.usage import InputTokensDetails, OutputTokensDetails, RequestUsage, Usage
 
 counts = st.integers(0, 10_000)
 entries = st.builds(

@@ -1,7 +1,7 @@
 """Everything `./dev` can do, with nothing but the standard library.
 
 A command is a function here whose docstring's first line is its help. Each says with `need` what must be installed
-before it can run: "run" is holdfast with what it imports, "dev" is everything. Both live in one environment inside
+before it can run: "run" is standfast with what it imports, "dev" is everything. Both live in one environment inside
 the project, and are installed only when the files that describe them have changed.
 """
 
@@ -77,11 +77,11 @@ def bench(*args: str) -> int:
 def sim(*args: str) -> int:
     """Run the simulator on N seeds (`./dev sim 10000`); a failure prints its seed."""
     need("dev")
-    return python("-m", "holdfast.testing.simulate", *args)
+    return python("-m", "standfast.testing.simulator.simulate", *args)
 
 
 def names(*args: str) -> int:
-    """Write what is derived from src/holdfast/_exports.py: `__init__`, the alias modules, the reference of names."""
+    """Write what follows from src/standfast/_doors/exports.py: `__init__`, the doors, the reference of names."""
     need("dev")
     return python(str(ROOT / "tools" / "names.py"), *args)
 
@@ -109,7 +109,7 @@ def need(level: str) -> None:
     """Install what `level` ("run" or "dev") asks for, unless that is what is installed already."""
     wanted = {name: fingerprint(name) for name in ("run", "dev")}
     with only_one_installer():
-        stamps = {name: VENV / f".holdfast-{name}" for name in wanted}
+        stamps = {name: VENV / f".standfast-{name}" for name in wanted}
         have = {name: stamp.read_text() if stamp.exists() else "" for name, stamp in stamps.items()}
         if have[level] == wanted[level] or have["dev"] == wanted["dev"]:
             return

@@ -1,8 +1,8 @@
 """Write everything that follows from the table of public names (`./dev names`).
 
-The table in `src/holdfast/_exports.py` is what a person edits. From it come the `__init__` modules, with the imports
-that type checkers read, the alias modules, and the reference of names with the first sentence of each docstring. The
-page of the contract is written from the clauses that the kit tests. `tests/test_public_names.py` fails when a written
+The table in `src/standfast/_doors/exports.py` is what a person edits. From it come `standfast/__init__.py` and the
+doors, with the imports that type checkers read, and the reference of names with the first sentence of each docstring.
+The page of the contract is written from the clauses that the kit tests. `tests/test_public_names.py` fails when a written
 file is not what this script would write.
 """
 
@@ -13,42 +13,39 @@ import importlib
 import inspect
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from itertools import chain, pairwise
 from pathlib import Path
 
-from holdfast import _exports
-from holdfast.sessions import clauses
+from standfast._doors import exports
+from standfast.sessions import clauses
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE = ROOT / "src" / "holdfast"
+SOURCE = ROOT / "src" / "standfast"
 
 MARK = "Written by `./dev names`"
 PUBLIC_DOC = """An agent runtime whose conversations hold.
 
 Every public name can be imported from here; each is loaded when it is first used.
-Written by `./dev names` from `_exports.py`: edit that table, not this file.
+Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
 """
-PACKAGE_DOC = """The public names of `holdfast.{path}`, each loaded when it is first used.
+DOOR_DOC = """What the OpenAI Agents SDK documents as `agents.{path}`.
 
-Written by `./dev names` from `_exports.py`: edit that table, not this file.
-"""
-ALIAS_DOC = """What the OpenAI Agents SDK documents as `agents.{path}`.
-
-Written by `./dev names` from `_exports.py`: edit that table, not this file.
+Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
 """
 NAMES_DOC = """# Every public name
 
-Written by `./dev names` from the docstrings. All of these can be imported from `holdfast`; the heading is where they
+Written by `./dev names` from the docstrings. All of these can be imported from `standfast`; the heading is where they
 live.
 """
 KIT_DOC = """# Every name of the kit
 
-For tests. These are imported from their own packages: nothing of holdfast needs them.
+For tests. These are imported from their own packages: nothing of standfast needs them.
 """
 CONTRACT_DOC = """# The contract
 
-Written by `./dev names` from `holdfast.sessions.clauses`. Every promise has a name: the conformance kit tests it under
+Written by `./dev names` from `standfast.sessions.clauses`. Every promise has a name: the conformance kit tests it under
 that name, and an error may mention it. An *item* is one JSON object of history, a *session* the history of one
 conversation, a *store* what sessions live in, a *run* one call of the runner.
 """
@@ -56,31 +53,30 @@ conversation, a *store* what sessions live in, a *run* one call of the runner.
 
 def written_files() -> dict[Path, str]:
     """Every file that follows from the table, with what it should say."""
-    files = {SOURCE / "__init__.py": lazy_module("", PUBLIC_DOC, version=True)}
-    for path in _exports.PACKAGES:
-        files[SOURCE / path / "__init__.py"] = lazy_module(path, PACKAGE_DOC.format(path=path))
-    for path in _exports.ALIASES:
-        is_package = any(other.startswith(f"{path}.") for other in _exports.ALIASES)
+    modules = {SOURCE / "__init__.py": lazy_module("", PUBLIC_DOC, version=True)}
+    for path in exports.DOORS:
+        is_package = any(other.startswith(f"{path}.") for other in exports.DOORS)
         file = SOURCE / path.replace(".", "/")
         file = file / "__init__.py" if is_package else file.with_suffix(".py")
-        files[file] = lazy_module(path, ALIAS_DOC.format(path=path), is_package=is_package)
-    files[ROOT / "docs" / "reference" / "names.md"] = names_page()
-    files[ROOT / "docs" / "reference" / "contract.md"] = contract_page()
-    return files
+        modules[file] = lazy_module(path, DOOR_DOC.format(path=path), is_package=is_package)
+    return tidied(modules) | {
+        ROOT / "docs" / "reference" / "names.md": names_page(),
+        ROOT / "docs" / "reference" / "contract.md": contract_page(),
+    }
 
 
 def lazy_module(path: str, doc: str, *, is_package: bool = True, version: bool = False) -> str:
     """The source of a module that offers its names lazily, and shows them to type checkers."""
-    homes = _exports.homes(path)
+    homes = exports.homes(path)
     depth = (path.count(".") + 1 if path else 0) + (1 if is_package else 0)
-    dots = "." if depth == 1 else "holdfast."  # as everywhere: relative within a package, absolute beyond it
+    dots = "." if depth == 1 else "standfast."  # as everywhere: relative within a package, absolute beyond it
     by_home: dict[str, list[str]] = {}
     for name, home in homes.items():
         by_home.setdefault(home, []).append(name)
     lines = [f'"""{doc}"""', "from __future__ import annotations"]
     if by_home:
         lines.append("from typing import TYPE_CHECKING")
-    lines.append(f"from {dots}_lazy import lazy")
+    lines.append(f"from {dots}_doors.lazy import lazy")
     if by_home:
         lines.append("if TYPE_CHECKING:")
         lines += [f"    from {dots}{home} import {', '.join(names)}" for home, names in sorted(by_home.items())]
@@ -89,7 +85,7 @@ def lazy_module(path: str, doc: str, *, is_package: bool = True, version: bool =
         lines.append('__version__ = "' + project_version() + '"')
     lines.append(f"__all__ = {sorted(homes)!r}" if homes else "__all__: list[str] = []")
     lines.append("__getattr__, __dir__ = lazy(__name__)")
-    return tidy("\n".join(lines) + "\n")
+    return "\n".join(lines) + "\n"
 
 
 def project_version() -> str:
@@ -100,25 +96,31 @@ def project_version() -> str:
     return str(project["version"])
 
 
-def tidy(source: str) -> str:
-    """The source as ruff would leave it, so that linting a written file changes nothing."""
-    config = ["--config", str(ROOT / "pyproject.toml"), "--stdin-filename", str(SOURCE / "_written.py")]
-    for command in (["check", "--select", "I", "--fix", "--quiet"], ["format", "--quiet"]):
-        ruff = [sys.executable, "-m", "ruff", *command, *config, "-"]
-        source = subprocess.run(ruff, input=source, capture_output=True, text=True, check=True).stdout
-    return source
+def tidied(modules: dict[Path, str]) -> dict[Path, str]:
+    """The modules as ruff would leave them, so that linting a written file changes nothing. Ruff is started twice for
+    all of them: once for each took half a minute."""
+    with tempfile.TemporaryDirectory() as folder:
+        copies = {file: Path(folder) / file.relative_to(SOURCE) for file in modules}
+        for file, copy in copies.items():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_text(modules[file], encoding="utf-8")
+        config = ["--config", str(ROOT / "pyproject.toml"), "--no-cache", "--quiet", folder]
+        own = ["--config", "lint.isort.known-first-party = ['standfast']"]  # the copies do not lie in the project
+        for command in (["check", "--select", "I", "--fix", *own], ["format"]):
+            subprocess.run([sys.executable, "-m", "ruff", *command, *config], check=True)
+        return {file: copy.read_text(encoding="utf-8") for file, copy in copies.items()}
 
 
 def names_page() -> str:
     """The reference of names: for each module its public names with the first sentence of their docstrings."""
     lines = [NAMES_DOC.strip()]
-    for home, names in _exports.PUBLIC.items():
-        lines += ["", f"## `holdfast.{home}`", "", "| name | what it is |", "|---|---|"]
+    for home, names in exports.PUBLIC.items():
+        lines += ["", f"## `standfast.{home}`", "", "| name | what it is |", "|---|---|"]
         lines += [f"| `{name}` | {first_sentence(documentation(home, name))} |" for name in names]
     lines += ["", KIT_DOC.strip()]
-    for kit in _exports.KITS:
-        names = tuple(sorted(getattr(importlib.import_module(f"holdfast.{kit}"), "__all__", ())))
-        lines += ["", f"## `holdfast.{kit}`", "", "| name | what it is |", "|---|---|"]
+    for kit in exports.KITS:
+        names = tuple(sorted(getattr(importlib.import_module(f"standfast.{kit}"), "__all__", ())))
+        lines += ["", f"## `standfast.{kit}`", "", "| name | what it is |", "|---|---|"]
         lines += [f"| `{name}` | {first_sentence(documentation(kit, name))} |" for name in names]
     return "\n".join(lines) + "\n"
 
@@ -141,7 +143,7 @@ def first_sentence(text: str) -> str:
 
 def documentation(home: str, name: str) -> str:
     """A public name's own documentation: its docstring, or the string below its assignment; "" if it has none."""
-    module = importlib.import_module(f"holdfast.{home}")
+    module = importlib.import_module(f"standfast.{home}")
     value = getattr(module, name)
     written = dict(assigned_docs(Path(inspect.getfile(module))))
     if name in written:
@@ -149,7 +151,7 @@ def documentation(home: str, name: str) -> str:
     if inspect.isclass(value) or inspect.isroutine(value):
         return own_docstring(value)
     # A ready-made object, such as `retry_policies`, is documented by its class.
-    return own_docstring(type(value)) if type(value).__module__.startswith("holdfast.") else ""
+    return own_docstring(type(value)) if type(value).__module__.startswith("standfast.") else ""
 
 
 def own_docstring(value: object) -> str:

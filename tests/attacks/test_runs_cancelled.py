@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from standfast import (
     Agent,
     GuardrailFunctionOutput,
     RunConfig,
@@ -17,7 +17,7 @@ from holdfast import (
     function_tool,
     input_guardrail,
 )
-from holdfast.testing import ScriptedModel, assistant_message, function_call
+from standfast.testing import ScriptedModel, assistant_message, function_call
 
 
 class Stubborn:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, InMemorySession, RunConfig, Runner, SettingTypeError, function_tool
-from holdfast.testing import ScriptedModel, assistant_message, function_call
+from standfast import Agent, InMemorySession, RunConfig, Runner, SettingTypeError, function_tool
+from standfast.testing import ScriptedModel, assistant_message, function_call
 
 
 class Unreliable:

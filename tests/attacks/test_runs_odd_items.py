@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from standfast import (
     Agent,
     HandoffInputData,
     InMemorySession,
@@ -22,7 +22,7 @@ from holdfast import (
     function_tool,
     handoff,
 )
-from holdfast.testing import ModelStep, ScriptedModel, assistant_message, function_call, handoff_call
+from standfast.testing import ModelStep, ScriptedModel, assistant_message, function_call, handoff_call
 
 REQUEST = {"type": "mcp_approval_request", "id": "r1", "name": "x", "arguments": "{}", "server_label": "L"}
 

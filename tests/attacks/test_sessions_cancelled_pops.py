@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.sessions.protocol import Head
-from holdfast.sessions.sqlite import SQLiteSession
+from standfast.backends.sqlite.session import SQLiteSession
+from standfast.sessions.protocol import Head
 
 PATIENCE_S = 60
 
@@ -133,7 +133,7 @@ async def test_a_head_read_without_the_item_is_not_the_head_with_it(tmp_path: Pa
 
 REPLACE = """
 import asyncio, sys
-from holdfast.sessions.sqlite import SQLiteSession
+from standfast.backends.sqlite.session import SQLiteSession
 
 async def main(path):
     session = SQLiteSession("s", path)

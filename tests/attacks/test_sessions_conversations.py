@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI
 
-from holdfast.errors import StoreUnavailableError
-from holdfast.sessions.openai_conversations import OpenAIConversationsSession
-from holdfast.testing.loopback import Drop, Gate, LoopbackServer
+from standfast.backends.conversations import OpenAIConversationsSession
+from standfast.ground.errors import StoreUnavailableError
+from standfast.testing.loopback import Drop, Gate, LoopbackServer
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import NotFoundError, SessionConflictError, StoreUnavailableError
-from holdfast.sessions.memory import InMemorySession
-from holdfast.sessions.sqlite import SQLiteSession
+from standfast.backends.memory.session import InMemorySession
+from standfast.backends.sqlite.session import SQLiteSession
+from standfast.ground.errors import NotFoundError, SessionConflictError, StoreUnavailableError
 
 
 def item(text: str) -> dict[str, Any]:

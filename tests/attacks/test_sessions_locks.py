@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import OutcomeUnknownError, SessionBusyError, StoreTimeoutError, StoreUnavailableError
-from holdfast.sessions._sqlite import engine, files, processes
-from holdfast.sessions._sqlite.writer import Writer
-from holdfast.sessions.memory import InMemorySession
-from holdfast.sessions.sqlite import SQLiteSession
+from standfast.backends.memory.session import InMemorySession
+from standfast.backends.sqlite import engine, files, holders as processes
+from standfast.backends.sqlite.commit_thread import Writer
+from standfast.backends.sqlite.session import SQLiteSession
+from standfast.ground.errors import OutcomeUnknownError, SessionBusyError, StoreTimeoutError, StoreUnavailableError
 
 PATIENCE_S = 60
 
@@ -33,7 +33,7 @@ async def test_a_process_stopped_in_a_checkpoint_keeps_nobody_from_writing_and_n
     session = SQLiteSession("s", path, timeout_s=0.5)
     await session.add_items([item("1")])
     threads: Any = session._store
-    stopped = os.open(f"{path}-holdfast-lock", os.O_RDWR | os.O_CREAT)
+    stopped = os.open(f"{path}-standfast-lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(stopped, fcntl.LOCK_EX)
     adding = asyncio.create_task(session.add_items([item("2")]))
     await asyncio.sleep(0.1)
@@ -137,7 +137,7 @@ async def test_a_lease_is_not_taken_from_a_living_process_that_only_cannot_be_se
     hidden = me.split(" ")
     hidden[2] = "1"
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        db.execute("UPDATE agent_messages_holdfast_leases SET holder = ?", (" ".join(hidden),))
+        db.execute("UPDATE agent_messages_standfast_leases SET holder = ?", (" ".join(hidden),))
     monkeypatch.setattr(processes, "_start_of", lambda pid: None if pid == 1 else start_of(pid))
     with pytest.raises(SessionBusyError):
         await other.lease(ttl_s=1, wait_s=0)

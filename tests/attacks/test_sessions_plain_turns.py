@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.plain_session import PlainSession
+from standfast.plain.adapter import PlainSession
 
 PATIENCE_S = 60
 

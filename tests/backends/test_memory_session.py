@@ -11,9 +11,9 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from holdfast.errors import CallerError, NotFoundError, SessionConflictError
-from holdfast.sessions.memory import InMemorySession, InMemoryStore
-from holdfast.sessions.protocol import Head, Position, abilities
+from standfast.backends.memory.session import InMemorySession, InMemoryStore
+from standfast.ground.errors import CallerError, NotFoundError, SessionConflictError
+from standfast.sessions.protocol import Head, Position, abilities
 
 GENERATIONS = 3
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine.store import CanStoreRuns, LogTail, RunStore
-from holdfast.errors import NotFoundError, RunClaimedError
-from holdfast.sessions.memory import InMemorySession
-from holdfast.sessions.sqlite import SQLiteSession
+from standfast.backends.memory.session import InMemorySession
+from standfast.backends.sqlite.session import SQLiteSession
+from standfast.engine.run_store import CanStoreRuns, LogTail, RunStore
+from standfast.ground.errors import NotFoundError, RunClaimedError
 
 
 @pytest.fixture(params=["memory", "sqlite"])

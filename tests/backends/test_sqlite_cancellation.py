@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.sessions.sqlite import SQLiteSession
+from standfast.backends.sqlite.session import SQLiteSession
 
 
 def message(text: str) -> dict[str, Any]:

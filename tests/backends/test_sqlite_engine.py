@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from agents.memory.sqlite_session import SQLiteSession as PeerSession
 
-from holdfast.errors import LeaseLostError, SessionBusyError, SessionConflictError
-from holdfast.sessions._sqlite import engine, files
-from holdfast.sessions._sqlite.statements import numbered
-from holdfast.sessions.sqlite import SQLiteSession
+from standfast.backends.sqlite import engine, files
+from standfast.backends.sqlite.session import SQLiteSession
+from standfast.backends.sqlite.statements import numbered
+from standfast.ground.errors import LeaseLostError, SessionBusyError, SessionConflictError
 
 
 def message(text: str) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def test_a_checkpoint_waits_for_no_commit_and_no_commit_runs_beside_one(tmp_path
 
 CHECKPOINTING = """
     import asyncio, sys
-    from holdfast.sessions.sqlite import SQLiteSession
+    from standfast.backends.sqlite.session import SQLiteSession
 
     async def main(path, name):
         session = SQLiteSession(name, path)
@@ -220,7 +220,7 @@ async def test_opening_another_programs_file_warns_once_where_the_fault_matters(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "_warned", set())
-    with caplog.at_level(logging.WARNING, "holdfast.sessions"):
+    with caplog.at_level(logging.WARNING, "standfast.sessions"):
         own = SQLiteSession("s", tmp_path / "own.db")
         await own.add_items([message("x")])
         own.close()
@@ -245,10 +245,10 @@ async def test_a_file_is_migrated_while_an_older_program_keeps_using_it(path: Pa
     assert await peer.pop_item() == message("3")
     assert [item["content"] for item in await session.get_items()] == ["1", "2"]
     with closing(sqlite3.connect(path)) as db:
-        assert db.execute("SELECT tables, version FROM holdfast_schema").fetchall() == [
+        assert db.execute("SELECT tables, version FROM standfast_schema").fetchall() == [
             ("agent_sessions/agent_messages", 1)
         ]
-        rows = db.execute("SELECT holdfast_writer, holdfast_ordinal FROM agent_messages ORDER BY id").fetchall()
+        rows = db.execute("SELECT standfast_writer, standfast_ordinal FROM agent_messages ORDER BY id").fetchall()
     assert rows == [(None, None), ("run", 0)]
     peer.close()
     session.close()

@@ -17,7 +17,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import (
+from standfast.backends.sqlite import files
+from standfast.backends.sqlite.session import SQLiteSession
+from standfast.ground.errors import (
     CallerError,
     InvalidNameError,
     InvalidSessionIdError,
@@ -29,8 +31,6 @@ from holdfast.errors import (
     StoreTimeoutError,
     StoreUnavailableError,
 )
-from holdfast.sessions._sqlite import files
-from holdfast.sessions.sqlite import SQLiteSession
 
 
 def message(text: str) -> dict[str, Any]:
@@ -58,8 +58,8 @@ def write_lock(path: Path) -> Iterator[None]:
     "names",
     [
         {"sessions_table": "a b"}, {"messages_table": ""}, {"messages_table": 'x"y'}, {"sessions_table": "sqlite_x"},
-        {"sessions_table": "t", "messages_table": "T"}, {"sessions_table": "agent_messages_holdfast_batches"},
-        {"sessions_table": "idx_agent_messages_session_id"}, {"sessions_table": "holdfast_schema"},
+        {"sessions_table": "t", "messages_table": "T"}, {"sessions_table": "agent_messages_standfast_batches"},
+        {"sessions_table": "idx_agent_messages_session_id"}, {"sessions_table": "standfast_schema"},
     ],
 )  # fmt: skip
 def test_table_names_that_cannot_work_are_refused_by_the_constructor(path: Path, names: dict[str, str]) -> None:
@@ -113,7 +113,7 @@ async def test_a_newer_layout_is_refused_before_anything_is_changed(path: Path) 
     await session.add_items([message("x")])
     session.close()
     with closing(sqlite3.connect(path)) as db, db:
-        db.execute("UPDATE holdfast_schema SET version = 99")
+        db.execute("UPDATE standfast_schema SET version = 99")
         db.execute("PRAGMA journal_mode=DELETE")
     before = path.read_bytes()
     session = SQLiteSession("s", path)
@@ -137,8 +137,8 @@ async def test_a_missing_folder_and_a_folder_as_file_say_so(tmp_path: Path) -> N
 
 READ_ONLY = """
     import asyncio, os, sys
-    from holdfast.errors import StoreReadOnlyError
-    from holdfast.sessions.sqlite import SQLiteSession
+    from standfast.ground.errors import StoreReadOnlyError
+    from standfast.backends.sqlite.session import SQLiteSession
 
     path = sys.argv[1]
     if os.getuid() == 0:
@@ -286,8 +286,8 @@ async def test_a_commit_past_its_deadline_is_an_unknown_outcome_and_repeating_th
     batch = [message("2")]
 
     def append_slowly(db: sqlite3.Connection) -> None:
-        from holdfast.jsonvalue import digest, encode
-        from holdfast.sessions._sqlite import history
+        from standfast.backends.sqlite import history
+        from standfast.ground.jsonvalue import digest, encode
 
         data = encode(batch[0])
         history.append(db, session._sql, "s", history.Batch("run", 0, [data.decode()], [digest(data)], None, None))
@@ -310,7 +310,7 @@ async def test_a_program_that_hangs_in_a_checkpoint_stalls_no_caller_beyond_its_
 
     session = SQLiteSession("s", path, timeout_s=0.3)
     await session.add_items([message("1")])
-    descriptor = os.open(f"{path}-holdfast-lock", os.O_RDWR)
+    descriptor = os.open(f"{path}-standfast-lock", os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         with pytest.raises(StoreTimeoutError):
@@ -385,7 +385,7 @@ def test_closing_works_without_a_loop_and_use_after_it_says_so(path: Path) -> No
     for operation in (session.get_items, session.pop_item, session.head, lambda: session.add_items([])):
         with pytest.raises(SessionClosedError):
             asyncio.run(operation())
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("holdfast")]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("standfast")]
     assert not Path(f"{path}-wal").exists(), "the last user's connections are closed when close returns"
 
 

@@ -1,4 +1,4 @@
-"""One file, two programs: the OpenAI Agents SDK and holdfast, one after the other and at the same time (B10)."""
+"""One file, two programs: the OpenAI Agents SDK and standfast, one after the other and at the same time (B10)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from agents.memory.sqlite_session import SQLiteSession as PeerSession
 
-from holdfast.errors import CorruptRecordError, SessionConflictError
-from holdfast.sessions.protocol import Head, Position
-from holdfast.sessions.sqlite import SQLiteSession
+from standfast.backends.sqlite.session import SQLiteSession
+from standfast.ground.errors import CorruptRecordError, SessionConflictError
+from standfast.sessions.protocol import Head, Position
 
 
 def message(text: str) -> dict[str, Any]:
@@ -126,7 +126,7 @@ async def test_generations_end_with_the_sdks_clear(path: Path) -> None:
     assert [kept.id for kept in await ours.generations()] != [old.id]
     assert texts(await ours.get_items()) == ["new sum"]
     with closing(sqlite3.connect(path)) as db:
-        kept = db.execute("SELECT count(*) FROM agent_messages_holdfast_archive").fetchone()
+        kept = db.execute("SELECT count(*) FROM agent_messages_standfast_archive").fetchone()
     assert kept == (1,), "what the dead generation held is gone for good"
     peer.close()
     ours.close()

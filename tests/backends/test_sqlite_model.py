@@ -13,10 +13,10 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from holdfast.errors import HoldfastError
-from holdfast.sessions.memory import InMemorySession
-from holdfast.sessions.protocol import Head, Position
-from holdfast.sessions.sqlite import SQLiteSession
+from standfast.backends.memory.session import InMemorySession
+from standfast.backends.sqlite.session import SQLiteSession
+from standfast.ground.errors import StandfastError
+from standfast.sessions.protocol import Head, Position
 
 contents = st.one_of(
     st.text(max_size=8), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.none(), st.booleans()
@@ -154,7 +154,7 @@ class AbilitiesAgainstReference(RuleBasedStateMachine):
             given = {key: pick(value) for key, value in kwargs.items()}
             try:
                 return self.loop.run_until_complete(getattr(session, name)(*map(pick, args), **given))
-            except HoldfastError as error:
+            except StandfastError as error:
                 return type(error)
 
         results = one(self.ours, 0), one(self.reference, 1)

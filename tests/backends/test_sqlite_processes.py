@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.sessions.sqlite import SQLiteSession
+from standfast.backends.sqlite.session import SQLiteSession
 
 
 def message(text: str) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def start(program: str, *args: object) -> subprocess.Popen[str]:
 
 WRITE_FOR_EVER = """
     import asyncio, sys
-    from holdfast.sessions.sqlite import SQLiteSession
+    from standfast.backends.sqlite.session import SQLiteSession
 
     async def one(path, name):
         session = SQLiteSession(name, path)
@@ -85,7 +85,7 @@ def test_what_was_acknowledged_survives_a_kill_and_what_was_torn_is_absent_whole
 
 ADD_AND_END = """
     import asyncio, sys
-    from holdfast.sessions.sqlite import SQLiteSession
+    from standfast.backends.sqlite.session import SQLiteSession
     session = SQLiteSession("s", sys.argv[1])
     asyncio.run(session.add_items([{"role": "user", "content": "kept"}]))
     if sys.argv[2] == "pending":
@@ -110,7 +110,7 @@ def test_a_process_that_ends_without_closing_leaves_a_whole_file(path: Path, how
 
 FORKS = """
     import asyncio, os, sys
-    from holdfast.sessions.sqlite import SQLiteSession
+    from standfast.backends.sqlite.session import SQLiteSession
 
     path = sys.argv[1]
     session, memory = SQLiteSession("s", path), SQLiteSession("m")
@@ -146,7 +146,7 @@ def test_after_a_fork_parent_and_children_each_write_through_connections_of_thei
 
 LEAVE_A_CHILD = """
     import asyncio, os, sys, time
-    from holdfast.sessions.sqlite import SQLiteSession
+    from standfast.backends.sqlite.session import SQLiteSession
 
     path = sys.argv[1]
     session = SQLiteSession("s", path)
@@ -180,7 +180,7 @@ def test_a_child_keeps_its_writes_when_the_parent_that_had_the_file_open_exits(p
 def test_forking_in_the_middle_of_traffic_hurts_neither_side(path: Path) -> None:
     program = """
         import asyncio, os, sys, threading
-        from holdfast.sessions.sqlite import SQLiteSession
+        from standfast.backends.sqlite.session import SQLiteSession
         path, stop, counts = sys.argv[1], threading.Event(), [0, 0]
 
         def traffic(place):
@@ -217,9 +217,9 @@ def test_forking_in_the_middle_of_traffic_hurts_neither_side(path: Path) -> None
 
 FORK_IN_A_COMMIT = """
     import asyncio, os, sys, threading
-    from holdfast.errors import StoreUnavailableError
-    from holdfast.sessions._sqlite import engine
-    from holdfast.sessions.sqlite import SQLiteSession
+    from standfast.ground.errors import StoreUnavailableError
+    from standfast.backends.sqlite import engine
+    from standfast.backends.sqlite.session import SQLiteSession
 
     engine.FORK_WAIT_S = 0.1
     session, inside, leave = SQLiteSession("s", sys.argv[1]), threading.Event(), threading.Event()
@@ -254,7 +254,7 @@ def test_a_child_forked_inside_a_hanging_commit_refuses_the_file_and_the_parent_
 
 FIRST = """
     import asyncio, sys
-    from holdfast.sessions.sqlite import SQLiteSession
+    from standfast.backends.sqlite.session import SQLiteSession
     session = SQLiteSession("s", sys.argv[1])
     sys.stdin.readline()
     asyncio.run(session.add_items([{"who": sys.argv[2], "part": n} for n in range(3)]))

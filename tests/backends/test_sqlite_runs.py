@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine.store import CanStoreRuns, LogTail, RunStore
-from holdfast.errors import NotFoundError, RunClaimedError
-from holdfast.sessions.protocol import abilities
-from holdfast.sessions.sqlite import SQLiteSession
+from standfast.backends.sqlite.session import SQLiteSession
+from standfast.engine.run_store import CanStoreRuns, LogTail, RunStore
+from standfast.ground.errors import NotFoundError, RunClaimedError
+from standfast.sessions.protocol import abilities
 
 
 @pytest.fixture(params=["file", ":memory:"])
@@ -136,4 +136,4 @@ async def test_a_run_and_a_turn_saved_at_once_share_a_commit_and_neither_fails_f
     assert await session.get_items() == [{"a": 1}, {"c": 1}]
     session.close()
     with closing(sqlite3.connect(tmp_path / "s.db")) as db:
-        assert db.execute("SELECT count(*) FROM agent_messages_holdfast_run_log").fetchone() == (1,)
+        assert db.execute("SELECT count(*) FROM agent_messages_standfast_run_log").fetchone() == (1,)

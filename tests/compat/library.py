@@ -22,7 +22,7 @@ SDK = "agents"
 
 
 class OneImport(ast.NodeTransformer):
-    """`from agents.x import y` becomes `from holdfast.x import y`; a bare `import agents` keeps its name."""
+    """`from agents.x import y` becomes `from standfast.x import y`; a bare `import agents` keeps its name."""
 
     def __init__(self, library: str) -> None:
         self.library = library
@@ -89,7 +89,7 @@ def seen(value: Any) -> Any:
 def caught_as(error: BaseException) -> str:
     """The most exact name that a program written for the SDK can catch this error by."""
     for kind in type(error).__mro__:
-        ours = kind.__module__.partition(".")[0] == "holdfast"
+        ours = kind.__module__.partition(".")[0] == "standfast"
         if not ours or hasattr(sdk, kind.__name__) or hasattr(sdk.testing, kind.__name__):
             return kind.__name__
     raise AssertionError("every exception is at least an Exception")

@@ -1,4 +1,4 @@
-"""Every public name of the OpenAI Agents SDK is in holdfast under the same path, or says why not and what to do."""
+"""Every public name of the OpenAI Agents SDK is in standfast under the same path, or says why not and what to do."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import agents as sdk
 import pytest
 
-import holdfast
-from holdfast import _exports
+import standfast
+from standfast._doors import exports
 
 # Where the SDK keeps what it offers from elsewhere; its documentation imports these names from the outer module.
 INSIDE = ("agents.tracing.", "agents.handoffs.history", "agents.models.openai_agent_registration")
-# Modules whose only name is one that holdfast has not, and says so where it is imported from `holdfast`.
+# Modules whose only name is one that standfast has not, and says so where it is imported from `standfast`.
 OF_ABSENT_NAMES = ("agents.apply_diff", "agents.responses_websocket_session", "agents.models.openai_responses")
 
 # Import lines of the SDK's own guides, besides the names of `agents` itself.
@@ -71,12 +71,12 @@ PUBLIC = sorted(sdk.__all__)
 
 
 def ours(module: str, name: str) -> Any:
-    """What the same import gives with one word changed; the reason as a text if holdfast has no such thing."""
+    """What the same import gives with one word changed; the reason as a text if standfast has no such thing."""
     scope: dict[str, Any] = {}
     try:
-        exec(f"from {module.replace('agents', 'holdfast', 1)} import {name}", scope)
+        exec(f"from {module.replace('agents', 'standfast', 1)} import {name}", scope)
     except ImportError as error:
-        if str(error).startswith("holdfast has no "):
+        if str(error).startswith("standfast has no "):
             return str(error)
         raise
     return scope[name]
@@ -85,8 +85,8 @@ def ours(module: str, name: str) -> Any:
 @pytest.mark.parametrize("name", PUBLIC)
 def test_a_public_name_of_the_sdk_is_there_or_says_what_to_do_instead(name: str):
     reason = ours("agents", name)
-    absent = _exports.absent("", name)
-    assert (absent is None) is not (isinstance(reason, str) and reason.startswith("holdfast has no "))
+    absent = exports.absent("", name)
+    assert (absent is None) is not (isinstance(reason, str) and reason.startswith("standfast has no "))
 
 
 @pytest.mark.parametrize("name", PUBLIC)
@@ -97,7 +97,7 @@ def test_it_is_there_too_where_the_sdk_defines_it(name: str):
     module = getattr(value, "__module__", None)
     if not isinstance(module, str) or not module.startswith("agents") or module.startswith(INSIDE):
         return
-    if module in OF_ABSENT_NAMES and _exports.absent("", name):
+    if module in OF_ABSENT_NAMES and exports.absent("", name):
         return
     assert ours(module, name) is not None
 
@@ -108,25 +108,25 @@ def test_an_import_line_of_the_guides_works_with_one_word_changed(module: str, n
     assert not isinstance(ours(module, name), str) or isinstance(getattr(import_module(module), name), str)
 
 
-ABSENT = [(kind, name) for kind, (_, names, _) in _exports.ABSENT.items() for name in names.split()]
+ABSENT = [(kind, name) for kind, (_, names, _) in exports.ABSENT.items() for name in names.split()]
 
 
 @pytest.mark.parametrize(("kind", "name"), ABSENT, ids=[name for _, name in ABSENT])
 def test_a_name_that_is_not_there_says_so_and_what_to_do(kind: str, name: str):
-    instead = _exports.ABSENT[kind][2]
+    instead = exports.ABSENT[kind][2]
     with pytest.raises(ImportError) as caught:
-        exec(f"from holdfast import {name}")
-    assert str(caught.value) == f"holdfast has no {kind}, so there is no {name}. {instead}"
+        exec(f"from standfast import {name}")
+    assert str(caught.value) == f"standfast has no {kind}, so there is no {name}. {instead}"
 
 
-@pytest.mark.parametrize("module", [place for place, _, _ in _exports.ABSENT.values() if place])
+@pytest.mark.parametrize("module", [place for place, _, _ in exports.ABSENT.values() if place])
 def test_anything_from_a_module_that_is_not_there_says_so(module: str):
-    with pytest.raises(ImportError, match=r"holdfast has no .*, so there is no Whatever"):
-        exec(f"from holdfast.{module} import Whatever")
+    with pytest.raises(ImportError, match=r"standfast has no .*, so there is no Whatever"):
+        exec(f"from standfast.{module} import Whatever")
 
 
 def test_what_is_not_there_is_not_offered_either():
-    assert not {name for _, name in ABSENT} & set(dir(holdfast))
+    assert not {name for _, name in ABSENT} & set(dir(standfast))
 
 
 def test_the_guide_to_moving_lists_every_kind_of_thing_that_is_not_there():
@@ -134,4 +134,4 @@ def test_the_guide_to_moving_lists_every_kind_of_thing_that_is_not_there():
 
     guide = Path(__file__).parents[2] / "docs" / "how-to" / "move-from-openai-agents.md"
     text = guide.read_text(encoding="utf-8")
-    assert [kind for kind in _exports.ABSENT if f"| {kind} |" not in text] == []
+    assert [kind for kind in exports.ABSENT if f"| {kind} |" not in text] == []

@@ -1,8 +1,8 @@
-"""The promise: a program written for the OpenAI Agents SDK does the same with holdfast once one import is changed.
+"""The promise: a program written for the OpenAI Agents SDK does the same with standfast once one import is changed.
 
-Every example of every program runs twice, with the real SDK and with holdfast, and what a user can see must be equal:
+Every example of every program runs twice, with the real SDK and with standfast, and what a user can see must be equal:
 outputs, items, what the model was sent, what the session holds, errors by the name one catches them by, events in their
-order. Where holdfast differs on purpose the table below says where exactly, and why. An entry that is no longer true
+order. Where standfast differs on purpose the table below says where exactly, and why. An entry that is no longer true
 fails as a missing one does.
 """
 
@@ -17,8 +17,8 @@ import agents as sdk
 import pytest
 from agents.models import _openai_shared
 
-from holdfast import telemetry_switch
-from holdfast.models import openai_client
+from standfast.providers import client as openai_client
+from standfast.telemetry import switch as telemetry_switch
 
 from .library import differences, examples, load, seen
 
@@ -26,7 +26,7 @@ sdk.set_tracing_disabled(True)
 
 ASKED = "a question to a person is not part of what happened: once answered it is no longer among the items (C5)"
 WHOLE = "a turn is stored when it is whole, never a call without its output (C3, C8)"
-OWN_WORDS = "the sentence is holdfast's own"
+OWN_WORDS = "the sentence is standfast's own"
 UNFILTERED = "a filter changes what the next agent sees; items and replay keep what happened (C4)"
 
 DEVIATIONS: dict[str, tuple[str, set[str]]] = {
@@ -91,11 +91,11 @@ def outcome(name: str, library: str, folder: Path) -> Any:
 
 @pytest.mark.parametrize("name", examples())
 def test_a_program_does_the_same_once_one_import_is_changed(name: str, tmp_path: Path):
-    theirs, ours = outcome(name, "agents", tmp_path / "theirs"), outcome(name, "holdfast", tmp_path / "ours")
+    theirs, ours = outcome(name, "agents", tmp_path / "theirs"), outcome(name, "standfast", tmp_path / "ours")
     found = differences(theirs, ours)
     reason, expected = DEVIATIONS.get(name, ("", set()))
     unexpected = {path: pair for path, pair in found.items() if path not in expected}
-    assert not unexpected, f"the SDK and holdfast differ: {unexpected}"
+    assert not unexpected, f"the SDK and standfast differ: {unexpected}"
     assert found.keys() == expected, f"no longer different, so not to be listed ({reason}): {expected - found.keys()}"
 
 

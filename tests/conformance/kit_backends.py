@@ -12,10 +12,10 @@ from typing import Any
 
 import agents
 
-from holdfast.conformance import Backend, message
-from holdfast.conformance.sqlite_file import SQLiteFile
-from holdfast.sessions.memory import InMemorySession, InMemoryStore
-from holdfast.sessions.sqlite import SQLiteSession
+from standfast.backends.memory.session import InMemorySession, InMemoryStore
+from standfast.backends.sqlite.session import SQLiteSession
+from standfast.conformance import Backend, message
+from standfast.conformance.sqlite_file import SQLiteFile
 
 TABLES: Mapping[str, Any] = {"sessions_table": "conversations", "messages_table": "turns"}
 BAD_TABLES: tuple[Mapping[str, Any], ...] = (
@@ -86,7 +86,7 @@ class AgentsSQLite(SQLiteFile):
         return agents.SQLiteSession(session_id, self.path, **options)
 
 
-class HoldfastSQLite(SQLiteFile):
+class StandfastSQLite(SQLiteFile):
     name = "SQLiteSession"
     closes_when_called = True
     names = TABLES

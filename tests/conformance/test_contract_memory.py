@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.conformance import suite
+from standfast.conformance import suite
 from tests.conformance.kit_backends import Memory
 
 TestMemory = suite(Memory())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.conformance import suite
-from tests.conformance.kit_backends import HoldfastSQLite
+from standfast.conformance import suite
+from tests.conformance.kit_backends import StandfastSQLite
 
-TestSQLite = suite(HoldfastSQLite())
+TestSQLite = suite(StandfastSQLite())

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from holdfast.conformance import Backend, ClauseBroken, Options, Result, Scorecard, check
-from holdfast.conformance.__main__ import main
-from holdfast.conformance.catalogue import checks_of
-from holdfast.conformance.results import BROKEN, KEPT, LEFT_OUT, value_of
-from holdfast.conformance.run import run_check
-from holdfast.sessions.clauses import CLAUSES
+from standfast.conformance import Backend, ClauseBroken, Options, Result, Scorecard, check
+from standfast.conformance.__main__ import main
+from standfast.conformance.catalogue import checks_of
+from standfast.conformance.results import BROKEN, KEPT, LEFT_OUT, value_of
+from standfast.conformance.run import run_check
+from standfast.sessions.clauses import CLAUSES
 from tests.conformance.kit_backends import Memory
 
 TEST_FILE = """
 import pytest
-from holdfast.conformance import Backend, suite
+from standfast.conformance import Backend, suite
 
 class ListSession:
     session_settings = None
@@ -117,8 +117,8 @@ def test_the_scorecard_is_written_as_markdown_and_json(ended: Any) -> None:
 def test_any_test_can_enter_the_scorecard(ended: Any) -> None:
     card = json.loads((ended[0] / "card.json").read_text())
     assert (card["runner"]["C3"]["value"], card["runner"]["C5"]["value"]) == ("kept", "kept")
-    assert card["holdfast"]["C8"]["value"] == "broken"
-    assert card["holdfast"]["C8"]["reason"].startswith("AssertionError: assert 1 == 2")
+    assert card["standfast"]["C8"]["value"] == "broken"
+    assert card["standfast"]["C8"]["reason"].startswith("AssertionError: assert 1 == 2")
     assert (card["one"]["D1"]["value"], card["two"]["D1"]["value"]) == ("kept", "kept")
 
 
@@ -243,7 +243,7 @@ def test_the_command_writes_a_report_and_is_a_gate_only_if_asked(
 
 def test_the_plugin_loads_where_only_pytest_is_installed() -> None:
     """Every pytest of an environment loads it: it must not fail, nor be slow, for those who do not use it."""
-    program = "import holdfast.conformance.plugin, sys; sys.exit('hypothesis' in sys.modules)"
+    program = "import standfast.conformance.plugin, sys; sys.exit('hypothesis' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
 
 

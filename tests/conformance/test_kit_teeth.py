@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.conformance import Options, check
-from holdfast.conformance.catalogue import checks_of
-from holdfast.conformance.results import BROKEN as SEEN_BROKEN, KEPT
-from tests.conformance.kit_backends import HoldfastSQLite, Memory
+from standfast.conformance import Options, check
+from standfast.conformance.catalogue import checks_of
+from standfast.conformance.results import BROKEN as SEEN_BROKEN, KEPT
+from tests.conformance.kit_backends import Memory, StandfastSQLite
 from tests.conformance.mistakes import BROKEN, Mistake
 from tests.conformance.mistakes.files import Lines
 from tests.conformance.mistakes.lifetime import Expires
@@ -36,4 +36,4 @@ def test_the_stores_that_the_mistakes_are_made_of_are_right() -> None:
     assert not [result for result in results if result.value == SEEN_BROKEN]
     assert {"A5", "A20", "A23"} <= {result.clause_id for result in results if result.value == KEPT}
     assert Memory().can("stall")
-    assert HoldfastSQLite().can("peer")
+    assert StandfastSQLite().can("peer")

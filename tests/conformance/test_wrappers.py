@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from holdfast.conformance import suite
-from holdfast.sessions.compaction import OpenAIResponsesCompactionSession
+from standfast.backends.compaction.responses import OpenAIResponsesCompactionSession
+from standfast.conformance import suite
 from tests.conformance.kit_backends import Memory
 
 

@@ -6,9 +6,10 @@ import types
 from dataclasses import dataclass
 from pathlib import Path
 
-import holdfast.engine.advance
-import holdfast.engine.due
-from holdfast.testing.schedule import Engine
+from engine.schedule import Engine
+
+import standfast.engine.advance
+import standfast.engine.due
 
 
 @dataclass(frozen=True)
@@ -22,11 +23,11 @@ class Mutant:
 
     def engine(self) -> Engine:
         """The engine with this fault."""
-        original = getattr(holdfast.engine, self.module)
+        original = getattr(standfast.engine, self.module)
         source = Path(original.__file__).read_text(encoding="utf-8")
         assert source.count(self.old) == 1, f"{self.fault}: its text occurs {source.count(self.old)} times; look again"
         changed = types.ModuleType(original.__name__)
-        changed.__package__ = "holdfast.engine"
+        changed.__package__ = "standfast.engine"
         exec(compile(source.replace(self.old, self.new), f"<{self.fault}>", "exec"), changed.__dict__)
         return Engine(**{self.module: getattr(changed, self.module)})
 

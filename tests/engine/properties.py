@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from holdfast.engine.advance import NOT_COMPLETED, WITHHELD
-from holdfast.engine.request import offered
-from holdfast.testing.schedule import Action, Engine, Play, Saves
-from holdfast.testing.schedule_world import Script, assert_provider_valid, call_ids, counted, user
+from engine.schedule import Action, Engine, Play, Saves
+from engine.schedule_world import Script, assert_provider_valid, call_ids, counted, user
+
+from standfast.engine.advance import NOT_COMPLETED, WITHHELD
+from standfast.engine.request import offered
 
 
 def assert_what_ran_is_known(play: Play) -> None:

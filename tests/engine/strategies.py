@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
+from engine.schedule import Action
+from engine.schedule_world import Script, ScriptCall, ScriptTurn
 from hypothesis import settings, strategies as st
 
-from holdfast.testing.schedule import Action
-from holdfast.testing.schedule_world import Script, ScriptCall, ScriptTurn
-
-EXPLORED = int(os.environ.get("HOLDFAST_EXPLORE", "1"))
+EXPLORED = int(os.environ.get("STANDFAST_EXPLORE", "1"))
 
 
 def examples(count: int) -> settings:
-    """So many examples; with HOLDFAST_EXPLORE=N, N times as many."""
+    """So many examples; with STANDFAST_EXPLORE=N, N times as many."""
     return settings(max_examples=count * EXPLORED)
 
 

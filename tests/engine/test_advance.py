@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from engine.schedule_world import answer, assert_provider_valid, call_item, said, user
 
-from holdfast.engine.advance import NOT_COMPLETED, advance, refuse_finished
-from holdfast.engine.codec import decode_run, encode_run
-from holdfast.engine.due import due
-from holdfast.engine.events import (
+from standfast.engine.advance import NOT_COMPLETED, advance, refuse_finished
+from standfast.engine.codec import decode_run, encode_run
+from standfast.engine.due import due
+from standfast.engine.events import (
     Append,
     Appended,
     ApprovalNeeded,
@@ -29,10 +30,9 @@ from holdfast.engine.events import (
     Settle,
     Stopped,
 )
-from holdfast.engine.request import delta, offered, view_items
-from holdfast.engine.state import Call, Conclusion, Decision, Entry, Owner, Response, Run, Verdict, begin
-from holdfast.errors import CallerError, RunStateError
-from holdfast.testing.schedule_world import answer, assert_provider_valid, call_item, said, user
+from standfast.engine.request import delta, offered, view_items
+from standfast.engine.run import Call, Conclusion, Decision, Entry, Owner, Response, Run, Verdict, begin
+from standfast.ground.errors import CallerError, RunStateError
 
 
 def started(kind: str = "session", verdict: Verdict = "passed", max_turns: int | None = 10) -> Run:

@@ -7,10 +7,11 @@ import json
 from typing import Any
 
 import pytest
+from engine.schedule import Play
 from hypothesis import given, strategies as st
 
-from holdfast.engine.advance import advance
-from holdfast.engine.codec import (
+from standfast.engine.advance import advance
+from standfast.engine.codec import (
     decode_run,
     decode_saved,
     encode_head,
@@ -19,14 +20,13 @@ from holdfast.engine.codec import (
     ending_of,
     has_ended,
 )
-from holdfast.engine.due import due
-from holdfast.engine.events import Claimed, Concluded, Judged, Replied
-from holdfast.engine.state import Conclusion, Entry, Response, Run, begin
-from holdfast.engine.store import SavedRun
-from holdfast.engine.upgrades import VERSION
-from holdfast.errors import RunStateError
-from holdfast.jsonvalue import decode_value, encode_value
-from holdfast.testing.schedule import Play
+from standfast.engine.due import due
+from standfast.engine.events import Claimed, Concluded, Judged, Replied
+from standfast.engine.run import Conclusion, Entry, Response, Run, begin
+from standfast.engine.run_store import SavedRun
+from standfast.engine.upgrades import VERSION
+from standfast.ground.errors import RunStateError
+from standfast.ground.jsonvalue import decode_value, encode_value
 from tests.engine import strategies as some
 
 json_values = st.recursive(
@@ -142,7 +142,7 @@ def test_an_edited_payload_is_a_run_or_is_refused(data):
 @given(json_values)
 def test_any_json_at_all_is_refused_or_is_a_run(value):
     assert_refused_or_usable(value)
-    assert_refused_or_usable({"schema": "holdfast.run", "version": VERSION, "spec": value, "ledger": value})
+    assert_refused_or_usable({"schema": "standfast.run", "version": VERSION, "spec": value, "ledger": value})
 
 
 @some.examples(200)
@@ -187,14 +187,14 @@ def test_a_head_with_impossible_lengths_is_refused(lengths):
     ("payload", "says"),
     [
         ("text", "not a saved run"),
-        ({}, "not a holdfast run"),
+        ({}, "not a standfast run"),
         ({"$schemaVersion": "1.17"}, "OpenAI Agents SDK, version '1.17'"),
-        ({"schema": "holdfast.run"}, "not a version"),
-        ({"schema": "holdfast.run", "version": "1"}, "not a version"),
-        ({"schema": "holdfast.run", "version": True}, "not a version"),
-        ({"schema": "holdfast.run", "version": 0}, "not a version"),
-        ({"schema": "holdfast.run", "version": VERSION + 1}, "newer holdfast"),
-        ({"schema": "holdfast.run", "version": VERSION}, "cannot be used|can be used"),
+        ({"schema": "standfast.run"}, "not a version"),
+        ({"schema": "standfast.run", "version": "1"}, "not a version"),
+        ({"schema": "standfast.run", "version": True}, "not a version"),
+        ({"schema": "standfast.run", "version": 0}, "not a version"),
+        ({"schema": "standfast.run", "version": VERSION + 1}, "newer standfast"),
+        ({"schema": "standfast.run", "version": VERSION}, "cannot be used|can be used"),
     ],
 )
 def test_newer_foreign_and_unknown_payloads_are_refused_by_name(payload, says):

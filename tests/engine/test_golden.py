@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine.advance import advance
-from holdfast.engine.codec import decode_run, encode_run
-from holdfast.engine.events import Claimed
-from holdfast.engine.upgrades import STEPS, VERSION
+from standfast.engine.advance import advance
+from standfast.engine.codec import decode_run, encode_run
+from standfast.engine.events import Claimed
+from standfast.engine.upgrades import STEPS, VERSION
 from tests.golden.write import FOLDER, SCRIPTS, wants
 
 FILES = sorted(FOLDER.glob("v*/*.json"))

@@ -12,8 +12,8 @@ from typing import Any
 
 from hypothesis import given, settings, strategies as st
 
-from holdfast.engine.request import left_out
-from holdfast.jsonvalue import encode_value
+from standfast.engine.request import left_out
+from standfast.ground.jsonvalue import encode_value
 
 texts = st.sampled_from(["yes", "no", "a", "b"])  # few, so that many are alike
 offers = st.lists(texts.map(lambda text: {"role": "user", "content": text}), max_size=7)

@@ -7,11 +7,11 @@ from functools import cache
 from itertools import product
 
 import pytest
+from engine.schedule import Action, Engine, Play, Saves
+from engine.schedule_world import Script, ScriptCall, ScriptTurn
 from hypothesis import HealthCheck, Phase, given, settings
 
-from holdfast.errors import HoldfastError
-from holdfast.testing.schedule import Action, Engine, Play, Saves
-from holdfast.testing.schedule_world import Script, ScriptCall, ScriptTurn
+from standfast.ground.errors import StandfastError
 from tests.engine import strategies as some
 from tests.engine.mutants import MUTANTS, Mutant
 from tests.engine.properties import check
@@ -59,7 +59,7 @@ def tell_all(engine: Engine | None) -> None:
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.fault.replace(" ", "-"))
 def test_a_wrong_engine_is_caught(mutant: Mutant):
     engine = mutant.engine()
-    with pytest.raises((AssertionError, HoldfastError)):
+    with pytest.raises((AssertionError, StandfastError)):
         tell_all(engine)
 
 

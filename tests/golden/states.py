@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast import (
+from standfast import (
     Agent,
     HostedMCPTool,
     InMemoryRunStore,
@@ -27,9 +27,9 @@ from holdfast import (
     function_tool,
     handoff,
 )
-from holdfast.engine.due import due
-from holdfast.engine.upgrades import VERSION
-from holdfast.testing import ModelStep, ScriptedModel, assistant_message, function_call, handoff_call, reasoning
+from standfast.engine.due import due
+from standfast.engine.upgrades import VERSION
+from standfast.testing import ModelStep, ScriptedModel, assistant_message, function_call, handoff_call, reasoning
 
 FOLDER = Path(__file__).parent / "run_states"
 STATES: dict[str, Callable[[], Awaitable[RunState]]] = {}

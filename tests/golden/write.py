@@ -13,14 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from holdfast.engine.advance import advance
-from holdfast.engine.codec import encode_run
-from holdfast.engine.due import due
-from holdfast.engine.events import Claimed
-from holdfast.engine.state import Run
-from holdfast.engine.upgrades import VERSION
-from holdfast.testing.schedule import Action, Play
-from holdfast.testing.schedule_world import Script, ScriptCall, ScriptTurn
+from engine.schedule import Action, Play
+from engine.schedule_world import Script, ScriptCall, ScriptTurn
+
+from standfast.engine.advance import advance
+from standfast.engine.codec import encode_run
+from standfast.engine.due import due
+from standfast.engine.events import Claimed
+from standfast.engine.run import Run
+from standfast.engine.upgrades import VERSION
 
 FOLDER = Path(__file__).parent
 

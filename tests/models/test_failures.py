@@ -15,9 +15,9 @@ import httpx2
 import openai
 import pytest
 
-from holdfast.errors import ModelTimeoutError, StreamCutError
-from holdfast.models.failures import normalise_error
-from holdfast.models.retry import is_conversation_locked, not_taken
+from standfast.ground.errors import ModelTimeoutError, StreamCutError
+from standfast.llm.failures import normalise_error
+from standfast.llm.retry import is_conversation_locked, not_taken
 
 
 @contextlib.asynccontextmanager

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.items import ModelResponse
-from holdfast.models.interface import Model, ModelProvider, ModelTracing
-from holdfast.models.retry import ModelRetryAdviceRequest
-from holdfast.models.settings import ModelSettings
-from holdfast.testing import assistant_message, stream_of
-from holdfast.usage import Usage
+from standfast.llm.interface import Model, ModelProvider, ModelTracing
+from standfast.llm.retry import ModelRetryAdviceRequest
+from standfast.llm.settings import ModelSettings
+from standfast.testing import assistant_message, stream_of
+from standfast.words.items import ModelResponse
+from standfast.words.usage import Usage
 
 
 class Echo(Model):

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, strategies as st
 from openai.types.responses import Response, ResponseCompletedEvent, ResponseFailedEvent
 
-from holdfast.errors import ModelBehaviorError, ResponseFailedError, StreamCutError
-from holdfast.items import to_json_item
-from holdfast.models.reply import StreamAssembler, assemble
-from holdfast.testing import assistant_message, function_call, reasoning, refusal, stream_of
-from holdfast.usage import Usage
+from standfast.ground.errors import ModelBehaviorError, ResponseFailedError, StreamCutError
+from standfast.llm.reply import StreamAssembler, assemble
+from standfast.testing import assistant_message, function_call, reasoning, refusal, stream_of
+from standfast.words.items import to_json_item
+from standfast.words.usage import Usage
 
 outputs = st.lists(
     st.one_of(

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from holdfast.errors import UserError
-from holdfast.models.policies import decide, retry_policies
-from holdfast.models.retry import (
+from standfast.agents.retry_policies import decide, retry_policies
+from standfast.ground.errors import UserError
+from standfast.llm.retry import (
     Ask,
     GiveUp,
     ModelRetryAdvice,

@@ -20,29 +20,37 @@ import agents.testing
 import agents.usage
 import pytest
 
-import holdfast.items
-import holdfast.models.interface
-import holdfast.models.policies
-import holdfast.models.retry
-import holdfast.models.settings
-import holdfast.stream_events
-import holdfast.testing
-import holdfast.usage
+import standfast.agents.retry_policies
+import standfast.llm.interface
+import standfast.llm.retry
+import standfast.llm.settings
+import standfast.testing
+import standfast.words.items
+import standfast.words.stream_events
+import standfast.words.usage
 
 RECORDS = [
-    (holdfast.items, agents.items, ["InputItem", "MessageOutputItem", "ReasoningItem", "HandoffCallItem"]),
-    (holdfast.items, agents.items, ["HandoffOutputItem", "ToolCallItem", "ToolCallOutputItem", "ToolApprovalItem"]),
-    (holdfast.items, agents.items, ["ToolSearchCallItem", "ToolSearchOutputItem", "CompactionItem", "ModelResponse"]),
-    (holdfast.items, agents.items, ["MCPListToolsItem", "MCPApprovalRequestItem", "MCPApprovalResponseItem"]),
-    (holdfast.items, agents, ["ToolOrigin"]),
-    (holdfast.usage, agents.usage, ["Usage", "RequestUsage"]),
-    (holdfast.models.settings, agents.model_settings, ["ModelSettings", "MCPToolChoice"]),
-    (holdfast.models.retry, agents.retry, ["ModelRetrySettings", "ModelRetryBackoffSettings", "RetryDecision"]),
-    (holdfast.models.retry, agents.retry, ["RetryPolicyContext", "ModelRetryAdvice", "ModelRetryAdviceRequest"]),
-    (holdfast.models.retry, agents.retry, ["ModelRetryNormalizedError"]),
-    (holdfast.stream_events, agents.stream_events, ["RawResponsesStreamEvent", "RunItemStreamEvent"]),
-    (holdfast.stream_events, agents.stream_events, ["AgentUpdatedStreamEvent"]),
-    (holdfast.testing, agents.testing, ["ModelStep", "ModelCall"]),
+    (standfast.words.items, agents.items, ["InputItem", "MessageOutputItem", "ReasoningItem", "HandoffCallItem"]),
+    (
+        standfast.words.items,
+        agents.items,
+        ["HandoffOutputItem", "ToolCallItem", "ToolCallOutputItem", "ToolApprovalItem"],
+    ),
+    (
+        standfast.words.items,
+        agents.items,
+        ["ToolSearchCallItem", "ToolSearchOutputItem", "CompactionItem", "ModelResponse"],
+    ),
+    (standfast.words.items, agents.items, ["MCPListToolsItem", "MCPApprovalRequestItem", "MCPApprovalResponseItem"]),
+    (standfast.words.items, agents, ["ToolOrigin"]),
+    (standfast.words.usage, agents.usage, ["Usage", "RequestUsage"]),
+    (standfast.llm.settings, agents.model_settings, ["ModelSettings", "MCPToolChoice"]),
+    (standfast.llm.retry, agents.retry, ["ModelRetrySettings", "ModelRetryBackoffSettings", "RetryDecision"]),
+    (standfast.llm.retry, agents.retry, ["RetryPolicyContext", "ModelRetryAdvice", "ModelRetryAdviceRequest"]),
+    (standfast.llm.retry, agents.retry, ["ModelRetryNormalizedError"]),
+    (standfast.words.stream_events, agents.stream_events, ["RawResponsesStreamEvent", "RunItemStreamEvent"]),
+    (standfast.words.stream_events, agents.stream_events, ["AgentUpdatedStreamEvent"]),
+    (standfast.testing, agents.testing, ["ModelStep", "ModelCall"]),
 ]
 OURS_MORE: dict[str, set[str]] = {
     "ToolApprovalItem": {"reason"},  # why it waits: an approval, or an outcome that a crash left open
@@ -78,14 +86,14 @@ def test_the_type_of_each_run_item_is_the_same_word():
             continue
         words = {f.name: f.default for f in dataclasses.fields(theirs)}
         if "type" in words:
-            ours = {f.name: f.default for f in dataclasses.fields(getattr(holdfast.items, name))}
+            ours = {f.name: f.default for f in dataclasses.fields(getattr(standfast.words.items, name))}
             assert ours["type"] == words["type"]
             checked += 1
     assert checked == 14
 
 
 def test_run_items_are_all_there():
-    ours = {kind.__name__ for kind in holdfast.items.RunItem.__args__}
+    ours = {kind.__name__ for kind in standfast.words.items.RunItem.__args__}
     theirs = {getattr(kind, "__origin__", kind).__name__ for kind in agents.items.RunItem.__args__}
     assert ours == theirs
 
@@ -94,24 +102,24 @@ def methods(kind: Any) -> dict[str, Any]:
     return {
         name: getattr(kind, name)
         for base in kind.__mro__[:-1]
-        if base.__module__.startswith(("agents", "holdfast"))
+        if base.__module__.startswith(("agents", "standfast"))
         for name in vars(base)
         if not name.startswith("_") and callable(getattr(kind, name))
     }
 
 
 METHODS = [
-    (holdfast.models.interface.Model, agents.models.interface.Model),
-    (holdfast.models.interface.ModelProvider, agents.models.interface.ModelProvider),
-    (holdfast.models.interface.ModelTracing, agents.models.interface.ModelTracing),
-    (holdfast.models.settings.ModelSettings, agents.model_settings.ModelSettings),
-    (holdfast.usage.Usage, agents.usage.Usage),
-    (holdfast.testing.ScriptedModel, agents.testing.ScriptedModel),
-    (holdfast.testing.ModelStep, agents.testing.ModelStep),
-    (holdfast.items.ModelResponse, agents.items.ModelResponse),
-    (holdfast.items.MessageOutputItem, agents.items.MessageOutputItem),
-    (holdfast.items.ItemHelpers, agents.items.ItemHelpers),
-    (type(holdfast.models.policies.retry_policies), type(agents.retry_policies)),
+    (standfast.llm.interface.Model, agents.models.interface.Model),
+    (standfast.llm.interface.ModelProvider, agents.models.interface.ModelProvider),
+    (standfast.llm.interface.ModelTracing, agents.models.interface.ModelTracing),
+    (standfast.llm.settings.ModelSettings, agents.model_settings.ModelSettings),
+    (standfast.words.usage.Usage, agents.usage.Usage),
+    (standfast.testing.ScriptedModel, agents.testing.ScriptedModel),
+    (standfast.testing.ModelStep, agents.testing.ModelStep),
+    (standfast.words.items.ModelResponse, agents.items.ModelResponse),
+    (standfast.words.items.MessageOutputItem, agents.items.MessageOutputItem),
+    (standfast.words.items.ItemHelpers, agents.items.ItemHelpers),
+    (type(standfast.agents.retry_policies.retry_policies), type(agents.retry_policies)),
 ]
 # method: parameters of ours only, parameters of theirs that we leave out
 PARAMETERS_DIFFER: dict[str, tuple[set[str], set[str]]] = {
@@ -140,18 +148,18 @@ def test_properties_of_run_items_are_the_same():
     for name in ("ToolCallItem", "ToolCallOutputItem", "ToolApprovalItem"):
         theirs = {n for n, value in vars(getattr(agents.items, name)).items() if isinstance(value, property)}
         assert {n for n in theirs if not n.startswith("_")} <= {
-            n for n, value in vars(getattr(holdfast.items, name)).items() if isinstance(value, property)
+            n for n, value in vars(getattr(standfast.words.items, name)).items() if isinstance(value, property)
         }
 
 
 def test_stream_event_names_are_the_same_words():
     theirs = inspect.get_annotations(agents.stream_events.RunItemStreamEvent, eval_str=True)["name"].__args__
-    assert set(holdfast.stream_events.EVENT_NAMES.values()) == set(theirs)
+    assert set(standfast.words.stream_events.EVENT_NAMES.values()) == set(theirs)
 
 
 def test_a_model_written_for_the_sdk_has_the_methods_a_run_calls():
     """The runner passes everything by keyword when it does not stream, and seven arguments in order when it does."""
     for name in ("get_response", "stream_response"):
         theirs = inspect.signature(getattr(agents.testing.ScriptedModel, name))
-        ours = inspect.signature(getattr(holdfast.models.interface.Model, name))
+        ours = inspect.signature(getattr(standfast.llm.interface.Model, name))
         assert list(theirs.parameters) == list(ours.parameters)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, strategies as st
 from openai.types.shared import Reasoning
 
-from holdfast.errors import InvalidSettingError
-from holdfast.models.policies import retry_policies
-from holdfast.models.retry import ModelRetryBackoffSettings, ModelRetrySettings
-from holdfast.models.settings import MCPToolChoice, ModelSettings, coerce_model_settings
+from standfast.agents.retry_policies import retry_policies
+from standfast.ground.errors import InvalidSettingError
+from standfast.llm.retry import ModelRetryBackoffSettings, ModelRetrySettings
+from standfast.llm.settings import MCPToolChoice, ModelSettings, coerce_model_settings
 
 said = st.fixed_dictionaries(
     {},

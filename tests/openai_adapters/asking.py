@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.items import ModelResponse, to_json_item
-from holdfast.models.interface import Model, ModelTracing
-from holdfast.models.settings import ModelSettings
-from holdfast.usage import Usage
+from standfast.llm.interface import Model, ModelTracing
+from standfast.llm.settings import ModelSettings
+from standfast.words.items import ModelResponse, to_json_item
+from standfast.words.usage import Usage
 
 
 @dataclass

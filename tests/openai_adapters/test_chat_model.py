@@ -8,10 +8,10 @@ import pytest
 from openai import AsyncOpenAI, InternalServerError
 from openai_adapters.asking import Handoff, Schema, Tool, ask, items, said
 
-from holdfast.errors import ModelReplyError, UserError
-from holdfast.models.openai_chat import OpenAIChatCompletionsModel
-from holdfast.models.settings import MCPToolChoice, ModelSettings
-from holdfast.testing.loopback import (
+from standfast.ground.errors import ModelReplyError, UserError
+from standfast.llm.settings import MCPToolChoice, ModelSettings
+from standfast.providers.chat import OpenAIChatCompletionsModel
+from standfast.testing.loopback import (
     Failed,
     Incomplete,
     LoopbackServer,

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from openai import AsyncOpenAI
 
-from holdfast.errors import (
+from standfast.backends import conversations as openai_conversations
+from standfast.backends.conversations import OpenAIConversationsSession, start_openai_conversations_session
+from standfast.ground.errors import (
     InvalidLimitError,
     InvalidSessionIdError,
     ItemNotStorableError,
@@ -20,10 +22,8 @@ from holdfast.errors import (
     StoreUnavailableError,
     WrongLoopError,
 )
-from holdfast.sessions import openai_conversations
-from holdfast.sessions.openai_conversations import OpenAIConversationsSession, start_openai_conversations_session
-from holdfast.sessions.protocol import SessionSettings, abilities
-from holdfast.testing.loopback import Drop, Gate, LoopbackServer, Status, conversation_locked, rate_limited
+from standfast.sessions.protocol import SessionSettings, abilities
+from standfast.testing.loopback import Drop, Gate, LoopbackServer, Status, conversation_locked, rate_limited
 
 
 def user(text: str) -> dict[str, Any]:

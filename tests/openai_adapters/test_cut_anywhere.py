@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from openai_adapters.asking import Tool, ask, items
 
-from holdfast.models.openai_chat import OpenAIChatCompletionsModel
-from holdfast.models.openai_responses import OpenAIResponsesModel
-from holdfast.testing.loopback import Cut, Drip, LoopbackServer, call, reasoning, text
+from standfast.providers.chat import OpenAIChatCompletionsModel
+from standfast.providers.responses import OpenAIResponsesModel
+from standfast.testing.loopback import Cut, Drip, LoopbackServer, call, reasoning, text
 
 ANSWER = [text("Zwölf Boxkämpfer — 十二."), call("add", {"a": 1, "b": [2, 3]}, call_id="c1")]
 REASONED = [reasoning("weighing it"), *ANSWER]

@@ -14,11 +14,11 @@ from llmock.scenarios import Fail, Reply, StreamFault
 from llmock.testing import LLMockServer
 from openai_adapters.asking import Tool, ask, items, said
 
-from holdfast.errors import ModelReplyError
-from holdfast.models.openai_chat import OpenAIChatCompletionsModel
-from holdfast.models.openai_responses import OpenAIResponsesModel
-from holdfast.models.retry import ModelRetryAdviceRequest
-from holdfast.models.settings import ModelSettings
+from standfast.ground.errors import ModelReplyError
+from standfast.llm.retry import ModelRetryAdviceRequest
+from standfast.llm.settings import ModelSettings
+from standfast.providers.chat import OpenAIChatCompletionsModel
+from standfast.providers.responses import OpenAIResponsesModel
 
 MODELS: dict[str, Any] = {"responses": OpenAIResponsesModel, "chat": OpenAIChatCompletionsModel}
 WEATHER = Tool(

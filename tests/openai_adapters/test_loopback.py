@@ -9,8 +9,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from holdfast.items import to_json_item
-from holdfast.testing.loopback import (
+from standfast.testing.loopback import (
     Asked,
     Cut,
     Drip,
@@ -28,6 +27,7 @@ from holdfast.testing.loopback import (
     text,
     unseal,
 )
+from standfast.words.items import to_json_item
 
 ADD = {"type": "function", "name": "add", "parameters": {"type": "object", "properties": {}}, "strict": False}
 

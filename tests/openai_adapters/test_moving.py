@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from openai import AsyncOpenAI
 
-from holdfast import Agent, InMemorySession, OpenAIResponsesModel, Runner, UserError, function_tool
-from holdfast.errors import StoreError
-from holdfast.moving import copy_history
-from holdfast.sessions.openai_conversations import OpenAIConversationsSession
-from holdfast.sessions.protocol import SessionSettings
-from holdfast.testing.loopback import LoopbackServer, Script, call, reasoning
+from standfast import Agent, InMemorySession, OpenAIResponsesModel, Runner, UserError, function_tool
+from standfast.backends.conversations import OpenAIConversationsSession
+from standfast.ground.errors import StoreError
+from standfast.plain.copying import copy_history
+from standfast.sessions.protocol import SessionSettings
+from standfast.testing.loopback import LoopbackServer, Script, call, reasoning
 
 
 @function_tool

@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 from openai_adapters.asking import ask, said
 
-from holdfast.errors import UserError
-from holdfast.models import openai_client
-from holdfast.models.interface import Model, ModelProvider
-from holdfast.models.openai_chat import OpenAIChatCompletionsModel
-from holdfast.models.openai_client import (
+from standfast.ground.errors import UserError
+from standfast.llm.interface import Model, ModelProvider
+from standfast.providers import client as openai_client
+from standfast.providers.chat import OpenAIChatCompletionsModel
+from standfast.providers.client import (
     get_default_model,
     set_default_openai_api,
     set_default_openai_client,
     set_default_openai_key,
 )
-from holdfast.models.openai_provider import MultiProvider, MultiProviderMap, OpenAIProvider
-from holdfast.models.openai_responses import OpenAIResponsesModel
-from holdfast.testing.loopback import LoopbackServer
+from standfast.providers.provider import MultiProvider, MultiProviderMap, OpenAIProvider
+from standfast.providers.responses import OpenAIResponsesModel
+from standfast.testing.loopback import LoopbackServer
 
 
 @pytest.fixture(autouse=True)

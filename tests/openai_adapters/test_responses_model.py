@@ -11,11 +11,11 @@ from openai import AsyncOpenAI
 from openai.types.shared import Reasoning
 from openai_adapters.asking import Handoff, Schema, Tool, ask, items, said
 
-from holdfast.errors import ModelReplyError, SettingTypeError, UserError
-from holdfast.models.openai_responses import OpenAIResponsesModel
-from holdfast.models.retry import ModelRetryAdviceRequest, ModelRetrySettings
-from holdfast.models.settings import MCPToolChoice, ModelSettings
-from holdfast.testing.loopback import (
+from standfast.ground.errors import ModelReplyError, SettingTypeError, UserError
+from standfast.llm.retry import ModelRetryAdviceRequest, ModelRetrySettings
+from standfast.llm.settings import MCPToolChoice, ModelSettings
+from standfast.providers.responses import OpenAIResponsesModel
+from standfast.testing.loopback import (
     Cut,
     Drop,
     ErrorEvent,

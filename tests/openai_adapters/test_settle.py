@@ -10,10 +10,10 @@ from hypothesis import given, strategies as st
 from openai import AsyncOpenAI
 from openai_adapters.asking import Tool, ask, said
 
-from holdfast.errors import ModelReplyError
-from holdfast.models.openai_responses import OpenAIResponsesModel
-from holdfast.models.settle import ModelSettlement, SendEvidence, Settled, alike, find_sent
-from holdfast.testing.loopback import (
+from standfast.ground.errors import ModelReplyError
+from standfast.llm.settlement import ModelSettlement, SendEvidence, Settled, alike, find_sent
+from standfast.providers.responses import OpenAIResponsesModel
+from standfast.testing.loopback import (
     Cut,
     Drop,
     Failed,

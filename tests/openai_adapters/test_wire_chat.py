@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from holdfast.errors import UserError
-from holdfast.models.wire_chat import (
+from standfast.ground.errors import UserError
+from standfast.llm.wire_chat import (
     LEFT_OUT,
     assistant_items,
     items_from_messages,
     messages_from_items,
 )
-from holdfast.models.wire_chat_stream import ChatStream
-from holdfast.testing.loopback.chat import check_chat
+from standfast.llm.wire_chat_stream import ChatStream
+from standfast.testing.loopback.chat import check_chat
 
 texts = st.text(min_size=1, max_size=12)
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, strategies as st
 from openai_adapters.asking import Handoff, Tool
 
-from holdfast.errors import UserError
-from holdfast.models.settings import ModelSettings
-from holdfast.models.wire_responses import input_param, request, tool_choice_param, tool_param, tools_param
+from standfast.ground.errors import UserError
+from standfast.llm.settings import ModelSettings
+from standfast.llm.wire_responses import input_param, request, tool_choice_param, tool_param, tools_param
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),

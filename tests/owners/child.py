@@ -15,7 +15,7 @@ from typing import Any
 
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
-from holdfast import Agent, OpenAIResponsesModel, RunConfig, Runner, SQLiteSession, function_tool
+from standfast import Agent, OpenAIResponsesModel, RunConfig, Runner, SQLiteSession, function_tool
 
 
 @function_tool
@@ -77,7 +77,7 @@ def live(work: Callable[[dict[str, Any], Connection], Any], told: dict[str, Any]
 def born(work: Callable[[dict[str, Any], Connection], Any], told: dict[str, Any]) -> tuple[BaseProcess, Connection]:
     """A process that does this work, and what it says."""
     nursery = multiprocessing.get_context("forkserver")
-    nursery.set_forkserver_preload(["owners.child", "holdfast.runner", "openai.resources.responses.responses"])
+    nursery.set_forkserver_preload(["owners.child", "standfast.face.runner", "openai.resources.responses.responses"])
     here, there = nursery.Pipe(duplex=False)
     child = nursery.Process(target=live, args=(work, told, there), daemon=True)
     child.start()

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from openai import AsyncOpenAI
 
-from holdfast.testing.loopback import LoopbackServer
+from standfast.testing.loopback import LoopbackServer
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from openai import APIStatusError, AsyncOpenAI
 from owners.stories import AUTOMATIC, BOTH, CHAINS, GIVEN
 from owners.world import World, both_modes, words
 
-from holdfast import ModelSettings, RunState, UserError
-from holdfast.testing.loopback import LoopbackServer, OmitIds, Script, call
+from standfast import ModelSettings, RunState, UserError
+from standfast.testing.loopback import LoopbackServer, OmitIds, Script, call
 
 pytestmark = pytest.mark.clause("D4", backend="runs")
 

@@ -12,7 +12,7 @@ from openai import AsyncOpenAI
 from owners.child import born, killed, loopback_client
 from owners.world import World, both_modes, words
 
-from holdfast import (
+from standfast import (
     Agent,
     InMemorySession,
     ModelInputData,
@@ -26,8 +26,7 @@ from holdfast import (
     SQLiteSession,
     handoff,
 )
-from holdfast.items import CompactionItem
-from holdfast.testing.loopback import (
+from standfast.testing.loopback import (
     Drop,
     Gate,
     LoopbackServer,
@@ -38,6 +37,7 @@ from holdfast.testing.loopback import (
     call,
     unseal,
 )
+from standfast.words.items import CompactionItem
 
 C9 = pytest.mark.clause("C9", backend="runs")
 D8 = pytest.mark.clause("D8", backend="runs")
@@ -237,7 +237,7 @@ async def test_asking_for_the_chain_where_it_is_not_the_history_is_refused_and_c
     world = world_on(server, client, compacting(store, client, mode="previous_response_id"), streamed)
     world.config = SEEN_IN_PART["a filter"]
     server.rule = Script(["a", "b", "c"])
-    with caplog.at_level(logging.WARNING, "holdfast"):
+    with caplog.at_level(logging.WARNING, "standfast"):
         for word in ("one", "two", "three"):
             await world.say(word)
     assert asked(server) == []
@@ -278,7 +278,7 @@ async def test_a_compaction_that_fails_never_fails_the_run(
     """The turn is stored: that was the run. The history is as it was, and the next run tries again."""
     world = world_on(server, client, compacting(store, client, mode="input"), streamed)
     server.fault(fault, on=COMPACT)
-    with caplog.at_level(logging.WARNING, "holdfast"):
+    with caplog.at_level(logging.WARNING, "standfast"):
         result = await world.say("hi")
     assert result.final_output == "ok"
     assert any("not compacted" in line for line in caplog.messages)
@@ -426,7 +426,7 @@ async def test_a_history_that_others_cut_during_the_request_is_left_alone(
     other = SQLiteSession("s", sqlite.db_path)
     await other.pop_item()
     gate.release()
-    with caplog.at_level(logging.WARNING, "holdfast"):
+    with caplog.at_level(logging.WARNING, "standfast"):
         result = await running
     assert result.final_output == "ok"
     assert not any(isinstance(item, CompactionItem) for item in result.new_items)

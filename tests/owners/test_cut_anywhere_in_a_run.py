@@ -16,9 +16,9 @@ from openai import APIError, AsyncOpenAI
 from owners.stories import CONVERSATION, GIVEN
 from owners.world import APPROVE, NO_RETRY, RETRY, World, words
 
-from holdfast import RunState, SendOutcomeUnknownError
-from holdfast.errors import HoldfastError
-from holdfast.testing.loopback import Asked, Cut, Drop, Fault, LoopbackServer, Status, call
+from standfast import RunState, SendOutcomeUnknownError
+from standfast.ground.errors import StandfastError
+from standfast.testing.loopback import Asked, Cut, Drop, Fault, LoopbackServer, Status, call
 
 pytestmark = pytest.mark.clause("D2", "D5", backend="runs")
 
@@ -64,7 +64,7 @@ async def lived_through(world: World, policy: Any) -> list[BaseException]:
         try:
             await step
             return troubles
-        except (APIError, HoldfastError) as trouble:
+        except (APIError, StandfastError) as trouble:
             troubles.append(trouble)
             assert len(troubles) < RESUMES_MAX, troubles
             state = await RunState.from_string(world.agent, trouble.run_state.to_string())  # type: ignore[union-attr]

@@ -11,8 +11,8 @@ from openai import AsyncOpenAI
 from owners.stories import AUTOMATIC, CONVERSATION, GIVEN
 from owners.world import NO_RETRY, World, both_modes, words
 
-from holdfast import ModelInputData, RunConfig, RunState, SendOutcomeUnknownError, UserError
-from holdfast.testing.loopback import Drop, LoopbackServer, Script, Status, call, rate_limited
+from standfast import ModelInputData, RunConfig, RunState, SendOutcomeUnknownError, UserError
+from standfast.testing.loopback import Drop, LoopbackServer, Script, Status, call, rate_limited
 
 pytestmark = pytest.mark.clause("D3", backend="runs")
 

@@ -15,8 +15,8 @@ from owners.child import born, killed, run_until_killed
 from owners.stories import AUTOMATIC, CONVERSATION, GIVEN
 from owners.world import APPROVE, World, both_modes, look
 
-from holdfast import RunConfig, Runner, SendOutcomeUnknownError, SQLiteSession
-from holdfast.testing.loopback import Gate, LoopbackServer, Script, call
+from standfast import RunConfig, Runner, SendOutcomeUnknownError, SQLiteSession
+from standfast.testing.loopback import Gate, LoopbackServer, Script, call
 
 pytestmark = pytest.mark.clause("D5", backend="runs")
 

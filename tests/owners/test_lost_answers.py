@@ -12,9 +12,9 @@ from openai import APIConnectionError, APIError, AsyncOpenAI
 from owners.stories import CHAINS, CONVERSATION, GIVEN, expected, whole
 from owners.world import APPROVE, NO_RETRY, RETRY, World, both_modes
 
-from holdfast import ModelSettings, RunHooks, Runner, RunState, SendOutcomeUnknownError
-from holdfast.errors import HoldfastError, ModelTimeoutError, RunStateError
-from holdfast.testing.loopback import (
+from standfast import ModelSettings, RunHooks, Runner, RunState, SendOutcomeUnknownError
+from standfast.ground.errors import ModelTimeoutError, RunStateError, StandfastError
+from standfast.testing.loopback import (
     Cut,
     Drop,
     ErrorEvent,
@@ -109,7 +109,7 @@ async def test_without_a_policy_it_is_an_error_and_resuming_sends_it_once(
     world = World(server, client, CONVERSATION, streamed, settings=NO_RETRY)
     server.rule = Script([*TOOL_TURN[:turn], *([TOOL_TURN[turn]] if committed_late(fault) else []), *TOOL_TURN[turn:]])
     server.fault(fault, skip=turn)
-    with pytest.raises((APIError, HoldfastError)) as caught:
+    with pytest.raises((APIError, StandfastError)) as caught:
         await world.say("hi")
     assert not isinstance(caught.value, SendOutcomeUnknownError)
     state = await RunState.from_string(world.agent, caught.value.run_state.to_string())  # type: ignore[union-attr]
@@ -209,7 +209,7 @@ async def test_a_timeout_of_a_request_that_was_taken_is_settled(
 async def test_a_lock_that_stays_may_be_our_own_and_resuming_finds_out(
     streamed: bool, server: LoopbackServer, client: AsyncOpenAI, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("holdfast.models.retry.LOCKED_RETRIES_MAX", 1)
+    monkeypatch.setattr("standfast.llm.retry.LOCKED_RETRIES_MAX", 1)
     world = World(server, client, CONVERSATION, streamed, settings=replace(RETRY, timeout=0.3))
     gate = Gate()
     server.fault(gate)
@@ -230,7 +230,7 @@ async def test_a_locked_conversation_is_waited_for_without_a_policy(
     streamed: bool, server: LoopbackServer, client: AsyncOpenAI, monkeypatch: pytest.MonkeyPatch
 ):
     """(a): it was refused, so it was not taken. Another's lock is not asked about: their "hi" is not ours."""
-    monkeypatch.setattr("holdfast.driver.model_call.asyncio.sleep", _no_time)
+    monkeypatch.setattr("standfast.driver.model_call.asyncio.sleep", _no_time)
     world = World(server, client, CONVERSATION, streamed, settings=NO_RETRY)
     server.fault(conversation_locked(), times=3)
     await world.say("hi")
@@ -298,7 +298,7 @@ async def test_what_is_in_the_conversation_without_a_whole_reply_is_said_so(
     """Taken for certain, so that not even an approved replay sends it again."""
     world = World(server, client, CONVERSATION, streamed=False, settings=APPROVE)
     server.fault(Incomplete())
-    with pytest.raises(HoldfastError, match="incomplete") as caught:
+    with pytest.raises(StandfastError, match="incomplete") as caught:
         await world.say("hi")
     assert any("has taken the request" in note for note in caught.value.__notes__)
     with pytest.raises(SendOutcomeUnknownError, match="no whole reply"):

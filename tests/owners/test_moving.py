@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from openai import AsyncOpenAI
 from owners.world import World, words
 
-from holdfast import (
+from standfast import (
     InMemorySession,
     MoveInterruptedError,
     SQLiteSession,
@@ -21,8 +21,8 @@ from holdfast import (
     move_to_conversation,
     move_to_session,
 )
-from holdfast.errors import NotFoundError
-from holdfast.testing.loopback import Cut, Drop, LoopbackServer, Script, Status, call, reasoning
+from standfast.ground.errors import NotFoundError
+from standfast.testing.loopback import Cut, Drop, LoopbackServer, Script, Status, call, reasoning
 
 
 def user(text: str) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from openai import AsyncOpenAI
 from owners.stories import AUTOMATIC, CONVERSATION, GIVEN
 from owners.world import World, both_modes, touch, words
 
-from holdfast import InMemorySession, MaxTurnsExceeded, RunConfig, Runner
-from holdfast.testing.loopback import LoopbackServer, Script, call
+from standfast import InMemorySession, MaxTurnsExceeded, RunConfig, Runner
+from standfast.testing.loopback import LoopbackServer, Script, call
 
 pytestmark = pytest.mark.clause("D11", backend="runs")
 server_owned = pytest.mark.parametrize("strategy", [CONVERSATION, GIVEN, AUTOMATIC])
@@ -53,7 +53,7 @@ async def test_a_final_output_that_was_a_tools_is_owed_and_said_to_be(
     world = World(server, client, strategy, streamed, tool_use_behavior="stop_on_first_tool")
     await world.begin()
     server.rule = Script([call("look", call_id="c1")])
-    with caplog.at_level(logging.WARNING, "holdfast"):
+    with caplog.at_level(logging.WARNING, "standfast"):
         result = await world.say("hi")
     assert result.final_output == "saw "
     assert any("owed_items" in line for line in caplog.messages)
@@ -97,7 +97,7 @@ async def test_a_client_owned_run_owes_nobody_anything(
 ):
     world = World(server, client, strategy, streamed, tool_use_behavior="stop_on_first_tool")
     server.rule = Script([call("look", call_id="c1")])
-    with caplog.at_level(logging.WARNING, "holdfast"):
+    with caplog.at_level(logging.WARNING, "standfast"):
         result = await world.say("hi")
     assert result.owed_items == []
     assert not any("owed_items" in line for line in caplog.messages)

@@ -11,7 +11,7 @@ from openai import AsyncOpenAI
 from owners.stories import AUTOMATIC, CONVERSATION, GIVEN, STRATEGIES
 from owners.world import World, both_modes, look
 
-from holdfast import (
+from standfast import (
     Agent,
     GuardrailFunctionOutput,
     InMemorySession,
@@ -26,7 +26,7 @@ from holdfast import (
     input_guardrail,
     output_guardrail,
 )
-from holdfast.testing.loopback import LoopbackServer, Script, call
+from standfast.testing.loopback import LoopbackServer, Script, call
 
 D1 = pytest.mark.clause("D1", backend="runs")
 D6 = pytest.mark.clause("D6", backend="runs")
@@ -219,7 +219,7 @@ async def test_nesting_is_switched_off_with_a_warning(
     await world.begin()
     world.config = RunConfig(nest_handoff_history=True)
     server.rule = Script([call("transfer_to_other", call_id="c1"), "ok"])
-    with caplog.at_level(logging.WARNING, "holdfast"):
+    with caplog.at_level(logging.WARNING, "standfast"):
         await world.say("hi")
     assert any("nest_handoff_history" in line for line in caplog.messages)
     assert [line.split(" [")[0] for line in world.received()] == ["U(hi)", "O1"]

@@ -9,9 +9,9 @@ from openai import AsyncOpenAI
 from owners.stories import CLIENT_OWNED, PAGE, STORIES, STRATEGIES, expected, page, whole
 from owners.world import World, both_modes, words
 
-from holdfast import OpenAIChatCompletionsModel, OpenAIConversationsSession, RunState
-from holdfast.items import to_json_item
-from holdfast.testing.loopback import Drop, LoopbackServer, Script, call, rate_limited, reasoning
+from standfast import OpenAIChatCompletionsModel, OpenAIConversationsSession, RunState
+from standfast.testing.loopback import Drop, LoopbackServer, Script, call, rate_limited, reasoning
+from standfast.words.items import to_json_item
 
 TWO_CALLS = [call("touch", {"what": "it"}, call_id="c1"), call("look", {"what": "it"}, call_id="c2")]
 SCRIPTS: dict[str, list[Any]] = {

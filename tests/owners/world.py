@@ -12,7 +12,7 @@ import pytest
 from openai import AsyncOpenAI
 from owners.stories import AUTOMATIC, BOTH, CHAINS, CLIENT_OWNED, CONVERSATION, GIVEN
 
-from holdfast import (
+from standfast import (
     Agent,
     InMemorySession,
     ModelRetryBackoffSettings,
@@ -26,8 +26,8 @@ from holdfast import (
     function_tool,
     retry_policies,
 )
-from holdfast.models.settle import alike
-from holdfast.testing.loopback import LoopbackServer
+from standfast.llm.settlement import alike
+from standfast.testing.loopback import LoopbackServer
 
 both_modes = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 

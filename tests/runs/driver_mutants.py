@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Mutant:
-    """One fault: in module `holdfast.<module>`, `old` (which must be there exactly once) becomes `new`."""
+    """One fault: in module `standfast.<module>`, `old` (which must be there exactly once) becomes `new`."""
 
     fault: str
     module: str
@@ -23,7 +23,7 @@ class Mutant:
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
         """The whole package with this fault, in place; undone at the end."""
-        module = importlib.import_module(f"holdfast.{self.module}")
+        module = importlib.import_module(f"standfast.{self.module}")
         source = Path(str(module.__file__)).read_text(encoding="utf-8")
         assert source.count(self.old) == 1, f"{self.fault}: its text occurs {source.count(self.old)} times; look again"
         before = dict(vars(module))
@@ -44,7 +44,7 @@ class Mutant:
 def _holders(module: Any, changed: dict[str, Any]) -> Iterator[tuple[Any, str, Any]]:
     """Everybody who imported what is changed by name."""
     for owner_name, owner in list(sys.modules.items()):
-        if owner is not module and owner_name.startswith("holdfast."):
+        if owner is not module and owner_name.startswith("standfast."):
             yield from ((owner, name, value) for name, value in changed.items() if vars(owner).get(name) is value)
 
 
@@ -95,12 +95,12 @@ MUTANTS = [
     # --- the driver
     Mutant(
         "what must be saved is not waited for",
-        "driver.drive",
+        "driver.loop",
         "            self.saver.needed = True\n            await self.save()\n        if self._moved",
         "            self.saver.needed = True\n        if self._moved",
     ),
-    Mutant("Begun is not saved", "driver.drive", "ALWAYS_SAVED = (Begun, ", "ALWAYS_SAVED = ("),
-    Mutant("Returned is not saved", "driver.drive", "(Begun, Returned, ", "(Begun, "),
+    Mutant("Begun is not saved", "driver.loop", "ALWAYS_SAVED = (Begun, ", "ALWAYS_SAVED = ("),
+    Mutant("Returned is not saved", "driver.loop", "(Begun, Returned, ", "(Begun, "),
     Mutant(
         "nothing is saved before an append",
         "driver.perform",
@@ -140,13 +140,13 @@ MUTANTS = [
     ),
     Mutant(
         "only the first save is made",
-        "driver.saver",
+        "driver.run_saver",
         "if run is None or run is self._done:",
         "if run is None or self._done is not None:",
     ),
     Mutant(
         "a saved run is not looked for",
-        "driver.execution",
+        "driver.run_attempt",
         "if saved is not None and not has_ended(saved):",
         "if False:",
     ),

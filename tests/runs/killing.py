@@ -16,15 +16,15 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-import holdfast.driver.drive as drive
-import holdfast.driver.perform as perform
-from holdfast.engine.events import Returned
-from holdfast.testing.simulate_checks import problems
-from holdfast.testing.simulate_journey import Journey, Kind, Wish
-from holdfast.testing.simulate_loop import VirtualLoop
-from holdfast.testing.simulate_scripts import Plan, PlannedTurn, conversation_of, decide, unsalted
-from holdfast.testing.simulate_world import Died, Faults, invalid
-from holdfast.tools.texts import UNKNOWN_OUTCOME
+import standfast.driver.loop as drive
+import standfast.driver.perform as perform
+from standfast.engine.events import Returned
+from standfast.testing.simulator.checks import problems
+from standfast.testing.simulator.journey import Journey, Kind, Wish
+from standfast.testing.simulator.loop import VirtualLoop
+from standfast.testing.simulator.scripts import Plan, PlannedTurn, conversation_of, decide, unsalted
+from standfast.testing.simulator.world import Died, Faults, invalid
+from standfast.tools.texts import UNKNOWN_OUTCOME
 
 PAUSING = ("book", "check", "help")
 """Tools that may let a run wait for a person; its input is then stored alone."""

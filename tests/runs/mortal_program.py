@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from holdfast import Agent, RunConfig, Runner, SessionABC, SQLiteSession, function_tool
-from holdfast.testing import AnsweringModel, ModelCall, function_call
+from standfast import Agent, RunConfig, Runner, SessionABC, SQLiteSession, function_tool
+from standfast.testing import AnsweringModel, ModelCall, function_call
 
 
 class FileSession(SessionABC):

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast import Agent, InMemorySession, RunHooks, Runner, RunState, SessionABC, SQLiteSession
-from holdfast.testing import ScriptedModel
+from standfast import Agent, InMemorySession, RunHooks, Runner, RunState, SessionABC, SQLiteSession
+from standfast.testing import ScriptedModel
 
 _numbers = itertools.count()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast import InMemorySession, Runner, SessionABC
-from holdfast.testing import assistant_message
+from standfast import InMemorySession, Runner, SessionABC
+from standfast.testing import assistant_message
 
 from .observing import SESSIONS, SeedSession
 

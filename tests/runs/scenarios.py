@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from holdfast import (
+from standfast import (
     Agent,
     GuardrailFunctionOutput,
     HandoffInputData,
@@ -26,8 +26,8 @@ from holdfast import (
     tool_input_guardrail,
     tool_output_guardrail,
 )
-from holdfast.run_config import CallModelData, ModelInputData, ToolExecutionConfig
-from holdfast.testing import ModelStep, ScriptedModel, assistant_message, function_call
+from standfast.agents.run_config import CallModelData, ModelInputData, ToolExecutionConfig
+from standfast.testing import ModelStep, ScriptedModel, assistant_message, function_call
 
 from .observing import World
 

@@ -16,10 +16,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from holdfast import (
+from standfast import (
     Agent,
     HandoffInputData,
-    HoldfastError,
     ModelBehaviorError,
     ModelResponse,
     RunConfig,
@@ -27,6 +26,7 @@ from holdfast import (
     RunHooks,
     Runner,
     RunState,
+    StandfastError,
     StoreError,
     ToolGuardrailFunctionOutput,
     Usage,
@@ -38,9 +38,9 @@ from holdfast import (
     tool_input_guardrail,
     tool_output_guardrail,
 )
-from holdfast.models.interface import Model
-from holdfast.testing import ModelStep, ScriptedModel, assistant_message, function_call, handoff_call
-from holdfast.testing.simulate_world import invalid
+from standfast.llm.interface import Model
+from standfast.testing import ModelStep, ScriptedModel, assistant_message, function_call, handoff_call
+from standfast.testing.simulator.world import invalid
 
 from .observing import SESSIONS
 from .office import KINDS, RecordingAble, RecordingPlain, go, kinds, outputs, said, user
@@ -164,17 +164,17 @@ class Nonsense(Model):
 
 @case
 def a_model_that_returns_nothing() -> Case:
-    return Case(Agent(name="A", model=Nonsense(None)), HoldfastError, [])
+    return Case(Agent(name="A", model=Nonsense(None)), StandfastError, [])
 
 
 @case
 def a_model_that_returns_a_text() -> Case:
-    return Case(Agent(name="A", model=Nonsense("hello")), HoldfastError, [])
+    return Case(Agent(name="A", model=Nonsense("hello")), StandfastError, [])
 
 
 @case
 def a_model_whose_items_are_no_items() -> Case:
-    return Case(Agent(name="A", model=Nonsense(ModelResponse([42], Usage(), None))), HoldfastError, [])
+    return Case(Agent(name="A", model=Nonsense(ModelResponse([42], Usage(), None))), StandfastError, [])
 
 
 # --- arguments and outputs -------------------------------------------------------------------------------------------
@@ -422,7 +422,7 @@ def an_input_guardrail_that_raises() -> Case:
 @case
 def an_input_guardrail_that_returns_the_wrong_thing() -> Case:
     return second_turn(
-        said("x"), error=HoldfastError, stored=[], input_guardrails=[input_guardrail(lambda *given: "fine")]
+        said("x"), error=StandfastError, stored=[], input_guardrails=[input_guardrail(lambda *given: "fine")]
     )
 
 
@@ -453,7 +453,7 @@ def a_tool_guardrail_that_ends_the_run() -> Case:
     guarded = function_tool(name_override="guarded", tool_input_guardrails=[stop])(_working)
     stored = [*FIRST_TURN, "function_call", "function_call_output"]
     return second_turn(
-        [function_call("guarded", {}, call_id="c2")], error=HoldfastError, stored=stored, tools=[guarded]
+        [function_call("guarded", {}, call_id="c2")], error=StandfastError, stored=stored, tools=[guarded]
     )
 
 
@@ -479,14 +479,14 @@ CASES["a_hook_at_the_end_that_raises"] = _hook("on_agent_end", FIRST_TURN)
 @case
 def a_reply_that_was_refused() -> Case:
     refusal = {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "I will not"}]}
-    return second_turn([refusal], error=HoldfastError)
+    return second_turn([refusal], error=StandfastError)
 
 
 @case
 def no_turn_left() -> Case:
     return second_turn(
         [adding(2, "c2")],
-        error=HoldfastError,
+        error=StandfastError,
         stored=[*FIRST_TURN, "function_call", "function_call_output"],
         options={"max_turns": 2},
     )
@@ -513,7 +513,7 @@ async def test_it_ends_in_an_error_or_a_recovery_and_never_in_lost_history(
     else:
         assert isinstance(error, made.error), f"{error!r} is not a {made.error.__name__}"
         assert made.says in str(error)
-        if isinstance(error, HoldfastError):
+        if isinstance(error, StandfastError):
             assert error.remedy, "an error says what to do"
     stored = await session.get_items()
     assert stored[:2] == BEFORE
@@ -583,7 +583,7 @@ async def test_a_store_that_cannot_be_read_fails_before_anything_is_paid_for() -
 async def test_an_item_that_no_store_can_hold_is_refused_and_leaves_the_history_as_it_was() -> None:
     session = SESSIONS["memory"](Path())
     await session.add_items(BEFORE)
-    with pytest.raises((HoldfastError, TypeError)):
+    with pytest.raises((StandfastError, TypeError)):
         await go(
             Agent(name="A", model=ScriptedModel([said("ok")])),
             [{"role": "user", "content": object()}],
@@ -596,7 +596,7 @@ async def test_an_item_that_no_store_can_hold_is_refused_and_leaves_the_history_
 @pytest.mark.parametrize("given", [None, 42, b"bytes", {"role": "user"}, [42], ["text"]])
 async def test_an_input_of_the_wrong_kind_is_refused_by_name(given: Any, streamed: bool) -> None:
     model = ScriptedModel([said("never")])
-    with pytest.raises(HoldfastError):
+    with pytest.raises(StandfastError):
         await go(Agent(name="A", model=model), given, streamed=streamed)
     assert not model.calls
 
@@ -611,10 +611,10 @@ async def test_settings_of_the_wrong_kind_are_refused_before_anything_runs() -> 
         {"error_handlers": {"no_such_error": raising}},
     ]
     for options in wrong:
-        with pytest.raises(HoldfastError):
+        with pytest.raises(StandfastError):
             await go(agent, "go", **options)
-    with pytest.raises(HoldfastError):
+    with pytest.raises(StandfastError):
         await Runner.run("not an agent", "go")
-    with pytest.raises(HoldfastError):
+    with pytest.raises(StandfastError):
         Agent(name="A", tool_use_behavior="stop_sometimes")  # type: ignore[arg-type]
     assert not model.calls

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, InMemorySession, Runner, SQLiteSession, function_tool
-from holdfast.testing import ModelStep, ScriptedModel, assistant_message, function_call
+from standfast import Agent, InMemorySession, Runner, SQLiteSession, function_tool
+from standfast.testing import ModelStep, ScriptedModel, assistant_message, function_call
 
 from .observing import SESSIONS, SeedSession
 

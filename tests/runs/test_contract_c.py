@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from standfast import (
     Agent,
     GuardrailFunctionOutput,
     HandoffInputData,
@@ -28,8 +28,8 @@ from holdfast import (
     input_guardrail,
     output_guardrail,
 )
-from holdfast.run_config import CallModelData, ModelInputData
-from holdfast.testing import ModelStep, ScriptedModel, function_call, handoff_call
+from standfast.agents.run_config import CallModelData, ModelInputData
+from standfast.testing import ModelStep, ScriptedModel, function_call, handoff_call
 
 from .observing import SESSIONS
 from .office import KINDS, RecordingAble, RecordingPlain, go, kinds, outputs, said, user

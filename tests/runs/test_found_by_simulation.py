@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-import holdfast.driver.drive
-import holdfast.engine.store
-from holdfast import (
+import standfast.driver.loop
+import standfast.engine.run_store
+from standfast import (
     Agent,
     InMemorySession,
     OutcomeUnknownError,
@@ -27,8 +27,8 @@ from holdfast import (
     function_tool,
     handoff,
 )
-from holdfast.sessions.memory_runs import InMemoryRunStore
-from holdfast.testing import ModelStep, ScriptedModel, function_call
+from standfast.backends.memory.runs import InMemoryRunStore
+from standfast.testing import ModelStep, ScriptedModel, function_call
 
 from .observing import SESSIONS, SeedSession
 from .office import go, kinds, outputs, said, user
@@ -226,7 +226,7 @@ async def test_a_nested_run_that_had_done_nothing_is_begun_again_after_a_crash()
     # What a kill at that moment would have left: the call begun, nothing stored.
     crashed = InMemorySession("s")
     assert saved is not None
-    tails = {name: holdfast.engine.store.LogTail(0, list(records)) for name, records in saved.logs.items()}
+    tails = {name: standfast.engine.run_store.LogTail(0, list(records)) for name, records in saved.logs.items()}
     await crashed.run_store().save_run("r", expect=0, head=saved.head, tails=tails, status="running", agent="Outer")
     inner = Agent(name="Inner", model=ScriptedModel([said("inner answer")]))
     agent = Agent(name="Outer", model=ScriptedModel([said("done")]), tools=[inner.as_tool("ask", "Ask.")])
@@ -345,7 +345,7 @@ async def test_nobody_waits_for_a_run_that_never_began() -> None:
 
 
 async def test_a_cancelled_run_whose_store_stalls_ends_as_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holdfast.driver.drive, "CLOSING_GRACE_S", 0.05)
+    monkeypatch.setattr(standfast.driver.loop, "CLOSING_GRACE_S", 0.05)
 
     class Stalling(InMemorySession):
         async def append(self, *args: Any, **named: Any) -> Any:

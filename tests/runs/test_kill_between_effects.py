@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from holdfast.testing.simulate_journey import Journey, Kind
-from holdfast.testing.simulate_scripts import Plan
+from standfast.testing.simulator.journey import Journey, Kind
+from standfast.testing.simulator.scripts import Plan
 from tests.runs import killing
 from tests.runs.driver_mutants import MUTANTS, Mutant
 from tests.runs.killing import GUARDED, RICH, WITH_APPROVAL, Story, calm_telling, point_count, tell

@@ -2,7 +2,7 @@
 
 After every kill the file is looked at as it was left: whole turns only, and no effect of a tool without a record that
 the call had begun. When the program is finally left alone, every conversation must be the one it would have been.
-`HOLDFAST_KILLS=500` asks for more kills than the suite makes.
+`STANDFAST_KILLS=500` asks for more kills than the suite makes.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Any
 
 import pytest
 
-from holdfast import NotFoundError, Runner, RunStateError, SQLiteSession
-from holdfast.jsonvalue import Item
-from holdfast.testing.simulate_checks import lost_calls, retold
-from holdfast.testing.simulate_scripts import unsalted
-from holdfast.testing.simulate_world import invalid
+from standfast import NotFoundError, Runner, RunStateError, SQLiteSession
+from standfast.ground.jsonvalue import Item
+from standfast.testing.simulator.checks import lost_calls, retold
+from standfast.testing.simulator.scripts import unsalted
+from standfast.testing.simulator.world import invalid
 
 from . import victim
 
-KILLS = int(os.environ.get("HOLDFAST_KILLS", "160"))
+KILLS = int(os.environ.get("STANDFAST_KILLS", "160"))
 PROGRAMS = 4
 KILLS_OF_ONE_MAX = 25
 DEADLINE_S = 300  # generous: it only ends a program that hangs

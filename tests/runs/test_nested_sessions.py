@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from holdfast import Agent, InMemorySession, RunConfig, Runner
-from holdfast.engine.store import LogTail
-from holdfast.sessions.memory_runs import InMemoryRunStore
-from holdfast.testing import ScriptedModel, assistant_message, function_call
+from standfast import Agent, InMemorySession, RunConfig, Runner
+from standfast.backends.memory.runs import InMemoryRunStore
+from standfast.engine.run_store import LogTail
+from standfast.testing import ScriptedModel, assistant_message, function_call
 
 from .observing import as_items
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, InMemorySession, RunConfig, Runner, UserError
-from holdfast.testing import ScriptedModel, final
+from standfast import Agent, InMemorySession, RunConfig, Runner, UserError
+from standfast.testing import ScriptedModel, final
 
 
 @pytest.mark.clause("C1", backend="runs")

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, InMemorySession, Runner, SQLiteSession, function_tool
-from holdfast.testing import ScriptedModel, final, function_call
+from standfast import Agent, InMemorySession, Runner, SQLiteSession, function_tool
+from standfast.testing import ScriptedModel, final, function_call
 
 # Generous: they only end a child that hangs.
 DEADLINE_S = 120
@@ -80,7 +80,7 @@ def test_threads_have_a_loop_each_and_close_it_when_they_end():
     assert sorted(questions) == ["from 0", "from 1"]
     assert len(stored) == 8  # a question, a call, its output and an answer, twice
     left = {thread.name for thread in set(threading.enumerate()) - before}
-    assert not {name for name in left if name.startswith(("Dummy", "holdfast-close", "asyncio"))}
+    assert not {name for name in left if name.startswith(("Dummy", "standfast-close", "asyncio"))}
 
 
 async def test_inside_a_running_loop_it_is_refused_and_says_what_to_use():
@@ -97,8 +97,8 @@ def test_outside_a_loop_streaming_is_refused_and_says_what_to_do():
 
 PREAMBLE = """
 import asyncio, os, signal, sys, threading
-from holdfast import Agent, Runner, SQLiteSession, function_tool
-from holdfast.testing import ModelStep, ScriptedModel, final, function_call
+from standfast import Agent, Runner, SQLiteSession, function_tool
+from standfast.testing import ModelStep, ScriptedModel, final, function_call
 """
 
 
@@ -143,7 +143,7 @@ def test_a_script_leaves_nothing_open(tmp_path: Path):
     lines = run_child(program, tmp_path).splitlines()
     assert [line for line in lines if line.startswith("answer")] == ["answer 1", "answer 2", "answer 3"]
     assert "Dummy" not in lines[1]
-    assert "holdfast-close" not in lines[1]
+    assert "standfast-close" not in lines[1]
 
 
 def test_a_forked_child_uses_a_loop_of_its_own_and_leaves_its_parents_alone(tmp_path: Path):

@@ -7,20 +7,20 @@ from typing import Any
 
 import agents as sdk
 
-import holdfast
-from holdfast.testing import ScriptedModel, assistant_message, function_call
+import standfast
+from standfast.testing import ScriptedModel, assistant_message, function_call
 
 sdk.set_tracing_disabled(True)
 
 
-def ours(text: str) -> holdfast.Agent[Any]:
-    @holdfast.function_tool
+def ours(text: str) -> standfast.Agent[Any]:
+    @standfast.function_tool
     async def add(a: int, b: int) -> int:
         """Add."""
         return a + b
 
     call = function_call("add", {"a": 1, "b": 2}, call_id=f"call-{text}")
-    return holdfast.Agent(name="ours", model=ScriptedModel([[call], [assistant_message(text)]]), tools=[add])
+    return standfast.Agent(name="ours", model=ScriptedModel([[call], [assistant_message(text)]]), tools=[add])
 
 
 def theirs(text: str) -> sdk.Agent[Any]:
@@ -39,7 +39,7 @@ THEIRS = ["user", "message"]
 
 async def test_our_runner_works_on_the_sdks_session(tmp_path: Path) -> None:
     session = sdk.SQLiteSession("s", tmp_path / "one.db")
-    result = await holdfast.Runner.run(ours("a"), "hi", session=session)  # type: ignore[arg-type]
+    result = await standfast.Runner.run(ours("a"), "hi", session=session)  # type: ignore[arg-type]
     assert result.final_output == "a"
     assert texts(await session.get_items()) == OURS
     session.close()
@@ -49,14 +49,14 @@ async def test_the_sdks_limit_counts_in_our_runner(tmp_path: Path) -> None:
     session = sdk.SQLiteSession("s", tmp_path / "one.db", session_settings=sdk.SessionSettings(limit=2))
     await session.add_items([{"role": "user", "content": str(n)} for n in range(5)])
     agent = ours("a")
-    await holdfast.Runner.run(agent, "hi", session=session)  # type: ignore[arg-type]
+    await standfast.Runner.run(agent, "hi", session=session)  # type: ignore[arg-type]
     assert isinstance(agent.model, ScriptedModel)
     assert [item["content"] for item in agent.model.calls[0].input] == ["3", "4", "hi"]
     session.close()
 
 
 async def test_the_sdks_runner_works_on_our_session(tmp_path: Path) -> None:
-    session = holdfast.SQLiteSession("s", tmp_path / "one.db")
+    session = standfast.SQLiteSession("s", tmp_path / "one.db")
     result = await sdk.Runner.run(theirs("b"), "hi", session=session)
     assert result.final_output == "b"
     assert texts(await session.get_items()) == THEIRS
@@ -64,11 +64,11 @@ async def test_the_sdks_runner_works_on_our_session(tmp_path: Path) -> None:
 
 
 async def test_both_runners_continue_one_conversation_in_one_file(tmp_path: Path) -> None:
-    mine = holdfast.SQLiteSession("s", tmp_path / "one.db")
+    mine = standfast.SQLiteSession("s", tmp_path / "one.db")
     other = sdk.SQLiteSession("s", tmp_path / "one.db")
-    await holdfast.Runner.run(ours("a"), "one", session=mine)
+    await standfast.Runner.run(ours("a"), "one", session=mine)
     await sdk.Runner.run(theirs("b"), "two", session=other)
-    await holdfast.Runner.run(ours("c"), "three", session=mine)
+    await standfast.Runner.run(ours("c"), "three", session=mine)
     expected = [*OURS, *THEIRS, *OURS]
     assert texts(await mine.get_items()) == expected
     assert texts(await other.get_items()) == expected

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from standfast import (
     Agent,
     GuardrailFunctionOutput,
     InMemorySession,
@@ -16,7 +16,7 @@ from holdfast import (
     function_tool,
     output_guardrail,
 )
-from holdfast.testing import ScriptedModel, function_call
+from standfast.testing import ScriptedModel, function_call
 
 USUAL = "Output withheld by an output guardrail."
 

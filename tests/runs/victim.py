@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from holdfast import (
+from standfast import (
     Agent,
     NotFoundError,
     RunConfig,
@@ -25,8 +25,8 @@ from holdfast import (
     function_tool,
     handoff,
 )
-from holdfast.testing.simulate_scripts import Plan, PlannedTurn, Speaker, decide, unsalted
-from holdfast.testing.simulate_world import World
+from standfast.testing.simulator.scripts import Plan, PlannedTurn, Speaker, decide, unsalted
+from standfast.testing.simulator.world import World
 
 TALKS = 4
 REPEATABLE = {"note"}

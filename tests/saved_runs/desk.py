@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast import Agent, Runner, RunState, ToolContext, function_tool
-from holdfast.testing import ModelStep, ScriptedModel, assistant_message, function_call
+from standfast import Agent, Runner, RunState, ToolContext, function_tool
+from standfast.testing import ModelStep, ScriptedModel, assistant_message, function_call
 
 
 def says(text: str) -> ModelStep:

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast import (
+from standfast import (
     Agent,
     InMemorySession,
     RunClaimedError,
@@ -33,7 +33,7 @@ from holdfast import (
     ToolContext,
     function_tool,
 )
-from holdfast.testing import ModelStep, ScriptedModel, assistant_message, function_call
+from standfast.testing import ModelStep, ScriptedModel, assistant_message, function_call
 
 RUN_ID = "job"
 

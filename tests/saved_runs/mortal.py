@@ -11,7 +11,7 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast import (
+from standfast import (
     Agent,
     InMemoryRunStore,
     InMemorySession,
@@ -21,7 +21,7 @@ from holdfast import (
     ToolContext,
     function_tool,
 )
-from holdfast.testing import ModelStep, ScriptedModel, assistant_message, function_call
+from standfast.testing import ModelStep, ScriptedModel, assistant_message, function_call
 
 RUN_ID = "job"
 Script = Sequence[Sequence[str]]

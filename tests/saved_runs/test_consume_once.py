@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from standfast import (
     ApprovalError,
     InMemorySession,
     RunClaimedError,
@@ -22,7 +22,7 @@ from holdfast import (
     SQLiteSession,
     UserError,
 )
-from holdfast.driver.classify import call_digest
+from standfast.driver.reply_parsing import call_digest
 
 from .desk import Desk, asks, kinds, look, pay, says
 from .factory import RUN_ID, Forker, Job, Steps, build, evidence

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from holdfast import RunContextWrapper, Runner, RunState, UserError
+from standfast import RunContextWrapper, Runner, RunState, UserError
 
 from .desk import Desk, asks, pay, says
 
@@ -50,7 +50,7 @@ async def test_a_context_comes_back_as_the_table_says(
     payload = state.to_json()
     assert (payload["saved_context"]["via"], payload["saved_context"]["value"]) == (via, restored)
     caplog.clear()
-    with caplog.at_level(logging.WARNING, "holdfast"):
+    with caplog.at_level(logging.WARNING, "standfast"):
         loaded = await RunState.from_json(desk.agent, payload)
     assert loaded.context_wrapper.context == restored
     assert bool(caplog.records) is not loads
@@ -132,7 +132,7 @@ async def test_a_context_given_when_resuming_replaces_only_the_applications_obje
 
 
 async def test_a_state_made_by_hand_runs_from_the_start():
-    from holdfast import GuardrailFunctionOutput, input_guardrail
+    from standfast import GuardrailFunctionOutput, input_guardrail
 
     looked: list[Any] = []
 

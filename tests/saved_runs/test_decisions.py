@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from openai.types import responses
 
-from holdfast import (
+from standfast import (
     ApprovalError,
     HostedMCPTool,
     InMemorySession,
@@ -21,7 +21,7 @@ from holdfast import (
     UserError,
     tool_input_guardrail,
 )
-from holdfast.tools.texts import REJECTED
+from standfast.tools.texts import REJECTED
 
 from .desk import Desk, asks, kinds, look, outputs, pay, says
 

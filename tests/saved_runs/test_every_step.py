@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, InMemorySession, ModelSettings, Runner, RunState, function_tool
-from holdfast.driver.drive import Driver
-from holdfast.engine.codec import decode_run, decode_saved, encode_head, encode_run, encode_tails
-from holdfast.engine.due import due
-from holdfast.engine.state import Run
-from holdfast.engine.store import SavedRun
-from holdfast.testing import ScriptedModel, function_call, handoff_call, reasoning
+from standfast import Agent, InMemorySession, ModelSettings, Runner, RunState, function_tool
+from standfast.driver.loop import Driver
+from standfast.engine.codec import decode_run, decode_saved, encode_head, encode_run, encode_tails
+from standfast.engine.due import due
+from standfast.engine.run import Run
+from standfast.engine.run_store import SavedRun
+from standfast.testing import ScriptedModel, function_call, handoff_call, reasoning
 from tests.runs.observing import SESSIONS, observe
 from tests.runs.scenarios import SCENARIOS
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import InMemorySession, Runner, RunState, RunStateError
-from holdfast.engine.upgrades import VERSION
-from holdfast.testing import ModelStep, assistant_message
+from standfast import InMemorySession, Runner, RunState, RunStateError
+from standfast.engine.upgrades import VERSION
+from standfast.testing import ModelStep, assistant_message
 from tests.golden.states import FOLDER, STATES, facts, graph
 
 FILES = sorted(FOLDER.rglob("*.json"))
@@ -108,7 +108,7 @@ async def test_another_programs_state_is_refused_by_name(file: Path):
 async def test_a_version_that_is_newer_or_none_is_refused_by_name(version: Any):
     payload, _ = read(FILES[0])
     newer = isinstance(version, int) and not isinstance(version, bool) and version > VERSION
-    with pytest.raises(RunStateError, match="newer holdfast" if newer else "not a version"):
+    with pytest.raises(RunStateError, match="newer standfast" if newer else "not a version"):
         await RunState.from_json(agent_for(payload), payload | {"version": version})
     del payload["version"]
     with pytest.raises(RunStateError, match="not a version"):
@@ -116,8 +116,8 @@ async def test_a_version_that_is_newer_or_none_is_refused_by_name(version: Any):
 
 
 @pytest.mark.clause("D9", backend="runs")
-@pytest.mark.parametrize("schema", ["holdfast.session", "", None, 1])
+@pytest.mark.parametrize("schema", ["standfast.session", "", None, 1])
 async def test_another_schema_is_refused(schema: Any):
     payload, _ = read(FILES[0])
-    with pytest.raises(RunStateError, match="not a holdfast run"):
+    with pytest.raises(RunStateError, match="not a standfast run"):
         await RunState.from_json(agent_for(payload), payload | {"schema": schema})

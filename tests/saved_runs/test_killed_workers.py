@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import NotFoundError, Runner, RunStateError, SQLiteSession
-from holdfast.tools.texts import UNKNOWN_OUTCOME
+from standfast import NotFoundError, Runner, RunStateError, SQLiteSession
+from standfast.tools.texts import UNKNOWN_OUTCOME
 
 from .desk import kinds, outputs
 from .factory import RUN_ID, Forker, Job, Steps, build, evidence, work

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from standfast import (
     Agent,
     ApprovalError,
     RunHooks,
@@ -18,7 +18,7 @@ from holdfast import (
     function_tool,
     tool_input_guardrail,
 )
-from holdfast.testing import ModelStep, ScriptedModel, assistant_message, function_call
+from standfast.testing import ModelStep, ScriptedModel, assistant_message, function_call
 
 from .desk import Desk, asks, kinds, outputs, pay, says
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from standfast import (
     InMemoryRunStore,
     InMemorySession,
     NotFoundError,

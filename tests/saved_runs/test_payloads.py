@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-import holdfast
-from holdfast import HoldfastError, Runner, RunState, RunStateError, UserError
+import standfast
+from standfast import Runner, RunState, RunStateError, StandfastError, UserError
 from tests.golden.states import FOLDER
 
 from .test_golden_states import agent_for, read, session_for
@@ -46,7 +46,7 @@ async def use(state: RunState, like: dict[str, Any]) -> None:
         state.get_calls()
         json.loads(state.to_string())
         await Runner.run(agent_for(like), state, session=await session_for(like))
-    except HoldfastError:
+    except StandfastError:
         pass
 
 
@@ -199,9 +199,16 @@ async def test_nothing_in_a_payload_can_name_code_to_load():
 
 
 def test_the_code_that_reads_payloads_has_no_way_to_load_code():
-    modules = ["run_state", "saved_context", "engine.codec", "engine.upgrades", "engine.state", "driver.resume"]
+    modules = [
+        "face.run_state",
+        "face.saved_context",
+        "engine.codec",
+        "engine.upgrades",
+        "engine.run",
+        "driver.saved_checks",
+    ]
     for name in modules:
-        module = __import__(f"holdfast.{name}", fromlist=["_"])
+        module = __import__(f"standfast.{name}", fromlist=["_"])
         for node in ast.walk(ast.parse(inspect.getsource(module))):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 imported = {alias.name for alias in node.names} | {getattr(node, "module", None)}
@@ -216,7 +223,7 @@ def test_loading_a_payload_imports_nothing_that_it_names():
 import asyncio, json, sys
 from tests.golden.states import FOLDER
 from tests.saved_runs.test_golden_states import agent_for, read
-from holdfast import RunState
+from standfast import RunState
 pairs = [read(file)[0] for file in sorted(FOLDER.rglob("*.json"))]
 pairs[0]["saved_context"] = {"via": "asdict", "class": "antigravity", "module": "antigravity", "value": {}}
 for payload in pairs:  # whatever is loaded lazily is loaded now
@@ -240,4 +247,4 @@ def _environment() -> dict[str, str]:
 
 def test_the_golden_payloads_were_found():
     assert len(PAYLOADS) > 20
-    assert holdfast.RunState is RunState
+    assert standfast.RunState is RunState

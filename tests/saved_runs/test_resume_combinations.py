@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import InMemorySession, ModelRetryAdvice, RunState, SQLiteSession
-from holdfast.testing import ModelStep, assistant_message, reasoning
+from standfast import InMemorySession, ModelRetryAdvice, RunState, SQLiteSession
+from standfast.testing import ModelStep, assistant_message, reasoning
 
 from .desk import Desk, asks, kinds, look, outputs, pay, says
 

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from holdfast import InMemorySession, RunClaimedError, Runner, RunState
-from holdfast.engine.codec import decode_saved, encode_head, encode_tails, has_ended
-from holdfast.engine.due import due
-from holdfast.engine.store import SavedRun
-from holdfast.history import prune
-from holdfast.tools.texts import UNKNOWN_OUTCOME
+from standfast import InMemorySession, RunClaimedError, Runner, RunState
+from standfast.engine.codec import decode_saved, encode_head, encode_tails, has_ended
+from standfast.engine.due import due
+from standfast.engine.run_store import SavedRun
+from standfast.tools.texts import UNKNOWN_OUTCOME
+from standfast.words.history import prune
 
 from .desk import Desk, asks, kinds, look, outputs, pay, says
 from .mortal import RUN_ID, World
@@ -166,7 +166,7 @@ async def test_checkpoint_validity(script: Any):
 
 async def _restored(world: World, saved: SavedRun, stored: list[Any]) -> World:
     """A world that has nothing but this checkpoint and the history of that moment."""
-    from holdfast.engine.store import LogTail
+    from standfast.engine.run_store import LogTail
 
     later = World(world.script, policy="rerun")
     await InMemorySession.append(later.session, stored, writer=RUN_ID, start=0)

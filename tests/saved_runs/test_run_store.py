@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from standfast import (
     Agent,
     InMemoryRunStore,
     InMemorySession,
@@ -24,9 +24,9 @@ from holdfast import (
     SQLiteSession,
     UserError,
 )
-from holdfast.engine.advance import NOT_COMPLETED
-from holdfast.testing import ScriptedModel, handoff_call
-from holdfast.tools.texts import UNKNOWN_OUTCOME
+from standfast.engine.advance import NOT_COMPLETED
+from standfast.testing import ScriptedModel, handoff_call
+from standfast.tools.texts import UNKNOWN_OUTCOME
 
 from .desk import Desk, asks, kinds, look, outputs, pay, says
 

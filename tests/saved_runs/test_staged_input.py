@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from standfast import (
     GuardrailFunctionOutput,
-    HoldfastError,
     InMemorySession,
     InputGuardrailTripwireTriggered,
     RunConfig,
     RunStateError,
+    StandfastError,
     ToolsToFinalOutputResult,
     UserError,
     input_guardrail,
@@ -126,7 +126,7 @@ async def test_input_nobody_would_read_is_refused():
 async def test_what_is_no_input_is_refused():
     state = await paused(Desk([asks(pay(5, "c1"))]))
     for wrong in (7, None, [object()], [{"role": "user", "content": object()}]):
-        with pytest.raises(HoldfastError):
+        with pytest.raises(StandfastError):
             state.add_input(wrong)
     assert state.pending_input == []
 

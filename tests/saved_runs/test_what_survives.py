@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import RunConfig, Runner, RunState, SessionABC
+from standfast import RunConfig, Runner, RunState, SessionABC
 
 from .desk import Desk, asks, kinds, outputs, pay, says
 from .mortal import RUN_ID, Died, Life, World

@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-import holdfast.driver.drive
-import holdfast.driver.saver
-from holdfast import Agent, CallerError, function_tool
-from holdfast.engine import advance as engine
-from holdfast.testing import AnsweringModel, ModelCall, ScriptedModel, function_call
-from holdfast.testing.simulate import Faults, SimulationFailed, main, replay, simulate, simulate_generated
-from holdfast.testing.simulate_loop import Clock, Crashed, Stuck, VirtualLoop, governed, run
-from holdfast.testing.simulate_parts import SimulatedSession
+import standfast.driver.loop
+import standfast.driver.run_saver
+from standfast import Agent, CallerError, function_tool
+from standfast.engine import advance as engine
+from standfast.testing import AnsweringModel, ModelCall, ScriptedModel, function_call
+from standfast.testing.simulator.loop import Clock, Crashed, Stuck, VirtualLoop, governed, run
+from standfast.testing.simulator.parts import SimulatedSession
+from standfast.testing.simulator.simulate import Faults, SimulationFailed, main, replay, simulate, simulate_generated
 
-SEEDS = int(os.environ.get("HOLDFAST_SIM_SEEDS", "320"))
+SEEDS = int(os.environ.get("STANDFAST_SIM_SEEDS", "320"))
 """How many lives the suite runs through; `./dev sim N` runs as many as asked."""
 SLICES = 8
 
@@ -50,7 +50,7 @@ def test_a_seed_replays_exactly() -> None:
 def test_a_seed_replays_in_another_process_with_other_hashes() -> None:
     """A failure on one machine is looked at on another: nothing may hang on the hash seed or on addresses."""
     script = (
-        "from holdfast.testing.simulate import simulate_generated;"
+        "from standfast.testing.simulator.simulate import simulate_generated;"
         "print(sorted(simulate_generated(range(20, 27)).digests.items()))"
     )
     told = set()
@@ -79,7 +79,7 @@ def _dies(seeds: range, faults: Faults | None = None) -> SimulationFailed:
 
 
 def test_a_driver_that_does_not_save_what_begins_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holdfast.driver.drive, "ALWAYS_SAVED", ())
+    monkeypatch.setattr(standfast.driver.loop, "ALWAYS_SAVED", ())
     failure = _dies(range(120))
     assert "times and must not be repeated" in str(failure)
 

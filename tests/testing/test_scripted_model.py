@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from holdfast.errors import StreamCutError
-from holdfast.items import ModelResponse
-from holdfast.models.interface import Model, ModelTracing
-from holdfast.models.reply import StreamAssembler
-from holdfast.models.retry import ModelRetryAdvice, ModelRetryAdviceRequest
-from holdfast.models.settings import ModelSettings
-from holdfast.testing import (
+from standfast.ground.errors import StreamCutError
+from standfast.llm.interface import Model, ModelTracing
+from standfast.llm.reply import StreamAssembler
+from standfast.llm.retry import ModelRetryAdvice, ModelRetryAdviceRequest
+from standfast.llm.settings import ModelSettings
+from standfast.testing import (
     InvalidModelStep,
     ModelScriptError,
     ModelStep,
@@ -33,7 +32,8 @@ from holdfast.testing import (
     stream_of,
     text_of,
 )
-from holdfast.usage import Usage
+from standfast.words.items import ModelResponse
+from standfast.words.usage import Usage
 
 HELLO = assistant_message("hello")
 LOOK = function_call("look", {"where": "here"}, call_id="c1")
@@ -430,9 +430,9 @@ def test_no_provider_library_is_needed():
         "import sys\n"
         "sys.modules['openai'] = sys.modules['agents'] = None\n"
         "import asyncio\n"
-        "from holdfast.testing import ScriptedModel, final\n"
-        "from holdfast.models.settings import ModelSettings\n"
-        "from holdfast.models.interface import ModelTracing\n"
+        "from standfast.testing import ScriptedModel, final\n"
+        "from standfast.llm.settings import ModelSettings\n"
+        "from standfast.llm.interface import ModelTracing\n"
         "async def main():\n"
         "    model = ScriptedModel([final('hi')], chunk_chars=1)\n"
         "    args = (None, 'x', ModelSettings(), [], None, [], ModelTracing.DISABLED)\n"

@@ -10,9 +10,9 @@ from typing import Any
 import agents
 import pytest
 
-from holdfast.context import RunContextWrapper, ToolContext
-from holdfast.errors import ModelBehaviorError, UserError
-from holdfast.tools.function import FunctionTool, default_tool_error_function, function_tool, tool_namespace
+from standfast.agents.context import RunContextWrapper, ToolContext
+from standfast.ground.errors import ModelBehaviorError, UserError
+from standfast.tools.function import FunctionTool, default_tool_error_function, function_tool, tool_namespace
 
 CTX: ToolContext[Any] = ToolContext("app", tool_name="t", tool_call_id="c", tool_arguments="{}")
 

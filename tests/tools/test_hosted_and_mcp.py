@@ -8,11 +8,11 @@ from typing import Any
 import agents
 import pytest
 
-from holdfast.agent import Agent
-from holdfast.context import RunContextWrapper, ToolContext
-from holdfast.errors import UserError
-from holdfast.tools import hosted
-from holdfast.tools.invoke import invoke, needs_approval
+from standfast.agents.agent import Agent
+from standfast.agents.context import RunContextWrapper, ToolContext
+from standfast.ground.errors import UserError
+from standfast.tools import hosted
+from standfast.tools.invoke import invoke, needs_approval
 
 CTX: RunContextWrapper[Any] = RunContextWrapper("app")
 

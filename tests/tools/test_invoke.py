@@ -10,26 +10,26 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from holdfast.context import ChildPaused, RunContextWrapper, ToolContext
-from holdfast.errors import HoldfastError, ToolInputGuardrailTripwireTriggered, ToolTimeoutError, UserError
-from holdfast.guardrails import (
+from standfast.agents.context import ChildPaused, RunContextWrapper, ToolContext
+from standfast.agents.guardrails import (
     ToolGuardrailFunctionOutput,
     ToolInputGuardrail,
     ToolInputGuardrailData,
     ToolOutputGuardrail,
     ToolOutputGuardrailData,
 )
-from holdfast.items import ToolOutputImage
-from holdfast.lifecycle import AgentHooks, RunHooks
-from holdfast.tools.function import FunctionTool, FunctionToolCustomDataContext, function_tool
-from holdfast.tools.invoke import ToolCancelled, invoke, judge_before_approval, needs_approval
-from holdfast.tools.texts import (
+from standfast.agents.hooks import AgentHooks, RunHooks
+from standfast.ground.errors import StandfastError, ToolInputGuardrailTripwireTriggered, ToolTimeoutError, UserError
+from standfast.tools.function import FunctionTool, FunctionToolCustomDataContext, function_tool
+from standfast.tools.invoke import ToolCancelled, invoke, judge_before_approval, needs_approval
+from standfast.tools.texts import (
     REJECTED,
     ToolErrorFormatterArgs,
     formatted,
     rejection_text,
     unknown_tool_text,
 )
+from standfast.words.items import ToolOutputImage
 
 FOREVER_S = 3600.0
 SOON_S = 0.01
@@ -258,7 +258,7 @@ async def test_a_failure_function_of_the_tool_decides_what_is_said(is_async: boo
 
 
 async def test_without_a_failure_function_the_run_ends():
-    class OurOwn(HoldfastError):
+    class OurOwn(StandfastError):
         pass
 
     @function_tool(failure_error_function=None)

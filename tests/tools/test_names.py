@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from holdfast.context import RunContextWrapper
-from holdfast.errors import UserError
-from holdfast.handoffs import Handoff
-from holdfast.tools.enabled import enabled
-from holdfast.tools.function import FunctionTool
-from holdfast.tools.hosted import HostedMCPTool, WebSearchTool
-from holdfast.tools.names import function_style, resolve_names
+from standfast.agents.context import RunContextWrapper
+from standfast.agents.handoffs import Handoff
+from standfast.ground.errors import UserError
+from standfast.tools.enabled import enabled
+from standfast.tools.function import FunctionTool
+from standfast.tools.hosted import HostedMCPTool, WebSearchTool
+from standfast.tools.names import function_style, resolve_names
 
 CTX: RunContextWrapper[Any] = RunContextWrapper("app")
 
@@ -48,7 +48,7 @@ def test_without_collisions_everything_stays():
 
 def test_a_handoff_beats_a_tool_and_else_the_last_one_wins(caplog: pytest.LogCaptureFixture):
     first, second, loser, winner = tool("a"), tool("a"), tool("b"), way("b")
-    with caplog.at_level(logging.WARNING, "holdfast"):
+    with caplog.at_level(logging.WARNING, "standfast"):
         assert resolve_names([first, loser, second], [winner]) == ([second], [winner])
     assert "a, b" in caplog.text
 

@@ -15,9 +15,9 @@ from hypothesis import given, strategies as st
 from pydantic import BaseModel, Field, field_validator
 from typing_extensions import TypedDict
 
-from holdfast.context import RunContextWrapper, ToolContext
-from holdfast.errors import ModelBehaviorError, UserError
-from holdfast.tools.schema import function_schema
+from standfast.agents.context import RunContextWrapper, ToolContext
+from standfast.ground.errors import ModelBehaviorError, UserError
+from standfast.tools.schema import function_schema
 
 
 class Colour(enum.Enum):

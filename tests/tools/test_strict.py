@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from holdfast.errors import UserError
-from holdfast.tools.strict import ensure_strict_json_schema
+from standfast.ground.errors import UserError
+from standfast.tools.strict import ensure_strict_json_schema
 
 leaves = st.fixed_dictionaries(
     {"type": st.sampled_from(["string", "integer", "number", "boolean", "null"])},

@@ -11,8 +11,8 @@ import threading
 
 import pytest
 
-from holdfast.tools import threads
-from holdfast.tools.threads import run_in_thread
+from standfast.tools import threads
+from standfast.tools.threads import run_in_thread
 
 
 async def test_an_idle_thread_is_used_again():
@@ -99,7 +99,7 @@ def test_a_tool_that_never_returns_does_not_keep_the_program_from_ending():
     ended = run_python(
         """
         import asyncio, threading
-        from holdfast.tools.threads import run_in_thread
+        from standfast.tools.threads import run_in_thread
 
         async def main():
             started = threading.Event()
@@ -122,7 +122,7 @@ def test_after_a_fork_the_child_starts_threads_of_its_own():
     ended = run_python(
         """
         import asyncio, os
-        from holdfast.tools.threads import run_in_thread
+        from standfast.tools.threads import run_in_thread
 
         async def call():
             return await run_in_thread(lambda: "ran")

@@ -7,9 +7,9 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast.errors import SessionConflictError
-from holdfast.sessions.memory import InMemorySession
-from holdfast.sessions.protocol import Head, Page, Position, SessionInfo, SessionPage
+from standfast.backends.memory.session import InMemorySession
+from standfast.ground.errors import SessionConflictError
+from standfast.sessions.protocol import Head, Page, Position, SessionInfo, SessionPage
 from tests.conformance.mistakes.mistake import Items, breaks
 
 
@@ -105,7 +105,7 @@ class ChecksThenAppends(InMemorySession):
             await self.add_items(list(fresh))
             talk = self.store.conversation(self.session_id)
             await super().append([], writer=writer, start=0)
-            from holdfast.sessions.memory_store import Writer
+            from standfast.backends.memory.store import Writer
 
             talk.writers.setdefault(writer, Writer()).count = start + len(items)
         return await self.head()

@@ -13,11 +13,11 @@ from typing import Any, ClassVar
 
 import agents
 
-from holdfast.conformance.sqlite_file import SQLiteFile
-from holdfast.errors import SessionBusyError
-from holdfast.sessions.protocol import Head, Position
-from holdfast.sessions.sqlite import SQLiteSession
-from tests.conformance.kit_backends import BAD_TABLES, TABLES, HoldfastSQLite
+from standfast.backends.sqlite.session import SQLiteSession
+from standfast.conformance.sqlite_file import SQLiteFile
+from standfast.ground.errors import SessionBusyError
+from standfast.sessions.protocol import Head, Position
+from tests.conformance.kit_backends import BAD_TABLES, TABLES, StandfastSQLite
 from tests.conformance.mistakes.mistake import BROKEN, Items, Mistake
 
 
@@ -51,7 +51,7 @@ class DoesNotSync(SQLiteFile):
         return _Relaxed(session_id, self.path, **options)
 
 
-class IgnoresNames(HoldfastSQLite):
+class IgnoresNames(StandfastSQLite):
     name = "ignores configured names"
 
     def open(self, session_id: str, **options: Any) -> Any:
@@ -78,7 +78,7 @@ class _OwnCounter(SQLiteSession):
         return await self.head()
 
 
-class HeadFromACounter(HoldfastSQLite):
+class HeadFromACounter(StandfastSQLite):
     name = "keeps a counter that the peer does not maintain"
 
     def open(self, session_id: str, **options: Any) -> Any:
@@ -94,7 +94,7 @@ class _ReplacesInSteps(SQLiteSession):
         return await self.head()
 
 
-class ReplacesInSteps(HoldfastSQLite):
+class ReplacesInSteps(StandfastSQLite):
     name = "replaces in several transactions"
 
     def open(self, session_id: str, **options: Any) -> Any:
@@ -129,7 +129,7 @@ class _LeaseByFile(SQLiteSession):
                 await asyncio.sleep(0.05)
 
 
-class LeaseForEver(HoldfastSQLite):
+class LeaseForEver(StandfastSQLite):
     name = "holds the lease of a dead process"
 
     def open(self, session_id: str, **options: Any) -> Any:
@@ -177,7 +177,7 @@ class _CountsBeside(SQLiteSession):
         return await self.head()
 
 
-class CountsBeside(HoldfastSQLite):
+class CountsBeside(StandfastSQLite):
     name = "stores items and counts in two steps"
 
     def open(self, session_id: str, **options: Any) -> Any:
@@ -194,7 +194,7 @@ class _LeaseUnlocked(_LeaseByFile):
         return _LockFile(path)
 
 
-class LeaseRace(HoldfastSQLite):
+class LeaseRace(StandfastSQLite):
     name = "lets two processes take the lease"
 
     def open(self, session_id: str, **options: Any) -> Any:
@@ -223,7 +223,7 @@ class _Remembers(SQLiteSession):
         return head
 
 
-class Remembers(HoldfastSQLite):
+class Remembers(StandfastSQLite):
     name = "remembers what it read"
 
     def open(self, session_id: str, **options: Any) -> Any:
@@ -240,7 +240,7 @@ class _RewindsTheirs(SQLiteSession):
         return await super().rewind(writer=writer, to=to, expect=expect)
 
 
-class RewindsTheirs(HoldfastSQLite):
+class RewindsTheirs(StandfastSQLite):
     name = "rewinds what the SDK wrote"
 
     def open(self, session_id: str, **options: Any) -> Any:
@@ -260,7 +260,7 @@ class _KeepsOldRows(SQLiteSession):
         return head
 
 
-class KeepsOldRows(HoldfastSQLite):
+class KeepsOldRows(StandfastSQLite):
     name = "keeps generations where the SDK reads"
 
     def open(self, session_id: str, **options: Any) -> Any:
@@ -274,7 +274,7 @@ class _ForksItsOwn(SQLiteSession):
         return fork
 
 
-class ForksItsOwn(HoldfastSQLite):
+class ForksItsOwn(StandfastSQLite):
     name = "forks only what it wrote itself"
 
     def open(self, session_id: str, **options: Any) -> Any:

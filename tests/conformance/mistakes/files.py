@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast.conformance import Backend
+from standfast.conformance import Backend
 from tests.conformance.mistakes.mistake import BROKEN, Mistake
 
 

@@ -6,8 +6,8 @@ import asyncio
 import time
 from typing import Any
 
-from holdfast.sessions.memory import InMemorySession
-from holdfast.sessions.protocol import Position, SessionSettings
+from standfast.backends.memory.session import InMemorySession
+from standfast.sessions.protocol import Position, SessionSettings
 from tests.conformance.mistakes.mistake import Items, breaks
 
 # --- reading and order ----------------------------------------------------------------------------

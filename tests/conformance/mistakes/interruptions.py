@@ -6,9 +6,9 @@ import asyncio
 import time
 from typing import Any
 
-from holdfast.errors import SessionBusyError
-from holdfast.sessions.memory import InMemorySession
-from holdfast.sessions.protocol import Head
+from standfast.backends.memory.session import InMemorySession
+from standfast.ground.errors import SessionBusyError
+from standfast.sessions.protocol import Head
 from tests.conformance.mistakes.mistake import Items, breaks
 
 # --- cancellation and deadlines -------------------------------------------------------------------

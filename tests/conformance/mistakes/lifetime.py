@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.sessions.memory import InMemorySession, InMemoryStore
+from standfast.backends.memory.session import InMemorySession, InMemoryStore
 from tests.conformance.kit_backends import Memory
 from tests.conformance.mistakes.mistake import BROKEN, Items, Mistake, breaks
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.conformance import Backend
-from holdfast.sessions.memory import InMemorySession
+from standfast.backends.memory.session import InMemorySession
+from standfast.conformance import Backend
 from tests.conformance.kit_backends import Memory
 
 Items = Sequence[dict[str, Any]]

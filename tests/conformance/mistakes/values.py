@@ -7,8 +7,8 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast.sessions.memory import InMemorySession
-from holdfast.sessions.protocol import SessionInfo
+from standfast.backends.memory.session import InMemorySession
+from standfast.sessions.protocol import SessionInfo
 from tests.conformance.mistakes.mistake import Items, breaks
 
 # --- times, values, ids ---------------------------------------------------------------------------

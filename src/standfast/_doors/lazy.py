@@ -1,0 +1,61 @@
+"""Names that are looked up when they are first used: the one file that reaches modules it does not import.
+
+`standfast` offers everything, and a program uses little of it. A module that calls `lazy` gets its names from the table
+in `exports`, imports a name's home at the first use of that name, and keeps the value, so that the second use is a
+plain attribute. A name that cannot be had says why: no such name, not written yet, not in
+standfast at all and what to do instead, or which extra to install.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from standfast._doors.exports import EXTRAS, absent, homes, planned
+
+ROOT = __name__.partition(".")[0]
+MEANWHILE = (
+    "docs/reference/names.md lists what is; for sessions, any class with the methods of standfast.Session works."
+)
+
+
+def lazy(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` for the module of that full name, as `exports` describes it."""
+    path = module.removeprefix(ROOT).removeprefix(".")
+    home_of = homes(path)
+
+    def resolve(name: str) -> Any:
+        if name not in home_of:
+            if name in planned(path):
+                raise ImportError(f"{name} is not in standfast yet. {MEANWHILE}", name=module)
+            if reason := absent(path, name):
+                raise ImportError(reason, name=module)
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        value = getattr(_import_home(home_of[name], name), name)
+        setattr(sys.modules[module], name, value)
+        return value
+
+    def offer() -> list[str]:
+        return sorted({*vars(sys.modules[module]), *home_of})
+
+    return resolve, offer
+
+
+def edge(home: str) -> Any:
+    """The module of that name below `standfast`, for a face that needs what lives at the edge, only when it does."""
+    return _import_home(home, home)
+
+
+def _import_home(home: str, name: str) -> Any:
+    try:
+        return import_module(f"{ROOT}.{home}")
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        extra = EXTRAS[package]
+        raise ImportError(
+            f"{name} needs the package {package!r}. Install it with: pip install 'standfast[{extra}]'", name=error.name
+        ) from error

@@ -1,0 +1,24 @@
+"""What the OpenAI Agents SDK documents as `agents.agent`.
+
+Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ._doors.lazy import lazy
+
+if TYPE_CHECKING:
+    from .agents.agent import Agent, AgentBase, StopAtTools, ToolsToFinalOutputFunction, ToolsToFinalOutputResult
+    from .agents.as_tool import AgentToolStreamEvent
+
+__all__ = [
+    "Agent",
+    "AgentBase",
+    "AgentToolStreamEvent",
+    "StopAtTools",
+    "ToolsToFinalOutputFunction",
+    "ToolsToFinalOutputResult",
+]
+__getattr__, __dir__ = lazy(__name__)

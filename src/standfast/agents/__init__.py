@@ -1,0 +1,1 @@
+"""Layer 3: agents and what belongs to them."""

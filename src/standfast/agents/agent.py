@@ -1,0 +1,306 @@
+"""Agents: instructions, a model, tools and handoffs, as data.
+
+An agent does nothing by itself; a run reads it. Making one is cheap and imports no schema library. The convenience that
+needs a whole run, an agent used as a tool, is only described here (`AgentTool`): the driver puts the means to run it on
+the call's context, so that a part never reaches up to the runner.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, NotRequired, TypeAlias, TypedDict, get_origin
+
+from standfast.agents.as_tool import (
+    DEFAULT_TOOL_TURNS,
+    AgentTool,
+    AgentToolStreamEvent,
+    StructuredToolInputBuilder,
+    make_agent_tool,
+)
+from standfast.agents.context import RunContextWrapper, TContext
+from standfast.agents.guardrails import InputGuardrail, OutputGuardrail
+from standfast.agents.handoffs import Handoff
+from standfast.agents.hooks import AgentHooks, AgentHooksBase, RunHooks
+from standfast.agents.model_defaults import get_default_model_settings
+from standfast.agents.output_type import AgentOutputSchemaBase
+from standfast.agents.prompts import DynamicPromptFunction, Prompt, resolve_prompt
+from standfast.agents.run_config import RunConfig
+from standfast.ground.errors import SettingTypeError
+from standfast.llm.interface import Model
+from standfast.llm.settings import ModelSettings, coerce_model_settings
+from standfast.sessions.protocol import Session
+from standfast.tools.enabled import enabled
+from standfast.tools.function import (
+    FunctionTool,
+    FunctionToolResult,
+    ToolEnabled,
+    ToolErrorFunction,
+    ToolNeedsApproval,
+    default_tool_error_function,
+)
+from standfast.tools.hosted import Tool
+from standfast.tools.mcp import MCPServerLike, mcp_tools
+
+
+@dataclass
+class ToolsToFinalOutputResult:
+    """What a `tool_use_behavior` function decides."""
+
+    is_final_output: bool
+    """False: the model runs again and reads the outputs."""
+
+    final_output: Any | None = None
+    """The final output, if this is one."""
+
+
+ToolsToFinalOutputFunction: TypeAlias = Callable[
+    [RunContextWrapper[TContext], list[FunctionToolResult]],
+    "ToolsToFinalOutputResult | Awaitable[ToolsToFinalOutputResult]",
+]
+"""Decides, from the results of a turn's tools, whether one of them is the final output."""
+
+
+class StopAtTools(TypedDict):
+    """A `tool_use_behavior`: the output of the first of these tools, in call order, is the final output."""
+
+    stop_at_tool_names: list[str]
+
+
+class MCPConfig(TypedDict):
+    """How the tools of MCP servers are shown."""
+
+    convert_schemas_to_strict: NotRequired[bool]
+    """Make their schemas strict where that is possible."""
+
+    failure_error_function: NotRequired[ToolErrorFunction | None]
+    """What the model is told when such a tool fails; None ends the run instead."""
+
+    include_server_in_tool_names: NotRequired[bool]
+    """Put the server's name before the tool's."""
+
+
+@dataclass(eq=False)  # an agent is itself, however alike another may be; and it can be a key
+class AgentBase(Generic[TContext]):
+    """What text and voice agents have in common."""
+
+    name: str
+    """The agent's name; handoffs and traces show it."""
+
+    handoff_description: str | None = None
+    """What other agents are told about it when they may hand over to it."""
+
+    tools: list[Tool] = field(default_factory=list)
+    """What it may call."""
+
+    mcp_servers: list[Any] = field(default_factory=list)
+    """MCP servers whose tools it may call; connecting and closing them is the application's part."""
+
+    mcp_config: MCPConfig = field(default_factory=lambda: MCPConfig())
+    """How the tools of those servers are shown."""
+
+    async def get_mcp_tools(self, run_context: RunContextWrapper[TContext]) -> list[Tool]:
+        """The tools of the MCP servers, in the servers' order."""
+        servers: list[MCPServerLike] = self.mcp_servers
+        return [*await mcp_tools(servers, self.mcp_config, run_context, self)] if servers else []
+
+    async def get_all_tools(self, run_context: RunContextWrapper[TContext]) -> list[Tool]:
+        """The MCP tools, then the agent's own that are enabled for this run."""
+        return await resolve_tools(self, run_context)
+
+
+async def resolve_tools(agent: AgentBase[Any], ctx: RunContextWrapper[Any]) -> list[Tool]:
+    """What this agent may call in this run; fixed while it has the conversation, so ask once per tenure.
+
+    Without MCP servers and functions to ask, this is one pass over a list.
+    """
+    own = await enabled(agent.tools, ctx, agent)
+    if not agent.mcp_servers:
+        return own
+    return [*await agent.get_mcp_tools(ctx), *own]
+
+
+_FOLLOWS_FROM_THE_MODEL: Any = None
+# Settings that nobody gave; __post_init__ replaces them by what follows from the model's name.
+
+
+@dataclass(eq=False)
+class Agent(AgentBase[TContext]):
+    """An agent: instructions, a model, tools, handoffs, guardrails and an output type."""
+
+    instructions: str | Callable[[RunContextWrapper[TContext], Agent[TContext]], str | Awaitable[str]] | None = None
+    """The system prompt: a text, or a function of the context and the agent."""
+
+    prompt: Prompt | DynamicPromptFunction | None = None
+    """A prompt in the provider's library."""
+
+    handoffs: list[Agent[Any] | Handoff[TContext, Any]] = field(default_factory=list)
+    """Who it may hand the conversation to."""
+
+    model: str | Model | None = None
+    """The model, or its name; None: the provider's default."""
+
+    model_settings: ModelSettings = _FOLLOWS_FROM_THE_MODEL
+    """How the model is asked; what is not said follows from the model's name."""
+
+    input_guardrails: list[InputGuardrail[TContext]] = field(default_factory=list)
+    """Asked about the input, if this agent is the first of a run."""
+
+    output_guardrails: list[OutputGuardrail[TContext]] = field(default_factory=list)
+    """Asked about the final output, if this agent makes it."""
+
+    output_type: type[Any] | AgentOutputSchemaBase | None = None
+    """The type of the final output; None or `str`: the model's text."""
+
+    hooks: AgentHooks[TContext] | None = None
+    """Called at this agent's turning points."""
+
+    tool_use_behavior: (
+        Literal["run_llm_again", "stop_on_first_tool"] | StopAtTools | ToolsToFinalOutputFunction[Any]
+    ) = "run_llm_again"
+    """What becomes of tool outputs: the model reads them, or one of them is the final output."""
+
+    reset_tool_choice: bool = True
+    """Whether a forced tool choice ends once this agent has used a tool, so that it cannot go on for ever."""
+
+    def __post_init__(self) -> None:
+        self._check()
+        if self.model_settings is _FOLLOWS_FROM_THE_MODEL:
+            self.model_settings = get_default_model_settings(self.model)
+        elif type(self.model_settings) is not ModelSettings:
+            self.model_settings = coerce_model_settings(self.model_settings, owner="Agent model_settings")
+
+    def _check(self) -> None:
+        if not isinstance(self.name, str):
+            raise _wrong(self, "name", "a string")
+        if self.handoff_description is not None and not isinstance(self.handoff_description, str):
+            raise _wrong(self, "handoff_description", "a string or None")
+        for name in _LISTS:
+            if not isinstance(getattr(self, name), list):
+                raise _wrong(self, name, "a list")
+        if not isinstance(self.mcp_config, dict):
+            raise _wrong(self, "mcp_config", "a dict")
+        instructions: Any = self.instructions
+        if instructions is not None and not isinstance(instructions, str) and not callable(instructions):
+            raise _wrong(self, "instructions", "a string, a function or None")
+        prompt: Any = self.prompt
+        if prompt is not None and not isinstance(prompt, dict) and not callable(prompt):
+            raise _wrong(self, "prompt", "a dict, a function or None")
+        model: Any = self.model  # a model written for the SDK is no subclass of ours and serves as well
+        if model is not None and not isinstance(model, str | Model) and not hasattr(model, "get_response"):
+            raise _wrong(self, "model", "a string, a Model or None")
+        self._check_output()
+
+    def _check_output(self) -> None:
+        kind: Any = self.output_type
+        if kind is not None and not isinstance(kind, type | AgentOutputSchemaBase) and get_origin(kind) is None:
+            raise _wrong(self, "output_type", "a type, an AgentOutputSchemaBase or None")
+        if self.hooks is not None and not isinstance(self.hooks, AgentHooksBase):
+            raise _wrong(self, "hooks", "an AgentHooks instance or None")
+        behavior = self.tool_use_behavior
+        if (
+            behavior not in ("run_llm_again", "stop_on_first_tool")
+            and not isinstance(behavior, dict)
+            and not callable(behavior)
+        ):
+            raise _wrong(self, "tool_use_behavior", "'run_llm_again', 'stop_on_first_tool', StopAtTools or a function")
+        if not isinstance(self.reset_tool_choice, bool):
+            raise _wrong(self, "reset_tool_choice", "a bool")
+
+    def clone(self, **kwargs: Any) -> Agent[TContext]:
+        """A copy with some fields changed. Lists that are not given stay the same lists, shared with this agent.
+
+        With another model, settings that merely followed from the old one follow from the new one.
+        """
+        follows = "model" in kwargs and "model_settings" not in kwargs
+        if follows and self.model_settings == get_default_model_settings(self.model):
+            kwargs["model_settings"] = None
+        return dataclasses.replace(self, **kwargs)
+
+    async def get_system_prompt(self, run_context: RunContextWrapper[TContext]) -> str | None:
+        """The instructions for this run; raises TypeError for a function that does not take context and agent."""
+        instructions = self.instructions
+        if instructions is None or isinstance(instructions, str):
+            return instructions
+        _check_instructions(self, instructions)
+        text = instructions(run_context, self)
+        return await text if inspect.isawaitable(text) else text
+
+    async def get_prompt(self, run_context: RunContextWrapper[TContext]) -> dict[str, Any] | None:
+        """The prompt in the provider's library for this run, if the agent has one."""
+        return await resolve_prompt(self.prompt, run_context, self)
+
+    def as_tool(
+        self,
+        tool_name: str | None,
+        tool_description: str | None,
+        custom_output_extractor: Callable[[Any], Awaitable[str]] | None = None,
+        is_enabled: ToolEnabled = True,
+        on_stream: Callable[[AgentToolStreamEvent], Awaitable[None] | None] | None = None,
+        run_config: RunConfig | dict[str, Any] | None = None,
+        max_turns: int | None = DEFAULT_TOOL_TURNS,
+        hooks: RunHooks[TContext] | None = None,
+        previous_response_id: str | None = None,
+        conversation_id: str | None = None,
+        session: Session | None = None,
+        failure_error_function: ToolErrorFunction | None = default_tool_error_function,
+        needs_approval: ToolNeedsApproval = False,
+        parameters: type[Any] | None = None,
+        input_builder: StructuredToolInputBuilder | None = None,
+        include_input_schema: bool = False,
+        on_stream_max_pending_events: int | None = 1024,
+    ) -> FunctionTool:
+        """This agent as a tool of other agents: it gets the call's input, not their conversation, and answers them.
+
+        The tool has one argument, `input`, unless `parameters` (a dataclass or pydantic model) says otherwise; the
+        parsed arguments are then `context.tool_input` in the run, and `input_builder` makes the run's input of them.
+        `on_stream` gets the run's events; more than `on_stream_max_pending_events` waiting for it fail the call.
+        `max_turns=None` means no limit, as everywhere in standfast (in the SDK it means 10, here the default).
+        """
+        return make_agent_tool(
+            AgentTool(
+                agent=self,
+                name=tool_name,
+                description=tool_description,
+                custom_output_extractor=custom_output_extractor,
+                on_stream=on_stream,
+                on_stream_max_pending_events=on_stream_max_pending_events,
+                run_config=run_config,  # type: ignore[arg-type]  # a dict is read in __post_init__
+                max_turns=max_turns,
+                hooks=hooks,
+                previous_response_id=previous_response_id,
+                conversation_id=conversation_id,
+                session=session,
+                parameters=parameters,
+                input_builder=input_builder,
+                include_input_schema=include_input_schema,
+            ),
+            is_enabled=is_enabled,
+            failure_error_function=failure_error_function,
+            needs_approval=needs_approval,
+        )
+
+
+_LISTS = ("tools", "mcp_servers", "handoffs", "input_guardrails", "output_guardrails")
+
+
+def _wrong(agent: Agent[Any], name: str, wanted: str) -> SettingTypeError:
+    return SettingTypeError(f"Agent {name} is a {type(getattr(agent, name)).__name__}", f"Give {wanted}.")
+
+
+def _check_instructions(agent: Agent[Any], instructions: Callable[..., Any]) -> None:
+    code: Any = getattr(instructions, "__code__", None)
+    plain = code is not None and not inspect.ismethod(instructions)
+    if plain and code.co_argcount == 2 and not code.co_kwonlyargcount and not code.co_flags & _TAKES_MORE:
+        return  # what nearly every program has, without the price of a full signature on every turn
+    taken = len(inspect.signature(instructions).parameters)
+    if taken != 2:
+        raise SettingTypeError(
+            f"the instructions function of agent {agent.name!r} takes {taken} parameters",
+            "Let it take exactly two: the context and the agent.",
+        )
+
+
+_TAKES_MORE = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS

@@ -1,0 +1,420 @@
+"""What user code is handed while a run goes on, and the decisions people make about calls.
+
+A `RunContextWrapper` carries the application's own object and the run's usage; the wrappers that hooks and tools get
+are derived from it and share both, and the `ApprovalBook`. The book is plain data: it answers what was decided about
+a call and remembers which decisions are new, so that the driver can write them down. It never looks at a model, a
+tool or a store, and a decision is only ever about the call that was shown: its id, its tool and its arguments.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Generic
+
+from standfast.ground.errors import ApprovalError
+from standfast.ground.jsonvalue import Item
+from standfast.words.usage import Usage
+
+if TYPE_CHECKING:
+    # The checker's TypeVar knows defaults on every Python, so `Agent(name="a")` needs no annotation.
+    from typing_extensions import TypeVar
+
+    TContext = TypeVar("TContext", default=Any)
+else:
+    from typing import TypeVar
+
+    TContext = TypeVar("TContext")
+    """The kind of the application's own object: `Agent[TContext]`, `RunContextWrapper[TContext]`."""
+
+
+class ChildPaused(BaseException):
+    """A run inside a call waits for a person: the call has neither failed nor returned and is invoked again later.
+
+    Not an Exception, like `asyncio.CancelledError` and for the same reason: a tool that catches every failure must not
+    turn a pause into a result. `child` is whatever the driver wants back.
+    """
+
+    def __init__(self, child: Any = None) -> None:
+        super().__init__(child)
+        self.child = child
+
+
+# --- decisions -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What somebody decided about a call, or, if `sticky`, about every call of its scope from now on."""
+
+    call_id: str | None
+    scope: str
+    approved: bool
+    sticky: bool = False
+    message: str | None = None
+    arguments_digest: str | None = None
+
+    def to_json(self) -> Item:
+        """The decision as a JSON object."""
+        return {
+            "call_id": self.call_id,
+            "scope": self.scope,
+            "approved": self.approved,
+            "sticky": self.sticky,
+            "message": self.message,
+            "arguments_digest": self.arguments_digest,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Decision:
+        """The decision that `to_json` wrote."""
+        return cls(
+            call_id=value["call_id"],
+            scope=value["scope"],
+            approved=value["approved"],
+            sticky=value["sticky"],
+            message=value["message"],
+            arguments_digest=value["arguments_digest"],
+        )
+
+
+def tool_scope(name: str, *, namespace: str | None = None, kind: str = "function") -> str:
+    """What a sticky decision covers: one tool of one kind in one namespace (for hosted MCP: one server label)."""
+    return json.dumps([kind, namespace, name], separators=(",", ":"))
+
+
+def arguments_digest(arguments: str | None) -> str:
+    """What a call's arguments are known by. Sha-256, since somebody may gain from two calls that look alike."""
+    return sha256((arguments or "").encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class ApprovalBook:
+    """Every decision of a run. One about a call overrides one about its tool; of two about the same, the last wins."""
+
+    __slots__ = ("_all", "_drained", "_of_call", "_of_scope")
+
+    def __init__(self) -> None:
+        self._all: list[Decision] = []
+        self._drained = 0
+        self._of_call: dict[str, Decision] = {}
+        self._of_scope: dict[tuple[str, bool], Decision] = {}
+
+    @classmethod
+    def of(cls, decisions: Iterable[Decision]) -> ApprovalBook:
+        """The book of a run that already knows these decisions, oldest first; none of them is new."""
+        book = cls()
+        for decision in decisions:
+            book.record(decision)
+        book._drained = len(book._all)
+        return book
+
+    def record(self, decision: Decision) -> None:
+        """Write a decision down; `drain` will return it."""
+        if decision.call_id is None and not decision.sticky:
+            raise ApprovalError(
+                "a decision about one call names no call",
+                "Give the call's id, or make the decision sticky for its tool.",
+            )
+        self._all.append(decision)
+        if decision.call_id is not None:
+            self._of_call[decision.call_id] = decision
+        if decision.sticky:
+            self._of_scope[decision.scope, decision.approved] = decision
+            # Whoever takes back what they allowed for good must be heard: else the next call runs against their word.
+            self._of_scope.pop((decision.scope, not decision.approved), None)
+
+    def drain(self) -> list[Decision]:
+        """The decisions made since the last time this was asked, oldest first."""
+        new = self._all[self._drained :]
+        self._drained = len(self._all)
+        return new
+
+    def decisions(self) -> list[Decision]:
+        """Every decision, oldest first."""
+        return list(self._all)
+
+    def status(self, call_id: str, scope: str, digest: str | None = None) -> bool | None:
+        """True or False if this call was decided, None if not.
+
+        Raises ApprovalError if the decision about this id was about another tool or other arguments.
+        """
+        decision = self._of_call.get(call_id)
+        if decision is not None:
+            _refuse_a_changed_call(decision, call_id, scope, digest)
+            return decision.approved
+        if (scope, True) in self._of_scope:
+            return True
+        if (scope, False) in self._of_scope:
+            return False
+        return None
+
+    def message(self, call_id: str, scope: str) -> str | None:
+        """What the person who rejected this call wants the model to read, if they said."""
+        decision = self._of_call.get(call_id)
+        if decision is not None and decision.scope == scope:
+            if decision.approved:
+                return None
+            if decision.message is not None:
+                return decision.message
+        elif (scope, True) in self._of_scope:
+            return None
+        sticky = self._of_scope.get((scope, False))
+        return sticky.message if sticky is not None else None
+
+
+def _refuse_a_changed_call(decision: Decision, call_id: str, scope: str, digest: str | None) -> None:
+    changed = None
+    if decision.scope != scope:
+        changed = "another tool"
+    elif digest is not None and decision.arguments_digest is not None and decision.arguments_digest != digest:
+        changed = "other arguments"
+    if changed is not None:
+        raise ApprovalError(
+            f"the decision about call {call_id!r} was made for {changed}",
+            "Show the call as it is now to whoever decides, and ask again.",
+        )
+
+
+def decision_about(item: Any, *, approved: bool, sticky: bool = False, message: str | None = None) -> Decision:
+    """The decision about the call that an approval item shows, bound to what it shows."""
+    call_id = item.call_id
+    if not call_id:
+        raise ApprovalError(
+            f"the approval item for {item.tool_name!r} names no call",
+            "Pass an item of `interruptions` as it is.",
+        )
+    return Decision(call_id, scope_of(item), approved, sticky, message, arguments_digest(item.arguments))
+
+
+def scope_of(item: Any) -> str:
+    """The scope that a sticky decision about this approval item covers."""
+    raw = item.raw_item
+    name = item.tool_name or _read(raw, "name") or ""
+    kind = _read(raw, "type")
+    if kind == "mcp_approval_request":
+        return tool_scope(name, namespace=_read(raw, "server_label"), kind="mcp")
+    namespace = getattr(item, "tool_namespace", None) or _read(raw, "namespace")
+    return tool_scope(name, namespace=namespace, kind="function" if kind in (None, "function_call") else str(kind))
+
+
+# --- wrappers --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class RunContextWrapper(Generic[TContext]):
+    """The application's own object, beside what the run knows. The object is passed around, never looked into."""
+
+    context: TContext
+    """The object given to `Runner.run(context=...)`."""
+
+    usage: Usage = field(default_factory=Usage)
+    """What the run has used so far."""
+
+    turn_input: list[Item] = field(default_factory=list)
+    """The input of the turn, where there is one."""
+
+    tool_input: Any = None
+    """In a run started by `Agent.as_tool(parameters=...)`: the parsed arguments of that call."""
+
+    approvals: ApprovalBook = field(default_factory=ApprovalBook, repr=False, kw_only=True)
+    """The decisions this run knows; shared by every wrapper of one run."""
+
+    def approve_tool(self, approval_item: Any, always_approve: bool = False) -> None:
+        """Let this call run; with `always_approve` every later call of the same tool too."""
+        self.approvals.record(decision_about(approval_item, approved=True, sticky=always_approve))
+
+    def reject_tool(
+        self, approval_item: Any, always_reject: bool = False, rejection_message: str | None = None
+    ) -> None:
+        """Refuse this call, with what the model reads instead; with `always_reject` every later call of the tool."""
+        self.approvals.record(
+            decision_about(approval_item, approved=False, sticky=always_reject, message=rejection_message)
+        )
+
+    def is_tool_approved(self, tool_name: str, call_id: str) -> bool | None:
+        """True or False if this call was decided, None if not."""
+        return self.get_approval_status(tool_name, call_id)
+
+    def get_approval_status(
+        self,
+        tool_name: str,
+        call_id: str,
+        *,
+        tool_namespace: str | None = None,
+        existing_pending: Any = None,
+        tool_lookup_key: Any = None,
+        current_invocation: Any = None,
+    ) -> bool | None:
+        """True or False if this call was decided, None if not.
+
+        Given the item that shows the call (`existing_pending` or `current_invocation`), raises ApprovalError if the
+        decision was about another tool or other arguments; without one, such a decision just does not count.
+        """
+        shown = current_invocation if current_invocation is not None else existing_pending
+        if shown is not None:
+            return self.approvals.status(call_id, scope_of(shown), arguments_digest(shown.arguments))
+        try:
+            return self.approvals.status(call_id, tool_scope(tool_name, namespace=tool_namespace))
+        except ApprovalError:
+            return None
+
+    def get_rejection_message(
+        self,
+        tool_name: str,
+        call_id: str,
+        *,
+        tool_namespace: str | None = None,
+        existing_pending: Any = None,
+        tool_lookup_key: Any = None,
+    ) -> str | None:
+        """What the person who rejected this call wants the model to read, if they said."""
+        if existing_pending is not None:
+            scope = scope_of(existing_pending)
+        else:
+            scope = tool_scope(tool_name, namespace=tool_namespace)
+        return self.approvals.message(call_id, scope)
+
+
+@dataclass(eq=False)
+class AgentHookContext(RunContextWrapper[TContext]):
+    """What `on_agent_start`, `on_agent_end`, `on_start` and `on_end` get: `turn_input` is the input of the turn."""
+
+
+_NOT_GIVEN: Any = object()
+
+
+class ToolContext(RunContextWrapper[TContext]):
+    """What a tool gets: the run's context and the call itself."""
+
+    tool_name: str
+    """The name the model called."""
+
+    tool_call_id: str
+    """The id of the call; unique in the run and everything resumed from it."""
+
+    tool_arguments: str
+    """The arguments as the model wrote them."""
+
+    tool_call: Any
+    """The call item."""
+
+    tool_namespace: str | None
+    """The namespace the model named, if any."""
+
+    agent: Any
+    """The agent whose call this is."""
+
+    run_config: Any
+    """The `RunConfig` of the run."""
+
+    idempotency_key: str | None
+    """The same for every attempt at this call, in any process, and for no other call: give it to the service that a
+    tool with side effects talks to."""
+
+    run_agent: Callable[[Any], Awaitable[Any]] | None
+    """Runs an agent inside this call (`AgentToolRun` in, its result out); put here by the driver."""
+
+    def __init__(
+        self,
+        context: TContext,
+        usage: Usage = _NOT_GIVEN,
+        tool_name: str = _NOT_GIVEN,
+        tool_call_id: str = _NOT_GIVEN,
+        tool_arguments: str = _NOT_GIVEN,
+        tool_call: Any = None,
+        *,
+        tool_namespace: str | None = None,
+        agent: Any = None,
+        run_config: Any = None,
+        turn_input: list[Item] | None = None,
+        tool_input: Any = None,
+        idempotency_key: str | None = None,
+        run_agent: Callable[[Any], Awaitable[Any]] | None = None,
+        approvals: ApprovalBook | None = None,
+    ) -> None:
+        for name, value in (
+            ("tool_name", tool_name),
+            ("tool_call_id", tool_call_id),
+            ("tool_arguments", tool_arguments),
+        ):
+            if value is _NOT_GIVEN:
+                raise ValueError(f"a ToolContext is about one call and needs its {name}")
+        self.context = context
+        self.usage = Usage() if usage is _NOT_GIVEN else usage
+        self.turn_input = [] if turn_input is None else turn_input
+        self.tool_input = tool_input
+        self.approvals = ApprovalBook() if approvals is None else approvals
+        self.tool_name = tool_name
+        self.tool_call_id = tool_call_id
+        self.tool_arguments = tool_arguments
+        self.tool_call = tool_call
+        self.tool_namespace = tool_namespace
+        self.agent = agent
+        self.run_config = run_config
+        self.idempotency_key = idempotency_key
+        self.run_agent = run_agent
+
+    @property
+    def qualified_tool_name(self) -> str:
+        """The name with its namespace, where it has one."""
+        return f"{self.tool_namespace}.{self.tool_name}" if self.tool_namespace else self.tool_name
+
+    @classmethod
+    def from_agent_context(
+        cls,
+        context: RunContextWrapper[TContext],
+        tool_call_id: str,
+        tool_call: Any = None,
+        agent: Any = None,
+        *,
+        tool_name: str | None = None,
+        tool_arguments: str | None = None,
+        tool_namespace: str | None = None,
+        run_config: Any = None,
+        idempotency_key: str | None = None,
+        run_agent: Callable[[Any], Awaitable[Any]] | None = None,
+    ) -> ToolContext[TContext]:
+        """The context of one call, sharing the run's application object, usage and approvals."""
+        outer = context if isinstance(context, ToolContext) else None
+        name = tool_name if tool_name is not None else _read(tool_call, "name")
+        arguments = tool_arguments if tool_arguments is not None else _read(tool_call, "arguments")
+        return cls(
+            context.context,
+            context.usage,
+            _NOT_GIVEN if name is None else name,
+            tool_call_id,
+            _NOT_GIVEN if arguments is None else arguments,
+            tool_call,
+            tool_namespace=tool_namespace if tool_namespace is not None else _read(tool_call, "namespace"),
+            agent=outer.agent if agent is None and outer is not None else agent,
+            run_config=outer.run_config if run_config is None and outer is not None else run_config,
+            turn_input=context.turn_input,
+            tool_input=context.tool_input,
+            idempotency_key=idempotency_key,
+            run_agent=run_agent,
+            approvals=context.approvals,
+        )
+
+    def for_child(self, tool_input: Any = None, *, run_config: Any = None) -> ToolContext[TContext]:
+        """The context of a run inside this call: the same application object and usage, decisions of its own."""
+        return ToolContext(
+            self.context,
+            self.usage,
+            self.tool_name,
+            self.tool_call_id,
+            self.tool_arguments,
+            self.tool_call,
+            tool_namespace=self.tool_namespace,
+            agent=self.agent,
+            run_config=self.run_config if run_config is None else run_config,
+            tool_input=tool_input,
+            idempotency_key=self.idempotency_key,
+        )
+
+
+def _read(call: Any, name: str) -> Any:
+    if call is None:
+        return None
+    return call.get(name) if isinstance(call, Mapping) else getattr(call, name, None)

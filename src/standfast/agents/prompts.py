@@ -1,0 +1,47 @@
+"""Prompts that a provider keeps: named by id, with a version and variables, given as data or made by a function."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, NotRequired, TypedDict
+
+from standfast.agents.context import RunContextWrapper
+from standfast.ground.errors import UserError
+
+
+class Prompt(TypedDict):
+    """A prompt in the provider's library."""
+
+    id: str
+    version: NotRequired[str]
+    variables: NotRequired[dict[str, Any]]
+
+
+@dataclass
+class GenerateDynamicPromptData:
+    """What a function that chooses a prompt gets."""
+
+    context: RunContextWrapper[Any]
+    agent: Any
+
+
+DynamicPromptFunction = Callable[[GenerateDynamicPromptData], "Prompt | Awaitable[Prompt]"]
+"""Chooses the prompt of a turn."""
+
+
+async def resolve_prompt(
+    prompt: Prompt | DynamicPromptFunction | None, context: RunContextWrapper[Any], agent: Any
+) -> dict[str, Any] | None:
+    """The prompt as a model gets it: id, version and variables."""
+    if prompt is None:
+        return None
+    found: Any = prompt
+    if callable(prompt):
+        found = prompt(GenerateDynamicPromptData(context=context, agent=agent))
+        if inspect.isawaitable(found):
+            found = await found
+    if not isinstance(found, dict) or not found.get("id"):
+        raise UserError(f"the prompt of agent {agent.name!r} names none", "Give a dict with the id of a prompt.")
+    return {"id": found["id"], "version": found.get("version"), "variables": found.get("variables")}

@@ -1,0 +1,276 @@
+"""Everything about a run that is not the agent or the input: models, filters, sessions, tools, storage, tracing.
+
+All of it is optional, a dict is accepted wherever a config is, and a key that does not exist is refused. What can be
+wrong is found here, before anything runs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeVar
+
+from standfast.agents.context import RunContextWrapper, TContext
+from standfast.agents.guardrails import InputGuardrail, OutputGuardrail
+from standfast.agents.handoffs import HandoffHistoryMapper, HandoffInputFilter
+from standfast.engine.run_store import RunStore
+from standfast.ground.errors import InvalidSettingError, SettingTypeError, UserError
+from standfast.ground.jsonvalue import Item
+from standfast.llm.interface import Model, ModelProvider
+from standfast.llm.settings import ModelSettings, coerce_model_settings
+from standfast.sessions.protocol import SessionSettings, coerce_settings
+from standfast.tools.texts import (  # the SDK has both here
+    ToolErrorFormatter,
+    ToolErrorFormatterArgs as ToolErrorFormatterArgs,
+)
+
+C = TypeVar("C")
+
+DEFAULT_MAX_TURNS = 10
+"""How many turns a run may take unless told otherwise."""
+
+ReasoningItemIdPolicy = Literal["preserve", "omit"]
+"""Whether reasoning items keep their ids in what a model sees."""
+
+ToolNotFoundBehavior = Literal["raise_error", "return_error_to_model"]
+"""Whether a call of a tool that does not exist ends the run or is answered with an error text."""
+
+ToolNameCollisionPolicy = Literal["warn", "error"]
+"""Whether two tools with one name are an error, or the last one wins."""
+
+Concurrency = Literal["wait", "reject", "allow"]
+"""What a run does when another one has the session."""
+
+
+@dataclass
+class ModelInputData:
+    """What a model is about to see."""
+
+    input: list[Item]
+    instructions: str | None
+
+
+@dataclass
+class CallModelData(Generic[TContext]):
+    """What a `call_model_input_filter` gets."""
+
+    model_data: ModelInputData
+    agent: Any
+    context: TContext | None
+
+
+CallModelInputFilter = Callable[[CallModelData[Any]], "ModelInputData | Awaitable[ModelInputData]"]
+"""Changes what a model sees, just before it is called; the history is not touched."""
+
+SessionInputCallback = Callable[[list[Item], list[Item]], "list[Item] | Awaitable[list[Item]]"]
+"""From the stored history and the new input to what the model sees; what is stored does not change (C1)."""
+
+
+@dataclass
+class OutputGuardrailBlockedMessageArgs(Generic[TContext]):
+    """What an `output_guardrail_blocked_message` function gets; never the output itself."""
+
+    default_message: str
+    guardrail_name: str
+    agent: Any
+    run_context: RunContextWrapper[TContext]
+
+
+OutputGuardrailBlockedMessageFormatter = Callable[[OutputGuardrailBlockedMessageArgs[Any]], "str | None"]
+"""Makes the text that stands in the place of a withheld output; None keeps the default."""
+
+
+@dataclass
+class ToolExecutionConfig:
+    """How the tool calls of a turn are run."""
+
+    max_function_tool_concurrency: int | None = None
+    """How many function calls of one turn run at once; None: all of them."""
+
+    pre_approval_tool_input_guardrails: bool = False
+    """Whether a tool's input guardrails are asked before a person is, and not only before the call."""
+
+    def __post_init__(self) -> None:
+        limit: Any = self.max_function_tool_concurrency
+        if limit is not None and (type(limit) is not int or limit < 1):
+            raise InvalidSettingError(
+                f"max_function_tool_concurrency={limit!r} lets no tool run", "Give a whole number from 1, or None."
+            )
+        if not isinstance(self.pre_approval_tool_input_guardrails, bool):
+            raise InvalidSettingError("pre_approval_tool_input_guardrails is no bool", "Give True or False.")
+
+
+def _trace_content_by_default() -> bool:
+    """Off unless the environment asks for it: a trace is a place where private words are found later."""
+    names = ("STANDFAST_TRACE_INCLUDE_SENSITIVE_DATA", "OPENAI_AGENTS_TRACE_INCLUDE_SENSITIVE_DATA")
+    value = next((os.environ[name] for name in names if name in os.environ), "")
+    return value.strip().lower() in ("1", "true", "yes", "on")
+
+
+@dataclass
+class RunConfig:
+    """Settings of one run, or of all the runs it is given to."""
+
+    model: str | Model | None = None
+    """Used in place of every agent's own model."""
+
+    model_provider: ModelProvider | None = None
+    """Finds models by name; None: the default provider."""
+
+    model_settings: ModelSettings | None = None
+    """Laid over every agent's own settings."""
+
+    handoff_input_filter: HandoffInputFilter | None = None
+    """For handoffs that have none of their own."""
+
+    nest_handoff_history: bool = False
+    """Whether a handoff folds the conversation so far into one message, where no filter is set."""
+
+    handoff_history_mapper: HandoffHistoryMapper | None = None
+    """How it is folded."""
+
+    input_guardrails: list[InputGuardrail[Any]] | None = None
+    """Asked beside those of the first agent."""
+
+    output_guardrails: list[OutputGuardrail[Any]] | None = None
+    """Asked beside those of the last agent."""
+
+    tracing_disabled: bool = False
+    """Whether the run leaves no trace."""
+
+    tracing: Any = None
+    """`{"tracer_provider": ...}`: the OpenTelemetry provider to use in place of the global one."""
+
+    trace_include_sensitive_data: bool = field(default_factory=_trace_content_by_default)
+    """Whether traces hold what was said. Off by default (STANDFAST_TRACE_INCLUDE_SENSITIVE_DATA)."""
+
+    workflow_name: str = "Agent workflow"
+    """The name of the trace."""
+
+    trace_id: str | None = None
+    """Kept as an attribute; OpenTelemetry makes its own ids."""
+
+    group_id: str | None = None
+    """What traces of one conversation share."""
+
+    trace_metadata: dict[str, Any] | None = None
+    """More about the trace."""
+
+    session_input_callback: SessionInputCallback | None = None
+    """Makes what the model sees from the stored history and the new input."""
+
+    call_model_input_filter: CallModelInputFilter | None = None
+    """Changes what a model sees, just before it is called."""
+
+    tool_error_formatter: ToolErrorFormatter | None = None
+    """Replaces the texts that a model reads about rejected calls, unknown tools and failures."""
+
+    session_settings: SessionSettings | None = None
+    """Laid over the session's own settings."""
+
+    reasoning_item_id_policy: ReasoningItemIdPolicy | None = None
+    """Whether reasoning items keep their ids in what the model sees."""
+
+    sandbox: Any = None
+    """Not available in standfast: anything but None is refused."""
+
+    tool_execution: ToolExecutionConfig | None = None
+    """How the tool calls of a turn are run."""
+
+    tool_not_found_behavior: ToolNotFoundBehavior = "raise_error"
+    """Whether a call of a tool that does not exist ends the run or is answered with an error text."""
+
+    tool_name_collision_policy: ToolNameCollisionPolicy = "warn"
+    """Whether two tools with one name are an error, or the last one wins."""
+
+    output_guardrail_blocked_message: str | OutputGuardrailBlockedMessageFormatter | None = None
+    """What stands in the place of a tool's result that was the final output and tripped an output guardrail."""
+
+    run_id: str | None = field(default=None, kw_only=True)
+    """The run's name as a writer: running again under the same name goes on where it was torn (C12)."""
+
+    run_store: RunStore | Literal["auto"] | None = field(default="auto", kw_only=True)
+    """Where the run is saved. "auto": beside the session, if its store can; None: nowhere."""
+
+    save: Literal["auto", "never"] = field(default="auto", kw_only=True)
+    """"auto": the run is saved whenever its promises need it; "never": not even with a run store."""
+
+    concurrency: Concurrency = field(default="wait", kw_only=True)
+    """What happens when another run has the session: wait for it, be refused, or write beside it (C13)."""
+
+    lease_ttl_s: float = field(default=60.0, kw_only=True)
+    """How long the session stays taken if this process dies; renewed while it lives."""
+
+    lease_wait_s: float = field(default=30.0, kw_only=True)
+    """How long to wait for another run to give the session up."""
+
+    close_session: bool = field(default=False, kw_only=True)
+    """Whether the run closes the session it was given (C14)."""
+
+    def __post_init__(self) -> None:
+        if self.model_settings is not None:
+            self.model_settings = coerce_model_settings(self.model_settings, owner="RunConfig model_settings")
+        if self.session_settings is not None:
+            self.session_settings = coerce_settings(self.session_settings)
+        if self.tool_execution is not None:
+            self.tool_execution = _coerce(self.tool_execution, ToolExecutionConfig, "run_config.tool_execution")
+        self._check_choices()
+        if self.sandbox is not None:
+            raise UserError("RunConfig.sandbox is not available", "Leave it out; standfast has no sandbox.")
+        run_id: Any = self.run_id
+        if run_id is not None and (not isinstance(run_id, str) or not run_id):
+            raise InvalidSettingError(f"a run_id of {run_id!r} names no run", "Give a non-empty string, or None.")
+        self._check_blocked_message()
+
+    def _check_choices(self) -> None:
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                known = ", ".join(repr(choice) for choice in choices)
+                raise InvalidSettingError(f"{name}={getattr(self, name)!r} is no choice", f"Choose one of {known}.")
+        if not self.lease_ttl_s > 0 or not self.lease_wait_s >= 0:
+            raise InvalidSettingError(
+                f"a lease of {self.lease_ttl_s} s waited for {self.lease_wait_s} s cannot be held",
+                "Give lease_ttl_s above zero and lease_wait_s from zero.",
+            )
+
+    def _check_blocked_message(self) -> None:
+        message = self.output_guardrail_blocked_message
+        if message == "":
+            raise InvalidSettingError("output_guardrail_blocked_message is empty", "Give a text, or None.")
+        if message is not None and not isinstance(message, str) and not callable(message):
+            raise SettingTypeError(
+                f"output_guardrail_blocked_message is a {type(message).__name__}", "Give a text or a function."
+            )
+
+
+_CHOICES: dict[str, tuple[Any, ...]] = {
+    "tool_not_found_behavior": ("raise_error", "return_error_to_model"),
+    "tool_name_collision_policy": ("warn", "error"),
+    "reasoning_item_id_policy": (None, "preserve", "omit"),
+    "concurrency": ("wait", "reject", "allow"),
+    "save": ("auto", "never"),
+}
+
+
+def coerce_run_config(value: RunConfig | Mapping[str, Any] | None) -> RunConfig:
+    """`value` as a RunConfig: an instance is kept, a mapping is read, None gives the defaults.
+
+    Raises SettingTypeError (a TypeError) for a key that is no setting and for any other kind of value.
+    """
+    return RunConfig() if value is None else _coerce(value, RunConfig, "run_config")
+
+
+def _coerce(value: Any, kind: type[C], owner: str) -> C:
+    if isinstance(value, kind):
+        return value
+    if not isinstance(value, Mapping):
+        raise SettingTypeError(
+            f"{owner} is a {type(value).__name__}", f"Give a {kind.__name__} or a dict with its field names."
+        )
+    known = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]  # every kind here is a dataclass
+    unknown = sorted(str(key) for key in value if key not in known)
+    if unknown:
+        raise SettingTypeError(f"{owner} has no setting {', '.join(unknown)}", "Check the spelling.")
+    return kind(**value)

@@ -1,0 +1,1 @@
+"""The edge: one folder or file for each kind of store."""

@@ -1,0 +1,1 @@
+"""Sessions that make a long history shorter."""

@@ -1,0 +1,1 @@
+"""Sessions and runs in an SQLite file."""

@@ -1,0 +1,417 @@
+"""The thread that writes: it turns whatever is queued into one transaction, durable with one sync.
+
+A group is: what must be undone, then every waiting request in the order it came. Grouping is invisible (A10). A
+request that refuses by a rule has written nothing, so the others go on; anything that fails after a write, or in the
+commit, rolls the group back, and each request is then done again alone.
+
+A request is claimed only once the transaction holds the write lock. Until then its caller can withdraw it, so an
+operation never waits for another program's lock beyond its deadline and is never done later by surprise (A13).
+
+A commit that SQLite says has failed did not happen for any reader, so doing it again cannot double anything (A8). The
+one doubt is what a crash would recover if the disk failed to sync, and that is reported as an unknown outcome.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from standfast.backends.sqlite import files
+from standfast.backends.sqlite.faults import is_busy, replaced_file, translated
+from standfast.backends.sqlite.schema import VERSION, Tables, migrate, version_of
+from standfast.carrying.requests import Request, deliver
+from standfast.ground.errors import OutcomeUnknownError, StandfastError, StoreUnavailableError
+
+log = logging.getLogger("standfast.sessions")
+
+GROUP_MAX = 256
+# Bounds how long the write lock is held for one group, so that other processes get their turn.
+
+LOCK_PAUSE_S = 0.001
+COMMIT_WAIT_S = 5.0
+UNDO_RETRY_S = 1.0
+
+LAST_UNDO_WAIT_S = 30.0
+# How long an engine that ends goes on trying to undo what cancelled callers left, while another program has the file.
+
+T = TypeVar("T")
+
+AnyRequest = Request[Any]
+
+
+class PutBack:
+    """A message to the writer: this request was done and its answer never taken."""
+
+    __slots__ = ("request",)
+
+    def __init__(self, request: AnyRequest) -> None:
+        self.request = request
+
+
+class Released:
+    """A message to the writer: a session object that used the engine is gone."""
+
+
+class Stop:
+    """A message to the writer: finish what is queued and end."""
+
+
+Message = AnyRequest | PutBack | Released | Stop
+
+
+class Writer:
+    """One file's writing connection and the thread that uses it."""
+
+    def __init__(self, path: str, on_released: Callable[[], bool]) -> None:
+        self.path = path
+        self.inbox: SimpleQueue[Message] = SimpleQueue()
+        self.ready: set[Tables] = set()
+        self.busy = threading.Lock()  # held while the connection is in use; os.fork waits for it
+        self.replaced = False
+        self.file: tuple[int, int] | None = None
+        self._on_released = on_released
+        self._owed: list[AnyRequest] = []
+        self._owed_wait_s = 0.0
+        self._handed: list[weakref.ref[AnyRequest]] = []  # answered, and not known to be taken
+        self._db: sqlite3.Connection | None = None
+        self._lock = files.CheckpointLock(path)
+        self._checkpoints = files.Checkpoints(path, self._lock)
+        self._thread = threading.Thread(target=self._run, name="standfast-writer", daemon=True)
+
+    # --- life ------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the thread. It opens the file when the first request arrives."""
+        self._thread.start()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the thread to end; whether it did. From inside the thread itself there is nothing to wait for."""
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def disconnect(self) -> None:
+        """Close the connection; the next group opens it again. The caller holds `busy`."""
+        db, self._db = self._db, None
+        try:
+            if db is not None:
+                db.close()
+        except sqlite3.Error as error:
+            log.warning("closing %s failed: %s", self.path, error)
+        finally:
+            self._lock.close()
+
+    def _run(self) -> None:
+        going = True
+        while going:
+            messages = self._next_messages()
+            requests = [message for message in messages if type(message) is Request]
+            if len(requests) < len(messages):
+                self._owed += [message.request for message in messages if isinstance(message, PutBack)]
+                going = not any(isinstance(one, Stop) for one in messages)
+                last_left = [self._on_released() for one in messages if isinstance(one, Released)]
+                if any(last_left):
+                    self.inbox.put(Stop())  # behind what others queued before the last user was known to be gone
+            if requests or self._owed:
+                with self.busy:
+                    self._serve_or_fail(requests)
+            # A request knows its session. Kept here until the next one arrives, it would keep a session that nobody
+            # else knows any more, and with it this thread.
+            del messages, requests
+        with self.busy:
+            self._look_for_orphans()
+            self._undo_at_last()
+            self.disconnect()
+
+    def _undo_at_last(self) -> None:
+        """Nobody comes after this: undo what is owed to cancelled callers, even if another program has the file now."""
+        patience = time.monotonic() + LAST_UNDO_WAIT_S
+        while self._owed:
+            self._serve_or_fail([])
+            if self._owed and (self.replaced or time.monotonic() > patience):
+                log.error("%d cancelled operations on %s could not be undone", len(self._owed), self.path)
+                return
+            if self._owed:
+                self._pause()
+
+    def _next_messages(self) -> list[Message]:
+        inbox = self.inbox
+        try:
+            messages = [inbox.get(timeout=self._owed_wait_s) if self._owed else inbox.get()]
+        except Empty:
+            return []
+        while not inbox.empty() and len(messages) < GROUP_MAX:  # this thread alone takes from it
+            messages.append(inbox.get_nowait())
+        if any(type(message) is Stop for message in messages):
+            while not inbox.empty():  # after a stop comes nothing new: take all there is
+                messages.append(inbox.get_nowait())
+        return messages
+
+    # --- one group ------------------------------------------------------------------------------
+
+    def _serve_or_fail(self, requests: Sequence[AnyRequest]) -> None:
+        """The thread must outlive whatever happens: callers wait for it."""
+        try:
+            self._serve(requests)
+        except Exception as error:
+            log.exception("the writer of %s failed; its connection is opened anew", self.path)
+            self._fail(requests, error)
+            deliver(requests)
+            self.disconnect()
+
+    def _serve(self, requests: Sequence[AnyRequest]) -> None:
+        """Do these requests and answer them, whatever happens."""
+        todo = [request for request in requests if request.is_open]
+        if self._handed:
+            self._look_for_orphans()
+        self._owed_wait_s = UNDO_RETRY_S  # unless this group undoes what is owed
+        try:
+            self._commit_together(self._prepared(todo))
+        except Exception as error:
+            self._roll_back()
+            self._fail(todo, error)
+        deliver(todo)
+        self._handed += [weakref.ref(request) for request in todo if request.undo is not None]
+        if self._db is not None:
+            self._checkpoints.look(self._db, idle=self.inbox.empty())
+
+    def _look_for_orphans(self) -> None:
+        handed = [request for reference in self._handed if (request := reference()) is not None]
+        self._owed += [request for request in handed if request.is_orphaned()]
+        self._handed = [weakref.ref(request) for request in handed if not request.is_taken]
+
+    def _commit_together(self, able: list[AnyRequest]) -> None:
+        requests = [request for request in able if request.kind != "open"]
+        if len(requests) < len(able):
+            for request in able:
+                if request.kind == "open" and request.claim():
+                    request.settle()  # all it wanted was the file and its tables
+        if not requests and not self._owed:
+            return
+        if self._owed or not all(request.relaxed for request in requests):
+            self._commit_group(requests)
+            return
+        # Leases need not survive a power cut: whoever held one is gone as well, and the next durable commit syncs
+        # the log from its beginning.
+        self._connected(requests).execute("PRAGMA synchronous=NORMAL")
+        try:
+            self._commit_group(requests)
+        finally:
+            if self._db is not None:
+                self._db.execute("PRAGMA synchronous=FULL")
+
+    def _commit_group(self, requests: list[AnyRequest]) -> None:
+        try:
+            self._transact(requests)
+        except Exception as error:
+            self._roll_back()
+            if len(requests) + bool(self._owed) <= 1:
+                self._fail(requests, error)
+            else:
+                self._commit_each(requests)
+
+    def _commit_each(self, requests: list[AnyRequest]) -> None:
+        """The group failed: what is owed first, then each request alone, so that one failure touches one request."""
+        try:
+            if self._owed:
+                self._transact([])
+        except Exception as error:
+            self._roll_back()
+            self._fail(requests, error)  # nothing may be written before what is owed
+            return
+        for request in requests:
+            try:
+                self._transact([request])
+            except Exception as error:
+                self._roll_back()
+                self._fail([request], error)
+
+    def _transact(self, requests: Sequence[AnyRequest]) -> None:
+        """One transaction over what is owed and these requests. If it raises, the caller rolls back."""
+        db = self._begun(requests)
+        if db is None:
+            return
+        owed = list(self._owed)
+        done: list[AnyRequest] = []
+        before = db.total_changes
+        try:
+            for request in owed:
+                request.run_undo(db)
+            for request in requests:
+                if request.claim():
+                    done.append(request)
+                    _do(db, request)
+            for request in done:
+                request.undo_if_abandoned(db)
+            self._check_file()
+            self._commit(db)
+        except BaseException:
+            for request in done:
+                request.forget_outcome()  # an undo that was rolled back is owed again
+            raise
+        finally:
+            self._lock.unshare()
+        del self._owed[: len(owed)]
+        self._owed_wait_s = 0.0
+        self._check_file_after(done)
+        self._checkpoints.wrote(len(done), db.total_changes - before)
+        self._owed += [request for request in done if request.settle()]
+
+    def _begun(self, requests: Sequence[AnyRequest]) -> sqlite3.Connection | None:
+        """Begin a transaction that may write, for as long as anybody waits for it; None if nobody does any more."""
+        while True:
+            try:
+                return self._begin(self._connected(requests))
+            except sqlite3.OperationalError as error:
+                if not is_busy(error):
+                    raise
+                if not any(request.is_wanted for request in requests):
+                    if self._owed or any(request.is_claimed for request in requests):
+                        raise  # it could not be done in time; those that were withdrawn are nobody's loss
+                    for request in requests:
+                        request.claim()  # after the deadline, that is what makes it late
+                    return None
+            self._pause()
+
+    def _begin(self, db: sqlite3.Connection) -> sqlite3.Connection:
+        """Take the write lock and share the checkpoint lock, both or none, and wait for neither: a process that was
+        stopped in the middle of a checkpoint must not make this one keep everybody else from writing."""
+        db.execute("BEGIN IMMEDIATE")
+        if not self._lock.share():
+            db.execute("ROLLBACK")
+            raise files.checkpoint_under_way()
+        return db
+
+    def _pause(self) -> None:
+        """Wait a moment, outside any transaction; os.fork may close the connection meanwhile."""
+        self.busy.release()
+        try:
+            time.sleep(LOCK_PAUSE_S)
+        finally:
+            self.busy.acquire()
+
+    def _commit(self, db: sqlite3.Connection) -> None:
+        patience = time.monotonic() + COMMIT_WAIT_S
+        while True:
+            try:
+                db.execute("COMMIT")
+                return
+            except sqlite3.Error as error:
+                # Only without SQLite's log can a reader stand in a commit's way; the transaction is kept meanwhile.
+                if not is_busy(error) or time.monotonic() > patience:
+                    raise translated(error, self.path, in_commit=True) from error
+            time.sleep(LOCK_PAUSE_S)
+
+    # --- opening ------------------------------------------------------------------------------
+
+    def _connected(self, requests: Sequence[AnyRequest]) -> sqlite3.Connection:
+        if self.replaced:
+            raise replaced_file(self.path)
+        if self._db is None:
+            if self.file is not None:
+                self._check_file()
+            self._db = self._while_wanted(requests, lambda: self._open(requests))
+            self.file = self.file or files.identity(self.path)
+            self._check_file()
+        return self._db
+
+    def _open(self, requests: Sequence[AnyRequest]) -> sqlite3.Connection:
+        db = files.connect(self.path, create=self.file is None)
+        try:
+            for tables in {request.tables for request in requests}:
+                version_of(db, tables)  # a newer layout, or no database at all, is refused before anything is changed
+            files.set_up_writer(db)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _prepared(self, requests: Sequence[AnyRequest]) -> list[AnyRequest]:
+        """Make sure that every table these requests need is there and current; gives those that can go on."""
+        self._connected(requests)
+        able = list(requests)
+        wanted = {request.tables for request in requests}
+        for tables in wanted - self.ready:
+            theirs = [request for request in requests if request.tables == tables]
+            try:
+                self._while_wanted(theirs, partial(self._migrate, tables, theirs))
+            except Exception as error:
+                self._roll_back()
+                self._fail(theirs, error)
+                able = [request for request in able if request.tables != tables]
+            else:
+                self.ready.add(tables)
+        return able
+
+    def _migrate(self, tables: Tables, waiting: Sequence[AnyRequest]) -> None:
+        db = self._connected(waiting)
+        if version_of(db, tables) == VERSION:
+            return
+        self._begin(db)
+        try:
+            foreign = migrate(db, tables)
+            self._commit(db)
+        finally:
+            self._lock.unshare()
+        if foreign:
+            files.warn_of_foreign_writer(self.path)
+
+    def _while_wanted(self, requests: Sequence[AnyRequest], work: Callable[[], T]) -> T:
+        """Do it, trying again while another connection stands in the way and somebody still waits."""
+        while True:
+            try:
+                return work()
+            except sqlite3.OperationalError as error:
+                if not is_busy(error) or not any(request.is_wanted for request in requests):
+                    raise
+            self._pause()
+
+    def _check_file(self) -> None:
+        if files.identity(self.path) != self.file:
+            self.replaced = True
+            raise replaced_file(self.path)
+
+    def _check_file_after(self, done: Sequence[AnyRequest]) -> None:
+        """The file went away in the moment of the commit: what it holds may come back with it, and nobody knows."""
+        try:
+            self._check_file()
+        except StoreUnavailableError as error:
+            for request in done:
+                request.fail(
+                    OutcomeUnknownError(str(error), "Put the file back and look, or open a new session on it.")
+                )
+            raise
+
+    # --- ends ------------------------------------------------------------------------------
+
+    def _roll_back(self) -> None:
+        """Leave no transaction behind; a connection that cannot even do that is given up."""
+        db = self._db
+        if db is None:
+            return
+        try:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+        except sqlite3.Error:
+            self.disconnect()
+
+    def _fail(self, requests: Sequence[AnyRequest], error: BaseException) -> None:
+        for request in requests:
+            request.fail(translated(error, self.path))
+
+
+def _do(db: sqlite3.Connection, request: AnyRequest) -> None:
+    before = db.total_changes
+    try:
+        request.result = request.work(db)
+    except StandfastError as error:
+        if db.total_changes != before:
+            raise  # it refused too late: what it wrote must not stay
+        request.error = error

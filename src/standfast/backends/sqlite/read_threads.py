@@ -1,0 +1,143 @@
+"""A few threads that read, each on its own connection, beside the writer and beside each other.
+
+They are started one by one when all the others are busy, up to a fixed number per file, whatever the number of
+sessions. A read sees everything that was acknowledged before it was asked for: its snapshot begins later.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+from standfast.backends.sqlite import files
+from standfast.backends.sqlite.faults import replaced_file, translated
+from standfast.carrying.requests import Request, deliver
+
+log = logging.getLogger("standfast.sessions")
+
+READERS_MAX = 4
+# More than the cores of a small machine gain nothing: decoding needs Python's own lock.
+
+AnyRequest = Request[Any]
+
+
+class Reader:
+    """One reading connection and the thread that uses it."""
+
+    def __init__(self, path: str, inbox: SimpleQueue[AnyRequest | None], idle: IdleCount, file: FileCheck) -> None:
+        self.busy = threading.Lock()
+        self._path, self._inbox, self._idle, self._file_is_same = path, inbox, idle, file
+        self._db: sqlite3.Connection | None = None
+        self._thread = threading.Thread(target=self._run, name="standfast-reader", daemon=True)
+        self._thread.start()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the thread to end; whether it did."""
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def disconnect(self) -> None:
+        """Close the connection; the next read opens it again. The caller holds `busy`."""
+        db, self._db = self._db, None
+        if db is not None:
+            db.close()
+
+    def _run(self) -> None:
+        while True:
+            request = self._inbox.get()
+            if request is None:
+                break
+            with self.busy:
+                self._serve(request)
+            self._idle.add(1)
+            del request  # or the last answer would be kept alive until the next question
+        with self.busy:
+            self.disconnect()
+
+    def _serve(self, request: AnyRequest) -> None:
+        if request.claim():
+            try:
+                self._check_file()
+                request.result = request.work(self._connected())
+                self._check_file()
+                request.settle()
+            except Exception as error:
+                request.fail(translated(error, self._path))
+                self._end_transaction()
+        deliver([request])
+
+    def _check_file(self) -> None:
+        if not self._file_is_same():
+            raise replaced_file(self._path)
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._db is None:
+            db = files.connect(self._path, create=False)
+            try:
+                files.set_up_reader(db)
+            except BaseException:
+                db.close()
+                raise
+            self._db = db
+        return self._db
+
+    def _end_transaction(self) -> None:
+        try:
+            if self._db is not None and self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            log.warning("a reading connection to %s was given up: %s", self._path, error)
+            self.disconnect()
+
+
+FileCheck = Callable[[], bool]
+
+
+class IdleCount:
+    """How many readers wait for something to do."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+
+    def add(self, change: int) -> None:
+        """Count readers that have become free."""
+        with self._lock:
+            self._count += change
+
+    def take(self) -> bool:
+        """Count on one free reader; whether there was one."""
+        with self._lock:
+            if self._count <= 0:
+                return False
+            self._count -= 1
+            return True
+
+
+class Readers:
+    """The readers of one file."""
+
+    def __init__(self, path: str, file_is_same: FileCheck) -> None:
+        self._path, self._file_is_same = path, file_is_same
+        self._inbox: SimpleQueue[AnyRequest | None] = SimpleQueue()
+        self._idle = IdleCount()
+        self.all: list[Reader] = []
+
+    def submit(self, request: AnyRequest) -> None:
+        """Queue a read; the caller holds the engine's gate, so nobody else starts a reader meanwhile."""
+        self._inbox.put(request)
+        if not self._idle.take():
+            if len(self.all) < READERS_MAX:
+                self.all.append(Reader(self._path, self._inbox, self._idle, self._file_is_same))
+            else:
+                self._idle.add(-1)  # one of the busy ones will come back for it
+
+    def stop(self) -> None:
+        """Let every reader end once it has nothing left to do."""
+        for _ in self.all:
+            self._inbox.put(None)

@@ -1,0 +1,1 @@
+"""Edge ground: what all backends share between a caller and a store."""

@@ -1,0 +1,300 @@
+"""One request, from the moment it is queued until its caller has the answer.
+
+A request is queued, then claimed by a thread that begins to do it, then settled. Its caller may stop waiting at any
+moment, because its task was cancelled or its time is up, and gets control back at once. What that means depends on
+how far the request is, and is decided under the request's own lock:
+
+- queued: it is withdrawn and never done;
+- claimed: it goes on, and if it can be undone (a pop, an acquired lease) it is undone;
+- settled, but the answer not taken: it is undone before anything else is written. A loop may also be closed without a
+  word to its tasks, so the writer looks for such orphans itself.
+
+`_owes_undo` gives the duty of undoing to exactly one side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+from standfast.ground.errors import OutcomeUnknownError, StoreTimeoutError
+
+T = TypeVar("T")
+
+Work = Callable[[sqlite3.Connection], T]
+Undo = Callable[[sqlite3.Connection, T], None]
+
+
+Kind = Literal["write", "read", "open"]
+"""`open` asks only that the file and its tables be there; like a read it changes nothing that can be in doubt."""
+
+
+class Stage(Enum):
+    """How far a request is."""
+
+    QUEUED = "queued"
+    CLAIMED = "claimed"
+    SETTLED = "settled"
+    WITHDRAWN = "withdrawn"
+
+
+QUEUED, CLAIMED, SETTLED, WITHDRAWN = Stage
+
+
+class Request(Generic[T]):
+    """Some work on a connection, and the coroutine that waits for it."""
+
+    __slots__ = (
+        "__weakref__",
+        "_abandoned", "_future", "_lock", "_loop", "_undo_given", "deadline", "error", "kind", "relaxed", "result",
+        "stage", "tables", "taken", "timeout_s", "undo", "undone", "work",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        work: Work[T],
+        tables: Any,
+        timeout_s: float,
+        *,
+        kind: Kind = "write",
+        undo: Undo[T] | None = None,
+        relaxed: bool = False,
+    ) -> None:
+        self.work, self.tables, self.timeout_s, self.kind = work, tables, timeout_s, kind
+        self.undo, self.relaxed = undo, relaxed
+        self.result: T | None = None
+        self.error: BaseException | None = None
+        self.undone = self.taken = False
+        self.stage = QUEUED
+        self.deadline = time.monotonic() + timeout_s
+        self._abandoned = self._undo_given = False
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._future: asyncio.Future[T] | None = None
+
+    # --- the caller's side ------------------------------------------------------------------------------
+
+    async def answer(self, submit: Callable[[Request[T]], None], give_up: Callable[[Request[T], bool], None]) -> T:
+        """Submit the request and wait for its result. However the waiting ends, nothing is left half-decided.
+
+        `give_up` is told that nobody waits any more, and whether what was done must now be undone.
+        """
+        loop = self._loop = asyncio.get_running_loop()
+        future = self._future = loop.create_future()
+        deadlines = Deadlines.of(loop)
+        deadlines.add(self)
+        try:
+            submit(self)  # last: a woken thread needs Python's lock, which this one gives up when it next waits
+            result: T = await future
+            self.taken = True
+            return result
+        except BaseException:  # cancelled, timed out, or the coroutine was thrown away: nobody takes the answer
+            give_up(self, self._abandon())
+            raise
+        finally:
+            deadlines.remove(self)
+
+    def _abandon(self) -> bool:
+        with self._lock:
+            self._abandoned = True
+            if self.stage is QUEUED:
+                self.stage = WITHDRAWN
+            return self._owes_undo()
+
+    def expire(self) -> None:
+        """Its time is up: tell its caller so; runs in the caller's loop."""
+        with self._lock:
+            if self.stage is SETTLED:
+                return  # the answer is on its way to the loop
+            begun = self.stage is CLAIMED
+            self._abandoned = True
+            if not begun:
+                self.stage = WITHDRAWN
+        assert self._future is not None
+        if not self._future.done():
+            self._future.set_exception(self._late(begun))
+
+    def _late(self, begun: bool) -> StoreTimeoutError | OutcomeUnknownError:
+        if begun and self.kind == "write":
+            return OutcomeUnknownError(
+                f"the store was still committing after {self.timeout_s} s",
+                "It will be there whole or not at all; repeating an append under the same writer and number is safe.",
+            )
+        return StoreTimeoutError(
+            f"the store did not get to it within {self.timeout_s} s; nothing was done and nothing will be",
+            "Look for what keeps the database locked or its disk busy, or give the session a longer timeout_s.",
+        )
+
+    # --- the side of the thread that does it ------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is still something to do."""
+        return self.stage is QUEUED or self.stage is CLAIMED
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether it was begun and has no outcome yet."""
+        return self.stage is CLAIMED
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether the question of who has the answer is closed: somebody took it, or somebody owes its undoing."""
+        return self.taken or self._abandoned
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether somebody waits for it and its time is not up."""
+        return self.is_open and not self._abandoned and time.monotonic() < self.deadline
+
+    def claim(self) -> bool:
+        """Begin it, unless it was withdrawn or its time is up. Claiming again, after a rollback, is allowed."""
+        with self._lock:
+            if self.stage is QUEUED:
+                if time.monotonic() < self.deadline:
+                    self.stage = CLAIMED
+                else:  # its loop is too busy to say so itself
+                    self.stage = WITHDRAWN
+                    self.error = self._late(begun=False)
+            return self.stage is CLAIMED
+
+    def undo_if_abandoned(self, db: sqlite3.Connection) -> None:
+        """Before the commit: take back what nobody waits for any more."""
+        if self._abandoned and self.undo is not None and self.error is None:
+            self.run_undo(db)
+            self.undone = True
+
+    def run_undo(self, db: sqlite3.Connection) -> None:
+        """Take the work back."""
+        assert self.undo is not None
+        self.undo(db, self.result)  # type: ignore[arg-type]  # it was done, so it has its result
+
+    def forget_outcome(self) -> None:
+        """Its transaction was rolled back: nothing was done, and nothing undone."""
+        self.undone, self.error, self.result = False, None, None
+
+    def settle(self) -> bool:
+        """The result or refusal stands. True if it must be undone because nobody waits for it."""
+        with self._lock:
+            self.stage = SETTLED
+            return self._owes_undo()
+
+    def fail(self, error: BaseException) -> None:
+        """End it with an error, unless it has ended."""
+        with self._lock:
+            if self.is_open:
+                self.stage, self.error = SETTLED, error
+
+    def is_orphaned(self) -> bool:
+        """Whether its loop was closed before it took the answer. True, once, if it must be undone."""
+        with self._lock:
+            if self.taken or self._loop is None or not self._loop.is_closed():
+                return False
+            self._abandoned = True
+            return self._owes_undo()
+
+    def _owes_undo(self) -> bool:
+        owed = (
+            self._abandoned
+            and self.stage is SETTLED
+            and self.undo is not None
+            and self.error is None
+            and not self.undone
+            and not self._undo_given
+        )
+        self._undo_given = self._undo_given or owed
+        return owed
+
+    def hand_over(self) -> None:
+        """Give the answer to the waiting coroutine; runs in its loop."""
+        future = self._future
+        if future is None or future.done():
+            return
+        if self.error is not None:
+            future.set_exception(self.error)
+        else:
+            future.set_result(self.result)  # type: ignore[arg-type]  # settled without an error: it has its result
+
+
+def deliver(requests: Iterable[Request[Any]]) -> None:
+    """Wake every waiting caller, with one call per event loop.
+
+    One call per loop and not per request: each wakes the loop by writing to a pipe, and with many sessions on one
+    loop that was a good part of the cost of a group.
+    """
+    by_loop: dict[asyncio.AbstractEventLoop, list[Request[Any]]] = {}
+    for request in requests:
+        if request._loop is not None:
+            by_loop.setdefault(request._loop, []).append(request)
+    for loop, ready in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_hand_over_all, ready)
+        except RuntimeError:
+            continue  # the loop was closed: these are orphans now
+
+
+def _hand_over_all(requests: list[Request[Any]]) -> None:
+    for request in requests:
+        request.hand_over()
+
+
+class Deadlines:
+    """The deadlines of all requests that wait in one event loop, with one timer for them.
+
+    A timer per request cost as much as the rest of its bookkeeping. Kept only while something waits, so that nothing of
+    a loop that has ended stays behind.
+    """
+
+    _all: ClassVar[dict[asyncio.AbstractEventLoop, Deadlines]] = {}
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: dict[Request[Any], None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = math.inf
+
+    @classmethod
+    def of(cls, loop: asyncio.AbstractEventLoop) -> Deadlines:
+        """Those of this loop; call it in the loop's own thread."""
+        found = cls._all.get(loop)
+        if found is None:
+            for other in list(cls._all):
+                if other.is_closed():
+                    cls._all.pop(other, None)
+            found = cls._all[loop] = cls(loop)
+        return found
+
+    def add(self, request: Request[Any]) -> None:
+        """Expire this request when its time is up."""
+        self._waiting[request] = None
+        if request.deadline < self._due:
+            self._arm(request.deadline)
+
+    def remove(self, request: Request[Any]) -> None:
+        """It waits no longer."""
+        self._waiting.pop(request, None)
+        if not self._waiting:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._all.pop(self._loop, None)
+
+    def _arm(self, due: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._due = due
+        self._timer = self._loop.call_later(max(0.0, due - time.monotonic()), self._look)
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        for request in [request for request in self._waiting if request.deadline <= now]:
+            request.expire()
+        later = [request.deadline for request in self._waiting if request.deadline > now]
+        self._due = math.inf
+        if later:
+            self._arm(min(later))

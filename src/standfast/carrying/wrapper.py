@@ -1,0 +1,216 @@
+"""A session around another one, with nothing left to chance: every method is handed on by name.
+
+A wrapper declares the abilities of what it wraps and no others, and each ability is a method here. Nothing is found by
+attribute delegation, so whoever overrides a method knows that there is no way around it (part B). The run context is
+handed on by the rule that the runner follows (C10).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Coroutine, Sequence
+from typing import Any
+
+from standfast.carrying.closing import Done
+from standfast.engine.run_store import RunStore
+from standfast.ground.jsonvalue import Item, copy_json
+from standfast.sessions.protocol import (
+    CorruptRecord,
+    Generation,
+    Head,
+    Lease,
+    Page,
+    Position,
+    SessionABC,
+    SessionInfo,
+    SessionPage,
+    SessionSettings,
+    abilities,
+    effective_limit,
+    require,
+)
+from standfast.sessions.signatures import accepts_wrapper, takes
+
+WHOLE = 2**31 - 1
+# An explicit limit beats a session's default one (A3); this is the largest that every SQL database takes.
+
+
+async def awaited(result: Any) -> Any:
+    """The value, whether or not the method that gave it was async: a plain session's may be either."""
+    return await result if inspect.isawaitable(result) else result
+
+
+class SessionWrapper(SessionABC):
+    """Hands everything on to `underlying_session`, which may be any session, plain or with abilities."""
+
+    def __init__(self, underlying_session: Any) -> None:
+        self.underlying_session = underlying_session
+        self._passes_wrapper = accepts_wrapper(underlying_session)
+
+    @property
+    def declared_abilities(self) -> frozenset[str]:
+        """What the wrapped session declares: each of these methods is handed on to it."""
+        return abilities(self.underlying_session)
+
+    @property
+    def session_settings(self) -> SessionSettings | None:
+        """The wrapped session's settings; assigning changes them there."""
+        settings: SessionSettings | None = getattr(self.underlying_session, "session_settings", None)
+        return settings
+
+    @session_settings.setter
+    def session_settings(self, settings: SessionSettings | None) -> None:
+        self.underlying_session.session_settings = settings
+
+    # --- the five methods ------------------------------------------------------------------------------
+
+    async def get_items(self, limit: int | None = None, *, wrapper: Any = None) -> list[Item]:
+        """The whole history, or the latest `limit` items; oldest first."""
+        effective_limit(limit, self.session_settings)  # a plain session may not refuse what is no limit
+        named = self._named(wrapper)
+        if limit is None:
+            found: list[Item] = await awaited(self.underlying_session.get_items(**named))
+        elif takes(self.underlying_session.get_items, "limit"):
+            found = await awaited(self.underlying_session.get_items(limit=limit, **named))
+        else:
+            found = await awaited(self.underlying_session.get_items(**named))
+            found = found[max(0, len(found) - limit) :]
+        return found
+
+    async def add_items(self, items: list[Item], *, wrapper: Any = None) -> None:
+        """Append one batch, in order, whole or not at all."""
+        await awaited(self.underlying_session.add_items(items, **self._named(wrapper)))
+
+    async def pop_item(self, *, wrapper: Any = None) -> Item | None:
+        """Remove and return the newest item; None when there is none."""
+        item: Item | None = await awaited(self.underlying_session.pop_item(**self._named(wrapper)))
+        return item
+
+    async def clear_session(self, *, wrapper: Any = None) -> None:
+        """Remove everything stored for this session id."""
+        await awaited(self.underlying_session.clear_session(**self._named(wrapper)))
+
+    def close(self) -> Coroutine[Any, Any, None]:
+        """Close the wrapped session, now; the result may be awaited, and must be where the wrapped one's must."""
+        close = getattr(self.underlying_session, "close", None)
+        result = close() if callable(close) else None
+        if inspect.iscoroutine(result) or isinstance(result, Done):
+            return result
+        return _wait_for(result) if inspect.isawaitable(result) else Done()
+
+    # --- abilities ------------------------------------------------------------------------------
+
+    async def head(self) -> Head:
+        """Where the history ends now."""
+        head: Head = await require(self.underlying_session, "head").head()
+        return head
+
+    async def append(
+        self,
+        items: Sequence[Item],
+        *,
+        writer: str,
+        start: int,
+        expect: Head | None = None,
+        lease: Lease | None = None,
+        digests: Sequence[bytes] | None = None,
+    ) -> Head:
+        """Store `items` as this writer's items number `start` and on, once, however often it is asked (B1)."""
+        head: Head = await require(self.underlying_session, "append").append(
+            items, writer=writer, start=start, expect=expect, lease=lease, digests=digests
+        )
+        return head
+
+    async def accepted(self, writer: str) -> int:
+        """How many items this writer has written (B1)."""
+        count: int = await require(self.underlying_session, "append").accepted(writer)
+        return count
+
+    async def written(self, writer: str) -> list[Item]:
+        """This writer's items that are still kept, in order (B1)."""
+        items: list[Item] = await require(self.underlying_session, "append").written(writer)
+        return items
+
+    async def replace(self, items: Sequence[Item], *, upto: Head, lease: Lease | None = None) -> Head:
+        """Put `items` in place of the history up to `upto`; what was appended since stays behind them (B3)."""
+        head: Head = await require(self.underlying_session, "replace").replace(items, upto=upto, lease=lease)
+        return head
+
+    async def generations(self) -> list[Generation]:
+        """The kept generations, newest first."""
+        kept: list[Generation] = await require(self.underlying_session, "replace").generations()
+        return kept
+
+    async def read_generation(self, generation_id: str) -> list[Item]:
+        """The items of a kept generation."""
+        items: list[Item] = await require(self.underlying_session, "replace").read_generation(generation_id)
+        return items
+
+    async def restore(self, generation_id: str, *, expect: Head | None = None) -> Head:
+        """Put a generation back where its replacement stands; what it displaces becomes one itself (B4)."""
+        head: Head = await require(self.underlying_session, "replace").restore(generation_id, expect=expect)
+        return head
+
+    async def rewind(self, *, writer: str, to: int, expect: Head | None = None) -> Head:
+        """Remove this writer's items from number `to` on, if they are the whole tail (B5)."""
+        head: Head = await require(self.underlying_session, "rewind").rewind(writer=writer, to=to, expect=expect)
+        return head
+
+    async def fork(self, new_id: str, *, at: Position | None = None) -> Any:
+        """Make session `new_id` in the same store continue from that position; the two never meet again (B6)."""
+        return self._around(await require(self.underlying_session, "fork").fork(new_id, at=at))
+
+    async def lease(self, *, ttl_s: float, wait_s: float) -> Lease:
+        """Acquire, waiting at most `wait_s` for the holder to give it up (B7)."""
+        lease: Lease = await require(self.underlying_session, "lease").lease(ttl_s=ttl_s, wait_s=wait_s)
+        return lease
+
+    async def page(self, *, before: str | None = None, limit: int) -> Page:
+        """The `limit` items before that cursor (B8)."""
+        page: Page = await require(self.underlying_session, "page").page(before=before, limit=limit)
+        return page
+
+    async def list_sessions(self, *, after: str | None = None, limit: int) -> SessionPage:
+        """Sessions of the wrapped session's store, newest change first (B9)."""
+        page: SessionPage = await require(self.underlying_session, "list").list_sessions(after=after, limit=limit)
+        return page
+
+    async def count_sessions(self) -> int:
+        """How many sessions the store has."""
+        count: int = await require(self.underlying_session, "list").count_sessions()
+        return count
+
+    async def corrupt_records(self) -> list[CorruptRecord]:
+        """Every corrupt record of this session, oldest first (A14)."""
+        records: list[CorruptRecord] = await require(self.underlying_session, "corrupt").corrupt_records()
+        return records
+
+    async def info(self) -> SessionInfo | None:
+        """This session's times (A16)."""
+        info: SessionInfo | None = await require(self.underlying_session, "times").info()
+        return info
+
+    def run_store(self) -> RunStore:
+        """The run store beside the wrapped session's history."""
+        store: RunStore = require(self.underlying_session, "runs").run_store()
+        return store
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _around(self, session: Any) -> Any:
+        """This wrapper around another session, for a fork of the wrapped one."""
+        return SessionWrapper(session)
+
+    def _named(self, wrapper: Any) -> dict[str, Any]:
+        return {"wrapper": wrapper} if self._passes_wrapper else {}
+
+    async def _whole(self, wrapper: Any = None) -> list[Item]:
+        """The history whatever the default limit, as copies (A3)."""
+        limited = getattr(self.session_settings, "limit", None) is not None
+        limit = WHOLE if limited and takes(self.underlying_session.get_items, "limit") else None
+        found = await SessionWrapper.get_items(self, limit, wrapper=wrapper)
+        return [copy_json(item) for item in found]
+
+
+async def _wait_for(result: Awaitable[Any]) -> None:
+    await result

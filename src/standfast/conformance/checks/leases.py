@@ -1,0 +1,134 @@
+"""B7: one holder at a time, and a holder that lost its lease writes nothing."""
+
+# ruff: noqa: D103 — the name of a check is a sentence, which reports print
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from standfast.conformance.check_context import Lab, batch, message
+from standfast.conformance.processes import start, together
+from standfast.conformance.registry import proves
+from standfast.ground.errors import LeaseLostError, SessionBusyError
+
+
+@proves("B7")
+async def a_session_has_one_holder_at_a_time(lab: Lab) -> None:
+    session = lab.open()
+    other = lab.another(session)
+    first = await session.lease(ttl_s=60, wait_s=0)
+    await lab.refuses(other.lease(ttl_s=60, wait_s=0.05), "a second lease", SessionBusyError)
+    elsewhere = await lab.open("another conversation").lease(ttl_s=60, wait_s=0)
+    await elsewhere.release()
+    waiting = asyncio.ensure_future(other.lease(ttl_s=60, wait_s=30))
+    await asyncio.sleep(0.05)
+    lab.expect(not waiting.done(), "a second holder did not wait for the first")
+    await first.release()
+    second = await waiting
+    lab.expect(second.number > first.number, f"lease {second.number} came after lease {first.number}")
+    await first.release()  # again, and after another has it: nothing
+    await lab.refuses(session.lease(ttl_s=60, wait_s=0), "a third lease after a late release", SessionBusyError)
+    async with second:
+        pass
+    third = await session.lease(ttl_s=60, wait_s=0)
+    await third.release()
+
+
+@proves("B7", "append")
+async def a_write_under_a_lost_lease_is_refused(lab: Lab) -> None:
+    session = lab.open()
+    other = lab.another(session)
+    first = await session.lease(ttl_s=0.05, wait_s=0)
+    await session.append([message(0)], writer="first", start=0, lease=first)
+    second = await other.lease(ttl_s=60, wait_s=30)  # as soon as the first has expired
+    late = session.append([message(1)], writer="first", start=1, lease=first)
+    await lab.refuses(late, "an append under a lost lease", LeaseLostError)
+    if lab.has(session, "replace"):
+        late = session.replace([message("summary")], upto=await session.head(), lease=first)
+        await lab.refuses(late, "a replace under a lost lease", LeaseLostError)
+    await lab.refuses(first.renew(), "renewing a lost lease", LeaseLostError)
+    await lab.holds(session, [message(0)], "writes under a lost lease")
+    lab.same(await session.accepted("first"), 1, "writes under a lost lease, by the count")
+    await other.append([message(2)], writer="second", start=0, lease=second)
+    await second.renew()
+    await session.add_items([message("plain")])  # those who know no lease are not blocked
+    await session.append([message(3)], writer="third", start=0)
+    wanted = [message(0), message(2), message("plain"), message(3)]
+    await lab.holds(session, wanted, "writes with the newest lease and with none")
+    await second.release()
+
+
+@proves("B7", "append")
+async def clearing_does_not_make_an_old_lease_valid_again(lab: Lab) -> None:
+    session = lab.open()
+    first = await session.lease(ttl_s=0.02, wait_s=0)
+    second = await session.lease(ttl_s=60, wait_s=30)
+    await session.clear_session()
+    late = session.append([message(1)], writer="first", start=0, lease=first)
+    await lab.refuses(late, "an append under a lease lost before a clear", LeaseLostError)
+    await session.append([message(2)], writer="second", start=0, lease=second)
+    await second.release()
+    third = await session.lease(ttl_s=60, wait_s=30)
+    lab.expect(third.number > second.number, f"after a clear lease {third.number} follows lease {second.number}")
+    await third.release()
+
+
+@proves("B7")
+async def a_renewed_lease_does_not_expire(lab: Lab) -> None:
+    session = lab.open()
+    lease = await session.lease(ttl_s=2, wait_s=0)
+    until = time.monotonic() + 3
+    while time.monotonic() < until:
+        await lease.renew()
+        await lab.refuses(
+            lab.another(session).lease(ttl_s=1, wait_s=0), "a lease while it is renewed", SessionBusyError
+        )
+        await asyncio.sleep(0.05)
+    await lease.release()
+
+
+@proves("B7")
+async def many_holders_take_turns(lab: Lab) -> None:
+    session = lab.open()
+    holding = 0
+    numbers: list[int] = []
+
+    async def hold() -> None:
+        nonlocal holding
+        for _ in range(3):
+            async with await lab.another(session).lease(ttl_s=60, wait_s=60) as lease:
+                holding += 1
+                lab.expect(holding == 1, f"{holding} holders at once")
+                numbers.append(lease.number)
+                await asyncio.sleep(0)
+                holding -= 1
+
+    await asyncio.gather(*(hold() for _ in range(5)))
+    lab.expect(numbers == sorted(set(numbers)), f"fifteen leases had the numbers {numbers}")
+
+
+@proves("B7", "processes")
+async def processes_take_turns(lab: Lab) -> None:
+    facts: list[dict[str, int]] = []
+    with together(lab.backend, 3, "take_turns", turns=6) as children:
+        for child in children:
+            facts += await asyncio.to_thread(child.rest)
+    clashes = [fact["clash"] for fact in facts if "clash" in fact]
+    lab.expect(not clashes, f"two processes held the lease at once, one with the number {clashes[:1]}")
+    numbers = [fact["held"] for fact in facts]
+    lab.expect(len(set(numbers)) == 18, f"18 leases of three processes had {len(set(numbers))} different numbers")
+
+
+@proves("B7", "processes")
+async def the_lease_of_a_process_that_was_killed_expires(lab: Lab) -> None:
+    session = lab.open()
+    await session.add_items(batch("history", 1))
+    with start(lab.backend, "hold_lease", ttl_s=2) as child:
+        facts = await asyncio.to_thread(child.next)
+        assert facts is not None
+        await lab.refuses(session.lease(ttl_s=60, wait_s=0), "a lease that another process holds", SessionBusyError)
+        child.kill()
+        lease = await session.lease(ttl_s=60, wait_s=60)
+    lab.expect(lease.number > facts["number"], f"lease {lease.number} came after lease {facts['number']}")
+    await lease.release()

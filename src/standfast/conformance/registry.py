@@ -1,0 +1,95 @@
+"""Checks: functions that prove one clause each, found by the clause they name.
+
+A check takes a `Lab` and either returns, which means that it saw the clause kept, or raises `ClauseBroken` with what it
+saw. `needs` are the abilities and hooks it cannot do without; a backend that lacks one is not accused of anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from standfast.conformance.backend import Backend
+from standfast.sessions.clauses import CLAUSES, clause
+
+Body = Callable[[Any], Coroutine[Any, Any, None] | None]
+"""A function of a `Lab`, async or not."""
+
+
+class ClauseBroken(AssertionError):
+    """A clause was seen broken. `seen` says how, in words that need no debugger."""
+
+    def __init__(self, clause_id: str, backend: str, check: str, seen: str) -> None:
+        super().__init__(clause_id, backend, check, seen)
+        self.clause_id, self.backend, self.check, self.seen = clause_id, backend, check, seen
+
+    def __str__(self) -> str:
+        broken = clause(self.clause_id)
+        return (
+            f"{self.clause_id} ({broken.title}) is broken by {self.backend}: {self.seen}\n"
+            f"  promised: {broken.text}\n"
+            f"  checked:  {self.check.replace('_', ' ')}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One way to see whether a clause is kept."""
+
+    clause_id: str
+    name: str
+    body: Body
+    needs: tuple[str, ...]
+
+    def missing(self, backend: Backend, abilities: frozenset[str]) -> str | None:
+        """Why this check cannot be made on that backend; None if it can."""
+        ability = CLAUSES[self.clause_id].ability
+        wanted = self.needs if ability is None else (ability, *self.needs)
+        return next((reason for need in wanted if (reason := _lack(need, backend, abilities))), None)
+
+
+_FLAGS = {
+    "shared": "two session objects do not share a history",
+    "files": "the store has no files of its own",
+    "deadlines": "no timeout_s can be set",
+    "settings": "no session_settings can be given",
+    "closes_when_called": "close() is a coroutine, which needs a loop",
+    "names": "no names can be configured",
+    "bad_names": "the backend names no options that must be refused",
+}
+
+
+def _lack(need: str, backend: Backend, abilities: frozenset[str]) -> str | None:
+    if need in _FLAGS:
+        return None if getattr(backend, need) else _FLAGS[need]
+    if need == "processes":
+        if not backend.persistent:
+            return "the history does not outlive its process"
+        need = "import"
+    if need == "import":
+        return None if backend.importable() else "a child process cannot import the backend's class"
+    if need == "records":
+        return None if "corrupt" in abilities or backend.can("raw_records") else "stored records cannot be looked at"
+    if need == "clock times":
+        return None if "times" in abilities or backend.can("stored_times") else "times cannot be read"
+    if need == "close":
+        return None if need in abilities else "its sessions have no close()"
+    if need in backend.hooks:
+        return None if backend.can(need) else f"the backend has no hook {need}()"
+    return None if need in abilities else f"the ability {need!r} is not declared"
+
+
+CHECKS: dict[str, list[Check]] = {}
+"""Clause id to its checks, in the order they were written."""
+
+
+def proves(clause_id: str, *needs: str) -> Callable[[Body], Body]:
+    """Register a function as a check of that clause."""
+    clause(clause_id)
+
+    def register(body: Body) -> Body:
+        CHECKS.setdefault(clause_id, []).append(Check(clause_id, body.__name__, body, needs))
+        return body
+
+    return register

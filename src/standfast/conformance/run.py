@@ -1,0 +1,112 @@
+"""Make checks and say what came of them.
+
+Each check runs in a thread of its own with a time limit, so that a backend that hangs is reported like any other that
+breaks its word. `check` is the whole kit as a function; the pytest suite calls the same `run_check`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable
+
+from standfast.conformance.backend import Backend
+from standfast.conformance.catalogue import checks_of
+from standfast.conformance.check_context import Lab, Options, fresh
+from standfast.conformance.registry import Check, ClauseBroken
+from standfast.conformance.results import BROKEN, KEPT, LEFT_OUT, Result, excuse
+from standfast.sessions.protocol import abilities
+
+
+def check(backend: Backend, *clause_ids: str, only: str = "", options: Options | None = None) -> list[Result]:
+    """Make every check of these clauses (none named: all) that can be made on the backend; `only` names one check."""
+    backend.check_description()
+    declared = declared_abilities(backend)
+    results = []
+    for found in checks_of(*clause_ids):
+        if only not in ("", found.name):
+            continue
+        missing = excuse(backend, found.clause_id) or found.missing(backend, declared)
+        results.append(
+            Result(found.clause_id, found.name, LEFT_OUT, missing) if missing else _made(backend, found, options)
+        )
+    return results
+
+
+def _made(backend: Backend, found: Check, options: Options | None) -> Result:
+    try:
+        run_check(backend, found, options or Options())
+    except ClauseBroken as broken:
+        return Result(found.clause_id, found.name, BROKEN, broken.seen)
+    return Result(found.clause_id, found.name, KEPT)
+
+
+def declared_abilities(backend: Backend) -> frozenset[str]:
+    """What the backend's sessions declare, and "close" if they have one; looked up on a session of an empty store."""
+    with fresh(backend) as live:
+        lab = Lab(live, Check("A1", "declared_abilities", lambda lab: None, ()), Options())
+        probe = lab.open("probe")
+        _in_thread(lambda: asyncio.run(lab.close()), backend.patience_s)  # a thread, as a loop may be running here
+        return abilities(probe) | ({"close"} if hasattr(probe, "close") else frozenset())
+
+
+def run_check(backend: Backend, found: Check, options: Options) -> None:
+    """Make one check; raises ClauseBroken, and nothing else, if the clause is not kept."""
+    try:
+        _in_thread(lambda: _body(backend, found, options), backend.patience_s)
+    except ClauseBroken:
+        raise
+    except (Exception, asyncio.CancelledError) as error:  # a cancellation that the check did not ask for went astray
+        raise ClauseBroken(found.clause_id, backend.name, found.name, _told(error)) from error
+
+
+class _Hung(Exception):
+    """A check did not come back; its thread is left behind."""
+
+
+def _told(error: BaseException) -> str:
+    if isinstance(error, _Hung):
+        return str(error)
+    if isinstance(error, ExceptionGroup):
+        return "; ".join(_told(inner) for inner in error.exceptions)
+    return f"it raised {type(error).__name__}: {error}"
+
+
+def _body(backend: Backend, found: Check, options: Options) -> None:
+    with fresh(backend) as live:
+        lab = Lab(live, found, options)
+        if not inspect.iscoroutinefunction(found.body):
+            try:
+                found.body(lab)
+            finally:
+                asyncio.run(lab.close())
+            return
+        body = found.body
+
+        async def whole() -> None:
+            try:
+                await body(lab)
+            finally:
+                await lab.close()
+
+        asyncio.run(whole())
+
+
+def _in_thread(work: Callable[[], object], patience_s: float) -> None:
+    """Do the work in a thread and give up on it after a while: a thread that hangs cannot be stopped, only left."""
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run, name="conformance-check", daemon=True)
+    thread.start()
+    thread.join(patience_s)
+    if thread.is_alive():
+        raise _Hung(f"it did not come back within {patience_s:g} s")
+    if failures:
+        raise failures[0]

@@ -1,0 +1,1 @@
+"""Layer 4: what carries a run out."""

@@ -1,0 +1,93 @@
+"""After a run: let a session that can, make its history shorter. It never fails a run whose turn is stored (C9).
+
+Compaction waits while local tool outputs still belong to the response chain: then it is only noted, and done after a
+later run. What it made becomes `CompactionItem`s of the run; the session has it already, so it is not appended.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from standfast.driver.loop import Driver
+from standfast.driver.run_scope import Live, logger
+from standfast.engine.advance import advance
+from standfast.engine.events import Compacted
+from standfast.engine.run import Entry, Run
+from standfast.ground.jsonvalue import Item
+from standfast.sessions.signatures import pass_wrapper
+
+_LOCAL_OUTPUTS = ("tool_call_output_item", "handoff_output_item")
+_THEIR_DEFERRED = "_get_deferred_compaction_response_id"
+# The SDK's name for it: its compacting session works here as ours does there.
+
+
+async def compact_after(driver: Driver, live: Live) -> None:
+    """Compact the session's history, if it wants to be."""
+    session = live.conversation.session if live.conversation is not None else None
+    # On the class, never by attribute delegation: an encrypting wrapper must not be bypassed.
+    compact = getattr(session, "run_compaction", None) if hasattr(type(session), "run_compaction") else None
+    run = driver.run
+    if compact is None or not callable(compact) or not run.progress.ended or not len(run.responses):
+        return
+    response_id = next((one.response_id for one in reversed(list(run.responses)) if not one.hidden), None)
+    args: dict[str, Any] = {"force": False}
+    if response_id is not None and _saw_everything(live, run):
+        args["response_id"] = response_id
+    store = _store_setting(live, run)
+    if store is not None:
+        args["store"] = store
+    try:
+        if _ends_with_local_outputs(run):
+            await _defer(session, response_id, store)
+            return
+        deferred = getattr(session, "deferred_response_id", None) or getattr(session, _THEIR_DEFERRED, None)
+        args["force"] = (await _awaited(deferred() if callable(deferred) else deferred)) is not None
+        named = {"wrapper": live.wrapper} if pass_wrapper(compact) else {}
+        made = await _awaited(compact(args, **named))
+    except Exception as error:
+        logger.warning("the session's history was not compacted: %s: %s", type(error).__name__, error)
+        return
+    entries = _entries(made, run.progress.agent)
+    if entries:
+        driver.run = advance(driver.run, Compacted(entries))
+
+
+def _entries(made: Any, agent: str) -> tuple[Entry, ...]:
+    if not isinstance(made, list):
+        return ()
+    items: list[Item] = [item for item in made if isinstance(item, dict) and item.get("type") == "compaction"]
+    return tuple(Entry("compaction_item", agent, item) for item in items)
+
+
+def _saw_everything(live: Live, run: Run) -> bool:
+    """Whether the last reply answers the whole history. What was kept from the model is not in its chain, and
+    would be lost if that chain were compacted in the history's place."""
+    config, conversation = live.config, live.conversation
+    assert conversation is not None
+    limit = conversation.limit()
+    return (
+        config.call_model_input_filter is None
+        and all(view.base is None for view in run.views)  # neither a session callback nor a handoff made one
+        and (limit is None or len(live.history) < limit)
+    )
+
+
+def _ends_with_local_outputs(run: Run) -> bool:
+    return len(run.ledger) > 0 and run.ledger[-1].kind in _LOCAL_OUTPUTS
+
+
+def _store_setting(live: Live, run: Run) -> bool | None:
+    agent = live.graph.agent(run.progress.agent)
+    store: bool | None = agent.model_settings.resolve(live.config.model_settings).store
+    return store
+
+
+async def _defer(session: Any, response_id: str | None, store: bool | None) -> None:
+    defer = getattr(session, "defer_compaction", None) or getattr(session, "_defer_compaction", None)
+    if defer is not None and response_id is not None:
+        await _awaited(defer(response_id, store=store))
+
+
+async def _awaited(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value

@@ -1,0 +1,257 @@
+"""What a complete turn means: a final output, another turn, or an error that a handler may turn into an output.
+
+The order is the SDK's: a tool's result that the agent declares final, a refusal, the last message, else the model is
+asked again. A turn that hands over never comes here.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from standfast.agents.agent import ToolsToFinalOutputResult
+from standfast.agents.error_handlers import RunErrorData, RunErrorHandlerInput, read_handler_result
+from standfast.agents.output_type import AgentOutputSchemaBase
+from standfast.driver.agent_offer import output_schema, tools_of
+from standfast.driver.guardrails import output_guardrails
+from standfast.driver.hooks import hook_context, hook_pair
+from standfast.driver.loop import Driver
+from standfast.driver.model_call import view_of
+from standfast.driver.run_scope import Live
+from standfast.driver.unsent import REMEDY, said_of
+from standfast.engine.events import Conclude, Concluded
+from standfast.engine.run import Conclusion, Entry, Run, Turn
+from standfast.ground.errors import MaxTurnsExceeded, ModelBehaviorError, ModelRefusalError, UserError
+from standfast.tools.function import FunctionToolResult
+from standfast.words.items import ItemHelpers, to_plain
+
+
+async def perform_conclude(driver: Driver, live: Live, effect: Conclude) -> None:
+    """Find out what the turn means and tell the run."""
+    run = driver.run
+    agent = live.graph.agent(run.progress.agent)
+    schema = output_schema(agent)
+    if effect.exhausted:
+        error = MaxTurnsExceeded(
+            f"the run used its {run.spec.max_turns} turns without a final output{said_of(run)}",
+            "Raise max_turns, or handle it with error_handlers={'max_turns': ...}."
+            + (f" {REMEDY} They are error.run_data.owed_items." if said_of(run) else ""),
+        )
+        found = await _handled(live, run, agent, schema, "max_turns", error)
+        if found is None:
+            raise error
+    else:
+        assert run.turn is not None  # due() asks for a conclusion only of a complete turn
+        found = await _meaning(live, run, run.turn, agent, schema)
+    if found is None:
+        await driver.tell(Concluded(effect.turn, Conclusion(final=False)), effect=effect)
+        return
+    value, conclusion = found
+    live.final_output = value
+    if conclusion.entries:
+        live.show_entries(conclusion.entries)
+    if live.hooks is not None or agent.hooks is not None:
+        await hook_pair(live, agent, "on_agent_end", hook_context(live), agent, value)
+    judged = not output_guardrails(live, agent)
+    await driver.tell(Concluded(effect.turn, conclusion, judged), effect=effect)
+
+
+async def _meaning(
+    live: Live, run: Run, turn: Turn, agent: Any, schema: AgentOutputSchemaBase | None
+) -> tuple[Any, Conclusion] | None:
+    if any(call.kind in ("tool", "agent", "unknown") for call in turn.calls):
+        return await final_from_tools(live, run, turn, agent, schema)
+    if turn.calls:
+        return None
+    message = _last_message(turn)
+    if message is None and turn.again:
+        return None
+    refusal = ItemHelpers.extract_refusal(message) if message is not None else None
+    if refusal is not None:
+        error = ModelRefusalError(refusal)
+        found = await _handled(live, run, agent, schema, "model_refusal", error)
+        if found is None:
+            raise error
+        return found
+    text = ItemHelpers.extract_text(message) if message is not None else None
+    return await final_from_text(live, run, agent, schema, text)
+
+
+async def final_from_text(
+    live: Live, run: Run, agent: Any, schema: AgentOutputSchemaBase | None, text: str | None
+) -> tuple[Any, Conclusion] | None:
+    """The final output a message stands for; None where the model must be asked again."""
+    if schema is None or schema.is_plain_text():
+        return text or "", Conclusion(final=True, output=text or "")
+    error: ModelBehaviorError | None = None
+    if text:
+        try:
+            return schema.validate_json(text), Conclusion(final=True, output=text)
+        except ModelBehaviorError as invalid:
+            error = invalid
+    empty = ModelBehaviorError(
+        "the model gave no text for a structured output", "Handle it with error_handlers={'invalid_final_output': ...}."
+    )
+    found = await _handled(live, run, agent, schema, "invalid_final_output", error or empty)
+    if found is None and error is not None:
+        raise error
+    return found
+
+
+def restored_output(live: Live, run: Run) -> Any:
+    """The final output of a run that ended in another process, as its agent's output type where it was text."""
+    output, schema = run.progress.output, output_schema(live.graph.agent(run.progress.agent))
+    if schema is None or schema.is_plain_text() or not isinstance(output, str):
+        return output
+    try:
+        return schema.validate_json(output)
+    except ModelBehaviorError:
+        return output  # a tool or a handler gave a text that only its own process understood
+
+
+def _last_message(turn: Turn) -> dict[str, Any] | None:
+    for entry in reversed(turn.reply):
+        if entry.kind == "message_output_item":
+            return entry.item
+    return None
+
+
+# --- tool results that end a run -------------------------------------------------------------------------------------
+
+
+async def final_from_tools(
+    live: Live, run: Run, turn: Turn, agent: Any, schema: AgentOutputSchemaBase | None
+) -> tuple[Any, Conclusion] | None:
+    """The final output that the results of a turn's tools stand for; None where the model must be asked again."""
+    behavior = agent.tool_use_behavior
+    if behavior == "run_llm_again":
+        return None
+    results = _results(live, await tools_of(live, run, agent), turn)
+    if not results:
+        return None
+    if behavior == "stop_on_first_tool":
+        chosen = results[:1]
+    elif isinstance(behavior, dict):
+        names = behavior.get("stop_at_tool_names", [])
+        chosen = [pair for pair in results if _stops(pair[1].tool, names)][:1]
+    elif callable(behavior):
+        answer = behavior(live.wrapper, [result for _, result in results])
+        if inspect.isawaitable(answer):
+            answer = await answer
+        if not isinstance(answer, ToolsToFinalOutputResult):
+            raise UserError(
+                f"tool_use_behavior returned a {type(answer).__name__}",
+                "Return ToolsToFinalOutputResult(is_final_output=..., final_output=...).",
+            )
+        if not answer.is_final_output:
+            return None
+        return _tool_final(answer.final_output, schema, tuple(call_id for call_id, _ in results))
+    else:
+        raise UserError(
+            f"tool_use_behavior {behavior!r} is not known",
+            "Use 'run_llm_again', 'stop_on_first_tool', {'stop_at_tool_names': [...]} or a function.",
+        )
+    if not chosen:
+        return None
+    call_id, result = chosen[0]
+    return _tool_final(result.output, schema, (call_id,))
+
+
+def _tool_final(value: Any, schema: AgentOutputSchemaBase | None, calls: tuple[str, ...]) -> tuple[Any, Conclusion]:
+    if schema is None or schema.is_plain_text():
+        value = str(value)
+    plain = to_plain(value)
+    try:
+        return value, Conclusion(final=True, output=_json_or_text(plain), calls=calls)
+    except RecursionError:
+        return value, Conclusion(final=True, output=str(value), calls=calls)
+
+
+def _json_or_text(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _json_or_text(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_json_or_text(inner) for inner in value]
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+
+
+def _results(live: Live, tools: dict[str, Any], turn: Turn) -> list[tuple[str, FunctionToolResult]]:
+    results = []
+    for call in turn.calls:
+        tool = tools.get(call.name)
+        if call.kind not in ("tool", "agent") or tool is None or not call.outputs:
+            continue
+        item: Any = live.run_item(_owned(call.outputs[0], turn.agent))
+        results.append((call.id, FunctionToolResult(tool=tool, output=item.output, run_item=item)))
+    return results
+
+
+def _owned(entry: Entry, agent: str) -> Entry:
+    return entry if entry.agent else Entry(entry.kind, agent, entry.item, entry.extra)
+
+
+def _stops(tool: Any, names: Any) -> bool:
+    return tool.name in names or tool.qualified_name in names
+
+
+# --- error handlers --------------------------------------------------------------------------------------------------
+
+
+async def _handled(
+    live: Live, run: Run, agent: Any, schema: AgentOutputSchemaBase | None, kind: str, error: Any
+) -> tuple[Any, Conclusion] | None:
+    """The output that the user's handler for this error gives; None if there is none, or it declines."""
+    handler = live.error_handlers.get(kind)
+    if handler is None:
+        return None
+    turn = run.turn
+    entries = [*run.ledger, *(turn.reply if turn is not None else ())]
+    items = live.run_items(entries)
+    answer = handler(
+        RunErrorHandlerInput(
+            error=error,
+            context=live.wrapper,
+            run_data=RunErrorData(
+                input=live.given_input,
+                new_items=items,
+                history=view_of(live, run),
+                output=[item.to_input_item() for item in items],
+                raw_responses=list(live.responses),
+                last_agent=agent,
+            ),
+        )
+    )
+    if inspect.isawaitable(answer):
+        answer = await answer
+    wanted = read_handler_result(answer)
+    if wanted is None:
+        return None
+    value, in_history = wanted.final_output, wanted.include_in_history
+    text, value = _checked_output(schema, value)
+    entry = Entry(
+        "message_output_item",
+        live.graph.key(agent),
+        {
+            "type": "message",
+            "role": "assistant",
+            "status": "completed",
+            "content": [{"type": "output_text", "text": text, "annotations": []}],
+        },
+    )
+    return value, Conclusion(final=True, output=text, entries=(entry,) if in_history else ())
+
+
+def _checked_output(schema: AgentOutputSchemaBase | None, value: Any) -> tuple[str, Any]:
+    """The value as text for history, and as the agent's output type."""
+    if schema is None or schema.is_plain_text():
+        return str(value), str(value)
+    text = schema.dump_json(value) if hasattr(schema, "dump_json") else value
+    if not isinstance(text, str):
+        raise UserError("an error handler's output cannot be written as JSON text", "Return JSON text for this schema.")
+    try:
+        return text, schema.validate_json(text)
+    except ModelBehaviorError as error:
+        raise UserError(
+            f"an error handler's output does not fit the agent's output type: {error.what}",
+            "Return a value of the agent's output_type.",
+        ) from error

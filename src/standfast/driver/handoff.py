@@ -1,0 +1,108 @@
+"""Handing over to another agent. The history keeps everything; what the next agent sees may be filtered (C4)."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from standfast.agents.handoffs import HandoffInputData, nest_handoff_history
+from standfast.driver.agent_offer import handoffs_of
+from standfast.driver.hooks import handoff_hooks
+from standfast.driver.loop import Driver
+from standfast.driver.reply_parsing import stored_form
+from standfast.driver.run_scope import Live, logger
+from standfast.engine.events import Returned, RunCall
+from standfast.engine.run import Call, Entry, Run, Turn
+from standfast.ground.errors import ModelBehaviorError, UserError
+from standfast.ground.jsonvalue import Item, copy_json
+from standfast.words.items import ItemHelpers, ToolApprovalItem
+from standfast.words.stream_events import AgentUpdatedStreamEvent
+
+
+async def hand_over(driver: Driver, live: Live, effect: RunCall, agent: Any, turn: Turn, call: Call) -> None:
+    """Let the handoff choose its agent, shape what that agent sees, and tell the run who is next."""
+    handoff = (await handoffs_of(live, driver.run, agent)).get(call.name)
+    if handoff is None:
+        raise ModelBehaviorError(
+            f"handoff {call.name!r} of agent {agent.name!r} is no longer there or no longer enabled",
+            "Resume with the agent graph the run was started with.",
+        )
+    with live.span("handoff", handoff.agent_name, agent=agent, call=call) as span:
+        target = await handoff.on_invoke_handoff(live.wrapper, call.arguments)
+        if not hasattr(target, "handoffs"):
+            raise UserError(
+                f"handoff {call.name!r} returned a {type(target).__name__}", "on_invoke_handoff must return an Agent."
+            )
+        if span is not None:
+            span.note(target=target)
+        await handoff_hooks(live, agent, target)
+    key = live.graph.key(target)
+    item = {"type": "function_call_output", "call_id": call.id, "output": handoff.get_transfer_message(target)}
+    entry = Entry("handoff_output_item", turn.agent, item, {"source_agent": turn.agent, "target_agent": key})
+    base = await _base(live, driver.run, turn, handoff, entry)
+    outputs = [output for other in turn.calls for output in (other.outputs if other.id != call.id else (entry,))]
+    shown: set[str] = live.cache.setdefault("shown", set())
+    ids = {one.get("call_id") for one in (output.item for output in outputs)}
+    if not ids <= shown:
+        live.show_entries(output for output in outputs if output.item.get("call_id") not in shown)
+        shown.update(str(one) for one in ids)
+    await driver.tell(Returned(call.id, (entry,), used=(call.name,), target=key, base=base), effect=effect)
+    live.tenure = None
+    live.shown_agent = key
+    live.show(AgentUpdatedStreamEvent(target))
+
+
+async def _base(live: Live, run: Run, turn: Turn, handoff: Any, entry: Entry) -> tuple[Item, ...] | None:
+    """What the next agent sees in place of the whole conversation; None where it sees the whole."""
+    filter_input = handoff.input_filter or live.config.handoff_input_filter
+    nest = handoff.nest_handoff_history
+    nest = live.config.nest_handoff_history if nest is None else nest
+    if filter_input is None and not nest:
+        return None
+    if run.spec.owner.is_server:
+        if filter_input is not None:
+            raise UserError(
+                "a handoff input filter cannot change a conversation that a server owns",
+                "Remove the filter, or let the application or a session own the conversation.",
+            )
+        logger.warning("nest_handoff_history is ignored: a server owns the conversation")
+        return None
+    data = _input_data(live, run, turn, entry)
+    if filter_input is not None:
+        changed = filter_input(data)
+        if inspect.isawaitable(changed):
+            changed = await changed
+    else:
+        changed = nest_handoff_history(data, history_mapper=live.config.handoff_history_mapper)
+    if not isinstance(changed, HandoffInputData):
+        raise UserError(
+            f"a handoff input filter returned a {type(changed).__name__}",
+            "Return HandoffInputData, e.g. data.clone(...).",
+        )
+    history = changed.input_history
+    base = ItemHelpers.input_to_new_input_list(history if isinstance(history, str) else list(history))
+    news = changed.new_items if changed.input_items is None else changed.input_items
+    base += [
+        stored_form(item.to_input_item())
+        for item in (*changed.pre_handoff_items, *news)
+        if not isinstance(item, ToolApprovalItem)
+    ]
+    return tuple(base)
+
+
+def _input_data(live: Live, run: Run, turn: Turn, entry: Entry) -> HandoffInputData:
+    view, first = run.view, run.spec.input_count
+    base = live.history if view.base is None else view.base
+    inputs = [one.item for one in run.ledger[view.tail : first]] if view.tail < first else []
+    history: Any
+    if not base and run.spec.input_is_text and len(inputs) == 1:
+        history = live.given_input
+    else:
+        history = tuple(copy_json(item) for item in (*base, *inputs))
+    outputs = [one for call in turn.calls for one in (call.outputs or ((entry,) if call.kind == "handoff" else ()))]
+    return HandoffInputData(
+        input_history=history,
+        pre_handoff_items=tuple(live.run_items(run.ledger.since(max(view.tail, first)))),
+        new_items=tuple(live.run_items((*turn.reply, *outputs))),
+        run_context=live.wrapper,
+    )

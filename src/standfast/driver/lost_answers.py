@@ -1,0 +1,93 @@
+"""Requests whose answer was lost: asking the server, never sending blindly (D5).
+
+There are two moments for it and one way: in the run that lost the answer, and in the one that is resumed after it. The
+server is asked what it has behind the place that was known before the request left. What it has is gone on from. What
+it has not is sent again, after another look each time: a request that only was slow may still arrive. Where the server
+cannot tell, only the user's policy may take the risk (`approve_unsafe_replay`); else the run ends by saying what is
+unknown, and stays as it is, so that resuming asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from standfast.driver.agent_offer import Offer
+from standfast.driver.run_scope import logger
+from standfast.engine.run import Run
+from standfast.ground.errors import ModelReplyError, SendOutcomeUnknownError
+from standfast.ground.jsonvalue import Item
+from standfast.llm.settlement import SendEvidence, Settled
+
+_NOT_FOUND = 404
+
+
+async def mark(run: Run, offer: Offer) -> str | None:
+    """The newest item the server's conversation is known to have, by which a lost answer can be settled.
+
+    After a reply it is the reply's last item; before the first one the server is asked, where it can be.
+    """
+    if run.spec.owner.kind != "conversation":
+        return None
+    if run.progress.mark is not None:
+        return run.progress.mark  # an earlier request at this place may still arrive, and would stand behind it
+    own = [response for response in run.responses if not response.hidden]
+    known = own[-1].items[-1].get("id") if own and own[-1].items else None
+    if isinstance(known, str):
+        return known
+    ask = getattr(offer.model, "mark", None)
+    if ask is None:
+        return None
+    try:
+        found: str | None = await ask(run.spec.owner.id)
+    except Exception as error:
+        if getattr(error, "status_code", None) == _NOT_FOUND:
+            raise  # there is no such conversation, and the request would say the same
+        logger.warning("the server did not say where the conversation ends: %s; a lost answer may stay unknown", error)
+        return None
+    return found
+
+
+async def settled(run: Run, offer: Offer, items: Sequence[Item], error: Exception | None) -> Settled | None:
+    """What the server says about the request that carried `items`; None if it cannot be known."""
+    ask = getattr(offer.model, "settle", None)
+    if ask is None:
+        return None
+    found: Settled | None = await ask(
+        SendEvidence(
+            items,
+            conversation_id=run.spec.owner.id if run.spec.owner.kind == "conversation" else None,
+            previous_response_id=run.marks.response_id,
+            response_id=getattr(error, "response_id", None) or run.progress.reply_id,
+            after_item_id=run.progress.mark,
+            error=error,
+        )
+    )
+    return found
+
+
+def in_flight(run: Run) -> list[Item]:
+    """What the request that has left carries."""
+    if run.progress.payload is not None:
+        return list(run.progress.payload)
+    return [run.ledger[ordinal].item for ordinal in run.progress.sent]
+
+
+def unknown(run: Run, found: Settled | None, error: Exception | None) -> Exception:
+    """The error that ends a run whose last request was taken without a whole reply, or nobody knows."""
+    owner = run.spec.owner
+    where = f"conversation {owner.id!r}" if owner.kind == "conversation" else f"response {run.marks.response_id!r}"
+    cause = f" ({type(error).__name__}: {error})" if error is not None else ""
+    if found is None:
+        return SendOutcomeUnknownError(
+            f"a request to {where} left and its answer was lost{cause}; whether the server took it is not known",
+            "Resume the run (error.run_state) to ask the server again before anything is sent. To send it again "
+            "whatever happened, resume with a retry policy that returns RetryDecision(retry=True, "
+            "approve_unsafe_replay=True); a turn may then be there twice.",
+        )
+    remedy = f"What was sent is there: go on with a new run from {where}, or delete those items on the server first."
+    if isinstance(error, ModelReplyError):
+        error.add_note(f"The server has taken the request to {where}. {remedy}")
+        return error
+    return SendOutcomeUnknownError(
+        f"a request to {where} was taken and the server has no whole reply to it{cause}", remedy
+    )

@@ -1,0 +1,142 @@
+"""Running again under the same id: a session that knows who wrote what tells how far the torn run got (C12).
+
+Only whole turns are ever appended, so what the session holds is a prefix of whole turns. The run goes on behind it:
+only the tools of the turn that was torn can run again. A run whose last turn was an answer is finished, and is not
+asked again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from standfast.driver.agent_offer import handoffs_of, output_schema
+from standfast.driver.conclude import final_from_text, final_from_tools, restored_output
+from standfast.driver.reply_parsing import call_digest
+from standfast.driver.run_scope import Live
+from standfast.engine.advance import NOT_COMPLETED
+from standfast.engine.run import Call, Conclusion, Entry, Marks, Run, Turn, View
+from standfast.ground.errors import RunStateError, SessionConflictError
+from standfast.ground.jsonvalue import Item, encode_value
+from standfast.words.history import output_key
+from standfast.words.items import ItemHelpers
+
+_KINDS = {
+    "message": "message_output_item",
+    "reasoning": "reasoning_item",
+    "mcp_approval_request": "mcp_approval_request_item",
+    "mcp_approval_response": "mcp_approval_response_item",
+    "compaction": "compaction_item",
+}
+
+
+async def adopted(live: Live, fresh: Run, items: list[Item], ending: dict[str, Any] | None = None) -> Run:
+    """The run that wrote `items`, as far as they tell; raises SessionConflictError if its input was another.
+
+    `ending` is what a run store kept of a run that ended; without one, its last turn tells whether it did.
+    """
+    count = fresh.spec.input_count
+    given = [entry.item for entry in fresh.ledger]
+    if [encode_value(item) for item in items[:count]] != [encode_value(item) for item in given]:
+        raise SessionConflictError(
+            f"run {fresh.spec.run_id!r} was started with another input than it is given now",
+            "Give the same input to continue it, or another run_id to start a new run.",
+        )
+    entries = list(fresh.ledger)
+    agent_key, turns, last = fresh.spec.agent, 0, []  # type: str, int, list[Entry]
+    answering = True
+    for item in items[count:]:
+        is_output = output_key(item) is not None
+        if not is_output and answering:
+            turns, last = turns + 1, []
+        answering = is_output
+        entry, agent_key = await _entry(live, fresh, agent_key, item)
+        entries.append(entry)
+        last.append(entry)
+    ledger = fresh.ledger.appended(entries[count:])
+    size = len(ledger)
+    run = replace(
+        fresh,
+        ledger=ledger,
+        marks=Marks(stored=size, ready=size),
+        views=fresh.views.appended((View(None, size),)),
+        progress=replace(
+            fresh.progress, agent=agent_key, turns=turns, verdict="passed" if turns else fresh.progress.verdict
+        ),
+    )
+    if ending is not None and ending["status"] == "done":
+        if ending.get("tripped"):
+            raise RunStateError(
+                f"run {fresh.spec.run_id!r} has ended: an output guardrail tripped",
+                "Start the next run under another run_id; the history is as the tripwire left it.",
+            )
+        progress = replace(run.progress, agent=ending["agent"], ended=True, output=ending["output"])
+        run = replace(run, progress=progress)
+        live.final_output = restored_output(live, run)
+        return run
+    return await _finished(live, run, last)
+
+
+async def _entry(live: Live, run: Run, agent_key: str, item: Item) -> tuple[Entry, str]:
+    kind = item.get("type") or "message"
+    agent = live.graph.agent(agent_key)
+    if kind == "function_call":
+        is_handoff = item.get("name") in await handoffs_of(live, run, agent)
+        pending: dict[str, Any] = live.cache.setdefault("adopted handoffs", {})
+        if is_handoff:
+            pending[str(item.get("call_id"))] = item.get("name")
+        return Entry("handoff_call_item" if is_handoff else "tool_call_item", agent_key, item), agent_key
+    if kind == "function_call_output":
+        name = live.cache.get("adopted handoffs", {}).get(str(item.get("call_id")))
+        handoff = (await handoffs_of(live, run, agent)).get(name) if name else None
+        # Only its own message says that it happened: a second handoff is ignored, a stopped one is not completed.
+        if (
+            handoff is not None
+            and handoff.agent is not None
+            and item.get("output") == handoff.get_transfer_message(handoff.agent)
+        ):
+            target = live.graph.key(handoff.agent)
+            extra = {"source_agent": agent_key, "target_agent": target}
+            return Entry("handoff_output_item", agent_key, item, extra), target
+        return Entry("tool_call_output_item", agent_key, item), agent_key
+    return Entry(_KINDS.get(str(kind), "tool_call_item"), agent_key, item), agent_key
+
+
+async def _finished(live: Live, run: Run, last: list[Entry]) -> Run:
+    """The run ended, if its last turn said something and asked for nothing, or if its tools' results end a run."""
+    agent = live.graph.agent(run.progress.agent)
+    found = await _meaning(live, run, agent, last) if last else None
+    if found is None:
+        return run
+    live.final_output = found[0]
+    return replace(run, progress=replace(run.progress, ended=True, output=found[1].output))
+
+
+async def _meaning(live: Live, run: Run, agent: Any, last: list[Entry]) -> tuple[Any, Conclusion] | None:
+    kinds = {entry.kind for entry in last}
+    if "tool_call_output_item" not in kinds and last[-1].kind == "message_output_item":
+        # What a provider's own tools did may stand before it, in the same reply or in one of its own.
+        text = ItemHelpers.extract_text(last[-1].item)
+        return await final_from_text(live, run, agent, output_schema(agent), text)
+    outputs = {entry.item.get("call_id"): entry for entry in last if entry.kind == "tool_call_output_item"}
+    calls = [entry for entry in last if entry.kind == "tool_call_item" and entry.item.get("type") == "function_call"]
+    if not calls or "handoff_output_item" in kinds or any(_cut_short(entry) for entry in outputs.values()):
+        return None
+    return await final_from_tools(live, run, _turn_of(run, calls, outputs), agent, output_schema(agent))
+
+
+def _cut_short(entry: Entry) -> bool:
+    return entry.item.get("output") == NOT_COMPLETED
+
+
+def _turn_of(run: Run, calls: list[Entry], outputs: dict[Any, Entry]) -> Turn:
+    """The turn that these calls and outputs once were."""
+    made = []
+    for entry in calls:
+        call_id, name = str(entry.item.get("call_id")), str(entry.item.get("name", ""))
+        output = outputs.get(call_id)
+        if output is not None:
+            arguments = str(entry.item.get("arguments", ""))
+            digest = call_digest(entry.item)
+            made.append(Call(call_id, name, "tool", arguments, digest, state="returned", outputs=(output,)))
+    return Turn(run.progress.turns, run.progress.agent, tuple(calls), tuple(made))

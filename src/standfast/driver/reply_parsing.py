@@ -1,0 +1,216 @@
+"""What a reply asks for: its items as entries, and its calls.
+
+Pure but for the names it is given. Checks the one promise the engine builds on: a call id never stands for two calls
+(a repeated one with the same content is dropped, with other content the reply is refused), and none is empty.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+from standfast.engine.run import Call, Entry
+from standfast.ground.errors import ItemNotStorableError, ModelBehaviorError, UserError
+from standfast.ground.jsonvalue import Item, encode, encode_value
+from standfast.words.history import APPROVAL_PLACEHOLDER
+from standfast.words.items import read, to_input_json
+
+KINDS = {
+    "message": "message_output_item",
+    "reasoning": "reasoning_item",
+    "tool_search_call": "tool_search_call_item",
+    "tool_search_output": "tool_search_output_item",
+    "mcp_list_tools": "mcp_list_tools_item",
+    "mcp_approval_response": "mcp_approval_response_item",
+    "compaction": "compaction_item",
+}
+
+LOCAL_CALLS = frozenset({"computer_call", "local_shell_call", "apply_patch_call", "custom_tool_call"})
+"""Calls whose output the program must give, of kinds that standfast has no tools for."""
+
+
+@dataclass(slots=True)
+class Reply:
+    """A reply, taken apart."""
+
+    entries: list[Entry] = field(default_factory=list)
+    originals: list[Any] = field(default_factory=list)
+    """Beside each entry: the item as the model gave it."""
+    calls: list[Call] = field(default_factory=list)
+    used: list[str] = field(default_factory=list)
+    hosted: bool = False
+    """Whether a tool of the provider's was active, so that a reply without a message is not an answer yet."""
+    skipped: int = 0
+    """Calls that had been completed before and were asked for again."""
+
+
+def call_digest(item: Mapping[str, Any]) -> str:
+    """What a call is known by, besides its id: what it asks for."""
+    meaning = [item.get("type"), item.get("namespace"), item.get("name"), item.get("arguments")]
+    return blake2b(encode_value(meaning), digest_size=16).hexdigest()
+
+
+def arguments_text(item: Mapping[str, Any]) -> str:
+    """The arguments of a call as text: as the model wrote them, or what it gave in place of text as JSON.
+
+    The same text that `ToolApprovalItem.arguments` shows a person: a decision is bound to a hash of it.
+    """
+    arguments = item.get("arguments")
+    if isinstance(arguments, str):
+        return arguments
+    return "" if arguments is None else json.dumps(arguments, default=str)
+
+
+def stored_form(original: Any) -> Item:
+    """An item as it is stored and sent: JSON, without what only ever comes out of a model."""
+    item = to_input_json(original)
+    if "status" in item and item["status"] is None:
+        del item["status"]
+    return item
+
+
+def classify(
+    output: Iterable[Any],
+    *,
+    agent: str,
+    tools: Mapping[str, Any],
+    handoffs: Mapping[str, Any],
+    known: Mapping[str, str],
+    unknown_tool: Callable[[str], str],
+) -> Reply:
+    """The reply's entries and calls. `known` maps the ids of calls already in history to their digests.
+
+    `unknown_tool(name)` says what to do about a tool that is not there: it raises, or returns the call's kind.
+    """
+    reply = Reply()
+    seen: dict[str, str] = {}
+    for original in output:
+        item = stored_form(original)
+        _refuse_what_no_store_takes(item)
+        kind = item.get("type") or ("message" if "role" in item else None)
+        if kind is None:
+            raise ModelBehaviorError(
+                "the model replied with an item that has no type", "Check the Model implementation: items need a type."
+            )
+        if kind == "function_call":
+            _function_call(reply, item, original, agent, tools, handoffs, known, seen, unknown_tool)
+        elif kind == "mcp_approval_request":
+            _hosted_request(reply, item, original, agent, known, seen)
+        elif kind != APPROVAL_PLACEHOLDER:  # ours, and never part of a conversation
+            _other(reply, kind, item, original, agent)
+    return reply
+
+
+def _refuse_what_no_store_takes(item: Item) -> None:
+    """Before a call of the reply runs: what it did could not be stored behind this."""
+    try:
+        encode(item)
+    except ItemNotStorableError as error:
+        raise ModelBehaviorError(
+            f"the model replied with something that is not JSON: {error.what}",
+            "Check the Model implementation: its items hold JSON values only, and finite numbers.",
+        ) from None
+
+
+def _hosted_request(
+    reply: Reply, item: Item, original: Any, agent: str, known: Mapping[str, str], seen: dict[str, str]
+) -> None:
+    call_id = _call_id(item.get("id"), "mcp_approval_request")
+    digest = call_digest(item)
+    if _is_repeated(call_id, digest, known, seen):
+        return
+    seen[call_id] = digest
+    reply.calls.append(Call(call_id, str(item.get("name", "")), "hosted", arguments_text(item), digest))
+    _keep(reply, Entry("mcp_approval_request_item", agent, item), original)
+
+
+def _is_repeated(call_id: str, digest: str, known: Mapping[str, str], seen: Mapping[str, str]) -> bool:
+    """Whether this call was made before, in this reply or in an earlier one; another under its id is refused."""
+    earlier = seen.get(call_id, known.get(call_id))
+    if earlier is not None and earlier != digest:
+        raise ModelBehaviorError(
+            f"the model used call id {call_id!r} for two different calls",
+            "A call id must be unique for the whole run; check the Model implementation or its provider.",
+        )
+    return earlier is not None
+
+
+def _function_call(
+    reply: Reply,
+    item: Item,
+    original: Any,
+    agent: str,
+    tools: Mapping[str, Any],
+    handoffs: Mapping[str, Any],
+    known: Mapping[str, str],
+    seen: dict[str, str],
+    unknown_tool: Callable[[str], str],
+) -> None:
+    call_id = _call_id(item.get("call_id"), "function_call")
+    digest = call_digest(item)
+    if _is_repeated(call_id, digest, known, seen):
+        if call_id not in seen:
+            reply.skipped += 1
+        return
+    seen[call_id] = digest
+    name = str(item.get("name", ""))
+    namespace = item.get("namespace")
+    qualified = f"{namespace}.{name}" if namespace else name
+    entry_kind, extra = "tool_call_item", None
+    if not namespace and name in handoffs:
+        kind = "ignored" if any(call.kind == "handoff" for call in reply.calls) else "handoff"
+        entry_kind = "handoff_call_item"
+    else:
+        tool = tools.get(qualified) or tools.get(name)
+        if tool is None:
+            kind = unknown_tool(qualified)
+        else:
+            kind = "agent" if getattr(tool, "agent_tool", None) is not None else "tool"
+            extra = {"description": tool.description} if getattr(tool, "description", None) else None
+    reply.used.append(name)
+    reply.calls.append(Call(call_id, name, kind, arguments_text(item), digest))
+    _keep(reply, Entry(entry_kind, agent, item, extra), original)
+
+
+def _other(reply: Reply, kind: str, item: Item, original: Any, agent: str) -> None:
+    if kind in LOCAL_CALLS:
+        raise UserError(
+            f"the model made a {kind}, which standfast has no local tool for",
+            "Remove that hosted tool from the agent, or offer the same ability as a function_tool.",
+        )
+    entry_kind = KINDS.get(kind)
+    if entry_kind is None:
+        entry_kind = "tool_call_item"  # a tool of the provider's, or something newer than this release: it is kept
+        reply.hosted = True
+        reply.used.append(kind)
+    elif kind in ("mcp_list_tools", "tool_search_call", "tool_search_output"):
+        reply.hosted = True
+    _keep(reply, Entry(entry_kind, agent, item), original)
+
+
+def _keep(reply: Reply, entry: Entry, original: Any) -> None:
+    reply.entries.append(entry)
+    reply.originals.append(original)
+
+
+def _call_id(value: Any, kind: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise ModelBehaviorError(
+            f"the model made a {kind} without an id",
+            "Every call needs a non-empty, unique id; check the Model implementation or its provider.",
+        )
+    return value
+
+
+def known_calls(entries: Iterable[Entry]) -> dict[str, str]:
+    """The ids and digests of the calls among these entries."""
+    found = {}
+    for entry in entries:
+        if entry.kind in ("tool_call_item", "handoff_call_item"):
+            call_id = read(entry.item, "call_id")
+            if isinstance(call_id, str) and entry.item.get("type") == "function_call":
+                found[call_id] = call_digest(entry.item)
+    return found

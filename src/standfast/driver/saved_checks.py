@@ -1,0 +1,199 @@
+"""What must hold before a saved run goes on. All of it is looked at before anything of the run happens.
+
+A payload is somebody's text until it has been checked: its agents must be there, its calls must be the ones that the
+model made, a decision must be about the call that was shown (its id, its tool and its arguments), and the tools that
+are still to run must exist. Where a run store knows the run, the store's word counts: a run that moved on since it
+was loaded, or whose calls differ from those that were saved, is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from standfast.agents.context import arguments_digest, tool_scope
+from standfast.driver.agent_graph import AgentGraph
+from standfast.driver.agent_offer import tools_of
+from standfast.driver.reply_parsing import arguments_text, call_digest
+from standfast.driver.run_scope import Live
+from standfast.engine.codec import decode_saved
+from standfast.engine.run import Call, Decision, Run, Turn
+from standfast.engine.run_store import RunStore
+from standfast.ground.errors import ApprovalError, ModelBehaviorError, NotFoundError, RunClaimedError, RunStateError
+from standfast.ground.jsonvalue import Item
+
+_TEXTS = ("type", "role", "id", "call_id", "name", "namespace", "server_label", "approval_request_id")
+"""What an item is known by. Everything else in it is the provider's business."""
+
+
+def check_saved(run: Run, graph: AgentGraph) -> None:
+    """Raise if the run needs agents that are not there, or holds a call or a decision that was changed."""
+    for one in _items(run):
+        if not all(one.get(name) is None or isinstance(one[name], str) for name in _TEXTS):
+            raise RunStateError("it holds an item whose type or id is no text", "Pass the payload unchanged.")
+    for key in agents_of(run):
+        graph.agent(key)
+    turn = run.turn
+    if turn is None:
+        return
+    for call in turn.calls:
+        item = call_item(turn, call)
+        _check_call(call, item)
+        if call.decision is not None:
+            _check_decision(call, call.decision, item or {})
+        inner = nested_agent(graph.agent(turn.agent), call)
+        if call.child is not None and inner is not None:
+            check_saved(call.child, AgentGraph(inner))
+
+
+def _items(run: Run) -> Iterator[Item]:
+    yield from (entry.item for entry in run.ledger)
+    yield from run.progress.staged
+    yield from (entry.item for entry in run.progress.compacted)
+    for view in run.views:
+        yield from view.base or ()
+    for entry in run.turn.reply if run.turn is not None else ():
+        yield entry.item
+    for call in run.turn.calls if run.turn is not None else ():
+        yield from (entry.item for entry in call.outputs)
+        yield from call.base or ()
+
+
+def agents_of(run: Run) -> set[str]:
+    """The names of every agent the run speaks of, nested runs aside."""
+    found = {run.spec.agent, run.progress.agent, *(entry.agent for entry in run.ledger)}
+    for entry in run.ledger:
+        extra = entry.extra or {}
+        found |= {extra[name] for name in ("source_agent", "target_agent") if isinstance(extra.get(name), str)}
+    turn = run.turn
+    if turn is not None:
+        found |= {turn.agent, *(call.target for call in turn.calls if call.target is not None)}
+    return found
+
+
+def nested_agent(agent: Any, call: Call) -> Any:
+    """The agent that a call of this agent's runs, if the call is of an agent used as a tool."""
+    for tool in getattr(agent, "tools", ()):
+        described = getattr(tool, "agent_tool", None)
+        if described is not None and getattr(tool, "name", None) == call.name:
+            return described.agent
+    return None
+
+
+def call_item(turn: Turn, call: Call) -> Item | None:
+    """The item of the reply that is this call."""
+    name = "id" if call.kind == "hosted" else "call_id"
+    return next((entry.item for entry in turn.reply if entry.item.get(name) == call.id), None)
+
+
+def idempotency_key(run: Run, call_id: str) -> str:
+    """The same for every attempt at this call, in any process, and for no other call."""
+    return f"{run.spec.run_id}:{call_id}"
+
+
+def scope_of_call(call: Call, item: Item) -> str:
+    """What a sticky decision about this call covers."""
+    if call.kind == "hosted":
+        return tool_scope(call.name, namespace=item.get("server_label"), kind="mcp")
+    return tool_scope(call.name, namespace=item.get("namespace"))
+
+
+def _check_call(call: Call, item: Item | None) -> None:
+    if item is None:
+        raise RunStateError(
+            f"call {call.id!r} is not in the reply that it should have come with", "Pass the payload unchanged."
+        )
+    same = (str(item.get("name", "")), arguments_text(item)) == (call.name, call.arguments)
+    if not same or call.digest != call_digest(item):
+        raise RunStateError(
+            f"call {call.id!r} was changed: its tool or its arguments are not those the model asked for",
+            "Pass the payload unchanged; to run something else, reject the call and say so to the model.",
+        )
+
+
+def _check_decision(call: Call, decision: Decision, item: Item) -> None:
+    about = (decision.call_id, decision.scope, decision.arguments_digest)
+    if about != (call.id, scope_of_call(call, item), arguments_digest(call.arguments)):
+        raise ApprovalError(
+            f"the decision about call {call.id!r} was made for another tool, other arguments or another call",
+            "Show the call as it is now to whoever decides, and ask again.",
+        )
+
+
+# --- tools -----------------------------------------------------------------------------------------------------------
+
+
+async def check_tools(live: Live, run: Run) -> None:
+    """Raise if a tool that is still to run is gone, unless the model is to be told; before another one runs."""
+    turn = run.turn
+    if turn is None or live.config.tool_not_found_behavior == "return_error_to_model":
+        return
+    agent = live.graph.agent(turn.agent)
+    for call in turn.calls:
+        if call.state == "returned" or call.kind not in ("tool", "agent"):
+            continue
+        if tool_of(await tools_of(live, run, agent), call_item(turn, call), call) is None:
+            raise missing_tool(agent, call)
+
+
+def tool_of(tools: dict[str, Any], item: Item | None, call: Call) -> Any:
+    """The tool a call is for: that of its namespace, where the call names one."""
+    namespace = (item or {}).get("namespace")
+    return tools.get(f"{namespace}.{call.name}" if namespace else call.name) or tools.get(call.name)
+
+
+def missing_tool(agent: Any, call: Call) -> ModelBehaviorError:
+    """What is raised about a call of a tool that is gone."""
+    return ModelBehaviorError(
+        f"tool {call.name!r} of agent {agent.name!r} is no longer there or no longer enabled",
+        "Resume with the agent that has it, or set RunConfig(tool_not_found_behavior='return_error_to_model').",
+    )
+
+
+# --- against the store -----------------------------------------------------------------------------------------------
+
+
+async def check_unclaimed(run: Run, store: RunStore | None, revision: int) -> str | None:
+    """Raise if the store says that this saved run was taken, removed or changed; else the status it was saved with.
+
+    Reads only (C12). What is in no store has no status there.
+    """
+    run_id = run.spec.run_id
+    if not revision:
+        if store is not None and await store.load_run(run_id) is not None:
+            raise RunClaimedError(
+                f"run {run_id!r} was saved, and this state does not know it: the answer to a save was lost",
+                "Resume it by its id, with Runner.resume(agent, run_id, ...).",
+            )
+        return None
+    if store is None:
+        raise RunStateError(
+            f"run {run_id!r} is kept in a run store and was given none, so that nobody could tell who else resumes it",
+            "Resume it with the session or the RunConfig(run_store=...) it was saved with.",
+        )
+    saved = await store.load_run(run_id)
+    if saved is None:
+        raise NotFoundError(
+            f"run {run_id!r} is not in this run store", "Pass the store it was saved in; one that was removed is gone."
+        )
+    if saved.revision != revision:
+        raise RunClaimedError(
+            f"run {run_id!r} was resumed by another worker since it was loaded (revision {saved.revision}, not"
+            f" {revision})",
+            "Load it again, and resume it only if it still waits.",
+        )
+    known = decode_saved(saved)
+    kept = dict(_calls(known))
+    for place, digest in _calls(run):
+        if kept.get(place, digest) != digest:
+            raise RunStateError(
+                f"call {place[-1]!r} was changed since run {run_id!r} was saved", "Resume the run as it was saved."
+            )
+    return known.status
+
+
+def _calls(run: Run, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    for call in run.turn.calls if run.turn is not None else ():
+        yield (*path, call.id), call.digest
+        if call.child is not None:
+            yield from _calls(call.child, (*path, call.id))

@@ -1,0 +1,66 @@
+"""Event loops for code that has none: one for each thread that runs agents synchronously.
+
+A loop is kept from one run to the next, so that clients with open connections survive. It is closed when its thread
+ends, or with the program; nobody has to remember it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+import weakref
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+CLOSING_S_MAX = 10.0
+# A thread that ends waits this long for its loop to close; what is left over then is a task that swallows cancellation.
+
+
+class _Kept:
+    """A thread's loop. It lives in a `threading.local`, which lets go of it when the thread ends."""
+
+    def __init__(self) -> None:
+        self.runner = asyncio.Runner()
+        self.process = os.getpid()
+        self.end = weakref.finalize(self, _close, self.runner)
+
+
+_kept = threading.local()
+_inherited: list[_Kept] = []
+
+
+def run_on_thread_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Run it to its end on this thread's loop. Ctrl-C cancels it, lets it finish in order, and is raised."""
+    kept: _Kept | None = getattr(_kept, "loop", None)
+    if kept is not None and kept.process != os.getpid():
+        # After os.fork the loop's selector is still shared with the parent: closing it here would take the parent's
+        # registrations away. It is neither used nor closed.
+        kept.end.detach()
+        _inherited.append(kept)
+        kept = None
+    if kept is None:
+        kept = _kept.loop = _Kept()
+    return kept.runner.run(work)
+
+
+def _close(runner: asyncio.Runner) -> None:
+    if threading.get_ident() == threading.main_thread().ident:
+        with contextlib.suppress(RuntimeError):  # at exit, a daemon's loop may be running: it ends with the process
+            runner.close()
+        return
+    # This runs in a thread that is ending and no longer has a Thread object. Closing starts and joins threads, which
+    # would make one up for it and keep it, so a thread that is alive does it.
+    closed = threading.Event()
+    threading.Thread(target=_close_and_say, args=(runner, closed), name="standfast-close", daemon=True).start()
+    closed.wait(CLOSING_S_MAX)
+
+
+def _close_and_say(runner: asyncio.Runner, closed: threading.Event) -> None:
+    try:
+        runner.close()
+    finally:
+        closed.set()

@@ -1,0 +1,1 @@
+"""Layer 2: a run as data, and what should happen next."""

@@ -1,0 +1,333 @@
+"""Every way a run can change.
+
+`advance` is the only function that makes a new Run from an old one, and this file is the only place it happens. It
+does not know who is listening, what a model is, or whether anyone is streaming; if you need one of those here, the
+event is missing a field.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from standfast.engine.events import (
+    Appended,
+    ApprovalNeeded,
+    Begun,
+    ChildMoved,
+    Claimed,
+    Compacted,
+    Concluded,
+    Decided,
+    Event,
+    InputStaged,
+    Judged,
+    NotTaken,
+    Replied,
+    Returned,
+    Stopped,
+)
+from standfast.engine.run import Call, Conclusion, Entry, Marks, Progress, Run, Stop, Turn, View, evolve
+from standfast.ground.errors import CallerError, RunStateError
+
+WITHHELD = "Output withheld by an output guardrail."
+NOTHING_SENT = {"begun": None, "sent": (), "mark": None, "payload": None, "reply_id": None, "doubt": False}
+NOT_COMPLETED = "This call was not completed: the run stopped before its result was known."
+
+
+def advance(run: Run, event: Event) -> Run:
+    """The run after `event`. Raises CallerError, and changes nothing, if the run was not waiting for it."""
+    match event:
+        case Appended(end):
+            return evolve(run, marks=evolve(run.marks, stored=max(run.marks.stored, end)))
+        case Begun(None, key, sent, mark) if run.turn is None:
+            return _progress(run, begun=key, sent=sent, mark=mark, payload=event.payload, reply_id=event.reply_id)
+        case Begun(call_id) if call_id is not None:
+            return _change_call(run, call_id, ("asked",), state="begun")
+        case NotTaken(None, mark) if run.turn is None:
+            return _progress(run, **NOTHING_SENT | {"mark": mark})
+        case NotTaken(call_id) if call_id is not None:
+            return _change_call(run, call_id, ("doubt",), state="asked")
+        case Judged():
+            return _judged(run, event)
+        case Replied() if run.turn is None and not run.finished and event.turn == run.progress.turns + 1:
+            return _replied(run, event)
+        case ApprovalNeeded(call_id, reason):
+            return _change_call(run, call_id, ("asked", "doubt"), state="waiting", reason=reason)
+        case Decided():
+            return _decided(run, event)
+        case Returned():
+            return _returned(run, event)
+        case ChildMoved(call_id, child):
+            state = "waiting" if child.paused else "begun"
+            return _change_call(run, call_id, ("asked", "begun", "waiting"), child=child, state=state)
+        case Concluded(number, conclusion, judged) if not run.finished:
+            return _concluded(run, number, conclusion, judged)
+        case Compacted(entries) if run.finished:
+            return _progress(run, compacted=(*run.progress.compacted, *entries))
+        case Claimed() if not run.settled:
+            return _claimed(run, event)
+        case InputStaged(items) if not run.finished:
+            staged = () if items is None else (*run.progress.staged, *items)
+            return _progress(run, staged=staged)
+        case Stopped() if not run.finished:
+            return _stopped(run, event)
+        case _:
+            raise CallerError(
+                f"{type(event).__name__} is not something run {run.spec.run_id!r} was waiting for",
+                "Feed it only results of effects that due() asked for.",
+            )
+
+
+# --- one event each --------------------------------------------------------------------------------------------------
+
+
+def _judged(run: Run, event: Judged) -> Run:
+    run = _progress(run, results=(*run.progress.results, *event.results)) if event.results else run
+    verdict = run.progress.verdict
+    if event.stage == "input" and verdict in ("blocking", "parallel"):
+        if event.tripped:
+            # What the tripwire cut was speculative: no call of it has begun, and none of it is history (C6).
+            return evolve(run, turn=None, progress=evolve(run.progress, verdict="tripped"))
+        # Blocking guardrails come first; the parallel ones, if there are more, then run beside the model.
+        after = "parallel" if verdict == "blocking" and event.more else "passed"
+        return _progress(run, verdict=after)
+    if event.stage == "staged" and run.progress.staged and run.turn is None:
+        start = len(run.ledger)
+        entries = [
+            Entry("input_item", run.progress.agent, item, {"input_id": f"input-{start + number}"})
+            for number, item in enumerate(run.progress.staged)
+        ]
+        run = evolve(run, ledger=run.ledger.appended(entries))
+        return _progress(run, staged=(), verdict="tripped" if event.tripped else run.progress.verdict)
+    if event.stage == "output" and run.turn is not None and run.turn.conclusion is not None:
+        return _output_judged(run, run.turn, run.turn.conclusion, event)
+    raise CallerError("no verdict was asked for", "Feed a run only results of effects that due() asked for.")
+
+
+def _output_judged(run: Run, turn: Turn, conclusion: Conclusion, event: Judged) -> Run:
+    if not event.tripped:
+        return _join(run, turn)
+    if not turn.calls:
+        # The message is dropped; the input is kept, because nobody will send it again (C3).
+        marks = evolve(run.marks, ready=len(run.ledger))
+        return evolve(run, turn=None, marks=marks, progress=evolve(run.progress, ended=True, output=None))
+    # A tool has run: its call must stay in history, so only what it said is withheld.
+    withheld = conclusion.calls or tuple(call.id for call in turn.calls)
+    calls = tuple(_withhold(call, event.withheld or WITHHELD) if call.id in withheld else call for call in turn.calls)
+    run = _join(run, evolve(turn, calls=calls, conclusion=Conclusion(final=True)))
+    return _progress(run, output=None)
+
+
+def _withhold(call: Call, text: str) -> Call:
+    outputs = tuple(
+        evolve(entry, item={**entry.item, "output": text}, extra=None) if "output" in entry.item else entry
+        for entry in call.outputs
+    )
+    return evolve(call, outputs=outputs)
+
+
+def _replied(run: Run, event: Replied) -> Run:
+    owner, marks = run.spec.owner, run.marks
+    response_id = event.response.response_id
+    # On a response chain the mark belongs to the id: a reply without one moves neither (D4).
+    acknowledged = owner.kind == "conversation" or (owner.kind == "chain" and response_id is not None)
+    if response_id is not None and owner.kind == "chain":
+        marks = evolve(marks, response_id=response_id)
+    turn = Turn(event.turn, run.progress.agent, event.entries, event.calls, acknowledged, event.owed, event.again)
+    agent, used = run.progress.agent, run.progress.used
+    used += tuple(pair for pair in dict.fromkeys((agent, name) for name in event.used) if pair not in used)
+    progress = evolve(run.progress, turns=event.turn, used=used, **NOTHING_SENT)
+    return evolve(run, turn=turn, marks=marks, progress=progress, responses=run.responses.appended((event.response,)))
+
+
+def _decided(run: Run, event: Decided) -> Run:
+    decision = event.decision
+    if event.path:
+        call = run.call(event.path[0])
+        if call is None or call.child is None:
+            raise CallerError("there is no nested run at that path", "Decide about an interruption of this run.")
+        child = advance(call.child, Decided(decision, event.path[1:]))
+        # Two calls of one nested run may wait: the first decision wakes it, the second must still reach it.
+        return _change_call(
+            run, call.id, ("waiting", "asked"), child=child, state="waiting" if child.paused else "asked"
+        )
+    if decision.sticky:
+        run = _progress(run, decisions=(*run.progress.decisions, decision))
+    if decision.call_id is None:
+        return run
+    call = run.call(decision.call_id)
+    if call is None or call.state not in ("waiting", "asked") or (call.state == "asked" and call.decision is None):
+        # An application may decide before it is asked; the decision waits for the call.
+        return run if decision.sticky else _progress(run, decisions=(*run.progress.decisions, decision))
+    return _change_call(run, call.id, ("waiting", "asked"), decision=decision, state="asked")
+
+
+def _returned(run: Run, event: Returned) -> Run:
+    if not event.entries:
+        raise CallerError(f"call {event.call_id!r} returned without an output", "Give every call one output (C8).")
+    run = _change_call(
+        run,
+        event.call_id,
+        ("asked", "begun", "doubt"),
+        state="returned",
+        outputs=event.entries,
+        target=event.target,
+        base=event.base,
+        child=None,
+    )
+    turn = run.turn
+    assert turn is not None  # _change_call found the call in it
+    if event.results or event.used:
+        used = tuple(pair for pair in ((turn.agent, name) for name in event.used) if pair not in run.progress.used)
+        run = _progress(run, results=(*run.progress.results, *event.results), used=(*run.progress.used, *used))
+    if event.responses:
+        run = evolve(run, responses=run.responses.appended(event.responses))
+    if turn.complete and any(call.target for call in turn.calls):
+        return _join(run, turn)  # a handoff wins over whatever the turn's tools might have concluded
+    return run
+
+
+def _concluded(run: Run, number: int, conclusion: Conclusion, judged: bool) -> Run:
+    turn = run.turn
+    if turn is None:
+        if number != run.progress.turns + 1 or not conclusion.final:
+            raise CallerError("there is no complete turn to conclude", "Feed only results of effects that were due.")
+        turn = Turn(number, run.progress.agent, ())  # max_turns was reached and a handler gave an output
+    if turn.number != number or not turn.complete or turn.conclusion is not None:
+        raise CallerError("there is no complete turn to conclude", "Feed only results of effects that were due.")
+    turn = evolve(turn, conclusion=conclusion)
+    return evolve(run, turn=turn) if conclusion.final and not judged else _join(run, turn)
+
+
+def _claimed(run: Run, event: Claimed) -> Run:
+    stop = run.progress.stop if run.finished else None  # a run that was given up stays so while it is being stored
+    progress = evolve(run.progress, claim=event.claim, stop=stop, doubt=run.progress.begun is not None)
+    # What the session holds now it holds in the history that is read again (D7): sent from the ledger too, it would be
+    # sent twice. So the view begins behind it, also where the answer to an append was lost.
+    marks = evolve(run.marks, stored=max(run.marks.stored, min(event.stored, len(run.ledger))))
+    turn = run.turn
+    if turn is not None:
+        always = {call.name for call in turn.calls if call.decision is not None and call.decision.sticky}
+        turn = evolve(turn, calls=tuple(_claimed_call(call, event.claim, always) for call in turn.calls))
+    views = run.views
+    if run.view.base is None and run.view.tail != marks.stored:
+        views = views.appended((View(None, marks.stored),))
+    return evolve(run, progress=progress, marks=marks, turn=turn, views=views)
+
+
+def _claimed_call(call: Call, claim: str, always: set[str]) -> Call:
+    child = call.child
+    if child is not None and not child.finished:
+        child = _claimed(child, Claimed(claim))
+    if call.state == "waiting" and call.reason == "approval" and child is None and call.name in always:
+        return evolve(call, state="asked")  # a decision about all calls may cover this one: whoever runs it knows
+    if call.state != "begun":
+        return evolve(call, child=child)
+    # A nested run knows itself how far it got; only a call without one is in doubt.
+    if child is not None:
+        return evolve(call, state="asked", child=child)
+    # Whatever is decided about it, from now on nobody can say that it did not run.
+    return evolve(call, state="doubt", reason="unknown")
+
+
+def _stopped(run: Run, event: Stopped) -> Run:
+    turn = run.turn
+    if event.mode == "after_turn":
+        upto = event.upto if turn is None else max(event.upto, turn.number)  # what has begun stays due
+        earlier = run.progress.stop
+        return run if earlier is not None and earlier.upto <= upto else _progress(run, stop=Stop("after_turn", upto))
+    if turn is not None and _must_keep(run, turn, event):
+        open_calls = {call.id: closed(call, _last_word(call, event)) for call in turn.calls if call.state != "returned"}
+        calls = tuple(open_calls.get(call.id, call) for call in turn.calls)
+        entries = turn.conclusion.entries if turn.conclusion is not None else ()
+        nested = [one for call in turn.calls if call.child is not None for one in call.child.responses]
+        if nested:  # replies that arrived were paid for, whatever becomes of the run they were for
+            run = evolve(run, responses=run.responses.appended(evolve(one, hidden=True) for one in nested))
+        run = _join(run, evolve(turn, calls=calls, conclusion=Conclusion(final=False, entries=entries)))
+    elif turn is not None:
+        # Nothing of it has happened yet, so nothing of it is kept, and the turn is not charged.
+        run = evolve(run, turn=None, progress=evolve(run.progress, turns=turn.number - 1))
+    if event.mode == "abandoned":
+        return _progress(run, ended=True, stop=Stop("abandoned", run.progress.turns))
+    return _progress(run, stop=Stop(event.mode, run.progress.turns))
+
+
+def _must_keep(run: Run, turn: Turn, event: Stopped) -> bool:
+    if turn.ran or run.spec.owner.is_server:
+        return True
+    if run.progress.verdict != "passed":
+        return False  # whatever ends the run, nothing of a turn is stored before the input verdict (C6)
+    # An output guardrail that raised has given no verdict: the turn is kept (C6).
+    return event.mode == "abandoned" or (event.mode == "failed" and turn.conclusion is not None)
+
+
+def _last_word(call: Call, event: Stopped) -> str:
+    """What an unfinished call gets: only of one that has not begun can it be said that it did not run."""
+    return NOT_COMPLETED if call.has_begun else event.message or NOT_COMPLETED
+
+
+# --- shared steps ----------------------------------------------------------------------------------------------------
+
+
+def closed(call: Call, message: str) -> Call:
+    """The call with an output that says it was not completed, so that history stays valid for a provider (C8)."""
+    item: dict[str, Any]
+    if call.kind == "hosted":
+        item = {"type": "mcp_approval_response", "approval_request_id": call.id, "approve": False, "reason": message}
+        kind = "mcp_approval_response_item"
+    else:
+        item = {"type": "function_call_output", "call_id": call.id, "output": message}
+        kind = "tool_call_output_item"
+    return evolve(call, state="returned", child=None, outputs=(Entry(kind, "", item),))
+
+
+def _join(run: Run, turn: Turn) -> Run:
+    """The turn becomes history, as one piece: the reply, then the outputs in call order, whatever the clock did."""
+    start = len(run.ledger)
+    conclusion = turn.conclusion
+    entries = [*turn.reply]
+    for call in turn.calls:
+        for entry in call.outputs:
+            entries.append(entry if entry.agent else evolve(entry, agent=turn.agent))
+    if conclusion is not None:
+        entries += conclusion.entries
+    ledger = run.ledger.appended(entries)
+    marks: Marks = evolve(run.marks, ready=len(ledger))
+    if turn.acknowledged:
+        marks = evolve(marks, acknowledged=start + len(turn.reply), owed=turn.owed)
+    progress: Progress = run.progress
+    views = run.views
+    for call in turn.calls:
+        if call.target is not None:
+            progress = evolve(progress, agent=call.target)
+            if call.base is not None:
+                views = views.appended((View(call.base, len(ledger)),))
+    if conclusion is not None and conclusion.final:
+        progress = evolve(progress, ended=True, output=conclusion.output)
+    return evolve(run, turn=None, ledger=ledger, marks=marks, progress=progress, views=views)
+
+
+def _progress(run: Run, **changes: Any) -> Run:
+    return evolve(run, progress=evolve(run.progress, **changes))
+
+
+def _change_call(run: Run, call_id: str, allowed: tuple[str, ...], **changes: Any) -> Run:
+    turn = run.turn
+    if turn is not None:
+        for index, call in enumerate(turn.calls):
+            if call.id == call_id and call.state in allowed:
+                calls = (*turn.calls[:index], evolve(call, **changes), *turn.calls[index + 1 :])
+                return evolve(run, turn=evolve(turn, calls=calls))
+    raise CallerError(
+        f"call {call_id!r} is not in a state that allows this",
+        "Feed a run only results of effects that due() asked for.",
+    )
+
+
+def refuse_finished(run: Run) -> None:
+    """Raise if the run has ended: it cannot be resumed (D7)."""
+    if run.finished:
+        raise RunStateError(
+            f"run {run.spec.run_id!r} has ended and cannot be resumed",
+            "Start a new turn: Runner.run(agent, result.to_input_list() + [new input]), or pass the same session.",
+        )

@@ -1,0 +1,176 @@
+"""A run as JSON and back: a saved run is the run, and wants the same.
+
+One version number; each older version has one small upgrade step in `upgrades.py`, and a newer or foreign one is
+refused by name (D9). A payload is data: it is checked against the types and against itself, and nothing in it can
+name code.
+"""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import msgspec
+
+from standfast.engine.log import Log
+from standfast.engine.run import Entry, Response, Run, Turn, View
+from standfast.engine.run_store import LogTail, SavedRun
+from standfast.engine.upgrades import SCHEMA, SCHEMAS, VERSION, upgrade
+from standfast.ground.errors import RunStateError
+from standfast.ground.jsonvalue import decode_value, encode_value
+
+LOGS: dict[str, Any] = {"ledger": Entry, "responses": Response, "views": View}
+
+
+def encode_run(run: Run) -> dict[str, Any]:
+    """The whole run as a JSON object."""
+    payload = _plain(run)
+    assert isinstance(payload, dict)
+    return {"schema": SCHEMA, "version": VERSION, **payload}
+
+
+def decode_run(payload: Any) -> Run:
+    """The run a payload holds; raises RunStateError for anything that is not one, before anything is used of it."""
+    data = upgrade(payload)
+    data = {name: value for name, value in data.items() if name not in ("schema", "version")}
+    run: Run = _typed(data, Run)
+    _check(run)
+    return run
+
+
+def encode_head(run: Run, *, short: bool = False) -> bytes:
+    """The small part of a run: everything but the logs, with their lengths; `short` keeps only that it ended."""
+    if short:
+        ending = {
+            "status": run.status,
+            "agent": run.progress.agent,
+            "output": run.progress.output,
+            "tripped": run.tripped or run.withheld,
+            # Whose save this is: else a second resumer's would look like a repeat of the first one's.
+            "claim": run.progress.claim,
+        }
+        return encode_value({"schema": SCHEMA, "version": VERSION, "ended": run.spec.run_id, **ending})
+    head = {
+        "schema": SCHEMA,
+        "version": VERSION,
+        "spec": _plain(run.spec),
+        "progress": _plain(run.progress),
+        "marks": _plain(run.marks),
+        "turn": _plain(run.turn),
+        "lengths": {name: len(getattr(run, name)) for name in LOGS},
+    }
+    return encode_value(head)
+
+
+def encode_tails(run: Run, saved: dict[str, int]) -> dict[str, LogTail]:
+    """What each log has beyond what is saved already."""
+    return {
+        name: LogTail(saved.get(name, 0), [encode_value(_plain(record)) for record in records])
+        for name in LOGS
+        if (records := getattr(run, name).since(saved.get(name, 0)))
+    }
+
+
+def has_ended(saved: SavedRun) -> bool:
+    """Whether only that the run ended, and how, was kept of it."""
+    try:
+        head = decode_value(saved.head)
+    except ValueError:
+        return False
+    return isinstance(head, dict) and head.get("schema") in SCHEMAS and "ended" in head
+
+
+def ending_of(saved: SavedRun) -> dict[str, Any] | None:
+    """How a run ended of which only that was kept: its status, its last agent and its output; None for any other."""
+    head = decode_value(saved.head) if has_ended(saved) else None
+    return head if isinstance(head, dict) and "agent" in head else None
+
+
+def decode_saved(saved: SavedRun) -> Run:
+    """The run a store holds."""
+    try:
+        head = decode_value(saved.head)
+        logs = {name: [decode_value(record) for record in saved.logs.get(name, ())] for name in LOGS}
+    except ValueError:
+        raise _unreadable("it is not JSON") from None
+    if has_ended(saved):
+        raise RunStateError(
+            f"run {saved.run_id!r} has ended and cannot be resumed",
+            "Start a new turn on the same session, with another run id.",
+        )
+    if not isinstance(head, dict) or not isinstance(head.get("lengths"), dict):
+        raise _unreadable("its head is not one of ours")
+    lengths = head.pop("lengths")
+    for name, records in logs.items():
+        wanted = lengths.get(name)
+        if type(wanted) is not int or not 0 <= wanted <= len(records):
+            raise _unreadable(f"its {name} log is not as long as its head says")
+        head[name] = records[:wanted]
+    return decode_run(head)
+
+
+def _plain(value: Any) -> Any:
+    return msgspec.to_builtins(value, enc_hook=_encode_hook)
+
+
+def _encode_hook(value: Any) -> Any:
+    if isinstance(value, Log):
+        return [_plain(record) for record in value]
+    raise NotImplementedError(type(value).__name__)
+
+
+def _typed(data: Any, kind: Any) -> Any:
+    try:
+        return msgspec.convert(data, kind, dec_hook=_decode_hook)
+    except (msgspec.ValidationError, RecursionError, TypeError, ValueError) as error:
+        raise _unreadable(str(error)) from None
+
+
+def _decode_hook(kind: Any, value: Any) -> Any:
+    if getattr(kind, "__origin__", kind) is Log:
+        (record,) = get_args(kind)
+        return Log(msgspec.convert(value, list[record], dec_hook=_decode_hook))  # type: ignore[valid-type]
+    raise NotImplementedError(str(kind))
+
+
+def _check(run: Run) -> None:
+    """What types cannot say: the numbers of a run agree with its logs."""
+    size = len(run.ledger)
+    marks, spec = run.marks, run.spec
+    faults = [
+        (not spec.run_id, "it has no run id"),
+        (not 0 <= marks.stored <= size, "its stored mark is outside the ledger"),
+        (not 0 <= marks.ready <= size, "its ready mark is outside the ledger"),
+        (not 0 <= marks.acknowledged <= size, "its acknowledged mark is outside the ledger"),
+        (any(not 0 <= ordinal < size for ordinal in marks.owed), "it owes an item outside the ledger"),
+        (any(not 0 <= place < size for place in run.progress.sent), "it has sent an item outside the ledger"),
+        (not 0 <= spec.input_count <= size, "its input is longer than its ledger"),
+        (not len(run.views), "it has no view"),
+        (any(not 0 <= view.tail <= size for view in run.views), "a view begins outside the ledger"),
+        (run.progress.turns < 0, "its turn count is negative"),
+        (run.turn is not None and run.turn.number not in _open_numbers(run, run.turn), "its open turn is not its last"),
+        (
+            run.turn is not None and len({call.id for call in run.turn.calls}) != len(run.turn.calls),
+            "a call id repeats",
+        ),
+    ]
+    for wrong, why in faults:
+        if wrong:
+            raise _unreadable(why)
+    for call in run.turn.calls if run.turn is not None else ():
+        if call.state == "returned" and not call.outputs:
+            raise _unreadable(f"call {call.id!r} returned without an output")
+        if call.child is not None:
+            _check(call.child)
+
+
+def _open_numbers(run: Run, turn: Turn) -> tuple[int, ...]:
+    # A turn is charged when its reply arrives; one that a handler made when no turn was left has no reply.
+    unasked = turn.conclusion is not None and not turn.reply and not turn.calls
+    return (run.progress.turns, run.progress.turns + 1) if unasked else (run.progress.turns,)
+
+
+def _unreadable(why: str) -> RunStateError:
+    return RunStateError(
+        f"this is not a saved run that can be used: {why}",
+        "Use the text that RunState.to_string() gave, unchanged; if it is lost, start a new run on the same session.",
+    )

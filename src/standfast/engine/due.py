@@ -1,0 +1,67 @@
+"""What should be under way now. Derived from the run, never stored, so a restart cannot lose it.
+
+The rules, in the order they are read: nothing before the verdict that must come first; no call while an earlier turn
+is unstored; no handoff while another call is open; no request after a stop. A request may overlap an append.
+"""
+
+from __future__ import annotations
+
+from standfast.engine.events import Append, CallModel, Conclude, Effect, Judge, RunCall, Settle
+from standfast.engine.run import Run, Turn
+
+
+def due(run: Run) -> tuple[Effect, ...]:
+    """The effects that should be in flight for this run now; none means it rests: ended, paused or stopped."""
+    progress, turn = run.progress, run.turn
+    storable = run.storable
+    append: tuple[Effect, ...] = (Append(run.marks.stored, storable),) if run.marks.stored < storable else ()
+    if progress.ended or run.tripped:
+        return append
+    number = turn.number if turn is not None else progress.turns + 1
+    if progress.stop is not None and number > progress.stop.upto:
+        return append
+    if progress.verdict == "blocking":
+        return (Judge("input", number, blocking=True),)
+    if turn is None:
+        return append + _between_turns(run, number)
+    if progress.verdict == "parallel":
+        return (*append, Judge("input", number))
+    if append:
+        return append
+    return _within(turn)
+
+
+def _between_turns(run: Run, number: int) -> tuple[Effect, ...]:
+    progress = run.progress
+    if progress.doubt:
+        return (Settle(number),)
+    if progress.staged:
+        return (Judge("staged", number),)
+    if run.spec.max_turns is not None and number > run.spec.max_turns:
+        return (Conclude(number, exhausted=True),)
+    if progress.verdict == "parallel":
+        return (Judge("input", number), CallModel(number))
+    return (CallModel(number),)
+
+
+def _within(turn: Turn) -> tuple[Effect, ...]:
+    effects: list[Effect] = []
+    open_besides_handoff = False
+    for call in turn.calls:
+        if call.state == "returned":
+            continue
+        if call.kind != "handoff":
+            open_besides_handoff = True
+        if call.state == "waiting":
+            continue
+        if call.state == "doubt":
+            effects.append(Settle(turn.number, call.id))
+        elif call.kind != "handoff":
+            effects.append(RunCall(turn.number, call.id))
+    if not open_besides_handoff:
+        effects += [RunCall(turn.number, call.id) for call in turn.calls if call.state in ("asked", "begun")]
+    if effects or not turn.complete:
+        return tuple(effects)
+    if turn.conclusion is None:
+        return (Conclude(turn.number),)
+    return (Judge("output", turn.number),)

@@ -1,0 +1,260 @@
+"""What can happen to a run (events, past tense) and what should be under way (effects, imperative).
+
+Effects name things; they do not carry items. Each has a stable key, by which the driver compares what is due with
+what is in flight. Events carry conclusions, never live objects.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from standfast.engine.run import Call, Conclusion, Decision, Entry, Response, Run, StopMode
+from standfast.ground.jsonvalue import Item
+
+Stage = Literal["input", "staged", "output"]
+
+
+# --- effects ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Ask the guardrails: of the input (blocking ones first), of staged input, of the output."""
+
+    stage: Stage
+    turn: int
+    blocking: bool = False
+
+    @property
+    def key(self) -> str:
+        """Stable name of this effect."""
+        return f"{self.turn}/judge/{self.stage}/{'blocking' if self.blocking else 'all'}"
+
+
+@dataclass(frozen=True, slots=True)
+class CallModel:
+    """Ask the model for the reply of this turn."""
+
+    turn: int
+
+    @property
+    def key(self) -> str:
+        """Stable name of this effect."""
+        return f"{self.turn}/model"
+
+
+@dataclass(frozen=True, slots=True)
+class RunCall:
+    """Carry out one call: a tool, an agent as tool, a handoff, a rejection."""
+
+    turn: int
+    call_id: str
+
+    @property
+    def key(self) -> str:
+        """Stable name of this effect."""
+        return f"{self.turn}/call/{self.call_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Conclude:
+    """Find out what a complete turn means; `exhausted` means that no turn is left to ask the model."""
+
+    turn: int
+    exhausted: bool = False
+
+    @property
+    def key(self) -> str:
+        """Stable name of this effect."""
+        return f"{self.turn}/conclude{'/exhausted' if self.exhausted else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Store the ledger from `start` to `end` in the session."""
+
+    start: int
+    end: int
+
+    @property
+    def key(self) -> str:
+        """Stable name of this effect."""
+        return f"append/{self.start}"
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Find out what became of something that had begun when the process died. Never repeat it blindly."""
+
+    turn: int
+    call_id: str | None = None
+    """The call in doubt; None means the request to the model."""
+
+    @property
+    def key(self) -> str:
+        """Stable name of this effect."""
+        return f"{self.turn}/settle/{self.call_id if self.call_id is not None else 'model'}"
+
+
+Effect = Judge | CallModel | RunCall | Conclude | Append | Settle
+
+
+# --- events ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """Something that may not be repeated is about to leave. Saved before it does."""
+
+    call_id: str | None = None
+    key: str | None = None
+    sent: tuple[int, ...] = ()
+    mark: str | None = None
+    payload: tuple[Item, ...] | None = None
+    reply_id: str | None = None
+    """See Progress, for these four."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotTaken:
+    """What had begun did not happen, for certain: it may be done again."""
+
+    call_id: str | None = None
+    mark: str | None = None
+    """Where to look for it before it is done again, if it could still arrive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A verdict. `results` are the guardrails' conclusions as JSON."""
+
+    stage: Stage
+    results: tuple[dict[str, Any], ...] = ()
+    tripped: bool = False
+    more: bool = False
+    """Whether these were the blocking ones and others are to run beside the model."""
+    withheld: str = ""
+    """What stands in place of a tool's result that an output guardrail refused; the usual text if empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replied:
+    """The model's reply arrived whole."""
+
+    turn: int
+    entries: tuple[Entry, ...]
+    calls: tuple[Call, ...]
+    response: Response
+    owed: tuple[int, ...] = ()
+    """Ordinals that were offered to the server and left out by a filter."""
+    again: bool = False
+    """See Turn.again."""
+    used: tuple[str, ...] = ()
+    """The tools it called, hosted ones too."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalNeeded:
+    """A call waits for a person."""
+
+    call_id: str
+    reason: str = "approval"
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A person decided. `path` leads through nested runs to the one whose call it is."""
+
+    decision: Decision
+    path: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """A call has its output."""
+
+    call_id: str
+    entries: tuple[Entry, ...]
+    results: tuple[dict[str, Any], ...] = ()
+    used: tuple[str, ...] = ()
+    target: str | None = None
+    base: tuple[Item, ...] | None = None
+    responses: tuple[Response, ...] = ()
+    """Usage of a nested run."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildMoved:
+    """A nested run is now here; if it is paused, its call waits."""
+
+    call_id: str
+    child: Run
+
+
+@dataclass(frozen=True, slots=True)
+class Concluded:
+    """What the complete turn means."""
+
+    turn: int
+    conclusion: Conclusion
+    judged: bool = False
+    """Whether no verdict on a final output is to be awaited: there is no output guardrail."""
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """The session has the ledger up to `end`."""
+
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """The session made its history shorter; these stand for what was replaced. They are in the session already."""
+
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A resumer took the run. What had begun is now in doubt."""
+
+    claim: str
+    stored: int = 0
+    """How many of the run's items the session turned out to hold: the answer to an append may have been lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputStaged:
+    """Input for a paused or stopped run, to be judged and admitted before its next request. None clears it."""
+
+    items: tuple[Item, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The run should end: after its turn, at once, or because an effect failed."""
+
+    mode: StopMode
+    upto: int = 0
+    message: str = ""
+    """What unfinished calls get as their output."""
+
+
+Event = (
+    Begun
+    | NotTaken
+    | Judged
+    | Replied
+    | ApprovalNeeded
+    | Decided
+    | Returned
+    | ChildMoved
+    | Concluded
+    | Appended
+    | Compacted
+    | Claimed
+    | InputStaged
+    | Stopped
+)

@@ -1,0 +1,362 @@
+"""Everything a run knows. Plain data: what is not here does not survive a crash.
+
+A `Run` is a small head plus append-only logs. The ledger holds only settled items; a turn in progress is `run.turn`
+and joins the ledger as one piece, or is dropped. Progress is a few numbers (`Marks`), never likeness: two people may
+both say "yes".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any, Literal, TypeVar
+
+from standfast.engine.log import Log
+from standfast.ground.jsonvalue import Item
+
+R = TypeVar("R")
+
+
+_PLANS: dict[type, tuple[Callable[[Any], tuple[Any, ...]], dict[str, int]]] = {}
+"""How to take each kind of record apart: all its fields at once, and the place of each. Filled by use."""
+
+
+def evolve(record: R, **changes: Any) -> R:
+    """The record with some fields changed, as `dataclasses.replace` does it, at a quarter of the cost."""
+    kind: Any = record.__class__
+    plan = _PLANS.get(kind)
+    if plan is None:
+        names: tuple[str, ...] = kind.__match_args__
+        plan = _PLANS[kind] = (attrgetter(*names), {name: place for place, name in enumerate(names)})
+    take, places = plan
+    values = list(take(record))
+    for name, value in changes.items():
+        values[places[name]] = value  # a misspelt name is a KeyError, not a field that stays as it was
+    made: R = kind(*values)
+    return made
+
+
+OwnerKind = Literal["replay", "session", "conversation", "chain"]
+Verdict = Literal["blocking", "parallel", "passed", "tripped"]
+CallState = Literal["asked", "waiting", "begun", "doubt", "returned"]
+StopMode = Literal["after_turn", "immediate", "failed", "abandoned"]
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who keeps the conversation. Chosen once, for the whole run (D1)."""
+
+    kind: OwnerKind = "replay"
+    id: str | None = None
+    """The session id, the conversation id, or the response id the chain starts from."""
+
+    @property
+    def is_server(self) -> bool:
+        """Whether a server keeps the history, so that only what it has not acknowledged is sent."""
+        return self.kind in ("conversation", "chain")
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What was decided when the run began."""
+
+    run_id: str
+    agent: str
+    owner: Owner = Owner()
+    max_turns: int | None = 10
+    input_count: int = 0
+    """How many of the ledger's first entries are the run's own input."""
+    input_is_text: bool = False
+    context: Any = None
+    """Reserved for what a face needs to rebuild the run (reasoning id policy and the like). JSON only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One item and whose it is. `kind` is the public name of its run item; "input" is the caller's own."""
+
+    kind: str
+    agent: str
+    item: Item
+    extra: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the model sees: `base`, then the ledger from `tail` on. A base of None is the session's history."""
+
+    base: tuple[Item, ...] | None
+    tail: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a person decided, about one call or, if sticky, about every call of a scope."""
+
+    approved: bool
+    call_id: str | None = None
+    scope: str | None = None
+    sticky: bool = False
+    message: str | None = None
+    arguments_digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of the turn in progress, and how far it is."""
+
+    id: str
+    name: str
+    kind: str
+    """tool, agent, handoff, ignored (a second handoff), unknown (no such tool), hosted (a provider's request)."""
+    arguments: str
+    digest: str
+    state: CallState = "asked"
+    decision: Decision | None = None
+    reason: str | None = None
+    """Why it waits: "approval", or "unknown" after a crash left its outcome open."""
+    outputs: tuple[Entry, ...] = ()
+    target: str | None = None
+    base: tuple[Item, ...] | None = None
+    """A handoff's: the agent it went to, and the view its filter made."""
+    child: Run | None = None
+    """The run of an agent used as a tool, while it is not finished."""
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether something of it has happened, or may have: also before a crash, or in a nested run that waits."""
+        return self.state in ("begun", "doubt") or self.child is not None or self.reason == "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """What a complete turn means: go on, or end with `output` (JSON; the live value is the driver's)."""
+
+    final: bool
+    output: Any = None
+    entries: tuple[Entry, ...] = ()
+    """Items that a handler adds behind the turn."""
+    calls: tuple[str, ...] = ()
+    """The calls whose outputs are the final output, if it came from tools."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A turn in progress: the reply and its calls. Not history yet."""
+
+    number: int
+    agent: str
+    reply: tuple[Entry, ...]
+    calls: tuple[Call, ...] = ()
+    acknowledged: bool = False
+    """Whether the server that owns the conversation has, with this reply, everything up to it."""
+    owed: tuple[int, ...] = ()
+    again: bool = False
+    """Whether a reply without a message is no answer yet: a hosted tool was active, or only old calls were repeated."""
+    conclusion: Conclusion | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every call has its output."""
+        return all(call.state == "returned" for call in self.calls)
+
+    @property
+    def ran(self) -> bool:
+        """Whether a tool of this turn has run, or may have."""
+        return any(
+            call.kind in ("tool", "agent") and (call.state == "returned" or call.has_begun) for call in self.calls
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A reply as it arrived, for `raw_responses` and usage. `hidden` is usage of a nested run."""
+
+    items: tuple[Item, ...]
+    usage: dict[str, Any]
+    response_id: str | None = None
+    request_id: str | None = None
+    hidden: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """How far the outside has followed: the whole of this run's progress in numbers."""
+
+    stored: int = 0
+    """The session has this run's `ledger[:stored]`."""
+    ready: int = 0
+    """`ledger[:ready]` may be stored: up to the last settled turn (C3)."""
+    acknowledged: int = 0
+    """The server has `ledger[:acknowledged]`, less `owed`."""
+    owed: tuple[int, ...] = ()
+    response_id: str | None = None
+    """The end of the response chain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """An end asked for from outside. `upto` is the last turn that may still happen."""
+
+    mode: StopMode
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The small things that change."""
+
+    agent: str
+    turns: int = 0
+    """Turns charged: replies that arrived."""
+    verdict: Verdict = "passed"
+    stop: Stop | None = None
+    ended: bool = False
+    output: Any = None
+    staged: tuple[Item, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+    results: tuple[dict[str, Any], ...] = ()
+    """What guardrails concluded, in order."""
+    used: tuple[tuple[str, str], ...] = ()
+    """(agent, tool) pairs that were used, for reset_tool_choice."""
+    begun: str | None = None
+    sent: tuple[int, ...] = ()
+    """A request to a server-owned conversation that has left: its key, and the ordinals it carries."""
+    mark: str | None = None
+    """The newest item the server had before it, where that is known. Kept behind a request that was not found there:
+    it may still arrive."""
+    payload: tuple[Item, ...] | None = None
+    """What a filter made of the items it carries, by which it can be found again; None if they went as they are."""
+    reply_id: str | None = None
+    """The id its reply was seen to have, before the reply broke off."""
+    doubt: bool = False
+    """Whether `begun` was found after a crash, so that its outcome must be settled."""
+    claim: str | None = None
+    compacted: tuple[Entry, ...] = ()
+    """What a compaction of the session made after this run; not part of the ledger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run: a head and its logs."""
+
+    spec: Spec
+    progress: Progress
+    marks: Marks = Marks()
+    turn: Turn | None = None
+    ledger: Log[Entry] = field(default_factory=Log)
+    responses: Log[Response] = field(default_factory=Log)
+    views: Log[View] = field(default_factory=Log)
+
+    @property
+    def view(self) -> View:
+        """What the model sees now."""
+        return self.views[-1]
+
+    @property
+    def tripped(self) -> bool:
+        """Whether an input guardrail ended the run."""
+        return self.progress.verdict == "tripped"
+
+    @property
+    def withheld(self) -> bool:
+        """Whether an output guardrail ended the run."""
+        return self.progress.ended and any(
+            one.get("stage") == "output" and one.get("tripped") for one in self.progress.results
+        )
+
+    @property
+    def storable(self) -> int:
+        """How much of the ledger the session should have now (C3).
+
+        A run's input waits for the first settled turn, so that a failed request leaves nothing; it is stored alone when
+        a guardrail trips or the run pauses, because then nobody will send it again.
+        """
+        if self.spec.owner.kind != "session":
+            return self.marks.stored
+        if self.tripped or self.paused:
+            return len(self.ledger)
+        return self.marks.ready
+
+    @property
+    def waiting(self) -> tuple[Call, ...]:
+        """The calls that wait for a person, a nested run's included in their parent's call."""
+        return tuple(call for call in self.turn.calls if call.state == "waiting") if self.turn else ()
+
+    @property
+    def paused(self) -> bool:
+        """Whether nothing can happen before a person decides."""
+        turn = self.turn
+        if turn is None or self.progress.verdict != "passed" or not turn.calls:
+            return False
+        waits = False
+        for call in turn.calls:
+            if call.state == "waiting":
+                waits = True
+            elif call.state != "returned" and call.kind != "handoff":
+                return False
+        return waits
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run reached its end: an output, a tripwire, or it was given up."""
+        return self.progress.ended or self.tripped
+
+    @property
+    def settled(self) -> bool:
+        """Whether it has ended and its session holds all of it: there is nothing left to resume (D7)."""
+        return self.finished and self.marks.stored >= self.storable
+
+    @property
+    def status(self) -> str:
+        """One word for a listing: running, paused, done, failed, cancelled."""
+        stop = self.progress.stop
+        if self.finished and not self.settled:
+            return "running"  # a kill before its last append must leave something to resume
+        if self.tripped:
+            return "failed"
+        if self.progress.ended:
+            return "cancelled" if stop is not None and stop.mode == "abandoned" else "done"
+        if stop is not None and (self.turn.number if self.turn is not None else self.progress.turns + 1) > stop.upto:
+            return "failed" if stop.mode == "failed" else "cancelled"
+        return "paused" if self.paused else "running"
+
+    def call(self, call_id: str) -> Call | None:
+        """The call of the turn in progress with this id."""
+        if self.turn is not None:
+            for call in self.turn.calls:
+                if call.id == call_id:
+                    return call
+        return None
+
+    def used_by(self, agent: str) -> Iterator[str]:
+        """The tools this agent has used so far."""
+        return (tool for name, tool in self.progress.used if name == agent)
+
+
+def begin(
+    *,
+    run_id: str,
+    agent: str,
+    input_items: list[Item],
+    owner: Owner = Owner(),  # noqa: B008 — frozen
+    base: tuple[Item, ...] | None = None,
+    max_turns: int | None = 10,
+    verdict: Verdict = "passed",
+    input_is_text: bool = False,
+    context: Any = None,
+) -> Run:
+    """A run before its first effect. `base` is what the model sees of the input, if that is not the input itself."""
+    entries = [Entry("input", agent, item) for item in input_items]
+    if base is not None:
+        view = View(base, len(entries))
+    else:
+        view = View(None if owner.kind == "session" else (), 0)
+    return Run(
+        spec=Spec(run_id, agent, owner, max_turns, len(entries), input_is_text, context),
+        progress=Progress(agent=agent, verdict=verdict),
+        marks=Marks(response_id=owner.id if owner.kind == "chain" else None),
+        ledger=Log(entries),
+        views=Log([view]),
+    )

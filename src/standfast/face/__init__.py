@@ -1,0 +1,1 @@
+"""Layer 5: what a program calls."""

@@ -1,0 +1,424 @@
+"""A run, saved: the engine's `Run` as JSON, with the application's context beside it.
+
+`RunState` changes only through the engine: approving, rejecting and adding input are events like any other. A payload
+is data and names no code; it is checked before anything of it is used, and what it was saved under (owner, agents)
+must be there.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from standfast.agents.context import RunContextWrapper, arguments_digest
+from standfast.agents.run_config import RunConfig
+from standfast.driver.agent_graph import AgentGraph
+from standfast.driver.reply_parsing import arguments_text
+from standfast.driver.result import interruptions_of
+from standfast.driver.run_attempt import own_items
+from standfast.driver.run_scope import Live
+from standfast.driver.saved_checks import call_item, check_saved, idempotency_key, scope_of_call
+from standfast.driver.session_hold import session_id_of
+from standfast.engine.advance import advance, refuse_finished
+from standfast.engine.codec import decode_run, encode_run
+from standfast.engine.events import Decided, InputStaged
+from standfast.engine.run import Call, Decision, Owner, Run, begin
+from standfast.engine.run_store import RunStore
+from standfast.face.saved_context import ContextDeserializer, ContextSerializer, around, context_to_json, wrapper_from
+from standfast.ground.errors import ApprovalError, OwnerError, RunStateError, UserError
+from standfast.ground.jsonvalue import Item, copy_json, encode
+from standfast.words.items import ToolApprovalItem
+
+Path = tuple[str, ...]
+"""The calls that lead to a nested run, from the outside in."""
+
+CallStatus = Literal["intended", "waiting", "started", "unknown", "done"]
+_STATUS: dict[str, CallStatus] = {
+    "asked": "intended",
+    "waiting": "waiting",
+    "begun": "started",
+    "doubt": "unknown",
+    "returned": "done",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """What a saved run knows about one of its calls.
+
+    `intended` has not begun and will run; `waiting` is for a person to decide; `started` had begun when this was saved,
+    so that after a crash nobody knows whether it took effect; `unknown` is such a call in a run that was taken up
+    again; `done` has its output and never runs again.
+    """
+
+    call_id: str
+    tool_name: str
+    arguments: str
+    status: CallStatus
+    idempotency_key: str
+    """What the tool is given as `context.idempotency_key`, in every attempt."""
+
+    run_id: str
+    """The run whose call it is: this one, or one inside a call of it."""
+
+
+class RunState:
+    """A run that is not under way: to look at, decide about, save, and resume with `Runner.run(agent, state)`."""
+
+    def __init__(
+        self,
+        context: Any,
+        original_input: str | list[Item],
+        starting_agent: Any,
+        max_turns: int | None = 10,
+        *,
+        conversation_id: str | None = None,
+        previous_response_id: str | None = None,
+        auto_previous_response_id: bool = False,
+    ) -> None:
+        run = begin(
+            run_id=uuid.uuid4().hex,
+            agent=starting_agent.name,
+            input_items=own_items(original_input),
+            owner=owner_of(None, conversation_id, previous_response_id, auto_previous_response_id),
+            max_turns=max_turns,
+            verdict="blocking",  # whoever runs it knows the guardrails; where there are none, that passes at once
+            input_is_text=isinstance(original_input, str),
+        )
+        wrapper = context if isinstance(context, RunContextWrapper) else RunContextWrapper(context)
+        self._set(run, wrapper, starting_agent)
+
+    @classmethod
+    def _of(
+        cls, run: Run, wrapper: Any, agent: Any, live: Live | None, revision: int, store: RunStore | None = None
+    ) -> RunState:
+        state = cls.__new__(cls)
+        state._set(run, wrapper, agent, live, revision, store)
+        return state
+
+    def _set(
+        self,
+        run: Run,
+        wrapper: Any,
+        agent: Any,
+        live: Live | None = None,
+        revision: int = 0,
+        store: RunStore | None = None,
+    ) -> None:
+        self._run, self._wrapper, self._agent = run, wrapper, agent
+        self._live = live
+        self._revision = revision
+        self._store = store
+        self._busy = False
+        self._takeover = False
+
+    # --- what it holds -----------------------------------------------------------------------------------------------
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self._run.spec.run_id
+
+    @property
+    def status(self) -> str:
+        """running, paused, done, failed or cancelled."""
+        return self._run.status
+
+    @property
+    def current_turn(self) -> int:
+        """How many turns the run has taken."""
+        return self._run.progress.turns
+
+    @property
+    def max_turns(self) -> int | None:
+        """How many it may take."""
+        return self._run.spec.max_turns
+
+    @property
+    def context_wrapper(self) -> Any:
+        """The application's context, with the run's usage and decisions."""
+        return self._wrapper
+
+    def get_interruptions(self) -> list[ToolApprovalItem]:
+        """The calls that wait for a person, nested runs' included, as copies: changing one changes nothing else."""
+        return [_detached(item) for item in interruptions_of(self._run, self._reader())]
+
+    def get_calls(self) -> list[CallRecord]:
+        """What is known of each call of this run, in call order; of nested runs while they are not finished."""
+        return list(_records(self._run))
+
+    def get_tool_use_tracker_snapshot(self) -> dict[str, list[str]]:
+        """The tools each agent has used so far."""
+        used: dict[str, list[str]] = {}
+        for agent, tool in self._run.progress.used:
+            used.setdefault(agent, []).append(tool)
+        return used
+
+    def _reader(self) -> Live:
+        if self._live is None:
+            self._live = Live(graph=AgentGraph(self._agent), wrapper=self._wrapper, config=RunConfig())
+        return self._live
+
+    # --- decisions ---------------------------------------------------------------------------------------------------
+
+    def approve(self, approval_item: ToolApprovalItem, always_approve: bool = False) -> None:
+        """Let this call run; with `always_approve` every later call of the same tool too.
+
+        The last decision about a call counts, until it runs. Raises ApprovalError for a call that does not wait, or
+        that is not the one that was shown: its tool or its arguments differ.
+        """
+        self._decide(approval_item, approved=True, sticky=always_approve, message=None)
+
+    def reject(
+        self, approval_item: ToolApprovalItem, always_reject: bool = False, *, rejection_message: str | None = None
+    ) -> None:
+        """Refuse this call, with what the model reads instead; with `always_reject` every later call of the tool."""
+        self._decide(approval_item, approved=False, sticky=always_reject, message=rejection_message)
+
+    def _decide(self, item: ToolApprovalItem, *, approved: bool, sticky: bool, message: str | None) -> None:
+        if not isinstance(item, ToolApprovalItem) or not item.call_id:
+            raise ApprovalError("that item names no call", "Pass an item of get_interruptions() as it is.")
+        path, call, scope = self._shown(item)
+        decision = Decision(approved, call.id, scope, sticky, message, arguments_digest(call.arguments))
+        self._run = advance(self._run, Decided(decision, path))
+
+    def _shown(self, item: ToolApprovalItem) -> tuple[Path, Call, str]:
+        """The one call that waits, or was decided and has not run, and is the call this item shows."""
+        call_id = item.call_id
+        found = [one for one in _open_calls(self._run) if one[1].id == call_id]
+        if not found:
+            raise ApprovalError(
+                f"call {call_id!r} is not waiting for a decision in run {self.run_id!r}",
+                "Decide about an item of get_interruptions(); a call that was decided and ran cannot be decided again.",
+            )
+        shown = (item.tool_name, arguments_digest(item.arguments))
+        same = [one for one in found if (one[1].name, arguments_digest(one[1].arguments)) == shown]
+        if not same:
+            raise ApprovalError(
+                f"call {call_id!r} is not the one that was shown: its tool or its arguments differ",
+                "Show the call as it is now to whoever decides, and ask again.",
+            )
+        if len(same) > 1:
+            raise ApprovalError(
+                f"call id {call_id!r} waits in more than one nested run, for the same",
+                "Give nested agents models with unique call ids.",
+            )
+        return same[0]
+
+    def _take_decisions(self) -> None:
+        """What was decided with `context_wrapper.approve_tool` and `reject_tool` since the pause counts as well."""
+        for one in self._wrapper.approvals.drain():
+            if one.call_id not in {call.id for path, call, _ in _open_calls(self._run) if not path}:
+                continue  # about a tool, or a call to come: the book answers for it
+            decision = Decision(one.approved, one.call_id, one.scope, one.sticky, one.message, one.arguments_digest)
+            self._run = advance(self._run, Decided(decision))
+
+    # --- input -------------------------------------------------------------------------------------------------------
+
+    def add_input(self, input: str | list[Item]) -> None:
+        """Stage input that the model sees, after the open calls' outputs, with its next request.
+
+        Input guardrails look at it first. Refused where no further request may come.
+        """
+        run = self._run
+        refuse_finished(run)
+        if run.spec.max_turns is not None and run.progress.turns >= run.spec.max_turns:
+            raise UserError("the run has no turn left that could read more input", "Start a new run with this input.")
+        turn = run.turn
+        if turn is not None and not turn.calls:
+            raise UserError("the run has a reply that is not processed yet", "Resume it first, then add input.")
+        behavior = getattr(self._reader().graph.agent(run.progress.agent), "tool_use_behavior", "run_llm_again")
+        if turn is not None and _may_end(behavior, [call.name for call in turn.calls]):
+            raise UserError(
+                "a waiting tool may end the run, and then nobody would read this input",
+                "Resume first; give the input to a new run if it ends.",
+            )
+        items = own_items(input)
+        for item in items:
+            encode(item)  # what JSON cannot hold is refused now, not when the run is saved
+        self._run = advance(run, InputStaged(tuple(items)))
+
+    @property
+    def pending_input(self) -> list[Item]:
+        """The staged input, as a copy."""
+        return [copy_json(item) for item in self._run.progress.staged]
+
+    def clear_pending_input(self) -> None:
+        """Forget the staged input."""
+        self._run = advance(self._run, InputStaged(None))
+
+    # --- JSON --------------------------------------------------------------------------------------------------------
+
+    def to_json(
+        self,
+        *,
+        context_serializer: ContextSerializer | None = None,
+        strict_context: bool = False,
+        include_tracing_api_key: bool = False,
+    ) -> dict[str, Any]:
+        """The run as a JSON object. The session, hooks, tools and agents are not in it: resume is given them."""
+        payload = encode_run(self._run)
+        payload["revision"] = self._revision
+        payload["saved_context"] = context_to_json(self._wrapper.context, context_serializer, strict_context)
+        payload["usage"] = self._wrapper.usage.to_json()
+        payload["decisions"] = [one.to_json() for one in self._wrapper.approvals.decisions()]
+        return payload
+
+    def to_string(
+        self,
+        *,
+        context_serializer: ContextSerializer | None = None,
+        strict_context: bool = False,
+        include_tracing_api_key: bool = False,
+    ) -> str:
+        """The run as JSON text."""
+        return json.dumps(self.to_json(context_serializer=context_serializer, strict_context=strict_context), indent=2)
+
+    @staticmethod
+    async def from_json(
+        initial_agent: Any,
+        state_json: Mapping[str, Any],
+        *,
+        context_override: Any = None,
+        context_deserializer: ContextDeserializer | None = None,
+        strict_context: bool = False,
+    ) -> RunState:
+        """The run that `to_json` gave. Raises RunStateError for anything else, before anything of it is used."""
+        if not isinstance(state_json, Mapping):
+            raise RunStateError(
+                f"a {type(state_json).__name__} is not a saved run", "Pass what RunState.to_json() gave."
+            )
+        try:
+            return _loaded(initial_agent, dict(state_json), context_override, context_deserializer, strict_context)
+        except RecursionError:
+            raise RunStateError(
+                "it is nested more deeply than any run", "Pass what RunState.to_json() gave, unchanged."
+            ) from None
+
+    @staticmethod
+    async def from_string(
+        initial_agent: Any,
+        state_string: str,
+        *,
+        context_override: Any = None,
+        context_deserializer: ContextDeserializer | None = None,
+        strict_context: bool = False,
+    ) -> RunState:
+        """The run that `to_string` gave."""
+        try:
+            payload = json.loads(state_string)
+        except (TypeError, ValueError, RecursionError):
+            raise RunStateError(
+                "the text is not JSON: it was cut or changed",
+                "Pass the text that RunState.to_string() gave, unchanged.",
+            ) from None
+        return await RunState.from_json(
+            initial_agent,
+            payload,
+            context_override=context_override,
+            context_deserializer=context_deserializer,
+            strict_context=strict_context,
+        )
+
+    def __repr__(self) -> str:
+        return f"RunState(run_id={self.run_id!r}, status={self.status!r}, turns={self.current_turn})"
+
+
+# --- helpers ---------------------------------------------------------------------------------------------------------
+
+
+def _loaded(agent: Any, payload: dict[str, Any], override: Any, deserializer: Any, strict: bool) -> RunState:
+    run = decode_run(payload)
+    check_saved(run, AgentGraph(agent))
+    revision = payload.get("revision", 0)
+    if not isinstance(revision, int) or isinstance(revision, bool) or revision < 0:
+        raise RunStateError(f"{revision!r} is not the revision of a saved run", "Pass the payload unchanged.")
+    wrapper = wrapper_from(payload, run, override, deserializer, strict)
+    return RunState._of(run, wrapper, agent, None, revision)
+
+
+def _detached(item: ToolApprovalItem) -> ToolApprovalItem:
+    try:
+        return replace(item, raw_item=copy.deepcopy(item.raw_item))
+    except Exception as error:  # a provider's own object may refuse in any way
+        raise UserError(
+            f"call {item.call_id!r} cannot be copied: {type(error).__name__}",
+            "Let the Model reply with plain items, or with objects that copy.deepcopy can copy.",
+        ) from error
+
+
+def _open_calls(run: Run, path: Path = ()) -> Iterator[tuple[Path, Call, str]]:
+    """Every call that may be decided about: those that wait, and those decided that have not run."""
+    turn = run.turn
+    for call in turn.calls if turn is not None else ():
+        if call.child is not None:
+            yield from _open_calls(call.child, (*path, call.id))
+        elif call.state == "waiting" or (call.state == "asked" and call.decision is not None):
+            assert turn is not None
+            yield path, call, scope_of_call(call, call_item(turn, call) or {})
+
+
+def _records(run: Run) -> Iterator[CallRecord]:
+    for entry in run.ledger:
+        if entry.kind in ("tool_call_item", "handoff_call_item") and entry.item.get("type") == "function_call":
+            yield _settled(run, entry.item)
+    for call in run.turn.calls if run.turn is not None else ():
+        run_id = run.spec.run_id
+        key = idempotency_key(run, call.id)
+        yield CallRecord(call.id, call.name, call.arguments, _STATUS[call.state], key, run_id)
+        if call.child is not None:
+            yield from _records(call.child)
+
+
+def _settled(run: Run, item: Item) -> CallRecord:
+    call_id = str(item.get("call_id"))
+    key = idempotency_key(run, call_id)
+    return CallRecord(call_id, str(item.get("name")), arguments_text(item), "done", key, run.spec.run_id)
+
+
+def _may_end(behavior: Any, names: list[str]) -> bool:
+    if behavior == "run_llm_again":
+        return False
+    if isinstance(behavior, dict):
+        return any(name in behavior.get("stop_at_tool_names", ()) for name in names)
+    return True
+
+
+def with_context(wrapper: Any, context: Any) -> Any:
+    """The wrapper of a resumed run with another application object; usage and decisions stay."""
+    if context is None or context is wrapper:
+        return wrapper
+    return around(context, wrapper.usage, wrapper.approvals)
+
+
+def owner_of(session: Any, conversation_id: str | None, previous_response_id: str | None, auto: bool) -> Owner:
+    """Who owns the conversation of a run with these arguments; refuses two (D1)."""
+    if session is None and conversation_id is None and previous_response_id is None and not auto:
+        return Owner()
+    given = {
+        "session": session is not None,
+        "conversation_id": conversation_id is not None,
+        "previous_response_id" if previous_response_id is not None else "auto_previous_response_id": bool(
+            previous_response_id is not None or auto
+        ),
+    }
+    named = [name for name, is_given in given.items() if is_given]
+    if len(named) > 1:
+        raise OwnerError(
+            f"the conversation would have two owners: {' and '.join(named)}",
+            "Keep one: a session stores the history here; the other two leave it to the server.",
+        )
+    for name, value in (("conversation_id", conversation_id), ("previous_response_id", previous_response_id)):
+        if value is not None and not (isinstance(value, str) and value):
+            raise OwnerError(f"{value!r} is no {name}", "Give the id that the server gave, or leave it out.")
+    if session is not None:
+        return Owner("session", session_id_of(session))
+    if conversation_id is not None:
+        return Owner("conversation", conversation_id)
+    if previous_response_id is not None or auto:
+        return Owner("chain", previous_response_id)
+    return Owner()

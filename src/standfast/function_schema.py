@@ -1,0 +1,17 @@
+"""What the OpenAI Agents SDK documents as `agents.function_schema`.
+
+Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ._doors.lazy import lazy
+
+if TYPE_CHECKING:
+    from .tools.docstrings import DocstringStyle
+    from .tools.schema import FuncSchema, function_schema
+
+__all__ = ["DocstringStyle", "FuncSchema", "function_schema"]
+__getattr__, __dir__ = lazy(__name__)

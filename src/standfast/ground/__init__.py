@@ -1,0 +1,1 @@
+"""Layer 0: errors and JSON values."""

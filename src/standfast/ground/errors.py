@@ -1,0 +1,334 @@
+"""Every error standfast raises: what happened, then what to do about it.
+
+Errors are named for the state of the world and grouped by who must act: the caller, the model's side, or the
+store's side. Where the OpenAI Agents SDK raises a built-in (TypeError, ValueError, RuntimeError), ours inherits it
+too, so that an `except` written for the SDK keeps working.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class StandfastError(Exception):
+    """Base of every error standfast raises. `what` happened, and the `remedy`."""
+
+    run_data: Any = None
+    """What a run had done when it failed (`RunErrorDetails`), where there was a run."""
+
+    def __init__(self, what: str = "", remedy: str = "") -> None:
+        super().__init__(what, remedy)  # args == (what, remedy), so that it survives pickling
+        self.what, self.remedy = what, remedy
+
+    @property
+    def message(self) -> str:
+        """The whole text, under the name the SDK's errors use."""
+        return str(self)
+
+    def __str__(self) -> str:
+        return f"{self.what}. {self.remedy}" if self.remedy else self.what
+
+
+AgentsException = StandfastError
+"""The name the OpenAI Agents SDK gives the base of its errors."""
+
+
+class CallerError(StandfastError):
+    """The calling program must change something."""
+
+
+class ModelError(StandfastError):
+    """The model, or its provider, did something a run cannot go on with."""
+
+
+class StoreError(StandfastError):
+    """A session or run store could not do, or cannot tell whether it did, what was asked."""
+
+
+# --- sessions: what the caller must change ---------------------------------------------------------------------------
+
+
+class InvalidLimitError(CallerError, ValueError):
+    """A limit that is not a whole number of zero or more (A2)."""
+
+
+class InvalidSessionIdError(CallerError, ValueError):
+    """A session id that is not a non-empty string this store can hold (A18)."""
+
+
+class InvalidNameError(CallerError, ValueError):
+    """A configured table name that is no identifier, or two that are the same (A15)."""
+
+
+class ItemNotStorableError(CallerError, TypeError):
+    """An item that is not a JSON object, or would not come back equal (A17). Nothing of its batch was stored."""
+
+
+class SessionClosedError(CallerError, RuntimeError):
+    """Use after close (A19)."""
+
+
+class WrongLoopError(CallerError, RuntimeError):
+    """A loop-bound client that was handed in is used from another event loop (A22)."""
+
+
+class AppendGapError(CallerError, ValueError):
+    """An append that starts behind what its writer has written so far (B1). Nothing was written."""
+
+
+class NotFoundError(CallerError, LookupError):
+    """A generation, position or run that this store does not have."""
+
+
+class AbilityMissingError(CallerError, TypeError):
+    """Something was asked of a session that has not declared it (part B)."""
+
+
+# --- sessions: what the store's side must change ---------------------------------------------------------------------
+
+
+class SessionConflictError(StoreError):
+    """The session is not what the caller expected; nothing was written (B1, B2, B3, B5)."""
+
+    def __init__(self, what: str = "", remedy: str = "", *, expected: Any = None, actual: Any = None) -> None:
+        super().__init__(what, remedy)
+        self.expected, self.actual = expected, actual
+
+    def __reduce__(self) -> Any:
+        return _rebuild_conflict, (type(self), self.what, self.remedy, self.expected, self.actual)
+
+
+def _rebuild_conflict(kind: Any, what: str, remedy: str, expected: Any, actual: Any) -> Any:
+    return kind(what, remedy, expected=expected, actual=actual)
+
+
+class SessionBusyError(StoreError):
+    """Another holder has the session's lease and did not give it up in time (B7, C13)."""
+
+
+class LeaseLostError(StoreError):
+    """A write carried a lease that has since been taken by another holder; nothing was written (B7)."""
+
+
+class StoreTimeoutError(StoreError, TimeoutError):
+    """The deadline passed before the request left: nothing was done and nothing will be (A13)."""
+
+
+class OutcomeUnknownError(StoreError):
+    """The request left and its answer is lost: it was done whole or not at all, and repeating it is safe (A6)."""
+
+
+class StoreFullError(StoreError):
+    """The store has no room. Earlier history is as it was (A6)."""
+
+
+class StoreUnavailableError(StoreError):
+    """The store cannot be opened or reached."""
+
+
+class StoreReadOnlyError(StoreUnavailableError):
+    """The store can be read but not written."""
+
+
+class NotADatabaseError(StoreUnavailableError):
+    """The file is something else than a database; it was left as it is."""
+
+
+class SchemaTooNewError(StoreUnavailableError):
+    """A newer standfast has changed this store's layout; it was left as it is."""
+
+
+class CorruptRecordError(StoreError):
+    """A stored record stands in the way of the operation, which changed nothing (A14, B5)."""
+
+
+class PartialBatchError(StoreError):
+    """Part of a failed append stands in a plain session and could not be taken back (C7)."""
+
+    def __init__(self, what: str = "", remedy: str = "", *, removed: Any = ()) -> None:
+        super().__init__(what, remedy)
+        self.removed: list[dict[str, Any]] = list(removed)
+        """Items that were popped and could not be put back, in order."""
+
+    def __reduce__(self) -> Any:
+        return _rebuild_partial, (type(self), self.what, self.remedy, self.removed)
+
+
+def _rebuild_partial(kind: Any, what: str, remedy: str, removed: Any) -> Any:
+    return kind(what, remedy, removed=removed)
+
+
+class CompactionError(StoreError):
+    """A compaction did not happen; the history is as it was, unless `history` says otherwise (C9)."""
+
+    history: list[dict[str, Any]] | None = None
+    """The whole history, where a plain session failed in the middle of being replaced and could not be restored."""
+
+
+class CompactionRefusedError(CompactionError, ValueError):
+    """A compaction that cannot work as asked for, or whose result cannot be used; nothing was replaced (C9, D8)."""
+
+
+# --- runs ------------------------------------------------------------------------------------------------------------
+
+
+class UserError(CallerError):
+    """A program uses standfast in a way that cannot work."""
+
+
+class SettingTypeError(CallerError, TypeError):
+    """A setting that does not exist, or settings given as something that cannot be read as such."""
+
+
+class InvalidSettingError(CallerError, ValueError):
+    """A value that can mean nothing where it stands: a timeout of zero, a negative delay, an image without a source."""
+
+
+class MaxTurnsExceeded(CallerError):
+    """A run used up its `max_turns`."""
+
+
+class ModelBehaviorError(ModelError):
+    """The model answered with something unusable: an unknown tool, a reused call id, a reply that does not parse."""
+
+
+class ModelReplyError(ModelBehaviorError):
+    """A reply that is not whole: `status` says whether it "failed", is "incomplete", was "cut" off or is "malformed".
+
+    The ids that were seen are kept, so that a server can be asked what became of it. `output_begun`: some of it was
+    already handed on.
+    """
+
+    def __init__(
+        self,
+        what: str = "",
+        remedy: str = "",
+        *,
+        status: str = "failed",
+        response_id: str | None = None,
+        request_id: str | None = None,
+        code: str | None = None,
+        output_begun: bool = False,
+    ) -> None:
+        super().__init__(what, remedy)
+        self.status, self.code, self.output_begun = status, code, output_begun
+        self.response_id, self.request_id = response_id, request_id
+
+    def __reduce__(self) -> Any:
+        facts = {name: getattr(self, name) for name in ("status", "response_id", "request_id", "code", "output_begun")}
+        return _rebuild_reply_error, (type(self), self.what, self.remedy, facts)
+
+
+def _rebuild_reply_error(kind: Any, what: str, remedy: str, facts: dict[str, Any]) -> Any:
+    return kind(what, remedy, **facts)
+
+
+class StreamCutError(ModelReplyError):
+    """A model's stream ended before it said that its reply was complete."""
+
+    def __init__(self, what: str = "", remedy: str = "", *, status: str = "cut", **facts: Any) -> None:
+        super().__init__(what, remedy, status=status, **facts)
+
+
+class ResponseFailedError(ModelReplyError):
+    """The provider ended a reply as failed or incomplete: `status`, its `code`, and the `response_id` it had."""
+
+
+class ModelRefusalError(ModelError):
+    """The model refused, and no `model_refusal` handler took it."""
+
+    def __init__(self, refusal: str) -> None:
+        super().__init__(f"the model refused: {refusal}", "Handle it with error_handlers={'model_refusal': ...}.")
+        self.refusal = refusal
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.refusal,)
+
+
+class ModelTimeoutError(ModelError, TimeoutError):
+    """One attempt of a model call took longer than `ModelSettings.timeout`."""
+
+    def __init__(self, timeout_seconds: float) -> None:
+        super().__init__(
+            f"the model did not answer within {timeout_seconds} s", "Raise ModelSettings.timeout or set a retry policy."
+        )
+        self.timeout_seconds = timeout_seconds
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.timeout_seconds,)
+
+
+class ToolTimeoutError(StandfastError, TimeoutError):
+    """A tool with `timeout_behavior='raise_exception'` took too long."""
+
+    def __init__(self, tool_name: str, timeout_seconds: float) -> None:
+        super().__init__(
+            f"tool {tool_name!r} did not return within {timeout_seconds} s",
+            "Raise its timeout, or let the model see it with timeout_behavior='error_as_result'.",
+        )
+        self.tool_name, self.timeout_seconds = tool_name, timeout_seconds
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.tool_name, self.timeout_seconds)
+
+
+class MCPToolCancellationError(StandfastError):
+    """An MCP tool call was cancelled from inside."""
+
+
+class GuardrailTripped(StandfastError):
+    """Base of the four tripwire errors."""
+
+
+class InputGuardrailTripwireTriggered(GuardrailTripped):
+    """An input guardrail tripped: the input is kept, nothing else of the run is (C6)."""
+
+    def __init__(self, guardrail_result: Any) -> None:
+        name = guardrail_result.guardrail.get_name()
+        super().__init__(f"input guardrail {name!r} tripped", "Look at guardrail_result.output.output_info.")
+        self.guardrail_result = guardrail_result
+
+
+class OutputGuardrailTripwireTriggered(GuardrailTripped):
+    """An output guardrail tripped: the final message was dropped, earlier turns are kept (C6)."""
+
+    def __init__(self, guardrail_result: Any) -> None:
+        name = guardrail_result.guardrail.get_name()
+        super().__init__(f"output guardrail {name!r} tripped", "Look at guardrail_result.output.output_info.")
+        self.guardrail_result = guardrail_result
+
+
+class ToolInputGuardrailTripwireTriggered(GuardrailTripped):
+    """A tool input guardrail asked to end the run."""
+
+    def __init__(self, guardrail: Any, output: Any) -> None:
+        super().__init__(f"tool input guardrail {guardrail.get_name()!r} tripped", "Look at output.output_info.")
+        self.guardrail, self.output = guardrail, output
+
+
+class ToolOutputGuardrailTripwireTriggered(GuardrailTripped):
+    """A tool output guardrail asked to end the run."""
+
+    def __init__(self, guardrail: Any, output: Any) -> None:
+        super().__init__(f"tool output guardrail {guardrail.get_name()!r} tripped", "Look at output.output_info.")
+        self.guardrail, self.output = guardrail, output
+
+
+class RunClaimedError(StoreError):
+    """A saved run was already taken by another resumer; nothing ran (consume once, C12)."""
+
+
+class RunStateError(UserError):
+    """A saved run that cannot be read: truncated, edited, foreign, or of a version this release does not know (D9)."""
+
+
+class OwnerError(UserError):
+    """Two owners of one conversation were named, or a resumed run was given another than it had (D1)."""
+
+
+class ApprovalError(UserError):
+    """A decision about a call that is not waiting for one, or that has changed since it was asked."""
+
+
+class SendOutcomeUnknownError(ModelError):
+    """A stateful request left and its answer was lost; sending it again could double a turn (D5)."""

@@ -1,0 +1,152 @@
+"""One way to turn an item into bytes and back, exact in both directions.
+
+`encode` gives bytes only if they decode to a value equal to the one given, so nothing is ever stored that would come
+back as something else (A17). `decode` reads what Python's own `json` reads, faster where it can; what Python's `json`
+cannot read as an object is corrupt (A14), and the caller is told so by `CorruptJSON`, never by a wrong value.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from standfast.ground.errors import ItemNotStorableError
+
+Item = dict[str, Any]
+"""One JSON object of history, in the Responses input format."""
+
+DIGEST_BYTES = 16
+# A digest tells two histories under one name apart; it is no signature. 128 bits make an accident impossible.
+
+_fast_encode = msgspec.json.Encoder().encode
+_fast_decode = msgspec.json.Decoder().decode
+
+
+class CorruptJSON(ValueError):
+    """Stored bytes that Python's json does not read as an object."""
+
+
+def encode(item: Any) -> bytes:
+    """The bytes of one item, which decode to an equal value; raises ItemNotStorableError where none can."""
+    if not isinstance(item, dict):
+        raise ItemNotStorableError(
+            f"a {type(item).__name__} is not a conversation item",
+            "Give a dict with string keys, in the Responses input format.",
+        )
+    data = _encode_exactly(item)
+    if data is None:
+        raise ItemNotStorableError(
+            f"the item is not JSON: {_first_fault(item, 'item')}",
+            "Use only dict (string keys), list, str, int, finite float, bool and None; convert the rest first.",
+        )
+    return data
+
+
+def decode(data: bytes) -> Item:
+    """The object these bytes hold, as Python's json reads it; raises CorruptJSON for anything else."""
+    value = decode_value(data)
+    if type(value) is not dict:
+        raise CorruptJSON(type(value).__name__)
+    return value
+
+
+def encode_value(value: Any) -> bytes:
+    """The bytes of any JSON value. Text that UTF-8 cannot hold is escaped as Python's json does."""
+    try:
+        return _fast_encode(value)
+    except (msgspec.MsgspecError, UnicodeEncodeError):
+        return json.dumps(value, separators=(",", ":")).encode("ascii")
+
+
+def decode_value(data: bytes) -> Any:
+    """The JSON value these bytes hold; raises CorruptJSON if none."""
+    try:
+        return _fast_decode(data)
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        try:  # NaN, lone surrogates and numbers out of range are JSON to Python and so to the SDK that wrote them
+            return json.loads(data.decode("utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise CorruptJSON(type(error).__name__) from None
+
+
+def decode_many(records: Sequence[bytes]) -> list[Item]:
+    """`decode` of each, faster for a whole history; raises CorruptJSON if one of them is none."""
+    try:
+        found = list(map(_fast_decode, records))
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        return [decode(data) for data in records]
+    for value in found:
+        if type(value) is not dict:
+            raise CorruptJSON(type(value).__name__)
+    return found
+
+
+def digest(data: bytes) -> bytes:
+    """What an encoded item is known by: the same bytes, the same digest."""
+    return blake2b(data, digest_size=DIGEST_BYTES).digest()
+
+
+def copy_json(value: Any) -> Any:
+    """A deep copy of a JSON value; sharing nothing that can change. Other objects are passed through as they are."""
+    kind = type(value)
+    if kind is str or kind is int or kind is bool or kind is float or value is None:
+        return value
+    if kind is dict:
+        return {key: inner if type(inner) is str else copy_json(inner) for key, inner in value.items()}
+    if kind is list:
+        return [copy_json(inner) for inner in value]
+    if isinstance(value, Mapping):
+        return {key: copy_json(inner) for key, inner in value.items()}
+    return value
+
+
+def _encode_exactly(item: Item) -> bytes | None:
+    try:
+        data = _fast_encode(item)
+        if _fast_decode(data) == item:
+            return data
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError, OverflowError):
+        pass
+    try:
+        text = json.dumps(item, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+        if json.loads(text) == item:
+            return text.encode("ascii")
+    except (TypeError, ValueError, RecursionError):
+        pass
+    return None
+
+
+def _first_fault(value: Any, path: str) -> str:
+    """Where the first thing that JSON cannot hold stands, without its content: items may be private."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                return f"{path} has a key that is a {type(key).__name__}"
+            try:
+                fault = _first_fault(inner, f"{path}[{key!r}]")
+            except RecursionError:
+                return f"{path} is nested too deeply"
+            if fault:
+                return fault
+        return ""
+    if isinstance(value, list):
+        for index, inner in enumerate(value):
+            fault = _first_fault(inner, f"{path}[{index}]")
+            if fault:
+                return fault
+        return ""
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return f"{path} is {value}"
+    if value is None or isinstance(value, str | bool | float):
+        return ""
+    if isinstance(value, int):
+        try:
+            str(value)
+        except ValueError:
+            return f"{path} is an integer with too many digits for Python's json"
+        return ""
+    return f"{path} is a {type(value).__name__}"

@@ -1,0 +1,32 @@
+"""What the OpenAI Agents SDK documents as `agents.guardrail`.
+
+Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ._doors.lazy import lazy
+
+if TYPE_CHECKING:
+    from .agents.guardrails import (
+        GuardrailFunctionOutput,
+        InputGuardrail,
+        InputGuardrailResult,
+        OutputGuardrail,
+        OutputGuardrailResult,
+        input_guardrail,
+        output_guardrail,
+    )
+
+__all__ = [
+    "GuardrailFunctionOutput",
+    "InputGuardrail",
+    "InputGuardrailResult",
+    "OutputGuardrail",
+    "OutputGuardrailResult",
+    "input_guardrail",
+    "output_guardrail",
+]
+__getattr__, __dir__ = lazy(__name__)

@@ -1,0 +1,27 @@
+"""What the OpenAI Agents SDK documents as `agents.memory.session`.
+
+Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from standfast._doors.lazy import lazy
+
+if TYPE_CHECKING:
+    from standfast.sessions.compaction_rules import (
+        OpenAIResponsesCompactionArgs,
+        OpenAIResponsesCompactionAwareSession,
+        is_openai_responses_compaction_aware_session,
+    )
+    from standfast.sessions.protocol import Session, SessionABC
+
+__all__ = [
+    "OpenAIResponsesCompactionArgs",
+    "OpenAIResponsesCompactionAwareSession",
+    "Session",
+    "SessionABC",
+    "is_openai_responses_compaction_aware_session",
+]
+__getattr__, __dir__ = lazy(__name__)

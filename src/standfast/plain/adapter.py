@@ -1,0 +1,510 @@
+"""The adapter for sessions written by others: five methods, no abilities, and what care can be taken from outside.
+
+A plain session cannot say who wrote an item, so when `add_items` fails nobody knows what of the batch was taken. This
+module finds out by comparing serialised items with what stood there before (`sessions.standing` decides that), and it
+is the only place in the runtime that calls `pop_item` (C7). Three rules keep that safe. What stood before is known by
+its length and its last items, so similar older items are never mistaken for new ones. A part of a batch is popped only
+if it is exactly what is new; where anybody else's item is among the new ones, nothing is touched and the caller is
+told. And what was popped by mistake is put back. `PlainSession.cannot` lists what no adapter can promise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, ClassVar, Self, TypeVar
+
+from standfast.ground.errors import AppendGapError, PartialBatchError, SessionBusyError, StoreError, StoreTimeoutError
+from standfast.ground.jsonvalue import Item, copy_json
+from standfast.sessions.append_evidence import CONTEXT_COUNT, Known, known_from, serialised, standing, tells_apart
+from standfast.sessions.protocol import check_limit
+from standfast.sessions.signatures import accepts_wrapper, pass_wrapper, takes
+
+__all__ = ["Hold", "PlainSession", "accepts_wrapper", "pass_wrapper"]
+
+T = TypeVar("T")
+
+WHOLE = 2**31 - 1
+# An explicit limit beats a session's default one (A3); this is the largest that every SQL database takes.
+
+_log = logging.getLogger("standfast.sessions")
+
+
+# --- one at a time ---------------------------------------------------------------------------------------------------
+
+
+class _Turnstile:
+    """A lock for tasks of any event loop and thread of this process, first come first served."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._taken = False
+        self._waiting: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
+
+    async def enter(self, wait_s: float | None = None) -> bool:
+        """Take it, waiting at most that long (None: for ever); whether it was taken."""
+        loop = asyncio.get_running_loop()
+        with self._guard:
+            if not self._taken:
+                self._taken = True
+                return True
+            turn = loop.create_future()
+            self._waiting.append((loop, turn))
+        try:
+            async with asyncio.timeout(wait_s):
+                await turn
+        except BaseException as error:
+            if self._withdraw(loop, turn):
+                self.leave()  # it was handed over in the moment of giving up
+            if isinstance(error, TimeoutError):
+                return False
+            raise
+        return True
+
+    def leave(self) -> None:
+        """Hand it to whoever waits longest, or lay it down."""
+        with self._guard:
+            while self._waiting:
+                loop, turn = self._waiting.popleft()
+                try:
+                    loop.call_soon_threadsafe(self._grant, turn)
+                except RuntimeError:
+                    continue  # that loop has ended, and its tasks with it
+                return
+            self._taken = False
+
+    def _grant(self, turn: asyncio.Future[None]) -> None:
+        if turn.done():
+            self.leave()
+        else:
+            turn.set_result(None)
+
+    def _withdraw(self, loop: asyncio.AbstractEventLoop, turn: asyncio.Future[None]) -> bool:
+        with self._guard:
+            handed_over = (loop, turn) not in self._waiting
+            if not handed_over:
+                self._waiting.remove((loop, turn))
+        if turn.done():
+            return not turn.cancelled()
+        if loop.is_closed():  # the waiter is being collected; what is on its way to it will never arrive
+            return handed_over
+        turn.cancel()
+        return False
+
+    async def __aenter__(self) -> None:
+        await self.enter()
+
+    async def __aexit__(self, *_: object) -> None:
+        self.leave()
+
+
+class Hold:
+    """The right to be the only run of this process on a session object (C13): `async with`, or `await` and `release`.
+
+    It excludes nobody in another process, and nobody who uses another session object for the same conversation.
+    """
+
+    number: ClassVar[int] = 0
+
+    def __init__(self, lock: _Turnstile, session_id: str, wait_s: float | None) -> None:
+        self._lock, self._session_id, self._wait_s, self._held = lock, session_id, wait_s, False
+
+    async def acquire(self) -> Self:
+        """Wait for it; raises SessionBusyError if it was not given up in time."""
+        if not self._held:
+            if not await self._lock.enter(self._wait_s):
+                raise SessionBusyError(
+                    f"session {self._session_id!r} is held by another run of this process and was not given up "
+                    f"within {self._wait_s} s",
+                    "Wait longer, or choose another concurrency policy for the run.",
+                )
+            self._held = True
+        return self
+
+    async def renew(self) -> None:
+        """Nothing to do: a lock in this process does not expire."""
+
+    async def release(self) -> None:
+        """Give it up. Doing so twice does nothing."""
+        if self._held:
+            self._held = False
+            self._lock.leave()
+
+    def __await__(self) -> Generator[Any, Any, Self]:
+        return self.acquire().__await__()
+
+    async def __aenter__(self) -> Self:
+        return await self.acquire()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.release()
+
+
+# --- what this process knows of a session object ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """A batch whose fate is open: what stood before it, and its items."""
+
+    before: Known
+    items: list[Item]
+    forms: list[bytes]
+    end: int = 0
+
+
+@dataclass(eq=False)
+class _Memory:
+    """Shared by all adapters of one session object, and gone with it."""
+
+    held: _Turnstile = field(default_factory=_Turnstile)
+    writing: _Turnstile = field(default_factory=_Turnstile)
+    known: Known | None = None
+    change_count: int = 0
+    written: dict[str, int] = field(default_factory=dict)
+    open: dict[str, _Batch] = field(default_factory=dict)
+    session: Any = None
+    """Set only where the session object cannot be referenced weakly."""
+
+
+_memories: dict[tuple[int, str], _Memory] = {}
+_unweak: weakref.WeakValueDictionary[tuple[int, str], _Memory] = weakref.WeakValueDictionary()
+
+
+def _memory_of(session: Any) -> _Memory:
+    """By identity and not by equality: two equal session objects may stand for two stores."""
+    key = (id(session), _id_of(session))
+    found = _memories.get(key) or _unweak.get(key)
+    if found is None:
+        found = _Memory()
+        try:
+            weakref.finalize(session, _memories.pop, key, None).atexit = False
+            _memories[key] = found
+        except TypeError:  # it has slots: kept alive by what is known about it, for as long as an adapter is
+            found.session = session
+            _unweak[key] = found
+    return found
+
+
+def _id_of(session: Any) -> str:
+    try:
+        return str(session.session_id)
+    except Exception:  # an id that the server has not given yet may raise anything
+        return ""
+
+
+# --- doing -----------------------------------------------------------------------------------------------------------
+
+
+class PlainSession:
+    """A session of five methods, used with care. Methods may be async or not; `close` may be missing."""
+
+    cannot: ClassVar[tuple[str, ...]] = (
+        "A5: that no reader sees part of a batch; what `add_items` shows while it runs is up to the session.",
+        "B1: that an append repeated by another process, or after a crash, is stored once; writers are known in memory"
+        " only, and the session has nowhere to keep them.",
+        "B2: that a write of another process is noticed, unless an append of ours failed at the same time.",
+        "C7: that a failed append is cleared up if another process wrote equal items in the same moment, if the session"
+        " changes items when it stores them, or if it hides a part of a history whose items repeat; where this is"
+        " noticed nothing is touched and PartialBatchError says so.",
+        "C12: that anything but acknowledged turns survives a kill, or that a saved run is resumed only once.",
+        "C13: that runs in other processes, or on another object for the same session, wait; the lock is in-process.",
+    )
+    """What no adapter can promise for a session without abilities, by contract clause."""
+
+    def __init__(
+        self,
+        session: Any,
+        *,
+        wrapper: Any = None,
+        attempt_count_max: int = 1,
+        read_count_max: int = 5,
+        read_pause_s: float = 0.05,
+        tidy_timeout_s: float = 10.0,
+    ) -> None:
+        """Adapt `session`.
+
+        A failed append is tried `attempt_count_max` times in all. After a failure the session is read up to
+        `read_count_max` times, with growing pauses, before what is seen is believed; each call made while clearing up
+        may take `tidy_timeout_s`.
+        """
+        self.session = session
+        self._wrapper = {"wrapper": wrapper} if accepts_wrapper(session) else {}
+        self._takes_limit = takes(session.get_items, "limit")
+        self._attempt_count_max = max(1, attempt_count_max)
+        self._read_count_max = max(1, read_count_max)
+        self._read_pause_s = read_pause_s
+        self._tidy_timeout_s = tidy_timeout_s
+        self._memory = _memory_of(session)
+
+    @property
+    def session_id(self) -> str:
+        """The id of the session."""
+        return str(self.session.session_id)
+
+    def hold(self, wait_s: float | None = None) -> Hold:
+        """Be the only run of this process on this session object, after waiting at most that long (C13)."""
+        return Hold(self._memory.held, _id_of(self.session), wait_s)
+
+    async def read(self, limit: int | None = None) -> list[Item]:
+        """The latest `limit` items, or what the session returns by itself; the caller's to change."""
+        check_limit(limit)
+        changes = self._memory.change_count
+        items = await self._read(limit)
+        bound = limit if limit is not None else self._default_limit()
+        if changes == self._memory.change_count and not self._memory.open:
+            self._memory.known = known_from(items, whole=bound is None or len(items) < bound)
+        return items
+
+    async def append(self, items: Sequence[Item], *, writer: str, start: int) -> None:
+        """Store `items` as this writer's items number `start` and on, by one `add_items`, once as far as can be known.
+
+        If that fails, what it left behind is found out and taken back, and its error is raised; if the whole batch
+        turns out to have been taken, all is well. Raises PartialBatchError if part of it stays. A cancellation waits
+        for the clearing up. An append that follows one with an open end settles that first.
+        """
+        if not items:
+            return
+        async with self._memory.writing:
+            if writer in self._memory.open:
+                await self._settle_earlier(writer)
+            fresh = self._unwritten(items, writer, start)
+            if fresh:
+                await self._append(fresh, writer, start + len(items))
+
+    async def accepted(self, writer: str) -> int:
+        """How many items of this writer the session is known in this process to have; an append in doubt is settled
+        first, so that a history read afterwards holds these and nothing of a torn batch."""
+        async with self._memory.writing:
+            if writer in self._memory.open:
+                await self._settle_earlier(writer)
+            return self._memory.written.get(writer, 0)
+
+    # --- appending ------------------------------------------------------------------------------
+
+    def _unwritten(self, items: Sequence[Item], writer: str, start: int) -> list[Item]:
+        written = self._memory.written.get(writer, start)  # a writer first seen now has written what it says it has
+        if start > written:
+            raise AppendGapError(
+                f"writer {writer!r} has written {written} items and continues at number {start}",
+                "Append what lies between first.",
+            )
+        return [copy_json(item) for item in items[written - start :]]
+
+    async def _append(self, items: list[Item], writer: str, end: int) -> None:
+        forms = [serialised(item) for item in items]
+        for attempt in range(1, self._attempt_count_max + 1):
+            batch = _Batch(await self._known_before(forms), items, forms, end)
+            self._memory.open[writer] = batch
+            self._memory.change_count += 1
+            try:
+                await self._call(self.session.add_items, [copy_json(item) for item in items])
+            except (Exception, asyncio.CancelledError) as first:
+                if not await self._taken_after_all(batch, writer, first):
+                    if attempt == self._attempt_count_max or isinstance(first, asyncio.CancelledError):
+                        raise
+                    continue
+                if isinstance(first, asyncio.CancelledError):
+                    raise
+                _log.warning("add_items raised %s although the session has the whole batch", type(first).__name__)
+            else:
+                self._confirm(batch, writer, batch.before.then(forms))
+            return
+
+    async def _known_before(self, forms: Sequence[bytes]) -> Known:
+        known = self._memory.known
+        if known is None and self._takes_limit:
+            tail = await self._read(CONTEXT_COUNT)
+            known = known_from(tail, whole=len(tail) < CONTEXT_COUNT)
+        if known is None or (known.count is None and not tells_apart(known.tail, forms)):
+            known = known_from(await self._read_whole(), whole=True)
+        return known
+
+    def _confirm(self, batch: _Batch, writer: str, known: Known) -> None:
+        self._memory.open.pop(writer, None)
+        self._memory.written[writer] = batch.end
+        self._memory.known = known
+
+    async def _taken_after_all(self, batch: _Batch, writer: str, first: BaseException) -> bool:
+        """Find out and clear up, however often the caller is cancelled; whether the batch was taken."""
+        taken, trouble, cancelled = await _to_the_end(self._settle(batch, writer))
+        if isinstance(trouble, PartialBatchError) and isinstance(first, Exception) and cancelled is None:
+            raise trouble from first
+        if trouble is not None:
+            first.add_note(f"While clearing up after it: {type(trouble).__name__}: {trouble}")
+        if cancelled is not None:
+            raise cancelled from first
+        if trouble is not None:
+            raise first
+        return bool(taken)
+
+    async def _settle_earlier(self, writer: str) -> None:
+        """Before a writer goes on: its earlier append that ended in doubt is found out about, and cleared up."""
+        _, trouble, cancelled = await _to_the_end(self._settle(self._memory.open[writer], writer))
+        if cancelled is not None:
+            raise cancelled
+        if trouble is not None:
+            raise trouble
+
+    async def _settle(self, batch: _Batch, writer: str) -> bool:
+        """Whether the batch is there; if not, then nothing of it is. Raises if that cannot be brought about."""
+        count, after = await self._look(batch, stop_at=len(batch.forms))
+        if count is None:
+            raise PartialBatchError(
+                f"an append of {len(batch.items)} items to session {_id_of(self.session)!r} failed, somebody else has "
+                "written meanwhile, and what it left behind cannot be told apart; nothing was taken back",
+                "Look at the end of the history, remove what is not whole, and start a new run.",
+            )
+        if count == len(batch.forms):
+            self._confirm(batch, writer, known_from(after, whole=True))
+            return True
+        if count:
+            after = await self._roll_back(batch, count)
+        self._memory.open.pop(writer, None)
+        self._memory.known = known_from(after, whole=True)
+        return False
+
+    async def _look(self, batch: _Batch, *, stop_at: int) -> tuple[int | None, list[Item]]:
+        """Read until as much of the batch stands there as is hoped for, within the bound; what was seen last."""
+        seen: tuple[int | None, list[Item]] | None = None
+        trouble: BaseException | None = None
+        for reading in range(self._read_count_max):
+            if reading:  # a store may show its writes late, and a cancelled write may still be under way in a thread
+                await asyncio.sleep(self._read_pause_s * reading)
+            try:
+                after = await self._read_whole(self._tidy_timeout_s)
+            except Exception as error:
+                trouble = error
+                continue
+            seen = standing(batch.before, batch.forms, [serialised(item) for item in after]), after
+            if seen[0] == stop_at:
+                break
+        if seen is None:
+            assert trouble is not None
+            raise trouble
+        return seen
+
+    # --- taking back: the only pop in the runtime ------------------------------------------------------------------
+
+    async def _roll_back(self, batch: _Batch, count: int) -> list[Item]:
+        """Pop the first part of a batch that stands there, and nothing else; the history without it (C7)."""
+        popped: list[Item] = []
+        for form in reversed(batch.forms[:count]):
+            try:
+                item = await self._tidy(self.session.pop_item)
+            except (Exception, asyncio.CancelledError) as error:
+                raise await self._put_back(batch, count, popped, "pop_item failed", error) from error
+            if item is not None:
+                popped.append(copy_json(item))
+            if item is None or serialised(item) != form:
+                raise await self._put_back(batch, count, popped, "pop_item gave something else than the last item")
+        remaining, after = await self._look(batch, stop_at=0)
+        if remaining != 0:
+            raise self._stays(batch, count, "they were popped and still stand there")
+        return after
+
+    async def _put_back(
+        self, batch: _Batch, count: int, popped: list[Item], why: str, error: BaseException | None = None
+    ) -> PartialBatchError:
+        """Put everything popped back, in order, and the error that says how it ended."""
+        missing = popped[::-1]
+        try:
+            after = await self._read_whole(self._tidy_timeout_s)
+            left = standing(batch.before, batch.forms, [serialised(item) for item in after])
+            if error is not None and left is not None and left < count:
+                missing = batch.items[left:count]  # the pop that failed may have taken its item all the same
+            missing = await self._add_surely(missing, known_from(after, whole=True))
+        except (Exception, asyncio.CancelledError) as trouble:
+            return self._stays(batch, count, f"{why}, and putting back failed with {trouble!r}", missing)
+        return self._stays(batch, count, why if not missing else f"{why}, and putting back failed", missing)
+
+    async def _add_surely(self, items: list[Item], before: Known) -> list[Item]:
+        """Add items, again if need be, each once; what could not be added."""
+        for _ in range(self._read_count_max):
+            if not items:
+                break
+            batch = _Batch(before, items, [serialised(item) for item in items])
+            try:
+                await self._tidy(self.session.add_items, [copy_json(item) for item in items])
+                return []
+            except (Exception, asyncio.CancelledError):  # even at the end of the loop the items matter more
+                count, after = await self._look(batch, stop_at=len(items))
+                if count is None:
+                    break
+                items, before = items[count:], known_from(after, whole=True)
+        return items
+
+    def _stays(self, batch: _Batch, count: int, why: str, removed: Sequence[Item] = ()) -> PartialBatchError:
+        self._memory.known = None
+        rest = f"; {len(removed)} popped items are in this error's `removed`" if removed else ""
+        return PartialBatchError(
+            f"session {_id_of(self.session)!r} was left with {count} of the {len(batch.items)} items of an append that "
+            f"failed, and they could not be taken back: {why}{rest}",
+            "Look at the end of the history and remove what is not whole; resuming the run tries again first.",
+            removed=[copy_json(item) for item in removed],
+        )
+
+    # --- calling ------------------------------------------------------------------------------
+
+    def _default_limit(self) -> int | None:
+        limit = getattr(getattr(self.session, "session_settings", None), "limit", None)
+        return limit if isinstance(limit, int) else None
+
+    async def _read(self, limit: int | None, timeout_s: float | None = None) -> list[Item]:
+        if limit is None or not self._takes_limit:
+            found = await self._call(self.session.get_items, timeout_s=timeout_s)
+        else:
+            found = await self._call(self.session.get_items, limit=limit, timeout_s=timeout_s)
+        if not isinstance(found, list | tuple):
+            raise StoreError(
+                f"{type(self.session).__name__}.get_items() returned a {type(found).__name__}",
+                "Make it return a list of items, oldest first.",
+            )
+        items = [copy_json(item) for item in found]
+        return items if limit is None else items[max(0, len(items) - limit) :]
+
+    async def _read_whole(self, timeout_s: float | None = None) -> list[Item]:
+        # Only where a default limit is in force: a minimal session may not know what to do with a limit.
+        return await self._read(None if self._default_limit() is None else WHOLE, timeout_s)
+
+    async def _tidy(self, method: Callable[..., Any], *args: Any) -> Any:
+        return await self._call(method, *args, timeout_s=self._tidy_timeout_s)
+
+    async def _call(self, method: Callable[..., Any], *args: Any, timeout_s: float | None = None, **named: Any) -> Any:
+        try:
+            async with asyncio.timeout(timeout_s) as bound:
+                result = method(*args, **named, **self._wrapper)
+                return await result if inspect.isawaitable(result) else result
+        except TimeoutError:
+            if not bound.expired():
+                raise  # the session's own
+            raise StoreTimeoutError(
+                f"{type(self.session).__name__}.{method.__name__} did not return within {timeout_s} s",
+                "Find out why the session stalls.",
+            ) from None
+
+
+async def _to_the_end(
+    work: Coroutine[Any, Any, T],
+) -> tuple[T | None, BaseException | None, asyncio.CancelledError | None]:
+    """Do it whatever cancellations arrive; its result or its error, and the first cancellation."""
+    task = asyncio.get_running_loop().create_task(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = cancelled or error
+    if task.cancelled():
+        return None, asyncio.CancelledError(), cancelled
+    trouble = task.exception()
+    return (None if trouble else task.result()), trouble, cancelled

@@ -1,0 +1,16 @@
+"""What the OpenAI Agents SDK documents as `agents.result`.
+
+Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ._doors.lazy import lazy
+
+if TYPE_CHECKING:
+    from .driver.result import AgentToolInvocation, RunResult, RunResultStreaming
+
+__all__ = ["AgentToolInvocation", "RunResult", "RunResultStreaming"]
+__getattr__, __dir__ = lazy(__name__)

@@ -1,0 +1,43 @@
+"""What the OpenAI Agents SDK documents as `agents.run_config`.
+
+Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ._doors.lazy import lazy
+
+if TYPE_CHECKING:
+    from .agents.run_config import (
+        DEFAULT_MAX_TURNS,
+        CallModelData,
+        CallModelInputFilter,
+        ModelInputData,
+        OutputGuardrailBlockedMessageArgs,
+        OutputGuardrailBlockedMessageFormatter,
+        ReasoningItemIdPolicy,
+        RunConfig,
+        ToolExecutionConfig,
+        ToolNameCollisionPolicy,
+        ToolNotFoundBehavior,
+    )
+    from .tools.texts import ToolErrorFormatter, ToolErrorFormatterArgs
+
+__all__ = [
+    "CallModelData",
+    "CallModelInputFilter",
+    "DEFAULT_MAX_TURNS",
+    "ModelInputData",
+    "OutputGuardrailBlockedMessageArgs",
+    "OutputGuardrailBlockedMessageFormatter",
+    "ReasoningItemIdPolicy",
+    "RunConfig",
+    "ToolErrorFormatter",
+    "ToolErrorFormatterArgs",
+    "ToolExecutionConfig",
+    "ToolNameCollisionPolicy",
+    "ToolNotFoundBehavior",
+]
+__getattr__, __dir__ = lazy(__name__)

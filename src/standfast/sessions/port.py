@@ -1,0 +1,274 @@
+"""What a store must be able to do. Everything else that the contract promises is decided above it, once.
+
+A store keeps *names*: a session, or a saved run. A name has
+
+- **rows**, in order. Box 0 is the live history; boxes 1, 2, … are kept generations of it. A run has no rows;
+- **cells**: small values, each under a name of its own (what a writer has written, who holds the session, a run's head).
+
+It can do two things with them. `look` reads several of them at one instant. `commit` changes several of them, of one
+name or of several, in one step if conditions hold; if one does not, it changes nothing and says what it found. A store
+answers and keeps conditions. It decides nothing: which ordinals are new, what a rewind may remove, what undo restores
+and whether a lease is free is decided in `rules`, `lease_rules` and `run_rules`.
+
+A rule is a *plan*: a generator that yields a `Look` or a `Step`, is sent what the store answered, and returns the
+result. Whoever carries a plan chooses how: a store in this process runs it to the end inside one transaction, so that
+it meets no refusal; a store on a network makes each yield one round trip, and the plan looks again when it is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Protocol, TypeVar
+
+T = TypeVar("T")
+
+Kind = Literal["session", "run"]
+
+
+class Name(NamedTuple):
+    """What a store keeps something for. Any non-empty id, used exactly; the two kinds never meet."""
+
+    kind: Kind
+    id: str
+
+
+class Tag(NamedTuple):
+    """Who appended a row, as which of theirs, and the generation it stands in for (0: none; it was appended).
+
+    A writer of "" is nobody in particular: `add_items`. Such rows are never rewound.
+    """
+
+    writer: str = ""
+    ordinal: int = 0
+    replaces: int = 0
+
+
+class Row(NamedTuple):
+    """A stored record. `ref` grows along a box; it names the row until the next `Arrange` or `wipe` of its name.
+
+    A tag of None: another program wrote it, and does not say who.
+    """
+
+    ref: int
+    data: bytes
+    tag: Tag | None
+
+
+class Cell(NamedTuple):
+    """A cell's value. `alive`: it was written since the name was last cleared, by whomever (A12, B10)."""
+
+    value: bytes
+    alive: bool
+
+
+# --- looking ---------------------------------------------------------------------------------------------------------
+
+
+class Rows(NamedTuple):
+    """Which rows of a box to read: the latest `limit` of those with a ref below `before`. Given oldest first."""
+
+    box: int = 0
+    before: int | None = None
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What to read of one name, at one instant. What is not asked for may be left out of the answer."""
+
+    name: Name
+    cells: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = ()
+    """And every cell whose name begins so."""
+    rows: tuple[Rows, ...] = ()
+    upto: str | None = None
+    """A mark to resolve: see `Sight.upto`."""
+    only_data: bool = False
+    """Only the contents of rows are wanted, so they come as bytes in `Sight.data` and nothing else is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What a look found."""
+
+    mark: str = ""
+    """Where the live rows end; "" if there are none. Equal marks mean equal rows, whoever wrote (B2)."""
+    now: float = 0.0
+    """The store's clock, in seconds since 1970."""
+    created: float | None = None
+    updated: float | None = None
+    """When the name was made and last changed; None if nothing is stored for it."""
+    cells: Mapping[str, Cell] = field(default_factory=dict)
+    rows: tuple[Sequence[Row], ...] = ()
+    data: Sequence[bytes] = ()
+    upto: int | None = None
+    """The ref of the last row that `Look.upto` covers (0 for the mark of an empty history); None if anything up to it
+    was removed, replaced or cleared since."""
+
+
+# --- changing --------------------------------------------------------------------------------------------------------
+
+
+class Range(NamedTuple):
+    """Rows of a box with refs above `after` and not above `upto` (None: no bound); moved, not copied out and in.
+
+    `replaces` is what their tags say from now on; None: as it was. Rows without a tag get none.
+    """
+
+    box: int
+    after: int | None = None
+    upto: int | None = None
+    replaces: int | None = None
+
+
+class Arrange(NamedTuple):
+    """The live rows become `live`, in that order; those of `keep` become box `box`; the boxes `forget` are removed.
+
+    A part of `live` is a range, or new rows as (data, tag). Live rows that neither names are removed.
+    """
+
+    live: Sequence[Range | Sequence[tuple[bytes, Tag]]]
+    box: int = 0
+    keep: Sequence[Range] = ()
+    forget: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What to do with one name, if the conditions hold. Effects take place in the order of the fields."""
+
+    name: Name
+    # conditions
+    mark: str | None = None
+    """The live rows end exactly here."""
+    prefix: str | None = None
+    """The live rows up to this mark are as they were; more may have come behind them."""
+    cells: Mapping[str, bytes | None] = field(default_factory=dict)
+    """These cells have these values (None: there is no such cell, or it is not alive)."""
+    # effects
+    remove: bool = False
+    """Remove the name altogether, cells and times included."""
+    wipe: tuple[str, ...] | None = None
+    """Remove all rows, boxes, times and cells, but for cells whose names begin with one of these. What is written to
+    the name afterwards belongs to a new incarnation: cells that survived are no longer alive until they are put."""
+    drop: Sequence[int] = ()
+    """Refs of live rows to remove."""
+    arrange: Arrange | None = None
+    push: Sequence[tuple[bytes, Tag]] = ()
+    """Rows to add behind the live ones."""
+    put: Mapping[str, bytes | None] = field(default_factory=dict)
+    """Cells to write (None: remove)."""
+    touch: bool = False
+    """The name has changed: make it if it is not there, move its time on, put it first in the listing, renew its
+    expiry. A change without this (a lease, a ticket) does none of it."""
+    labels: Mapping[str, str] | None = None
+    """What a listing shows and filters by; replaces what was there."""
+
+
+Step = Sequence[Change]
+"""Changes of one or several names, done together or not at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The step was done. `marks`: where the live rows end now, one for each of its changes (a run's: "")."""
+
+    marks: tuple[str, ...]
+    first_refs: tuple[int, ...] = ()
+    """For each change: the ref of the first row it pushed; 0 where it pushed none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Nothing was done: a condition of change number `place` did not hold.
+
+    `mark` and `cells` are what was found there in place of what was expected: the mark, and every cell the change
+    named a condition for.
+    """
+
+    place: int
+    why: Literal["cell", "mark"]
+    mark: str = ""
+    cells: Mapping[str, Cell] = field(default_factory=dict)
+
+
+# --- listing ---------------------------------------------------------------------------------------------------------
+
+
+class Listed(NamedTuple):
+    """One name of a listing. `cursor` continues behind it."""
+
+    id: str
+    created: float
+    updated: float
+    labels: Mapping[str, str]
+    cursor: str
+
+
+# --- the store and its plans -----------------------------------------------------------------------------------------
+
+
+class Store(Protocol):
+    """What a backend author writes. Each method is one atomic step, or raises.
+
+    `StoreTimeoutError` and `StoreUnavailableError` mean that nothing was done; `OutcomeUnknownError` that the step may
+    have been done (its answer was lost). No method is called from two threads at once, unless the store says that it
+    may be (`is_shareable`).
+    """
+
+    loses_answers: bool
+    """Whether a commit may be done though its answer never arrives: a network lies between. Then each write carries
+    something by which a repeat is known."""
+
+    is_shareable: bool
+    """Whether several threads may look at once."""
+
+    def look(self, look: Look) -> Sight:
+        """Read all that is asked for, at one instant."""
+        ...
+
+    def commit(self, step: Step) -> Done | Refused:
+        """Do the whole step if all conditions hold; durable when it returns."""
+        ...
+
+    def listing(self, kind: Kind, *, after: str | None, limit: int, labels: Mapping[str, str]) -> Sequence[Listed]:
+        """Names of a kind with these labels, newest change first by the store's own order (B9); `after` is a cursor."""
+        ...
+
+    def count(self, kind: Kind) -> int:
+        """How many names of a kind there are."""
+        ...
+
+
+class Listing(NamedTuple):
+    """A question for `Store.listing`, so that a plan can ask it."""
+
+    kind: Kind
+    after: str | None
+    limit: int
+    labels: Mapping[str, str]
+
+
+class Count(NamedTuple):
+    """A question for `Store.count`."""
+
+    kind: Kind
+
+
+Ask = Look | Step | Listing | Count
+Answer = Sight | Done | Refused | Sequence[Listed] | int
+
+Plan = Generator[Ask, Answer, T]
+"""What a rule is: it yields questions and steps, is sent the answers, and returns its result."""
+
+
+def ask(store: Store, question: Ask) -> Answer:
+    """What a store answers to what a plan yielded."""
+    if isinstance(question, Look):
+        return store.look(question)
+    if isinstance(question, Listing):
+        return store.listing(question.kind, after=question.after, limit=question.limit, labels=question.labels)
+    if isinstance(question, Count):
+        return store.count(question.kind)
+    return store.commit(question)

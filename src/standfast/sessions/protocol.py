@@ -1,0 +1,403 @@
+"""What a session is: five methods anybody can write, and abilities a backend may declare on top.
+
+The five methods are the OpenAI Agents SDK's, so that anybody's session works here and ours work there. Abilities
+(CONTRACT part B) are small protocols. A session declares those it has in `declared_abilities`; `abilities(session)`
+reads only that declaration on the session's own class or instance, never what attribute lookup happens to find, so a
+wrapper cannot be bypassed by delegation.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self, runtime_checkable
+
+from standfast.ground.errors import AbilityMissingError, InvalidLimitError, InvalidSessionIdError
+from standfast.ground.jsonvalue import Item
+
+TResponseInputItem = Item
+"""The SDK's name for an item."""
+
+
+# --- settings --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class SessionSettings:
+    """Defaults of one session: `limit` is how many of the latest items `get_items()` returns (None: all)."""
+
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        check_limit(self.limit)
+
+    def resolve(self, override: SessionSettings | dict[str, Any] | None) -> SessionSettings:
+        """These settings with the override's non-None values on top; None gives this very object back."""
+        if override is None:
+            return self
+        values = override if isinstance(override, dict) else override.to_dict()
+        merged = {**self.to_dict(), **{name: value for name, value in values.items() if value is not None}}
+        return coerce_settings(merged, kind=type(self))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as a plain dict."""
+        return {"limit": self.limit}
+
+
+def coerce_settings(
+    value: SessionSettings | dict[str, Any] | None, kind: type[SessionSettings] = SessionSettings
+) -> SessionSettings:
+    """`value` as SessionSettings: an instance is kept, a dict is read, None gives fresh defaults."""
+    if value is None:
+        return kind()
+    if isinstance(value, SessionSettings):
+        return value
+    if not isinstance(value, dict):
+        raise TypeError(f"session_settings must be a SessionSettings instance or a dict, not {type(value).__name__}")
+    unknown = sorted(set(value) - {"limit"})
+    if unknown:
+        raise TypeError(f"Unknown session settings: {', '.join(map(str, unknown))}")
+    return kind(**value)
+
+
+def check_limit(limit: Any) -> None:
+    """Refuse a limit that is not None or a whole number of zero or more (A2)."""
+    if limit is None:
+        return
+    if isinstance(limit, bool) or not isinstance(limit, int):
+        raise InvalidLimitError(
+            f"a limit of {limit!r} is not a whole number", "Give the number of latest items wanted, or None for all."
+        )
+    if limit < 0:
+        raise InvalidLimitError(
+            f"a limit of {limit} is negative", "Give 0 for none, a positive number, or None for all items."
+        )
+
+
+def effective_limit(limit: int | None, settings: SessionSettings | None) -> int | None:
+    """The limit of one read: the explicit one, else the session's default (A3)."""
+    check_limit(limit)
+    if limit is not None:
+        return limit
+    default = settings.limit if settings is not None else None
+    check_limit(default)  # the attribute can be assigned to after construction
+    return default
+
+
+def check_session_id(session_id: Any) -> str:
+    """The id itself, if it is a non-empty string (A18)."""
+    if not isinstance(session_id, str) or not session_id:
+        raise InvalidSessionIdError(
+            f"{session_id!r} is not a session id", "Use any non-empty string; it is taken exactly as given."
+        )
+    return session_id
+
+
+# --- the five methods ------------------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class Session(Protocol):
+    """A history store for one conversation: what the runner needs, and all a third party must write."""
+
+    session_id: str
+    session_settings: SessionSettings | None = None
+
+    async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
+        """The whole history, or the latest `limit` items; oldest first."""
+        ...
+
+    async def add_items(self, items: list[TResponseInputItem]) -> None:
+        """Append one batch, in order, whole or not at all."""
+        ...
+
+    async def pop_item(self) -> TResponseInputItem | None:
+        """Remove and return the newest item; None when there is none."""
+        ...
+
+    async def clear_session(self) -> None:
+        """Remove everything stored for this session id."""
+        ...
+
+
+class SessionABC(ABC):
+    """Base class for sessions: the four history methods, and a `close` that does nothing."""
+
+    session_id: str
+    session_settings: SessionSettings | None = None
+
+    @abstractmethod
+    async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
+        """The whole history, or the latest `limit` items; oldest first."""
+
+    @abstractmethod
+    async def add_items(self, items: list[TResponseInputItem]) -> None:
+        """Append one batch, in order, whole or not at all."""
+
+    @abstractmethod
+    async def pop_item(self) -> TResponseInputItem | None:
+        """Remove and return the newest item; None when there is none."""
+
+    @abstractmethod
+    async def clear_session(self) -> None:
+        """Remove everything stored for this session id."""
+
+    async def close(self) -> None:  # noqa: B027 — a session that opened nothing has nothing to release
+        """Release what the session opened."""
+
+
+# --- values of part B ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where a history ends. Opaque; equal heads mean equal histories, whoever wrote (B2). `Head()` is the empty one."""
+
+    value: str = ""
+
+    def __str__(self) -> str:
+        return self.value or "empty"
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A replaced part of the history that is kept and can be restored (B3, B4)."""
+
+    id: str
+    created_at: datetime
+    item_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place to fork from: after the first `index` items of the history now, or of a kept generation (B6)."""
+
+    index: int
+    generation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some items in chronological order; `before` asks for the page before this one, None if this is the first (B8)."""
+
+    items: list[Item]
+    before: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """One row of a listing (B9)."""
+
+    session_id: str
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPage:
+    """Some sessions, newest change first; `after` asks for the next page, None if this is the last (B9)."""
+
+    sessions: list[SessionInfo]
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CorruptRecord:
+    """A stored record that is not a JSON object; it stays where it is until cleared or repaired (A14)."""
+
+    record_id: str
+    reason: str
+    data: bytes
+
+
+class Lease(Protocol):
+    """The right to be the only run on a session, until it expires by the store's clock (B7)."""
+
+    @property
+    def number(self) -> int:
+        """Raised by every acquisition; a write that carries a lower one than the store's is refused."""
+        ...
+
+    async def renew(self) -> None:
+        """Hold it for another `ttl_s`; raises LeaseLostError if another holder took it."""
+        ...
+
+    async def release(self) -> None:
+        """Give it up. Doing so twice, or after it was lost, does nothing."""
+        ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+# --- abilities -------------------------------------------------------------------------------------------------------
+
+Ability = Literal["append", "head", "replace", "rewind", "fork", "lease", "page", "list", "corrupt", "runs", "times"]
+"""The names of the abilities a session may declare."""
+
+
+@runtime_checkable
+class CanAppend(Protocol):
+    """B1 and B2: exactly-once append, with compare-and-set."""
+
+    async def head(self) -> Head:
+        """Where the history ends now."""
+        ...
+
+    async def append(
+        self,
+        items: Sequence[Item],
+        *,
+        writer: str,
+        start: int,
+        expect: Head | None = None,
+        lease: Lease | None = None,
+        digests: Sequence[bytes] | None = None,
+    ) -> Head:
+        """Store `items` as this writer's items number `start`, `start` + 1, …, once, however often it is asked.
+
+        All of them or none. Those the store already has from this writer are left alone if their digest is the same;
+        another digest raises SessionConflictError and a gap AppendGapError, and nothing is written. A repeat that
+        brings nothing new succeeds whatever `expect` says: a lost acknowledgement must not look like a conflict.
+        Raises SessionConflictError if `expect` is not the head and there is something to write; LeaseLostError if
+        `lease` is not the newest. Returns the head after the append.
+        """
+        ...
+
+    async def accepted(self, writer: str) -> int:
+        """How many items this writer has written; popping, replacing and clearing do not lower it (B1)."""
+        ...
+
+    async def written(self, writer: str) -> list[Item]:
+        """This writer's items that are still kept, in order, those moved into a kept generation included (B1)."""
+        ...
+
+
+@runtime_checkable
+class CanReplace(Protocol):
+    """B3 and B4: atomic replace with kept generations, and undo."""
+
+    async def replace(self, items: Sequence[Item], *, upto: Head, lease: Lease | None = None) -> Head:
+        """Put `items` in place of the history up to `upto`; what was appended since stays behind them, in order."""
+        ...
+
+    async def generations(self) -> list[Generation]:
+        """The kept generations, newest first."""
+        ...
+
+    async def read_generation(self, generation_id: str) -> list[Item]:
+        """The items of a kept generation."""
+        ...
+
+    async def restore(self, generation_id: str, *, expect: Head | None = None) -> Head:
+        """Put a generation back where its replacement stands; what it displaces becomes a generation itself."""
+        ...
+
+
+@runtime_checkable
+class CanRewind(Protocol):
+    """B5: exact rewind."""
+
+    async def rewind(self, *, writer: str, to: int, expect: Head | None = None) -> Head:
+        """Remove this writer's items from number `to` on, if they are the whole tail; else change nothing."""
+        ...
+
+
+@runtime_checkable
+class CanFork(Protocol):
+    """B6: a new session that continues from any position of this one."""
+
+    async def fork(self, new_id: str, *, at: Position | None = None) -> Session:
+        """Make session `new_id` in the same store, in one step; it must be empty, and the two never meet again."""
+        ...
+
+
+@runtime_checkable
+class CanLease(Protocol):
+    """B7: at most one holder across processes."""
+
+    async def lease(self, *, ttl_s: float, wait_s: float) -> Lease:
+        """Acquire, waiting at most `wait_s` for the holder to give it up; raises SessionBusyError after that."""
+        ...
+
+
+@runtime_checkable
+class CanPage(Protocol):
+    """B8: history in pages."""
+
+    async def page(self, *, before: str | None = None, limit: int) -> Page:
+        """The `limit` items before that cursor (None: the latest), in time proportional to the page."""
+        ...
+
+
+@runtime_checkable
+class CanList(Protocol):
+    """B9: the sessions of a store."""
+
+    async def list_sessions(self, *, after: str | None = None, limit: int) -> SessionPage:
+        """Sessions of this session's store, newest change first."""
+        ...
+
+    async def count_sessions(self) -> int:
+        """How many sessions the store has."""
+        ...
+
+
+@runtime_checkable
+class CanReportCorrupt(Protocol):
+    """A14: records that are not JSON objects are listed, never hidden or deleted."""
+
+    async def corrupt_records(self) -> list[CorruptRecord]:
+        """Every corrupt record of this session, oldest first."""
+        ...
+
+
+@runtime_checkable
+class HasTimes(Protocol):
+    """A16: when the session was created and last changed."""
+
+    async def info(self) -> SessionInfo | None:
+        """This session's times; None if nothing is stored for it."""
+        ...
+
+
+_PROTOCOLS: dict[str, type] = {
+    "append": CanAppend,
+    "head": CanAppend,
+    "replace": CanReplace,
+    "rewind": CanRewind,
+    "fork": CanFork,
+    "lease": CanLease,
+    "page": CanPage,
+    "list": CanList,
+    "corrupt": CanReportCorrupt,
+    "times": HasTimes,
+}
+
+ALL_ABILITIES: frozenset[str] = frozenset(_PROTOCOLS)
+
+
+def abilities(session: object) -> frozenset[str]:
+    """The abilities a session declares: its own `declared_abilities`, found without attribute delegation."""
+    declared = getattr(type(session), "declared_abilities", None)
+    if isinstance(declared, property):  # a wrapper whose abilities depend on what it wraps computes them
+        declared = declared.fget(session) if declared.fget else None
+    if declared is None:
+        return frozenset()
+    return frozenset(declared)
+
+
+def require(session: Any, ability: Ability) -> Any:
+    """The session, if it declares the ability; raises AbilityMissingError with what to do if not."""
+    if ability not in abilities(session):
+        raise AbilityMissingError(
+            f"{type(session).__name__} does not declare the ability {ability!r}",
+            "Use a standfast session (SQLiteSession, InMemorySession), or write it and name it in declared_abilities.",
+        )
+    return session

@@ -1,0 +1,1 @@
+"""The edge: spans and metrics through OpenTelemetry."""

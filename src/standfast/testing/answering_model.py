@@ -1,0 +1,44 @@
+"""A model that answers from what it is asked, and remembers nothing: for programs that are killed and resumed.
+
+A script says what comes next; a process that starts over would start the script over. An answer that is a function of
+the conversation is the same whoever asks, and however often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from standfast.llm.interface import Model
+from standfast.testing.script import ModelCall, ModelStep, assistant_message
+from standfast.testing.scripted_model import ScriptedModel
+from standfast.words.items import ModelResponse
+
+Answer = Callable[[ModelCall], Any]
+"""From a call to its answer: a text, an item, a list of items, or a `ModelStep`; async or not."""
+
+
+class AnsweringModel(Model):
+    """Asks `answer` for every reply, streaming or not."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+
+    async def get_response(self, *args: Any, **named: Any) -> ModelResponse:
+        """The answer to this request, whole."""
+        return await self._once().get_response(*args, **named)
+
+    def stream_response(self, *args: Any, **named: Any) -> AsyncIterator[Any]:
+        """The answer to this request as a stream."""
+        return self._once().stream_response(*args, **named)
+
+    def _once(self) -> ScriptedModel:
+        return ScriptedModel([ModelStep(responder=self._respond)])
+
+    async def _respond(self, call: ModelCall) -> Any:
+        answer = self._answer(call)
+        if isinstance(answer, Awaitable):
+            answer = await answer
+        if isinstance(answer, str):
+            return [assistant_message(answer)]
+        return [answer] if isinstance(answer, dict) and "type" in answer else answer

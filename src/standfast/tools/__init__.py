@@ -1,0 +1,1 @@
+"""Layer 3: tools, and the path of one call."""

@@ -1,0 +1,427 @@
+"""Python functions as tools: `FunctionTool`, and `function_tool`, which makes one.
+
+A tool is data with one callable in it. The policy of a call (approval, guardrails, hooks, timeouts, failures) is not
+here but in `invoke`, so that text and voice share it. What a tool knows beyond the SDK's fields is what to do about a
+call that had begun when the process died: run it again, ask a person, or tell the model that nobody knows.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
+
+from standfast.agents.context import RunContextWrapper, ToolContext
+from standfast.agents.guardrails import ToolInputGuardrail, ToolOutputGuardrail
+from standfast.ground.errors import InvalidSettingError, SettingTypeError, StandfastError, UserError
+from standfast.tools.docstrings import DocstringStyle
+from standfast.tools.schema import function_schema
+from standfast.tools.strict import ensure_strict_json_schema
+from standfast.tools.threads import run_in_thread
+
+if TYPE_CHECKING:
+    from standfast.words.items import RunItem, ToolApprovalItem, ToolOrigin
+
+ToolTimeoutBehavior = Literal["error_as_result", "raise_exception"]
+ToolErrorFunction = Callable[[RunContextWrapper[Any], Exception], "str | Awaitable[str]"]
+ToolEnabled = bool | Callable[[RunContextWrapper[Any], Any], "bool | Awaitable[bool]"]
+ToolNeedsApproval = bool | Callable[[RunContextWrapper[Any], dict[str, Any], str], Awaitable[bool]]
+ToolCaller = Literal["direct", "programmatic"]
+"""Who may call a tool: the model itself, or a program it wrote."""
+
+UnknownOutcomePolicy = Literal["rerun", "ask", "report"]
+ToolInvoker = Callable[[ToolContext[Any], str], Awaitable[Any]]
+
+
+def default_tool_error_function(ctx: RunContextWrapper[Any], error: Exception) -> str:
+    """What the model reads when a tool raised and nothing else was arranged: what went wrong, so that it can react."""
+    return f"The tool failed: {str(error) or type(error).__name__}"
+
+
+def timeout_text(tool_name: str, timeout_seconds: float) -> str:
+    """What the model reads when a tool took too long and nothing else was arranged."""
+    return f"Tool {tool_name!r} did not finish within {timeout_seconds:g} seconds."
+
+
+@dataclass(frozen=True)
+class FunctionToolCustomDataContext:
+    """What a `custom_data_extractor` gets: the call, and the output the model will see."""
+
+    tool_context: ToolContext[Any]
+    tool: FunctionTool
+    output: Any
+    raw_item: Mapping[str, Any]
+
+
+FunctionToolCustomDataExtractor = Callable[
+    [FunctionToolCustomDataContext], "Awaitable[Mapping[str, Any] | None] | Mapping[str, Any] | None"
+]
+"""Makes data for the application that stays on the output item and is never sent to a model."""
+
+
+@dataclass
+class FunctionToolResult:
+    """One finished call, as a `tool_use_behavior` function gets it."""
+
+    tool: FunctionTool
+    output: Any
+    run_item: RunItem | None
+    interruptions: list[ToolApprovalItem] = field(default_factory=list)
+    agent_run_result: Any = None
+
+
+class Invoker:
+    """The `on_invoke_tool` of a tool made by standfast: `run` raises what the function raises; a call of it follows the
+    tool's failure policy. It belongs to one tool, so a copy of a tool gets one of its own."""
+
+    __slots__ = ("run", "tool", "wrapped")
+
+    def __init__(self, run: ToolInvoker, wrapped: Callable[..., Any] | None, tool: FunctionTool | None = None) -> None:
+        self.run, self.wrapped, self.tool = run, wrapped, tool
+
+    async def __call__(self, ctx: ToolContext[Any], arguments: str) -> Any:
+        """The function's result, or what the failure policy puts in its place."""
+        try:
+            return await self.run(ctx, arguments)
+        except Exception as error:
+            assert self.tool is not None
+            return await failure_text(self.tool, ctx, error)
+
+
+async def failure_text(tool: FunctionTool, ctx: RunContextWrapper[Any], error: Exception) -> str:
+    """What the model reads about this failure; raises it instead if the tool has no failure function."""
+    format_failure = tool.failure_error_function
+    if format_failure is None:
+        if isinstance(error, StandfastError):
+            raise error
+        raise UserError(
+            f"tool {tool.qualified_name!r} raised {type(error).__name__}: {error}",
+            "Handle it in the tool, or give the tool a failure_error_function so that the model is told.",
+        ) from error
+    text = format_failure(ctx, error)
+    return await text if inspect.isawaitable(text) else text
+
+
+class _Wrapped:
+    """`tool.__wrapped__`: the function given to `function_tool`; read-only, and absent on tools made otherwise."""
+
+    def __get__(self, tool: FunctionTool | None, owner: type[Any] | None = None) -> Any:
+        wrapped = getattr(tool.on_invoke_tool, "wrapped", None) if tool is not None else None
+        if wrapped is None:
+            raise AttributeError("__wrapped__: this tool was not made from a Python function")
+        return wrapped
+
+    def __set__(self, tool: FunctionTool, value: Any) -> None:
+        raise AttributeError("__wrapped__ is read-only: it would no longer be the function that runs")
+
+
+_BY_IDEMPOTENCE: Any = None
+# A policy that nobody chose; __post_init__ replaces it by the one that follows from `idempotent`.
+
+
+@dataclass
+class FunctionTool:
+    """A function a model may call. `function_tool` makes one from a Python function; this is for all other cases."""
+
+    name: str
+    """The name the model calls."""
+
+    description: str
+    """What the model is told about it."""
+
+    params_json_schema: dict[str, Any]
+    """The JSON schema of the arguments."""
+
+    on_invoke_tool: ToolInvoker
+    """Gets the context and the arguments as JSON text. What it returns is the output; what it raises ends the run."""
+
+    strict_json_schema: bool = True
+    """Whether the provider holds the model to the schema; the schema is made strict on construction."""
+
+    is_enabled: ToolEnabled = True
+    """Whether the model is shown the tool: a bool, or a function of the context and the agent."""
+
+    tool_input_guardrails: list[ToolInputGuardrail[Any]] | None = None
+    """Asked one after the other before the call runs."""
+
+    tool_output_guardrails: list[ToolOutputGuardrail[Any]] | None = None
+    """Asked one after the other before the model sees the output."""
+
+    needs_approval: ToolNeedsApproval = False
+    """Whether a person must agree first: a bool, or a function of the context, the arguments and the call id."""
+
+    timeout_seconds: float | None = None
+    """How long a call may take."""
+
+    timeout_behavior: ToolTimeoutBehavior = "error_as_result"
+    """Whether the model is told of a timeout, or the run ends with `ToolTimeoutError`."""
+
+    timeout_error_function: ToolErrorFunction | None = None
+    """What the model is told of a timeout, in place of the usual text."""
+
+    defer_loading: bool = False
+    """Whether a provider with tool search hides the tool until it is found."""
+
+    custom_data_extractor: FunctionToolCustomDataExtractor | None = field(default=None, kw_only=True)
+    """Makes data for the application that stays on the output item and is never sent to a model."""
+
+    allowed_callers: list[ToolCaller] | None = field(default=None, kw_only=True)
+    """Who may call the tool on a provider with programmatic tool calling."""
+
+    output_json_schema: dict[str, Any] | None = field(default=None, kw_only=True)
+    """The JSON schema of the output, for programmatic callers."""
+
+    failure_error_function: ToolErrorFunction | None = field(default=None, kw_only=True)
+    """What the model is told when the tool raises; None ends the run instead."""
+
+    idempotent: bool | None = field(default=None, kw_only=True)
+    """Whether running a call twice does no more than running it once."""
+
+    on_unknown: UnknownOutcomePolicy = field(default=_BY_IDEMPOTENCE, kw_only=True)
+    """What to do about a call that had begun when the process died: "rerun" it (the default for idempotent tools),
+    "ask" a person, or "report" to the model that its outcome is unknown (the default for all others)."""
+
+    namespace: str | None = field(default=None, kw_only=True, repr=False)
+    """The group of tools it belongs to, on a provider that knows namespaces; see `tool_namespace`."""
+
+    namespace_description: str | None = field(default=None, kw_only=True, repr=False)
+    """What the model is told about the namespace."""
+
+    origin: ToolOrigin | None = field(default=None, kw_only=True, repr=False)
+    """Where the tool comes from, if not from a Python function."""
+
+    title: str | None = field(default=None, kw_only=True, repr=False)
+    """A name for people."""
+
+    agent_tool: Any = field(default=None, kw_only=True, repr=False)
+    """The `AgentTool` of a tool that runs an agent."""
+
+    __wrapped__ = _Wrapped()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.on_invoke_tool, Invoker):
+            self.on_invoke_tool = Invoker(self.on_invoke_tool.run, self.on_invoke_tool.wrapped, self)
+        if self.strict_json_schema:
+            self.params_json_schema = ensure_strict_json_schema(self.params_json_schema)
+        _check_timeout(self)
+        _check_callers(self)
+        if self.on_unknown is _BY_IDEMPOTENCE:
+            self.on_unknown = "rerun" if self.idempotent else "report"
+        if self.on_unknown not in ("rerun", "ask", "report"):
+            raise InvalidSettingError(
+                f"on_unknown={self.on_unknown!r} is no policy", "Choose 'rerun', 'ask' or 'report'."
+            )
+        if self.on_unknown == "rerun" and self.idempotent is False:
+            raise InvalidSettingError(
+                f"tool {self.name!r} is declared not idempotent and to be run again when its outcome is unknown",
+                "Choose on_unknown='ask' or 'report', or drop idempotent=False.",
+            )
+
+    def __copy__(self) -> FunctionTool:
+        copied = object.__new__(type(self))
+        copied.__dict__.update(self.__dict__)
+        invoker = self.on_invoke_tool
+        if getattr(invoker, "__self__", None) is self and inspect.ismethod(invoker):
+            # A subclass may have given one of its own methods: the copy runs on its own state.
+            copied.on_invoke_tool = invoker.__func__.__get__(copied, type(copied))
+        FunctionTool.__post_init__(copied)
+        return copied
+
+    @property
+    def qualified_name(self) -> str:
+        """The name with its namespace, where it has one."""
+        return f"{self.namespace}.{self.name}" if self.namespace else self.name
+
+
+def _check_timeout(tool: FunctionTool) -> None:
+    seconds = tool.timeout_seconds
+    if seconds is not None:
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+            raise SettingTypeError(f"a tool timeout of {seconds!r} is no number", "Give seconds, or None.")
+        if not math.isfinite(seconds) or seconds <= 0:
+            raise InvalidSettingError(f"a tool timeout of {seconds!r} is no time", "Give seconds above zero, or None.")
+    if tool.timeout_behavior not in ("error_as_result", "raise_exception"):
+        raise InvalidSettingError(
+            f"timeout_behavior={tool.timeout_behavior!r} is no behavior",
+            "Choose 'error_as_result' or 'raise_exception'.",
+        )
+    if tool.timeout_error_function is not None and not callable(tool.timeout_error_function):
+        raise SettingTypeError("timeout_error_function cannot be called", "Give a function of context and error.")
+
+
+def _check_callers(tool: FunctionTool) -> None:
+    callers: Any = tool.allowed_callers
+    if callers is None:
+        return
+    if not isinstance(callers, list) or not callers or any(c not in ("direct", "programmatic") for c in callers):
+        raise UserError(
+            f"allowed_callers={callers!r} of tool {tool.name!r} allows nobody known",
+            "Give a list of 'direct' and 'programmatic', or None.",
+        )
+
+
+def tool_namespace(*, name: str, description: str | None, tools: list[FunctionTool]) -> list[FunctionTool]:
+    """Copies of these tools as one named group, for providers that know namespaces."""
+    if not name or not name.strip():
+        raise UserError("a tool namespace has no name", "Give a non-empty name.")
+    if not description or not description.strip():
+        raise UserError(f"tool namespace {name!r} has no description", "Say what its tools are for.")
+    grouped = []
+    for tool in tools:
+        if not isinstance(tool, FunctionTool):
+            raise UserError(f"a {type(tool).__name__} cannot be in a namespace", "Only function tools can.")
+        copied = tool.__copy__()
+        copied.namespace, copied.namespace_description = name.strip(), description.strip()
+        grouped.append(copied)
+    return grouped
+
+
+_DEFAULT_FAILURE: Any = default_tool_error_function
+
+
+class FunctionToolOptions(TypedDict, total=False):
+    """The keyword arguments of `function_tool`, for type checkers."""
+
+    name_override: str | None
+    description_override: str | None
+    docstring_style: DocstringStyle | None
+    use_docstring_info: bool
+    failure_error_function: ToolErrorFunction | None
+    strict_mode: bool
+    is_enabled: ToolEnabled
+    needs_approval: ToolNeedsApproval
+    tool_input_guardrails: list[ToolInputGuardrail[Any]] | None
+    tool_output_guardrails: list[ToolOutputGuardrail[Any]] | None
+    timeout: float | None
+    timeout_behavior: ToolTimeoutBehavior
+    timeout_error_function: ToolErrorFunction | None
+    defer_loading: bool
+    custom_data_extractor: FunctionToolCustomDataExtractor | None
+    allowed_callers: list[ToolCaller] | None
+    output_type: Any
+    output_json_schema: dict[str, Any] | None
+    idempotent: bool | None
+    on_unknown: UnknownOutcomePolicy | None
+
+
+@overload
+def function_tool(func: Callable[..., Any], **options: Unpack[FunctionToolOptions]) -> FunctionTool: ...
+
+
+@overload
+def function_tool(**options: Unpack[FunctionToolOptions]) -> Callable[[Callable[..., Any]], FunctionTool]: ...
+
+
+def function_tool(
+    func: Callable[..., Any] | None = None,
+    *,
+    name_override: str | None = None,
+    description_override: str | None = None,
+    docstring_style: DocstringStyle | None = None,
+    use_docstring_info: bool = True,
+    failure_error_function: ToolErrorFunction | None = _DEFAULT_FAILURE,
+    strict_mode: bool = True,
+    is_enabled: ToolEnabled = True,
+    needs_approval: ToolNeedsApproval = False,
+    tool_input_guardrails: list[ToolInputGuardrail[Any]] | None = None,
+    tool_output_guardrails: list[ToolOutputGuardrail[Any]] | None = None,
+    timeout: float | None = None,
+    timeout_behavior: ToolTimeoutBehavior = "error_as_result",
+    timeout_error_function: ToolErrorFunction | None = None,
+    defer_loading: bool = False,
+    custom_data_extractor: FunctionToolCustomDataExtractor | None = None,
+    allowed_callers: list[ToolCaller] | None = None,
+    output_type: Any | None = None,
+    output_json_schema: dict[str, Any] | None = None,
+    idempotent: bool | None = None,
+    on_unknown: UnknownOutcomePolicy | None = None,
+) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
+    """Make a tool of a Python function; use it bare or with arguments.
+
+    The schema comes from the signature, the descriptions from the docstring. A first parameter annotated with
+    `RunContextWrapper` or `ToolContext` gets the context. A sync function runs in a worker thread, which cannot be
+    stopped, so `timeout` is refused for it. When the function raises, the model is told by `failure_error_function`;
+    None ends the run instead. `idempotent` and `on_unknown` say what becomes of a call that had begun when the process
+    died, see `FunctionTool`.
+    """
+    if output_type is not None and output_json_schema is not None:
+        raise UserError("a tool was given output_type and output_json_schema", "Give one: they say the same thing.")
+
+    def make(function: Callable[..., Any]) -> FunctionTool:
+        is_async = _is_async(function)
+        if timeout is not None and not is_async:
+            raise InvalidSettingError(
+                f"{getattr(function, '__name__', function)!r} is a sync function and cannot be stopped by a timeout",
+                "Make it async, or drop the timeout.",
+            )
+        schema = function_schema(
+            function,
+            docstring_style=docstring_style,
+            name_override=name_override,
+            description_override=description_override,
+            use_docstring_info=use_docstring_info,
+            strict_json_schema=strict_mode,
+        )
+        return FunctionTool(
+            name=schema.name,
+            description=schema.description or "",
+            params_json_schema=schema.params_json_schema,
+            on_invoke_tool=Invoker(_runner_of(function, schema, is_async=is_async), function),
+            strict_json_schema=strict_mode,
+            is_enabled=is_enabled,
+            tool_input_guardrails=tool_input_guardrails,
+            tool_output_guardrails=tool_output_guardrails,
+            needs_approval=needs_approval,
+            timeout_seconds=timeout,
+            timeout_behavior=timeout_behavior,
+            timeout_error_function=timeout_error_function,
+            defer_loading=defer_loading,
+            custom_data_extractor=custom_data_extractor,
+            allowed_callers=allowed_callers,
+            output_json_schema=_output_schema(output_type, output_json_schema),
+            failure_error_function=failure_error_function,
+            idempotent=idempotent,
+            on_unknown=_BY_IDEMPOTENCE if on_unknown is None else on_unknown,
+        )
+
+    return make if func is None else make(func)
+
+
+def _is_async(function: Any) -> bool:
+    if inspect.isfunction(function) or inspect.ismethod(function):
+        return inspect.iscoroutinefunction(function)
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def _runner_of(function: Callable[..., Any], schema: Any, *, is_async: bool) -> ToolInvoker:
+    """From (context, arguments as JSON) to a call of the function. Not itself async: one await less on every call."""
+    read, takes_context = schema.read, schema.takes_context
+
+    def run_async(ctx: ToolContext[Any], arguments: str) -> Awaitable[Any]:
+        args, kwargs = read(arguments)
+        call: Awaitable[Any] = function(ctx, *args, **kwargs) if takes_context else function(*args, **kwargs)
+        return call
+
+    async def run_sync(ctx: ToolContext[Any], arguments: str) -> Any:
+        args, kwargs = read(arguments)
+        if takes_context:
+            args.insert(0, ctx)
+        result = await run_in_thread(function, *args, **kwargs)
+        return await result if inspect.isawaitable(result) else result
+
+    return run_async if is_async else run_sync
+
+
+def _output_schema(output_type: Any, output_json_schema: dict[str, Any] | None) -> dict[str, Any] | None:
+    if output_type is None:
+        return deepcopy(output_json_schema)
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(output_type).json_schema(mode="serialization")
+
+
+tool = function_tool
+"""The SDK's short name for `function_tool`, in its `decorators` module."""

@@ -1,0 +1,247 @@
+"""The policy of one call, for text and voice alike: from the arguments a model wrote to the output it reads.
+
+The caller has decided that the call may run (`needs_approval` helps with that) and has written down that it begins.
+Here follow, in this order: input guardrails, start hooks, the tool with its timeout and failure policy, output
+guardrails, the application's own data, end hooks. Nothing here starts a task for an async tool; a sync one runs in a
+thread that is abandoned on cancellation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from standfast.agents.context import RunContextWrapper, ToolContext
+from standfast.agents.guardrails import (
+    ToolInputGuardrailData,
+    ToolInputGuardrailResult,
+    ToolOutputGuardrailData,
+    ToolOutputGuardrailResult,
+    judge_call,
+    judge_output,
+)
+from standfast.agents.hooks import AgentHooksBase, RunHooksBase, await_both, overridden
+from standfast.ground.errors import ToolTimeoutError, UserError
+from standfast.ground.jsonvalue import Item
+from standfast.tools.function import (
+    FunctionTool,
+    FunctionToolCustomDataContext,
+    Invoker,
+    ToolErrorFunction,
+    default_tool_error_function,
+    failure_text,
+    timeout_text,
+)
+from standfast.tools.texts import ToolErrorFormatter, ToolErrorFormatterArgs, formatted
+from standfast.words.items import ItemHelpers, tool_output
+
+
+@dataclass(slots=True)
+class CallOutcome:
+    """What became of a call."""
+
+    output: Any
+    """The tool's own value, or the text that stands in its place."""
+
+    item_output: str | list[Item]
+    """The output as the model reads it."""
+
+    input_results: list[ToolInputGuardrailResult] = field(default_factory=list)
+    output_results: list[ToolOutputGuardrailResult] = field(default_factory=list)
+    rejected: bool = False
+    """Whether an input guardrail kept the call from running; no hook was called then."""
+
+    custom_data: dict[str, Any] | None = None
+    """What the tool's `custom_data_extractor` made; never shown to a model."""
+
+    error: Exception | None = None
+    """The failure or timeout that the output stands in for; for whoever traces."""
+
+
+class ToolCancelled(Exception):
+    """A tool cancelled itself: to a failure function this is a failure like any other."""
+
+
+# --- whether a person must agree -------------------------------------------------------------------------------------
+
+
+async def needs_approval(tool: FunctionTool, ctx: RunContextWrapper[Any], arguments: str, call_id: str = "") -> bool:
+    """Whether a person must agree to this call; in doubt, yes.
+
+    A policy function is asked only about arguments it can understand: a JSON object with finite numbers. Everything
+    else needs approval, and so does a call about which the function returned None, which is no answer.
+    """
+    policy = tool.needs_approval
+    if isinstance(policy, bool):
+        return policy
+    parsed = _plain_object(arguments)
+    if parsed is None:
+        return True
+    if not call_id and isinstance(ctx, ToolContext):
+        call_id = ctx.tool_call_id
+    answer: Any = policy(ctx, parsed, call_id)
+    if inspect.isawaitable(answer):
+        answer = await answer
+    return True if answer is None else bool(answer)
+
+
+def _plain_object(arguments: str) -> dict[str, Any] | None:
+    def refuse(text: str) -> Any:
+        raise ValueError(text)
+
+    def finite(text: str) -> float:
+        number = float(text)
+        return number if math.isfinite(number) else refuse(text)
+
+    try:
+        parsed = json.loads(arguments or "{}", parse_constant=refuse, parse_float=finite)
+    except (ValueError, RecursionError):
+        return None
+    return parsed if isinstance(parsed, dict) else None
+
+
+async def judge_before_approval(
+    tool: FunctionTool, ctx: ToolContext[Any], *, agent: Any
+) -> tuple[list[ToolInputGuardrailResult], str | None]:
+    """Ask the input guardrails before a person is asked (`pre_approval_tool_input_guardrails`): results, rejection."""
+    if not tool.tool_input_guardrails:
+        return [], None
+    return await judge_call(tool.tool_input_guardrails, ToolInputGuardrailData(ctx, agent))
+
+
+# --- the call --------------------------------------------------------------------------------------------------------
+
+
+async def invoke(
+    tool: FunctionTool,
+    ctx: ToolContext[Any],
+    arguments: str,
+    *,
+    agent: Any = None,
+    run_hooks: RunHooksBase[Any, Any] | None = None,
+    agent_hooks: AgentHooksBase[Any, Any] | None = None,
+    formatter: ToolErrorFormatter | None = None,
+    again: bool = False,
+) -> CallOutcome:
+    """Run one call to its end.
+
+    Raises what ends a run: a tripwire, a failure the tool has no failure function for, a `ToolTimeoutError` it asked
+    for, a hook's error. `formatter` is the run's `tool_error_formatter`; it may replace the default failure text.
+    `again` goes on with a call that was entered before (an agent's, which waited for a person): its guardrails have
+    looked and its start was announced then.
+    """
+    agent = ctx.agent if agent is None else agent
+    input_results: list[ToolInputGuardrailResult] = []
+    if tool.tool_input_guardrails and not again:
+        input_results, rejection = await judge_call(tool.tool_input_guardrails, ToolInputGuardrailData(ctx, agent))
+        if rejection is not None:
+            return CallOutcome(rejection, rejection, input_results, rejected=True)
+    if (run_hooks is not None or agent_hooks is not None) and not again:
+        await _tell("on_tool_start", run_hooks, agent_hooks, ctx, agent, tool)
+    output, error = await _output_of(tool, ctx, arguments, formatter)
+    output_results: list[ToolOutputGuardrailResult] = []
+    if tool.tool_output_guardrails:
+        data = ToolOutputGuardrailData(ctx, agent, output)
+        output_results, output = await judge_output(tool.tool_output_guardrails, data)
+    outcome = CallOutcome(output, tool_output(output), input_results, output_results, error=error)
+    if tool.custom_data_extractor is not None:
+        outcome.custom_data = await _custom_data(tool, ctx, output)
+    if run_hooks is not None or agent_hooks is not None:
+        await _tell("on_tool_end", run_hooks, agent_hooks, ctx, agent, tool, output)
+    return outcome
+
+
+async def _tell(
+    name: str,
+    run_hooks: RunHooksBase[Any, Any] | None,
+    agent_hooks: AgentHooksBase[Any, Any] | None,
+    *arguments: Any,
+) -> None:
+    of_run, of_agent = overridden(run_hooks, name), overridden(agent_hooks, name)
+    await await_both(
+        (lambda: of_run(*arguments)) if of_run else None, (lambda: of_agent(*arguments)) if of_agent else None
+    )
+
+
+async def _output_of(
+    tool: FunctionTool, ctx: ToolContext[Any], arguments: str, formatter: ToolErrorFormatter | None
+) -> tuple[Any, Exception | None]:
+    """What the tool returns, or the text its failure or timeout policy puts in that place, and what it stands for."""
+    invoker = tool.on_invoke_tool
+    run = invoker.run if isinstance(invoker, Invoker) else invoker
+    try:
+        if tool.timeout_seconds is None:
+            return await run(ctx, arguments), None
+        finished, result = await _within(tool.timeout_seconds, run, ctx, arguments)
+    except Exception as error:
+        return await _failed(tool, ctx, error, formatter), error
+    except asyncio.CancelledError as cancelled:
+        task = asyncio.current_task()
+        if tool.failure_error_function is None or (task is not None and task.cancelling()):
+            raise  # somebody cancelled the call, or the tool wants its own failures raised
+        itself = ToolCancelled(str(cancelled) or "the tool cancelled itself")
+        return await _failed(tool, ctx, itself, formatter), itself
+    if finished:
+        return result, None
+    late = ToolTimeoutError(tool.qualified_name, tool.timeout_seconds)
+    return await _timed_out(tool, ctx, late), late
+
+
+async def _within(seconds: float, run: Any, ctx: ToolContext[Any], arguments: str) -> tuple[bool, Any]:
+    """Whether it finished in time, and its result. The deadline decides, whatever a late tool returns or raises."""
+    deadline = asyncio.timeout(seconds)
+    try:
+        async with deadline:
+            result = await run(ctx, arguments)
+    except Exception:
+        if not deadline.expired():
+            raise  # the tool's own failure, which may well be a TimeoutError
+        return False, None
+    return (False, None) if deadline.expired() else (True, result)
+
+
+async def _timed_out(tool: FunctionTool, ctx: ToolContext[Any], error: ToolTimeoutError) -> str:
+    if tool.timeout_behavior == "raise_exception":
+        raise error
+    if tool.timeout_error_function is None:
+        return timeout_text(tool.qualified_name, error.timeout_seconds)
+    return await _text_of(tool.timeout_error_function, ctx, error)
+
+
+async def _failed(
+    tool: FunctionTool, ctx: ToolContext[Any], error: Exception, formatter: ToolErrorFormatter | None
+) -> str:
+    text = await failure_text(tool, ctx, error)
+    if formatter is None or tool.failure_error_function is not default_tool_error_function:
+        return text
+    return await formatted(
+        formatter,
+        ToolErrorFormatterArgs("tool_exception", "function", tool.name, ctx.tool_call_id, text, ctx, error),
+    )
+
+
+async def _text_of(function: ToolErrorFunction, ctx: ToolContext[Any], error: Exception) -> str:
+    text = function(ctx, error)
+    return await text if inspect.isawaitable(text) else text
+
+
+async def _custom_data(tool: FunctionTool, ctx: ToolContext[Any], output: Any) -> dict[str, Any] | None:
+    assert tool.custom_data_extractor is not None
+    call = ctx.tool_call if ctx.tool_call is not None else {"call_id": ctx.tool_call_id}
+    raw_item = ItemHelpers.tool_call_output_item(call, output)
+    data: Any = tool.custom_data_extractor(FunctionToolCustomDataContext(ctx, tool, output, raw_item))
+    if inspect.isawaitable(data):
+        data = await data
+    if data is None:
+        return None
+    if not isinstance(data, Mapping):
+        raise UserError(
+            f"the custom_data_extractor of tool {tool.qualified_name!r} returned a {type(data).__name__}",
+            "Return a mapping of JSON values, or None.",
+        )
+    return dict(data)

@@ -1,0 +1,70 @@
+"""What tools are called: names a provider accepts, and what happens when two have the same.
+
+A model calls by name, so of two tools with one name only one can be meant. A handoff beats a tool, and otherwise the
+later one wins, as in the SDK; the losers are not shown to the model. The policy "error" refuses instead.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from typing import Any, Literal, TypeVar
+
+from standfast.ground.errors import InvalidSettingError, UserError
+from standfast.tools.function import FunctionTool
+
+logger = logging.getLogger("standfast")
+H = TypeVar("H")
+
+NameCollisionPolicy = Literal["warn", "error"]
+
+
+def function_style(name: str) -> str:
+    """A name as a function would have it: lower case, with underscores for everything a provider refuses."""
+    return re.sub(r"[^a-zA-Z0-9_]", "_", name).lower()
+
+
+def resolve_names(
+    tools: Sequence[Any], handoffs: Sequence[H], policy: NameCollisionPolicy = "warn"
+) -> tuple[list[Any], list[H]]:
+    """The tools and handoffs that are left when every name means one thing, in their order.
+
+    Hosted tools have no names of their own and are all kept. Raises UserError under the policy "error".
+    """
+    if policy not in ("warn", "error"):
+        raise InvalidSettingError(f"{policy!r} is no policy for equal names", "Choose 'warn' or 'error'.")
+    winners: dict[str, Any] = {tool.qualified_name: tool for tool in tools if isinstance(tool, FunctionTool)}
+    function_count = sum(isinstance(tool, FunctionTool) for tool in tools)
+    winners.update({_handoff_name(handoff): handoff for handoff in handoffs})
+    if len(winners) == function_count + len(handoffs):
+        return list(tools), list(handoffs)
+    _complain(tools, handoffs, policy)
+    kept = {id(winner) for winner in winners.values()}
+    return (
+        _once([tool for tool in tools if not isinstance(tool, FunctionTool) or id(tool) in kept]),
+        _once([handoff for handoff in handoffs if id(handoff) in kept]),
+    )
+
+
+def _handoff_name(handoff: Any) -> str:
+    name: str = handoff.tool_name
+    return name
+
+
+def _once(candidates: list[H]) -> list[H]:
+    """Each object once, at its last place: the same tool listed twice is one tool."""
+    last = {id(candidate): index for index, candidate in enumerate(candidates)}
+    return [candidate for index, candidate in enumerate(candidates) if last[id(candidate)] == index]
+
+
+def _complain(tools: Sequence[Any], handoffs: Sequence[Any], policy: NameCollisionPolicy) -> None:
+    names = [tool.qualified_name for tool in tools if isinstance(tool, FunctionTool)]
+    names += [_handoff_name(handoff) for handoff in handoffs]
+    doubled = ", ".join(sorted({name for name in names if names.count(name) > 1}))
+    if policy == "error":
+        raise UserError(
+            f"more than one tool or handoff is called {doubled}",
+            "Give them different names, or set tool_name_collision_policy='warn' to let the last one win.",
+        )
+    logger.warning("more than one tool or handoff is called %s; a handoff wins, else the last one", doubled)

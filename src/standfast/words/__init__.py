@@ -1,0 +1,1 @@
+"""Layer 1: items, usage and events, and rules about lists of items."""

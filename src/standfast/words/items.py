@@ -1,0 +1,638 @@
+"""The words of a conversation: items, the light views a user sees of them, and a model's reply.
+
+An item is one JSON object in the Responses format; that is what is stored, sent and compared. Models give typed
+provider objects or plain mappings: `to_json_item` makes JSON of either, once, where it enters a run, and shares
+nothing with what it was made from. A run item is a view: an agent, the raw item as the model gave it, and what the run
+knows besides. No provider library is imported here; typed objects are known by what they can do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import weakref
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, Literal, NotRequired, TypeAlias, TypedDict, TypeVar
+
+from standfast.ground.errors import InvalidSettingError, ModelBehaviorError, StandfastError
+from standfast.ground.jsonvalue import Item
+from standfast.words.usage import Usage
+
+TResponseInputItem: TypeAlias = Item
+"""The SDK's name for an item as it is sent: a plain dict."""
+
+TResponseOutputItem: TypeAlias = Any
+"""The SDK's name for an item as a model gives it: a typed provider object or a plain mapping."""
+
+T = TypeVar("T")
+
+_ATOMS = frozenset({str, int, float, bool, type(None)})
+
+
+class ReadableItem(dict[str, Any]):
+    """A plain item whose fields can be read as attributes too, as those of a provider's typed objects are.
+
+    Programs read `item.raw_item.name` and `raw_item.content[0].text`; where a model gave plain dicts, or a run was
+    resumed from its JSON, that must not be an error. What is read this way is a copy below the first level.
+    """
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            value = self[name]
+        except KeyError:
+            raise AttributeError(f"this item has no {name!r}") from None
+        return _readable(value)
+
+
+def readable(item: Any) -> Any:
+    """A plain dict as a `ReadableItem`; anything else as it is."""
+    return ReadableItem(item) if type(item) is dict else item
+
+
+def _readable(value: Any) -> Any:
+    return [_readable(inner) for inner in value] if isinstance(value, list) else readable(value)
+
+
+# --- from whatever a model gives to JSON -----------------------------------------------------------------------------
+
+
+def to_plain(value: Any) -> Any:
+    """The JSON value of anything a provider library may hand out, sharing nothing that can change.
+
+    What has no JSON form is passed through as it is: the one who encodes it says where it stands.
+    """
+    kind = type(value)
+    if kind in _ATOMS:
+        return value
+    if kind is dict or kind is ReadableItem:
+        return {key: inner if type(inner) in _ATOMS else to_plain(inner) for key, inner in value.items()}
+    if kind is list or kind is tuple:
+        return [inner if type(inner) in _ATOMS else to_plain(inner) for inner in value]
+    return _plain_object(value)
+
+
+def _plain_object(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        # Only what was set: a provider refuses the defaults of its own output types as input. Under the names of the
+        # wire, where Python forced another one on the attribute (`async_`). A library that builds its objects without
+        # validation would warn about each of them: it is what it gave that counts.
+        return value.model_dump(mode="json", by_alias=True, exclude_unset=True, warnings=False)
+    if isinstance(value, Mapping):
+        return {key: to_plain(inner) for key, inner in value.items()}
+    if isinstance(value, enum.Enum):
+        return to_plain(value.value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, str | int | float):
+        return value
+    if isinstance(value, Iterable) and not isinstance(value, bytes | bytearray | memoryview):
+        return [to_plain(inner) for inner in value]
+    return value
+
+
+def to_json_item(value: Any) -> Item:
+    """One item as plain JSON: from a dict, a mapping, a typed provider object, or any record with a `type`."""
+    if type(value) is dict or type(value) is ReadableItem:
+        return {key: inner if type(inner) in _ATOMS else to_plain(inner) for key, inner in value.items()}
+    plain = to_plain(value)
+    if type(plain) is dict:
+        return plain
+    if getattr(value, "type", None) is not None and hasattr(value, "__dict__"):
+        return {name: to_plain(inner) for name, inner in vars(value).items()}
+    raise StandfastError(
+        f"a {type(value).__name__} is not a conversation item",
+        "Give a dict in the Responses format, or the provider library's own object.",
+    )
+
+
+def to_input_json(value: Any) -> Item:
+    """One item as a provider accepts it as input: JSON, without what only ever comes out of a model."""
+    item = to_json_item(value)
+    item.pop("created_by", None)
+    if item.get("type") == "shell_call_output":
+        for name in ("status", "shell_output", "provider_data"):
+            item.pop(name, None)
+    return item
+
+
+def read(item: Any, name: str) -> Any:
+    """A field of an item that may be a mapping or an object; None where it has no such field."""
+    if type(item) is dict or isinstance(item, Mapping):
+        return item.get(name)
+    return getattr(item, name, None)
+
+
+# --- run items -------------------------------------------------------------------------------------------------------
+
+
+class _Releasable:
+    """Lets a record forget an agent: the attribute goes, and looking for it asks a weak reference."""
+
+    __slots__ = ("__weakref__", "_released")
+    _agents: ClassVar[tuple[str, ...]] = ("agent",)
+    _released: dict[str, weakref.ref[Any]]
+
+    def release_agent(self) -> None:
+        """Hold the agent only weakly from now on: it can be freed, and reads as None once it is."""
+        if hasattr(self, "_released"):
+            return
+        self._released = {}
+        for name in self._agents:
+            agent = getattr(self, name)
+            try:
+                self._released[name] = weakref.ref(agent)
+            except TypeError:  # None, or something else that is not kept alive by being held here
+                continue
+            delattr(self, name)
+
+    def __getattr__(self, name: str) -> Any:
+        # Reached only where the slot is empty, so an item that was never released pays nothing for this.
+        if name in type(self)._agents:
+            try:
+                return object.__getattribute__(self, "_released")[name]()
+            except (AttributeError, KeyError):
+                pass
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+@dataclass(slots=True)
+class RunItemBase(_Releasable, Generic[T]):
+    """What all run items have: the agent that made it, and the raw item."""
+
+    agent: Any
+    raw_item: T
+
+    def to_input_item(self) -> TResponseInputItem:
+        """The item as input for a model: a fresh JSON dict."""
+        return to_input_json(self.raw_item)
+
+
+@dataclass(slots=True)
+class InputItem(RunItemBase[TResponseInputItem]):
+    """Input that a run admitted after it had begun (`RunState.add_input`)."""
+
+    type: Literal["input_item"] = "input_item"
+    input_id: str = ""
+
+
+@dataclass(slots=True)
+class MessageOutputItem(RunItemBase[Any]):
+    """A message the model wrote."""
+
+    type: Literal["message_output_item"] = "message_output_item"
+
+
+@dataclass(slots=True)
+class ReasoningItem(RunItemBase[Any]):
+    """What the model thought before it answered or called."""
+
+    type: Literal["reasoning_item"] = "reasoning_item"
+
+
+@dataclass(slots=True)
+class ToolSearchCallItem(RunItemBase[Any]):
+    """The model searched for tools to load."""
+
+    type: Literal["tool_search_call_item"] = "tool_search_call_item"
+
+
+@dataclass(slots=True)
+class ToolSearchOutputItem(RunItemBase[Any]):
+    """The tools that a tool search loaded."""
+
+    type: Literal["tool_search_output_item"] = "tool_search_output_item"
+
+
+@dataclass(slots=True)
+class HandoffCallItem(RunItemBase[Any]):
+    """The model asked to hand over to another agent."""
+
+    type: Literal["handoff_call_item"] = "handoff_call_item"
+
+
+@dataclass(slots=True)
+class HandoffOutputItem(RunItemBase[TResponseInputItem]):
+    """The hand-over happened."""
+
+    source_agent: Any
+    target_agent: Any
+    type: Literal["handoff_output_item"] = "handoff_output_item"
+
+    _agents: ClassVar[tuple[str, ...]] = ("agent", "source_agent", "target_agent")
+
+
+class ToolOriginType(str, enum.Enum):  # noqa: UP042 — StrEnum prints another repr than the SDK's enum
+    """Where a tool comes from."""
+
+    FUNCTION = "function"
+    MCP = "mcp"
+    AGENT_AS_TOOL = "agent_as_tool"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOrigin:
+    """Where a tool comes from, and under which name there."""
+
+    type: ToolOriginType
+    mcp_server_name: str | None = None
+    agent_name: str | None = None
+    agent_tool_name: str | None = None
+
+    def to_json_dict(self) -> dict[str, str]:
+        """The origin as plain JSON, without what is not known."""
+        values = {
+            "type": ToolOriginType(self.type).value,
+            "mcp_server_name": self.mcp_server_name,
+            "agent_name": self.agent_name,
+            "agent_tool_name": self.agent_tool_name,
+        }
+        return {name: value for name, value in values.items() if value is not None}
+
+    @classmethod
+    def from_json_dict(cls, data: Any) -> ToolOrigin | None:
+        """The origin that `to_json_dict` gave; None for anything else."""
+        if not isinstance(data, Mapping):
+            return None
+        try:
+            kind = ToolOriginType(data.get("type"))
+        except ValueError:
+            return None
+        return cls(kind, data.get("mcp_server_name"), data.get("agent_name"), data.get("agent_tool_name"))
+
+
+@dataclass(slots=True)
+class ToolCallItem(RunItemBase[Any]):
+    """The model called a tool."""
+
+    type: Literal["tool_call_item"] = "tool_call_item"
+    description: str | None = None
+    title: str | None = None
+    tool_origin: ToolOrigin | None = None
+
+    @property
+    def tool_name(self) -> str | None:
+        """The name the model called."""
+        name = read(self.raw_item, "name")
+        return name if isinstance(name, str) else None
+
+    @property
+    def call_id(self) -> str | None:
+        """What the call's output refers to it by."""
+        return _call_id(self.raw_item)
+
+
+@dataclass(slots=True)
+class ToolCallOutputItem(RunItemBase[Any]):
+    """What a tool returned: `output` as the tool returned it, `raw_item` as the model is told."""
+
+    output: Any
+    type: Literal["tool_call_output_item"] = "tool_call_output_item"
+    tool_origin: ToolOrigin | None = None
+    custom_data: dict[str, Any] | None = None
+
+    @property
+    def call_id(self) -> str | None:
+        """The call this is the output of."""
+        return _call_id(self.raw_item)
+
+
+@dataclass(slots=True)
+class MCPListToolsItem(RunItemBase[Any]):
+    """A provider listed the tools of a hosted MCP server."""
+
+    type: Literal["mcp_list_tools_item"] = "mcp_list_tools_item"
+
+
+@dataclass(slots=True)
+class MCPApprovalRequestItem(RunItemBase[Any]):
+    """A provider asks whether a hosted MCP tool may run."""
+
+    type: Literal["mcp_approval_request_item"] = "mcp_approval_request_item"
+
+
+@dataclass(slots=True)
+class MCPApprovalResponseItem(RunItemBase[Any]):
+    """The answer to a provider's question whether a hosted MCP tool may run."""
+
+    type: Literal["mcp_approval_response_item"] = "mcp_approval_response_item"
+
+
+@dataclass(slots=True)
+class CompactionItem(RunItemBase[Any]):
+    """A history, compacted by the provider."""
+
+    type: Literal["compaction_item"] = "compaction_item"
+
+
+@dataclass(slots=True, eq=False)
+class ToolApprovalItem(RunItemBase[Any]):
+    """A call that waits for a person. Two of them are the same only if they are the same object."""
+
+    tool_name: str | None = None
+    type: Literal["tool_approval_item"] = "tool_approval_item"
+    tool_namespace: str | None = None
+    tool_origin: ToolOrigin | None = None
+    tool_lookup_key: tuple[str, ...] | None = field(default=None, kw_only=True)
+    reason: str = field(default="approval", kw_only=True)
+    """Why a person is asked: "approval", or "unknown" where a crash left open whether the call took effect."""
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __post_init__(self) -> None:
+        raw = self.raw_item
+        if self.tool_name is None:
+            self.tool_name = read(raw, "name")
+        if self.tool_namespace is None:
+            namespace = read(raw, "namespace")
+            self.tool_namespace = namespace if isinstance(namespace, str) else None
+        if self.tool_lookup_key is None and self.tool_name and read(raw, "type") == "function_call":
+            space = self.tool_namespace
+            self.tool_lookup_key = ("namespaced", space, self.tool_name) if space else ("bare", self.tool_name)
+
+    @property
+    def name(self) -> str | None:
+        """The name of the tool that waits."""
+        return self.tool_name
+
+    @property
+    def qualified_name(self) -> str | None:
+        """The tool's name with its namespace, where it has one."""
+        if self.tool_name and self.tool_namespace and self.tool_namespace != self.tool_name:
+            return f"{self.tool_namespace}.{self.tool_name}"
+        return self.tool_name
+
+    @property
+    def arguments(self) -> str | None:
+        """The arguments as the model wrote them; JSON text where it gave something else than text."""
+        for name in ("arguments", "params", "input"):
+            value = read(self.raw_item, name)
+            if value is not None:
+                return value if isinstance(value, str) else json.dumps(to_plain(value), default=str)
+        return None
+
+    @property
+    def call_id(self) -> str | None:
+        """What a decision about this call refers to it by."""
+        return _call_id(self.raw_item)
+
+    def to_input_item(self) -> TResponseInputItem:
+        """Refused: a question to a person is not part of a conversation with a model."""
+        raise StandfastError(
+            "a ToolApprovalItem cannot be converted to an input item",
+            "Leave approval placeholders out; what the model sees is the call and, later, its output.",
+        )
+
+
+RunItem: TypeAlias = (
+    InputItem
+    | MessageOutputItem
+    | ToolSearchCallItem
+    | ToolSearchOutputItem
+    | HandoffCallItem
+    | HandoffOutputItem
+    | ToolCallItem
+    | ToolCallOutputItem
+    | ReasoningItem
+    | MCPListToolsItem
+    | MCPApprovalRequestItem
+    | MCPApprovalResponseItem
+    | CompactionItem
+    | ToolApprovalItem
+)
+"""Any of the run items: `item.type` says which."""
+
+
+def _call_id(raw: Any) -> str | None:
+    found = read(raw, "call_id") or read(raw, "id")
+    return found if isinstance(found, str) else None
+
+
+_VIEWS: dict[str, Any] = {
+    "message": MessageOutputItem,
+    "reasoning": ReasoningItem,
+    "tool_search_call": ToolSearchCallItem,
+    "tool_search_output": ToolSearchOutputItem,
+    "mcp_list_tools": MCPListToolsItem,
+    "mcp_approval_request": MCPApprovalRequestItem,
+    "mcp_approval_response": MCPApprovalResponseItem,
+    "compaction": CompactionItem,
+}
+
+
+def view(agent: Any, raw_item: Any) -> RunItem:
+    """The run item for an item of a model's reply; what is nothing else is a tool call, hosted tools included.
+
+    Whether a function call is a handoff is not written on it: the caller, who knows the agent's handoffs, makes the
+    `HandoffCallItem`.
+    """
+    made: RunItem = _VIEWS.get(read(raw_item, "type"), ToolCallItem)(agent, raw_item)
+    return made
+
+
+# --- a model's reply -------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class ModelResponse:
+    """One reply of a model: its output items, what it cost, and the ids the provider gave it."""
+
+    output: list[TResponseOutputItem]
+    usage: Usage
+    response_id: str | None
+    request_id: str | None = None
+    raw_usage: dict[str, Any] | None = None
+
+    def to_input_items(self) -> list[TResponseInputItem]:
+        """The output as input for a next request: fresh JSON dicts."""
+        return [to_input_json(item) for item in self.output]
+
+
+# --- what tools return -----------------------------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True)
+class ToolOutputText:
+    """Text for the model, as one part of a tool's output."""
+
+    type: Literal["text"] = "text"
+    text: str
+
+
+class ToolOutputTextDict(TypedDict):
+    """`ToolOutputText` as a plain dict, which a tool may return as well."""
+
+    type: Literal["text"]
+    text: str
+
+
+@dataclass(kw_only=True)
+class ToolOutputImage:
+    """An image for the model, by URL (a data URL too) or by the id of an uploaded file."""
+
+    type: Literal["image"] = "image"
+    image_url: str | None = None
+    file_id: str | None = None
+    detail: Literal["low", "high", "auto"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.image_url is None and self.file_id is None:
+            raise InvalidSettingError("an image without a source", "Give image_url or file_id.")
+
+
+class ToolOutputImageDict(TypedDict):
+    """`ToolOutputImage` as a plain dict, which a tool may return as well."""
+
+    type: Literal["image"]
+    image_url: NotRequired[str]
+    file_id: NotRequired[str]
+    detail: NotRequired[Literal["low", "high", "auto"]]
+
+
+@dataclass(kw_only=True)
+class ToolOutputFileContent:
+    """A file for the model: its data in base64, a URL, or the id of an uploaded file."""
+
+    type: Literal["file"] = "file"
+    file_data: str | None = None
+    file_url: str | None = None
+    file_id: str | None = None
+    filename: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.file_data is None and self.file_url is None and self.file_id is None:
+            raise InvalidSettingError("a file without content", "Give file_data, file_url or file_id.")
+
+
+class ToolOutputFileContentDict(TypedDict):
+    """`ToolOutputFileContent` as a plain dict, which a tool may return as well."""
+
+    type: Literal["file"]
+    file_data: NotRequired[str]
+    file_url: NotRequired[str]
+    file_id: NotRequired[str]
+    filename: NotRequired[str]
+
+
+# kind: the fields of which one must be there, then the others
+_PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "text": (("text",), ()),
+    "image": (("image_url", "file_id"), ("detail",)),
+    "file": (("file_data", "file_url", "file_id"), ("filename",)),
+}
+
+
+def tool_output(value: Any) -> str | list[Item]:
+    """What the model is told that a tool returned: text, or a list of text, image and file parts.
+
+    One such part, or a list of nothing but such parts, is structured; anything else is `str(value)`.
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list | tuple):
+        parts = [_output_part(part) for part in value]
+        return str(value) if not parts or None in parts else [part for part in parts if part is not None]
+    part = _output_part(value)
+    return str(value) if part is None else [part]
+
+
+def _output_part(value: Any) -> Item | None:
+    kind = None if isinstance(value, str) else read(value, "type")
+    if not isinstance(kind, str) or kind not in _PARTS:
+        return None
+    one_of, others = _PARTS[kind]
+    found = {name: inner for name in (*one_of, *others) if (inner := read(value, name)) is not None}
+    if not any(name in found for name in one_of) or not all(isinstance(inner, str) for inner in found.values()):
+        return None
+    return {"type": f"input_{kind}", **found}
+
+
+# --- helpers under the SDK's name ------------------------------------------------------------------------------------
+
+
+def _parts(message: Any) -> list[Any]:
+    """The content parts of a message, [] for anything else; a text content is one part."""
+    kind = read(message, "type")
+    if kind != "message" and not (kind is None and read(message, "role") is not None):
+        return []
+    content = read(message, "content")
+    if isinstance(content, str):
+        return [{"type": "output_text", "text": content}]
+    return list(content or ())
+
+
+def _texts(parts: list[Any], name: Literal["text", "refusal"]) -> str | None:
+    found = [text for part in parts if (text := read(part, name)) is not None]
+    return "".join(found) if found else None
+
+
+class ItemHelpers:
+    """Reading messages and making items, for items of either form."""
+
+    @classmethod
+    def extract_last_content(cls, message: TResponseOutputItem) -> str:
+        """The text or refusal of the last part; "" if there is none."""
+        parts = _parts(message)
+        if not parts:
+            return ""
+        for name in ("text", "refusal"):
+            found = read(parts[-1], name)
+            if isinstance(found, str):
+                return found
+        raise ModelBehaviorError(
+            f"the message ends with a part of type {read(parts[-1], 'type')!r}, which is neither text nor a refusal",
+            "Read raw_item yourself for content of this kind.",
+        )
+
+    @classmethod
+    def extract_last_text(cls, message: TResponseOutputItem) -> str | None:
+        """The text of the last part; None if that is no text."""
+        parts = _parts(message)
+        return _texts(parts[-1:], "text")
+
+    @classmethod
+    def extract_text(cls, message: TResponseOutputItem) -> str | None:
+        """All text of a message; None if it has none."""
+        return _texts(_parts(message), "text") or None
+
+    @classmethod
+    def extract_refusal(cls, message: TResponseOutputItem) -> str | None:
+        """The words the model refused with; None if it did not."""
+        return _texts(_parts(message), "refusal") or None
+
+    @classmethod
+    def input_to_new_input_list(cls, input: str | list[TResponseInputItem]) -> list[TResponseInputItem]:
+        """The input as a list of its own: a text becomes one user message, items become fresh JSON."""
+        if isinstance(input, str):
+            return [{"content": input, "role": "user"}]
+        return [to_json_item(item) for item in input]
+
+    @classmethod
+    def text_message_outputs(cls, items: list[RunItem]) -> str:
+        """The text of all messages among these items."""
+        return "".join(cls.text_message_output(item) for item in items if isinstance(item, MessageOutputItem))
+
+    @classmethod
+    def text_message_output(cls, message: MessageOutputItem) -> str:
+        """The text of one message."""
+        return _texts(_parts(message.raw_item), "text") or ""
+
+    @classmethod
+    def tool_call_output_item(cls, tool_call: Any, output: Any) -> TResponseInputItem:
+        """The item that answers this function call with this output."""
+        made: Item = {
+            "call_id": read(tool_call, "call_id"),
+            "output": tool_output(output),
+            "type": "function_call_output",
+        }
+        caller = read(tool_call, "caller")
+        if caller is not None:  # a call made by a program of the model's: its answer goes to that program
+            made["caller"] = to_plain(caller)
+        return made
