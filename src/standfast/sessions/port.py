@@ -3,7 +3,7 @@
 A store keeps *names*: a session, or a saved run. A name has
 
 - **rows**, in order. Box 0 is the live history; boxes 1, 2, … are kept generations of it. A run has no rows;
-- **cells**: small values, each under a name of its own (what a writer has written, who holds the session, a run's head).
+- **cells**: small values, each under a name of its own (what a writer has written, who holds the session, a head).
 
 It can do two things with them. `look` reads several of them at one instant. `commit` changes several of them, of one
 name or of several, in one step if conditions hold; if one does not, it changes nothing and says what it found. A store
