@@ -30,7 +30,7 @@ def files() -> list[Path]:
     for folder, folders, names in os.walk(ROOT):
         # Caches and environments are not ours; of what begins with a dot only the CI script is.
         folders[:] = [name for name in folders if name == ".ci" or not name.startswith((".", "__pycache__"))]
-        found += [Path(folder) / name for name in names if not name.startswith(".dev")]
+        found += [Path(folder) / name for name in names if name != ".git" and not name.startswith(".dev")]
     return found
 
 

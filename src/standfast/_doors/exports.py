@@ -358,7 +358,7 @@ ABSENT: dict[str, tuple[str, str, str]] = {
         "computer",
         "AsyncComputer Button Computer ComputerProvider ComputerTool ComputerToolCustomDataContext "
         "ComputerToolCustomDataExtractor Environment dispose_resolved_computers resolve_computer",
-        "Offer what the computer should do as function tools; ProviderTool passes a provider's own definition on.",
+        "Offer what the computer should do as function tools.",
     ),
     "shell tools": (
         "",

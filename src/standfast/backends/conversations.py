@@ -33,7 +33,7 @@ from standfast.ground.jsonvalue import Item, copy_json, encode
 from standfast.llm.settlement import alike
 from standfast.llm.wire_responses import PLACEHOLDER_ID
 from standfast.providers.client import ClientHolder, OwnClients, default_client, default_key
-from standfast.sessions.protocol import SessionABC, SessionSettings, coerce_settings, effective_limit
+from standfast.sessions.protocol import Session, SessionABC, SessionSettings, coerce_settings, effective_limit
 from standfast.words.items import to_json_item
 
 if TYPE_CHECKING:
@@ -67,6 +67,14 @@ ID_IS_PART_OF = frozenset(
     }
 )
 """Kinds of items that the service refuses without the id it gave them; the ids of all others are its own affair."""
+
+
+class _NoConversationYetError(InvalidSessionIdError, AttributeError):
+    """The session's id was read before it has one.
+
+    An AttributeError too, because `isinstance(session, Session)` reads the attribute on Python 3.11 and takes only that
+    for "not there"; as a ValueError alone it would come out of the isinstance.
+    """
 
 
 class OpenAIConversationsSession(SessionABC):
@@ -123,7 +131,7 @@ class OpenAIConversationsSession(SessionABC):
     def session_id(self) -> str:
         """The conversation's id; raises a ValueError before there is one."""
         if self._id is None:
-            raise InvalidSessionIdError(
+            raise _NoConversationYetError(
                 "this session has no conversation yet",
                 "Use it once (get_items, add_items), or give it a conversation_id; "
                 "start_openai_conversations_session() makes one.",
@@ -357,6 +365,10 @@ class OpenAIConversationsSession(SessionABC):
                 f"{where} lost its answer: {error}", "Read the conversation to see what it has before writing again."
             )
         return StoreUnavailableError(f"{where} failed: {error}", "Try again when the service can be reached.")
+
+
+# Before its first use the id is not there, and Python 3.11 would say that this is no Session.
+Session.register(OpenAIConversationsSession)
 
 
 async def start_openai_conversations_session(openai_client: AsyncOpenAI | None = None) -> str:

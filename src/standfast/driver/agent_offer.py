@@ -64,8 +64,13 @@ async def offer_of(live: Live, run: Run, agent: Any) -> Offer:
 
 
 async def tools_of(live: Live, run: Run, agent: Any) -> dict[str, FunctionTool]:
-    """The agent's tools by name, as last shown to the model, or resolved now after a resume."""
-    return (await _current(live, agent)).tools_by_name
+    """The agent's tools by name, as last shown to the model, less those that have been disabled since."""
+    tools = (await _current(live, agent)).tools_by_name
+    asking = [tool for tool in tools.values() if tool.is_enabled is not True]
+    if not asking:
+        return tools
+    still = {id(tool) for tool in await enabled(asking, live.wrapper, agent)}
+    return {name: tool for name, tool in tools.items() if tool.is_enabled is True or id(tool) in still}
 
 
 async def handoffs_of(live: Live, run: Run, agent: Any) -> dict[str, Handoff[Any, Any]]:

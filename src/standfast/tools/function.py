@@ -236,6 +236,13 @@ class FunctionTool:
         return f"{self.namespace}.{self.name}" if self.namespace else self.name
 
 
+def facts_of(tool: FunctionTool) -> dict[str, Any] | None:
+    """What an item about a call of this tool tells the application: description, title, origin; None for nothing."""
+    origin = None if tool.origin is None else tool.origin.to_json_dict()
+    facts = {"description": tool.description, "title": tool.title, "tool_origin": origin}
+    return {name: value for name, value in facts.items() if value} or None
+
+
 def _check_timeout(tool: FunctionTool) -> None:
     seconds = tool.timeout_seconds
     if seconds is not None:
