@@ -107,13 +107,15 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "ToolApprovalItem",
         "RunItem",
         "ModelResponse",
+        "ItemHelpers",
+    ),
+    "words.tool_outputs": (
         "ToolOutputText",
         "ToolOutputTextDict",
         "ToolOutputImage",
         "ToolOutputImageDict",
         "ToolOutputFileContent",
         "ToolOutputFileContentDict",
-        "ItemHelpers",
     ),
     "words.usage": ("Usage",),
     "words.stream_events": (

@@ -38,7 +38,8 @@ from standfast.tools.function import (
     timeout_text,
 )
 from standfast.tools.texts import ToolErrorFormatter, ToolErrorFormatterArgs, formatted
-from standfast.words.items import ItemHelpers, tool_output
+from standfast.words.items import ItemHelpers
+from standfast.words.tool_outputs import tool_output
 
 
 @dataclass(slots=True)
