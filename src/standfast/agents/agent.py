@@ -28,6 +28,7 @@ from standfast.agents.model_defaults import get_default_model_settings
 from standfast.agents.output_type import AgentOutputSchemaBase
 from standfast.agents.prompts import DynamicPromptFunction, Prompt, resolve_prompt
 from standfast.agents.run_config import RunConfig
+from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import SettingTypeError
 from standfast.llm.interface import Model
 from standfast.llm.settings import ModelSettings, coerce_model_settings
@@ -233,7 +234,7 @@ class Agent(AgentBase[TContext]):
             return instructions
         _check_instructions(self, instructions)
         text = instructions(run_context, self)
-        return await text if inspect.isawaitable(text) else text
+        return await maybe_await(text)
 
     async def get_prompt(self, run_context: RunContextWrapper[TContext]) -> dict[str, Any] | None:
         """The prompt in the provider's library for this run, if the agent has one."""

@@ -141,7 +141,10 @@ class RunConfig:
     """Whether the run leaves no trace."""
 
     tracing: Any = None
-    """`{"tracer_provider": ...}`: the OpenTelemetry provider to use in place of the global one."""
+    """`{"tracer_provider": ...}`: the OpenTelemetry provider to use in place of the global one.
+
+    The SDK's `{"api_key": ...}` is taken and has no effect: traces go where the provider sends them.
+    """
 
     trace_include_sensitive_data: bool = field(default_factory=_trace_content_by_default)
     """Whether traces hold what was said. Off by default (STANDFAST_TRACE_INCLUDE_SENSITIVE_DATA)."""

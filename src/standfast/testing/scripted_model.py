@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import inspect
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator
 from contextlib import aclosing
 from typing import Any
 
+from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import StreamCutError
 from standfast.llm.interface import ModelRequest
 from standfast.llm.reply import QUIET_EVENTS, StreamAssembler
@@ -189,7 +189,7 @@ class ScriptedModel(RequestModel):
             await asyncio.sleep(step.delay_s)
         if step.responder is not None:
             answer: Any = step.responder(call)
-            step = coerce_step(await answer if inspect.isawaitable(answer) else answer, index)
+            step = coerce_step(await maybe_await(answer), index)
             if step.responder is not None:
                 raise InvalidModelStep(
                     f"the responder of scripted model step #{index + 1} returned another responder",
@@ -229,8 +229,7 @@ class ScriptedModel(RequestModel):
     async def _whole_stream(self, step: ModelStep, call: ModelCall) -> AsyncGenerator[Any, None]:
         events: Any = self._generated(step) if step.stream_events is None else step.stream_events
         made = events(call) if callable(events) else events
-        if inspect.isawaitable(made):
-            made = await made
+        made = await maybe_await(made)
         if isinstance(made, AsyncIterable):
             async for event in made:
                 yield event
