@@ -26,7 +26,7 @@ from standfast.testing.simulator.world import invalid
 
 from . import victim
 
-KILLS = int(os.environ.get("STANDFAST_KILLS", "160"))
+KILLS = int(os.environ.get("STANDFAST_KILLS", "64"))
 PROGRAMS = 4
 KILLS_OF_ONE_MAX = 25
 

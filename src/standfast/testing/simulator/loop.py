@@ -216,4 +216,5 @@ def _do(future: asyncio.Future[Any], function: Callable[[], Any]) -> None:
 
 def run(loop: VirtualLoop, work: Coroutine[Any, Any, T]) -> T:
     """Run the work to its end in this loop; raises Crashed if the loop was told to."""
-    return loop.run_until_complete(loop.create_task(work, name="main"))
+    task: asyncio.Task[T] = loop.create_task(work, name="main")
+    return loop.run_until_complete(task)
