@@ -7,20 +7,17 @@ stands for can be compared with what was there before.
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import children
 from hypothesis import given, strategies as st
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
-import standfast
 from standfast.backends.compaction.responses import (
     DEFAULT_COMPACTION_THRESHOLD,
     OpenAIResponsesCompactionAwareSession,
@@ -993,13 +990,7 @@ asyncio.run(main())
 
 def killed_compaction(path: Path, step: str, delay_s: Callable[[], float]) -> list[str]:
     """Compact in a child process and kill it when it says `step`, that much later; what it had said by then."""
-    source = str(Path(standfast.__file__).parents[1])
-    child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(path), step],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": source},
-    )
+    child = children.program(CHILD, path, step)
     said: list[str] = []
     assert child.stdout is not None
     for line in child.stdout:

@@ -126,7 +126,7 @@ def names_page() -> str:
 
 
 def contract_page() -> str:
-    """The contract as the kit tests it: every clause under its part."""
+    """The contract: every clause in full, under its part."""
     lines = [CONTRACT_DOC.strip()]
     for letter, title in clauses.PARTS.items():
         lines += ["", f"## {letter}. {title}", "", "| id | promise |", "|---|---|"]

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import children
 
 from standfast.backends.sqlite.session import SQLiteSession
 
@@ -34,8 +35,7 @@ def path(tmp_path: Path) -> Path:
 
 def start(program: str, *args: object) -> subprocess.Popen[str]:
     """A Python process of its own."""
-    command = [sys.executable, "-c", textwrap.dedent(program), *map(str, args)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    return children.program(program, *args)
 
 
 WRITE_FOR_EVER = """

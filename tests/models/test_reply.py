@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from openai.types.responses import Response, ResponseCompletedEvent, ResponseFailedEvent
 
 from standfast.ground.errors import ModelBehaviorError, ResponseFailedError, StreamCutError
-from standfast.llm.reply import StreamAssembler, assemble
+from standfast.llm.reply import StreamAssembler
 from standfast.testing import assistant_message, function_call, reasoning, refusal, stream_of
 from standfast.words.items import to_json_item
 from standfast.words.usage import Usage
@@ -32,6 +32,14 @@ outputs = st.lists(
     max_size=4,
 )
 USAGE = Usage(requests=1, input_tokens=3, output_tokens=4, total_tokens=7)
+
+
+def assemble(events: Any) -> Any:
+    """The reply that a whole stream tells of."""
+    assembler = StreamAssembler()
+    for event in events:
+        assembler.feed(event)
+    return assembler.result()
 
 
 @given(outputs, st.none() | st.integers(1, 5))

@@ -56,7 +56,6 @@ situations = st.fixed_dictionaries(
         "advice": advices,
         "decision": decisions,
         "locked_retries": st.integers(0, 4),
-        "replay_vetoed": st.booleans(),
         "settled_not_taken": st.booleans(),
         "jitter": st.floats(0, 1, exclude_max=True),
     }
@@ -149,7 +148,6 @@ def test_a_conversation_that_stays_locked_is_given_up():
     locked = failed(status_code=400, error_code="conversation_locked")
     assert isinstance(after(locked, attempt=1, settings=None, stateful=True, locked_retries=3), GiveUp)
     assert isinstance(after(locked, attempt=1, settings=ModelRetrySettings(0), stateful=True), GiveUp)
-    assert isinstance(after(locked, attempt=1, settings=None, stateful=True, replay_vetoed=True), GiveUp)
 
 
 def test_without_a_policy_nothing_else_is_retried():
@@ -199,13 +197,6 @@ def test_what_the_provider_calls_unsafe_needs_an_approval():
     assert isinstance(verdict(failed(status_code=429), advice=unsafe), GiveUp)
     approved = RetryDecision(True, approve_unsafe_replay=True)
     assert isinstance(verdict(failed(status_code=429), advice=unsafe, decision=approved), Wait)
-    assert isinstance(verdict(failed(), advice=unsafe, decision=approved, replay_vetoed=True), GiveUp)
-
-
-def test_a_vetoed_request_needs_the_provider_to_vouch_for_it():
-    assert isinstance(verdict(failed(is_network_error=True), replay_vetoed=True), GiveUp)
-    safe = ModelRetryAdvice(replay_safety="safe")
-    assert isinstance(verdict(failed(is_network_error=True), replay_vetoed=True, advice=safe), Wait)
 
 
 def test_the_delay_is_the_policys_else_the_providers_else_the_backoff():

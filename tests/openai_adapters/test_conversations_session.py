@@ -319,3 +319,12 @@ def test_whatever_is_added_comes_back_in_order(batches: list[list[str]], limit: 
     whole, latest = asyncio.run(scenario())
     assert whole == everything
     assert latest == (everything[-limit:] if limit else [])
+
+
+def test_a_session_is_a_session_before_its_first_use(session: OpenAIConversationsSession):
+    """On Python 3.11 the isinstance reads the id, which is not there yet and says so with a ValueError."""
+    from standfast import Session
+
+    assert isinstance(session, Session)
+    with pytest.raises(ValueError, match="no conversation yet"):
+        _ = session.session_id

@@ -12,11 +12,51 @@ from standfast.ground.errors import UserError
 from standfast.llm.wire_chat import (
     LEFT_OUT,
     assistant_items,
-    items_from_messages,
     messages_from_items,
 )
 from standfast.llm.wire_chat_stream import ChatStream
 from standfast.testing.loopback.chat import check_chat
+
+
+def items_from_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A conversation written as messages, as items: what `messages_from_items` is checked against."""
+    return [item for message in messages for item in _items_of(message)]
+
+
+def _items_of(message: dict[str, Any]) -> list[dict[str, Any]]:
+    role = message["role"]
+    if role == "tool":
+        content = message["content"]
+        parts = content if isinstance(content, str) else [_text_part(part) for part in content]
+        return [{"type": "function_call_output", "call_id": message["tool_call_id"], "output": parts}]
+    if role == "assistant":
+        return assistant_items(message)
+    content = message["content"]
+    parts = content if isinstance(content, str) else [_part_of_input(part) for part in content]
+    return [{"type": "message", "role": role, "content": parts}]
+
+
+def _text_part(part: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "input_text", "text": part["text"]}
+
+
+def _part_of_input(part: dict[str, Any]) -> dict[str, Any]:
+    match part["type"]:
+        case "text":
+            return _text_part(part)
+        case "image_url":
+            image = part["image_url"]
+            return {
+                "type": "input_image",
+                "image_url": image["url"],
+                **{k: v for k, v in image.items() if k == "detail"},
+            }
+        case "input_audio":
+            return {"type": "input_audio", "input_audio": dict(part["input_audio"])}
+        case "file":
+            return {"type": "input_file", **part["file"]}
+    raise AssertionError(part)
+
 
 texts = st.text(min_size=1, max_size=12)
 

@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 from openai_adapters.asking import Handoff, Tool
 
 from standfast.ground.errors import UserError
+from standfast.llm.interface import ModelRequest
 from standfast.llm.settings import ModelSettings
 from standfast.llm.wire_responses import input_param, request, tool_choice_param, tool_param, tools_param
 
@@ -147,7 +148,10 @@ def test_a_function_named_like_a_hosted_tool_is_the_function():
 
 
 def test_nothing_is_sent_that_was_not_said():
-    assert request("m", None, "hi", ModelSettings(), [], None, []) == {
+    asked = ModelRequest(
+        system_instructions=None, input="hi", model_settings=ModelSettings(), tools=[], output_schema=None, handoffs=[]
+    )
+    assert request("m", asked) == {
         "model": "m",
         "input": [{"role": "user", "content": "hi"}],
     }

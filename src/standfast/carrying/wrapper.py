@@ -15,6 +15,7 @@ from standfast.carrying.closing import Done
 from standfast.engine.run_store import RunStore
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.sessions.protocol import (
+    NO_LIMIT,
     CorruptRecord,
     Generation,
     Head,
@@ -30,9 +31,6 @@ from standfast.sessions.protocol import (
     require,
 )
 from standfast.sessions.signatures import accepts_wrapper, takes
-
-WHOLE = 2**31 - 1
-# An explicit limit beats a session's default one (A3); this is the largest that every SQL database takes.
 
 
 async def awaited(result: Any) -> Any:
@@ -207,7 +205,7 @@ class SessionWrapper(SessionABC):
     async def _whole(self, wrapper: Any = None) -> list[Item]:
         """The history whatever the default limit, as copies (A3)."""
         limited = getattr(self.session_settings, "limit", None) is not None
-        limit = WHOLE if limited and takes(self.underlying_session.get_items, "limit") else None
+        limit = NO_LIMIT if limited and takes(self.underlying_session.get_items, "limit") else None
         found = await SessionWrapper.get_items(self, limit, wrapper=wrapper)
         return [copy_json(item) for item in found]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from standfast.agents.agent import Agent
-from standfast.agents.handoffs import Handoff, handoff
+from standfast.agents.handoffs import Handoff, resolve_handoffs
 from standfast.agents.output_type import AgentOutputSchemaBase, output_schema_of
 from standfast.driver.run_scope import Live
 from standfast.engine.run import Run, evolve
@@ -64,8 +64,13 @@ async def offer_of(live: Live, run: Run, agent: Any) -> Offer:
 
 
 async def tools_of(live: Live, run: Run, agent: Any) -> dict[str, FunctionTool]:
-    """The agent's tools by name, as last shown to the model, or resolved now after a resume."""
-    return (await _current(live, agent)).tools_by_name
+    """The agent's tools by name, as last shown to the model, less those that have been disabled since."""
+    tools = (await _current(live, agent)).tools_by_name
+    asking = [tool for tool in tools.values() if tool.is_enabled is not True]
+    if not asking:
+        return tools
+    still = {id(tool) for tool in await enabled(asking, live.wrapper, agent)}
+    return {name: tool for name, tool in tools.items() if tool.is_enabled is True or id(tool) in still}
 
 
 async def handoffs_of(live: Live, run: Run, agent: Any) -> dict[str, Handoff[Any, Any]]:
@@ -90,10 +95,7 @@ def _is_fixed(agent: Any) -> bool:
 
 
 async def _resolved(live: Live, agent: Any) -> Offer:
-    handoffs: list[Handoff[Any, Any]] = []
-    if agent.handoffs:
-        handoffs = [one if isinstance(one, Handoff) else handoff(one) for one in agent.handoffs]
-        handoffs = await enabled(handoffs, live.wrapper, agent)
+    handoffs = await resolve_handoffs(agent, live.wrapper)
     tools: list[Any] = []
     if agent.tools or agent.mcp_servers or type(agent) is not Agent:  # another class may find its tools elsewhere
         tools = await agent.get_all_tools(live.wrapper)

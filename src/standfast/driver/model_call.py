@@ -13,6 +13,7 @@ import inspect
 import random
 from typing import Any
 
+from standfast.agents.retry_policies import decide
 from standfast.agents.run_config import CallModelData, ModelInputData
 from standfast.driver.agent_offer import Offer, offer_of
 from standfast.driver.hooks import announce_agent, hook_pair, wants
@@ -43,7 +44,7 @@ from standfast.llm.retry import (
     not_taken,
 )
 from standfast.llm.settlement import Settled
-from standfast.words.history import Prepared
+from standfast.words.history import Prepared, omit_reasoning_id
 from standfast.words.items import ModelResponse
 from standfast.words.stream_events import RawResponsesStreamEvent
 from standfast.words.usage import Usage
@@ -154,13 +155,13 @@ def prepared(live: Live, run: Run) -> list[Item]:
     if state is None or state[0] != views:
         view = run.view
         base = live.history if view.base is None else view.base
-        fresh = [_as_sent(live, entry.item) for entry in run.ledger.since(view.tail)]
-        state = (views, Prepared([*base, *fresh]), len(run.ledger))
+        items = [*base, *(entry.item for entry in run.ledger.since(view.tail))]
+        state = (views, Prepared(_as_sent(live, items)), len(run.ledger))
     _, list_so_far, upto = state
     if upto < len(run.ledger):
-        list_so_far.extend([_as_sent(live, entry.item) for entry in run.ledger.since(upto)])
+        list_so_far.extend(_as_sent(live, [entry.item for entry in run.ledger.since(upto)]))
     live.cache["prepared"] = (views, list_so_far, len(run.ledger))
-    items: list[Item] = list_so_far.list()
+    sent: list[Item] = list_so_far.list()
     if list_so_far.left_out and len(list_so_far.left_out) != len(live.left_out):
         live.left_out = list(list_so_far.left_out)
         logger.warning(
@@ -168,13 +169,13 @@ def prepared(live: Live, run: Run) -> list[Item]:
             " call, which no provider accepts. They were not deleted.",
             len(live.left_out),
         )
-    return items
+    return sent
 
 
-def _as_sent(live: Live, item: Item) -> Item:
-    if live.config.reasoning_item_id_policy == "omit" and item.get("type") == "reasoning" and "id" in item:
-        return {name: value for name, value in item.items() if name != "id"}
-    return item
+def _as_sent(live: Live, items: list[Item]) -> list[Item]:
+    """The items under the run's `reasoning_item_id_policy`, those of the session's history included."""
+    omit = live.config.reasoning_item_id_policy == "omit"
+    return [omit_reasoning_id(item) for item in items] if omit else items
 
 
 async def _filtered(live: Live, agent: Any, items: list[Item], instructions: str | None) -> tuple[list[Item], Any]:
@@ -343,7 +344,8 @@ async def _policy(
     settings = offer.settings.retry
     assert settings is not None
     assert settings.policy is not None
-    answer = settings.policy(
+    return await decide(
+        settings.policy,
         RetryPolicyContext(
             error=error,
             attempt=attempt,
@@ -353,11 +355,8 @@ async def _policy(
             provider_advice=advice,
             previous_response_id=run.marks.response_id,
             conversation_id=_conversation_id(run),
-        )
+        ),
     )
-    if inspect.isawaitable(answer):
-        answer = await answer
-    return answer if isinstance(answer, RetryDecision) else RetryDecision(retry=bool(answer))
 
 
 async def _attempt(

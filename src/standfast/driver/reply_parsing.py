@@ -15,6 +15,7 @@ from typing import Any
 from standfast.engine.run import Call, Entry
 from standfast.ground.errors import ItemNotStorableError, ModelBehaviorError, UserError
 from standfast.ground.jsonvalue import Item, encode, encode_value
+from standfast.tools.function import facts_of
 from standfast.words.history import APPROVAL_PLACEHOLDER
 from standfast.words.items import read, to_input_json
 
@@ -169,7 +170,7 @@ def _function_call(
             kind = unknown_tool(qualified)
         else:
             kind = "agent" if getattr(tool, "agent_tool", None) is not None else "tool"
-            extra = {"description": tool.description} if getattr(tool, "description", None) else None
+            extra = facts_of(tool)
     reply.used.append(name)
     reply.calls.append(Call(call_id, name, kind, arguments_text(item), digest))
     _keep(reply, Entry(entry_kind, agent, item, extra), original)

@@ -18,8 +18,8 @@ from standfast.engine.request import view_items
 from standfast.engine.run import Call, Run, View
 from standfast.ground.errors import InvalidSettingError, SettingTypeError, StandfastError
 from standfast.ground.jsonvalue import Item, copy_json
-from standfast.words.history import prune
-from standfast.words.items import ModelResponse, RunItem, ToolApprovalItem
+from standfast.words.history import omit_reasoning_id, prune
+from standfast.words.items import ModelResponse, RunItem, ToolApprovalItem, ToolOrigin
 from standfast.words.stream_events import StreamEvent
 
 T = TypeVar("T")
@@ -64,8 +64,13 @@ def _approval(run: Run, live: Live, call: Call) -> ToolApprovalItem:
         agent = live.graph.agent(run.turn.agent)
         made = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
         item = call_item(run.turn, call) or made
+        extra = next((entry.extra for entry in run.turn.reply if entry.item is item and entry.extra), {})
         known[call.id] = ToolApprovalItem(
-            agent, live.original(item), tool_name=call.name, reason=call.reason or "approval"
+            agent,
+            live.original(item),
+            tool_name=call.name,
+            tool_origin=ToolOrigin.from_json_dict(extra.get("tool_origin")),
+            reason=call.reason or "approval",
         )
     return known[call.id]
 
@@ -225,11 +230,8 @@ class RunResultBase:
             items += [entry.item for entry in turn.reply]
             items += [entry.item for call in turn.calls for entry in call.outputs]
         kept, _ = prune([copy_json(item) for item in items])
-        if live.config.reasoning_item_id_policy == "omit":
-            for item in kept:
-                if item.get("type") == "reasoning":
-                    item.pop("id", None)
-        return kept
+        omit = live.config.reasoning_item_id_policy == "omit"
+        return [omit_reasoning_id(item) for item in kept] if omit else kept
 
     def final_output_as(self, cls: type[T], raise_if_incorrect_type: bool = False) -> T:
         """The final output, for a type checker; with `raise_if_incorrect_type` it is checked."""

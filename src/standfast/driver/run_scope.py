@@ -164,9 +164,9 @@ class Live:
         raw = copy_json(item) if original is _MISSING else original  # what a user changes is theirs, not history
         match entry.kind:
             case "tool_call_item":
-                return ToolCallItem(
-                    agent, readable(raw), description=extra.get("description"), title=extra.get("title")
-                )
+                origin = ToolOrigin.from_json_dict(extra.get("tool_origin"))
+                description, title = extra.get("description"), extra.get("title")
+                return ToolCallItem(agent, readable(raw), description=description, title=title, tool_origin=origin)
             case "tool_call_output_item":
                 output = item.get("output") if native is _MISSING else native
                 origin = ToolOrigin.from_json_dict(extra.get("tool_origin"))

@@ -260,7 +260,10 @@ class RunState:
         strict_context: bool = False,
         include_tracing_api_key: bool = False,
     ) -> dict[str, Any]:
-        """The run as a JSON object. The session, hooks, tools and agents are not in it: resume is given them."""
+        """The run as a JSON object. The session, hooks, tools and agents are not in it: resume is given them.
+
+        `include_tracing_api_key` is taken for the SDK's sake and has no effect: no key is ever in a saved run.
+        """
         payload = encode_run(self._run)
         payload["revision"] = self._revision
         payload["saved_context"] = context_to_json(self._wrapper.context, context_serializer, strict_context)

@@ -11,7 +11,6 @@ told. And what was popped by mistake is put back. `PlainSession.cannot` lists wh
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import threading
 import weakref
@@ -21,18 +20,17 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, ClassVar, Self, TypeVar
 
+from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import AppendGapError, PartialBatchError, SessionBusyError, StoreError, StoreTimeoutError
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.sessions.append_evidence import CONTEXT_COUNT, Known, known_from, serialised, standing, tells_apart
-from standfast.sessions.protocol import check_limit
+from standfast.sessions.protocol import NO_LIMIT, check_limit
 from standfast.sessions.signatures import accepts_wrapper, pass_wrapper, takes
 
 __all__ = ["Hold", "PlainSession", "accepts_wrapper", "pass_wrapper"]
 
 T = TypeVar("T")
 
-WHOLE = 2**31 - 1
-# An explicit limit beats a session's default one (A3); this is the largest that every SQL database takes.
 
 _log = logging.getLogger("standfast.sessions")
 
@@ -474,7 +472,7 @@ class PlainSession:
 
     async def _read_whole(self, timeout_s: float | None = None) -> list[Item]:
         # Only where a default limit is in force: a minimal session may not know what to do with a limit.
-        return await self._read(None if self._default_limit() is None else WHOLE, timeout_s)
+        return await self._read(None if self._default_limit() is None else NO_LIMIT, timeout_s)
 
     async def _tidy(self, method: Callable[..., Any], *args: Any) -> Any:
         return await self._call(method, *args, timeout_s=self._tidy_timeout_s)
@@ -483,7 +481,7 @@ class PlainSession:
         try:
             async with asyncio.timeout(timeout_s) as bound:
                 result = method(*args, **named, **self._wrapper)
-                return await result if inspect.isawaitable(result) else result
+                return await maybe_await(result)
         except TimeoutError:
             if not bound.expired():
                 raise  # the session's own

@@ -18,6 +18,10 @@ from typing import Any, Literal, Protocol, Self, runtime_checkable
 from standfast.ground.errors import AbilityMissingError, InvalidLimitError, InvalidSessionIdError
 from standfast.ground.jsonvalue import Item
 
+NO_LIMIT = 2**31 - 1
+"""A limit for `get_items` that means the whole history: an explicit one beats a session's default (A3)."""
+# The largest that every SQL database takes.
+
 TResponseInputItem = Item
 """The SDK's name for an item."""
 

@@ -97,12 +97,6 @@ def canonical(item: Item) -> bytes:
         return json.dumps(said, sort_keys=True, separators=(",", ":"), default=str).encode("ascii")
 
 
-def is_message(item: Item) -> bool:
-    """Whether the item is a message, in the long or the easy form (`role` and `content`)."""
-    kind = item.get("type")
-    return kind == "message" or (kind is None and "role" in item)
-
-
 def is_call(item: Item) -> bool:
     """Whether the item asks for something to be done, by us or by the provider."""
     return _is_call_type(item.get("type"))
