@@ -89,13 +89,13 @@ class OpenAIResponsesModel(OpenAIModel):
     async def settle(self, evidence: SendEvidence) -> Settled | None:
         """Find out whether the service took a request whose answer was lost; None if it cannot be known."""
         try:
-            return await self._settle(evidence)
+            return await self._ask_server(evidence)
         except Exception as error:
             if not any(kind.__name__ == "APIError" for kind in type(error).__mro__):
                 raise
             return None  # the service cannot be asked either
 
-    async def _settle(self, evidence: SendEvidence) -> Settled | None:
+    async def _ask_server(self, evidence: SendEvidence) -> Settled | None:
         if evidence.response_id:
             found = await self._settle_response(evidence.response_id)
             # A response that is not there, or failed, may still have left its input in a conversation.

@@ -389,10 +389,10 @@ class Prepared:
         del self._kept[self._kept_settled :], self._left[self._left_settled :]
         self._kept += kept
         self._left += left
-        self._settle(judged)
+        self._advance_tail(judged)
         return True
 
-    def _settle(self, judged: _Judged) -> None:
+    def _advance_tail(self, judged: _Judged) -> None:
         """Find the new open end; remember what stands open before it."""
         items, dropped = judged.items, judged.dropped
         start = len(items)

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from openai_adapters.asking import ask, said
+from providers.asking import ask, said
 
 from standfast.ground.errors import UserError
 from standfast.llm.interface import Model, ModelProvider

@@ -16,7 +16,7 @@ import standfast
 from standfast._doors import exports
 from tools import names as tool
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 NAMES = [(home, name) for home, names in exports.PUBLIC.items() for name in names]
 
 

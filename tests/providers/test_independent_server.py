@@ -12,7 +12,7 @@ import openai
 import pytest
 from llmock.scenarios import Fail, Reply, StreamFault
 from llmock.testing import LLMockServer
-from openai_adapters.asking import Tool, ask, items, said
+from providers.asking import Tool, ask, items, said
 
 from standfast.ground.errors import ModelReplyError
 from standfast.llm.retry import ModelRetryAdviceRequest

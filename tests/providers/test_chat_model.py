@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from openai import AsyncOpenAI, InternalServerError
-from openai_adapters.asking import Handoff, Schema, Tool, ask, items, said
+from providers.asking import Handoff, Schema, Tool, ask, items, said
 
 from standfast.ground.errors import ModelReplyError, UserError
 from standfast.llm.settings import MCPToolChoice, ModelSettings

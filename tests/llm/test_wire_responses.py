@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
-from openai_adapters.asking import Handoff, Tool
+from providers.asking import Handoff, Tool
 
 from standfast.ground.errors import UserError
 from standfast.llm.interface import ModelRequest

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from openai_adapters.asking import Tool, ask, items
+from providers.asking import Tool, ask, items
 
 from standfast.providers.chat import OpenAIChatCompletionsModel
 from standfast.providers.responses import OpenAIResponsesModel

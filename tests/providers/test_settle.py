@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 from openai import AsyncOpenAI
-from openai_adapters.asking import Tool, ask, said
+from providers.asking import Tool, ask, said
 
 from standfast.ground.errors import ModelReplyError
 from standfast.llm.settlement import ModelSettlement, SendEvidence, Settled, alike, find_sent

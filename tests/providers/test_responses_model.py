@@ -9,7 +9,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 from openai.types.shared import Reasoning
-from openai_adapters.asking import Handoff, Schema, Tool, ask, items, said
+from providers.asking import Handoff, Schema, Tool, ask, items, said
 
 from standfast.ground.errors import ModelReplyError, SettingTypeError, UserError
 from standfast.llm.retry import ModelRetryAdviceRequest, ModelRetrySettings
