@@ -45,9 +45,10 @@ class Tag(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A stored record. `ref` grows along a box; it names the row until the next `Arrange` or `wipe` of its name.
+    """A stored record. `ref` (1 or more) grows along a box and names the row until the next `Arrange` of its name.
 
-    A tag of None: another program wrote it, and does not say who.
+    A ref is never given to two rows of a name: what is pushed or arranged gets higher ones than any row had before,
+    after a `wipe` too. A tag of None: another program wrote it, and does not say who.
     """
 
     ref: int
@@ -96,6 +97,8 @@ class Sight:
     """Where the live rows end; "" if there are none. Equal marks mean equal rows, whoever wrote (B2)."""
     now: float = 0.0
     """The store's clock, in seconds since 1970."""
+    epoch: str = ""
+    """Names the incarnation: another one after every clear, by whomever. "" where nothing of ours is stored yet."""
     created: float | None = None
     updated: float | None = None
     """When the name was made and last changed; None if nothing is stored for it."""
@@ -145,7 +148,7 @@ class Change:
     prefix: str | None = None
     """The live rows up to this mark are as they were; more may have come behind them."""
     cells: Mapping[str, bytes | None] = field(default_factory=dict)
-    """These cells have these values (None: there is no such cell, or it is not alive)."""
+    """These cells have these values, alive or not (None: there is no such cell)."""
     # effects
     remove: bool = False
     """Remove the name altogether, cells and times included."""
@@ -155,8 +158,13 @@ class Change:
     drop: Sequence[int] = ()
     """Refs of live rows to remove."""
     arrange: Arrange | None = None
+    back: Sequence[Row] = ()
+    """Rows that were dropped, to stand where their refs belong again (nothing was arranged or wiped since). Rows behind
+    them may have been seen without them, so no mark given out since may be given again (B2)."""
     push: Sequence[tuple[bytes, Tag]] = ()
     """Rows to add behind the live ones."""
+    sweep: tuple[str, ...] = ()
+    """Remove the cells whose names begin with one of these."""
     put: Mapping[str, bytes | None] = field(default_factory=dict)
     """Cells to write (None: remove)."""
     touch: bool = False
@@ -210,7 +218,7 @@ class Listed(NamedTuple):
 
 
 class Store(Protocol):
-    """What a backend author writes. Each method is one atomic step, or raises.
+    """What a backend author writes: four methods and two facts. Each method is one atomic step, or raises.
 
     `StoreTimeoutError` and `StoreUnavailableError` mean that nothing was done; `OutcomeUnknownError` that the step may
     have been done (its answer was lost). No method is called from two threads at once, unless the store says that it
@@ -261,6 +269,20 @@ Answer = Sight | Done | Refused | Sequence[Listed] | int
 
 Plan = Generator[Ask, Answer, T]
 """What a rule is: it yields questions and steps, is sent the answers, and returns its result."""
+
+
+def carried_out(store: Store, plan: Plan[T]) -> T:
+    """The result of a plan, with one call of the store for each thing it yields.
+
+    The caller sees to it that nothing else happens in between, or leaves it to the plan to notice.
+    """
+    try:
+        question = next(plan)
+        while True:
+            question = plan.send(ask(store, question))
+    except StopIteration as end:
+        result: T = end.value
+        return result
 
 
 def ask(store: Store, question: Ask) -> Answer:
