@@ -5,17 +5,19 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
 from functools import cached_property
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import agents
 
 from standfast.backends.memory.session import InMemorySession, InMemoryStore
-from standfast.backends.sqlite.session import SQLiteSession
 from standfast.conformance import Backend, message
 from standfast.conformance.sqlite_file import SQLiteFile
+from standfast.sessions.port import Name
+
+if TYPE_CHECKING:
+    from standfast.backends.sqlite.session import SQLiteSession
 
 TABLES: Mapping[str, Any] = {"sessions_table": "conversations", "messages_table": "turns"}
 BAD_TABLES: tuple[Mapping[str, Any], ...] = (
@@ -34,7 +36,6 @@ class Memory(Backend):
     closes_when_called = True
     not_applicable: Mapping[str, str] = {
         "A15": "memory has no tables or keys to name",
-        "A20": "no expiry can be configured: history in memory ends with the process",
         "A23": "nothing in memory outlives its process",
         "B10": "no other program can open this process's memory",
     }
@@ -53,10 +54,13 @@ class Memory(Backend):
         self.store.inject_record(session_id, data)
 
     def shift_times(self, session_id: str, seconds: float) -> None:
-        talk, change = self.store.conversation(session_id), timedelta(seconds=seconds)
-        assert talk.created_at is not None
-        assert talk.updated_at is not None
-        talk.created_at, talk.updated_at = talk.created_at + change, talk.updated_at + change
+        stored = self.store._names[Name("session", session_id)]
+        assert stored.created is not None
+        assert stored.updated is not None
+        stored.created, stored.updated = stored.created + seconds, stored.updated + seconds
+
+    def expiring(self, session_id: str, seconds: int) -> InMemorySession:
+        return InMemorySession(session_id, store=InMemoryStore(ttl_s=seconds))
 
     @contextmanager
     def stall(self) -> Iterator[None]:
@@ -94,6 +98,8 @@ class StandfastSQLite(SQLiteFile):
     not_applicable: Mapping[str, str] = {"A20": "no expiry can be configured"}
 
     def open(self, session_id: str, **options: Any) -> SQLiteSession:
+        from standfast.backends.sqlite.session import SQLiteSession
+
         return SQLiteSession(session_id, self.path, **options)
 
     def peer(self, session_id: str) -> agents.SQLiteSession:
