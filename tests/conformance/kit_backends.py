@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import cached_property
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import agents
 
 from standfast.backends.memory.session import InMemorySession, InMemoryStore
 from standfast.conformance import Backend, message
+from standfast.conformance.reference_session import ReferenceSession, ReferenceStore
 from standfast.conformance.sqlite_file import SQLiteFile
 from standfast.sessions.port import Name
 
@@ -76,6 +78,36 @@ class Memory(Backend):
             assert len(await again.get_items()) == 3
 
         return InMemorySession(session_id, store=store), still_works
+
+
+class Reference(Memory):
+    """The kit's own oracle, which shares no line with the rules."""
+
+    name = "ReferenceSession"
+    not_applicable: Mapping[str, str] = {**Memory.not_applicable, "A20": "no expiry can be configured"}
+
+    @cached_property
+    def store(self) -> ReferenceStore:  # type: ignore[override]
+        return ReferenceStore()
+
+    def open(self, session_id: str, **options: Any) -> ReferenceSession:  # type: ignore[override]
+        return ReferenceSession(session_id, store=self.store, **options)
+
+    def shift_times(self, session_id: str, seconds: float) -> None:
+        talk, change = self.store.conversation(session_id), timedelta(seconds=seconds)
+        assert talk.created_at is not None
+        assert talk.updated_at is not None
+        talk.created_at, talk.updated_at = talk.created_at + change, talk.updated_at + change
+
+    def handed_in(self, session_id: str) -> tuple[Any, Callable[[], Awaitable[Any]]]:
+        store = ReferenceStore()
+
+        async def still_works() -> None:
+            again = ReferenceSession(session_id, store=store)
+            await again.add_items([message("again")])
+            assert len(await again.get_items()) == 3
+
+        return ReferenceSession(session_id, store=store), still_works
 
 
 class AgentsSQLite(SQLiteFile):

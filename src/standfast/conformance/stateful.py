@@ -1,7 +1,8 @@
 """Generated histories: Hypothesis drives the backend and a model side by side, and they may never differ.
 
-The model of part A is a plain list. The model of part B is the kit's own `ReferenceSession`: whatever appends, replaces, undos,
-rewinds, pops and forks do, in any order and with any mistakes, has to be the same in both, errors included.
+The model of part A is a plain list. The model of part B is the kit's own `ReferenceSession`: whatever appends,
+replaces, undos, rewinds, pops and forks do, in any order and with any mistakes, has to be the same in both, errors
+included.
 """
 
 # ruff: noqa: D102 — the rules of a machine are named for the operation they make
