@@ -176,6 +176,12 @@ class Request(Generic[T]):
                     self.error = self._late(begun=False)
             return self.stage is CLAIMED
 
+    def unclaim(self) -> None:
+        """Nothing was done after all, because the store was busy: it can be withdrawn again, and claimed again."""
+        with self._lock:
+            if self.stage is CLAIMED:
+                self.stage = WITHDRAWN if self._abandoned and not self.detached else QUEUED
+
     def undo_if_abandoned(self, run: Run) -> None:
         """Before the commit: take back what nobody waits for any more."""
         if self._abandoned and self.undo is not None and self.error is None:

@@ -118,7 +118,8 @@ class StoredSession(SessionABC):
     async def pop_item(self) -> Item | None:
         """Remove and return the newest valid item; None when there is none. Corrupt records stay."""
         popped = await self._write(
-            partial(rules.pop, self._name, self._report, self._lane()), undo=partial(rules.put_back, self._name)
+            partial(rules.pop, self._name, self._report, self._lane()),
+            undo=partial(rules.put_back, self._name, self._lane()),
         )
         return None if popped is None else decode(popped.row.data)
 
@@ -253,7 +254,7 @@ class StoredSession(SessionABC):
 
     async def revoke_lease(self) -> int:
         """Take the lease away from whoever holds it; gives the number below which writes are now refused (B7)."""
-        return await self._write(partial(lease_rules.revoke, self._name))
+        return await self._write(partial(lease_rules.revoke, self._name, uuid4().hex))
 
     def conversation_key(self) -> Hashable:
         """Equal for all session objects of this process that are the same conversation."""

@@ -1,5 +1,8 @@
 """Carrying plans to any store whose methods block: a file, a server behind a client library.
 
+A store that is busy (another program has its lock) says so with `StoreTimeoutError` and does not wait: until it is not,
+whoever asked can leave, and nothing is done later (A13).
+
 One thread writes, one plan after the other, in the order they were asked for; a few read beside it, if the store may
 be shared. They belong to no event loop, so loops may come and end (A22). Each thing a plan yields is one call of the
 store, and others may write in between: the plan notices by itself. If an answer is lost, the same question is asked
@@ -21,9 +24,9 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from standfast.carrying.carrier import Kind, MakePlan, Then, UndoPlan
-from standfast.carrying.requests import Request, deliver
-from standfast.ground.errors import OutcomeUnknownError, SessionClosedError, StoreUnavailableError
-from standfast.sessions.port import Answer, Ask, Plan, Store, ask
+from standfast.carrying.requests import SETTLED, Request, deliver
+from standfast.ground.errors import OutcomeUnknownError, SessionClosedError, StoreTimeoutError, StoreUnavailableError
+from standfast.sessions.port import Answer, Ask, Count, Listing, Look, Plan, Store, ask
 
 T = TypeVar("T")
 
@@ -160,14 +163,17 @@ class _Worker:
     def _do(self, message: AnyRequest | PutBack) -> None:
         raise NotImplementedError
 
-    def _carry_out(self, request: AnyRequest) -> None:
-        """Do a claimed request; its outcome is in it."""
+    def _carry_out(self, request: AnyRequest) -> bool:
+        """Do a request; whether it was done. Its outcome is in it."""
         try:
             request.result = self._through(request.plan(), request)
+        except _WithdrawnError:
+            return False
         except Exception as error:
             request.error = error
+        return request.claim()
 
-    def _through(self, plan: Plan[Any], request: AnyRequest | None = None) -> Any:
+    def _through(self, plan: Plan[Any], request: AnyRequest) -> Any:
         try:
             question = next(plan)
             while True:
@@ -175,26 +181,38 @@ class _Worker:
         except StopIteration as end:
             return end.value
 
-    def _asked(self, question: Ask, request: AnyRequest | None) -> Answer:
+    def _asked(self, question: Ask, request: AnyRequest) -> Answer:
+        """What the store answers; asked again while it is busy, and, if it can lose answers, while they are lost."""
+        is_step = not isinstance(question, Look | Listing | Count)
+        is_undo = request.stage is SETTLED
         pause = RETRY_FIRST_S
         while True:
+            if is_step and not is_undo and not request.claim():
+                raise _WithdrawnError
             try:
                 if self._store is None:
                     self._store = self._open_store()
                 return ask(self._store, question)
+            except StoreTimeoutError:
+                request.unclaim()
+                if not request.is_wanted:
+                    raise
             except (OutcomeUnknownError, StoreUnavailableError):
-                if not self._loses_answers or request is None or time.monotonic() + pause > request.deadline:
+                if not self._loses_answers or time.monotonic() + pause > request.deadline:
                     raise
             time.sleep(pause)
             pause = min(pause * 2, RETRY_MAX_S)
 
 
+class _WithdrawnError(Exception):
+    """Nobody waits for it any more, and it was not begun."""
+
+
 class _Reading(_Worker):
     def _do(self, message: AnyRequest | PutBack) -> None:
-        if isinstance(message, Request) and message.claim():
-            self._carry_out(message)
-            message.settle()
         if isinstance(message, Request):
+            if message.is_wanted and self._carry_out(message):
+                message.settle()
             deliver([message])
 
 
@@ -211,11 +229,9 @@ class _Writing(_Worker):
             return
         self._look_for_orphans()
         self._undo_what_is_owed()
-        if message.claim():
-            self._carry_out(message)
-            if message.settle():
-                self._owed.append(message)
-                self._undo_what_is_owed()
+        if self._carry_out(message) and message.settle():
+            self._owed.append(message)
+            self._undo_what_is_owed()
         if message.undo is not None:
             self._handed.append(weakref.ref(message))
         deliver([message])
@@ -232,7 +248,7 @@ class _Writing(_Worker):
             request = self._owed[0]
             try:
                 request.run_undo(lambda plan, request=request: self._through(plan, request))  # type: ignore[misc]
-            except (OutcomeUnknownError, StoreUnavailableError):
+            except (OutcomeUnknownError, StoreTimeoutError, StoreUnavailableError):
                 return
             self._owed.pop(0)
 

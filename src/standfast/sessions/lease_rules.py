@@ -214,11 +214,14 @@ def _written(name: Name, sight: Sight, held: Held) -> Plan[bool]:
 
 def renew(name: Name, fence: Fence) -> Plan[bool]:
     """Hold a lease for its time from now on, if it is still the newest; whether it is."""
+    renewed: Held | None = None
     while True:
         sight = yield from look(Look(name, cells=(LEASE,), mark=False))
         held = held_in(sight)
         if not _is_ours(held, fence):
             return False
+        if renewed is not None and held.renewals >= renewed.renewals:  # the answer was lost
+            return True
         renewed = msgspec.structs.replace(held, since=sight.now, renewals=held.renewals + 1)
         if (yield from _written(name, sight, renewed)):
             return True
@@ -259,10 +262,12 @@ def leave(name: Name, ticket: str) -> Plan[None]:
             return
 
 
-def revoke(name: Name) -> Plan[int]:
+def revoke(name: Name, nonce: str) -> Plan[int]:
     """Take the lease away from whoever holds it: the number is raised, and nothing else happens (B7)."""
     while True:
         sight = yield from look(Look(name, cells=(LEASE,), mark=False))
         held = held_in(sight)
-        if (yield from _written(name, sight, Held(held.number + 1, tickets=held.tickets))):
+        if held.nonce == nonce:  # the answer was lost
+            return held.number
+        if (yield from _written(name, sight, Held(held.number + 1, nonce, tickets=held.tickets))):
             return held.number + 1

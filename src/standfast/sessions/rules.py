@@ -356,11 +356,11 @@ def _as_popped(note: bytes) -> Popped:
     return Popped(Row(ref, data, None if tag is None else Tag(*tag)), epoch, created, generations)
 
 
-def put_back(name: Name, popped: Popped | None) -> Plan[None]:
+def put_back(name: Name, lane: Lane | None, popped: Popped | None) -> Plan[None]:
     """Undo a pop: the same place in the order, and not into a session that was cleared meanwhile (A13)."""
     while popped is not None:
-        sight = yield from look(Look(name, cells=(GENERATIONS,), times=True))
-        if not popped.is_of(sight):
+        sight = yield from look(Look(name, cells=(GENERATIONS, *lane_cells(lane)), times=True))
+        if noted(lane, sight) is not None or not popped.is_of(sight):
             return
         cells = {GENERATIONS: value_of(sight, GENERATIONS)}
         if cells[GENERATIONS] == popped.generations:
@@ -368,7 +368,7 @@ def put_back(name: Name, popped: Popped | None) -> Plan[None]:
         else:  # every row has another ref now, and what stood before it is in front of it only at the end
             tag = Tag() if popped.row.tag is None else popped.row.tag._replace(replaces=0)
             change = Change(name, mark=sight.mark, cells=cells, push=[(popped.row.data, tag)])
-        got = yield from commit([change])
+        got = yield from commit([once(lane, sight, change)])
         if isinstance(got, Done):
             return
 

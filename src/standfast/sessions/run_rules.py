@@ -197,11 +197,13 @@ def _summary(one: Listed) -> RunSummary:
 def delete_run(run_id: str) -> Plan[bool]:
     """Remove a run, and what its session knows of it; whether there was one."""
     name = Name("run", run_id)
+    was_there = False
     while True:
         sight = yield from look(Look(name, cells=(HEAD,), mark=False, times=True))
         value = value_of(sight, HEAD)
         if value is None:
-            return False
+            return was_there
+        was_there = True
         step = [Change(name, cells={HEAD: value}, remove=True)]
         if "session" in sight.labels:
             step.append(Change(Name("session", sight.labels["session"]), put={OPEN_RUN + run_id: None}))
