@@ -358,6 +358,7 @@ class Writer:
             for tables in {request.where for request in requests}:
                 version_of(db, tables)  # a newer layout, or no database at all, is refused before anything is changed
             files.set_up_writer(db)
+            self._lock.opened(db)
         except BaseException:
             db.close()
             raise

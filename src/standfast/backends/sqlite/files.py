@@ -220,16 +220,21 @@ class CheckpointLock:
     def __init__(self, path: str) -> None:
         self._database = path
         self._needed = has_reset_fault() and _usable()
+        self._suffixes = [LOCK_SUFFIX]
         self._held: list[int] = []
+
+    def opened(self, db: sqlite3.Connection) -> None:
+        """See which locks this file needs.
+
+        A process of release 0.1 that still has it open cannot write our tables any more, but its checkpoints know only
+        the lock that was used then: where it has ever been, that is taken too.
+        """
+        self._suffixes = [LOCK_SUFFIX, upgrade_from_1.LOCK_SUFFIX] if upgrade_from_1.is_there(db) else [LOCK_SUFFIX]
 
     def _descriptors(self) -> list[int]:
         if not self._held:
-            self._held.append(open_beside(self._database, f"{self._database}{LOCK_SUFFIX}"))
-            # A process of release 0.1 that still has the file open cannot write to it any more, but its checkpoints
-            # know only the lock that was used then. As long as that is there, it is held too.
-            older = f"{self._database}{upgrade_from_1.LOCK_SUFFIX}"
-            if os.path.exists(older):
-                self._held.append(open_beside(self._database, older))
+            for suffix in self._suffixes:
+                self._held.append(open_beside(self._database, f"{self._database}{suffix}"))
         return self._held
 
     def share(self) -> bool:

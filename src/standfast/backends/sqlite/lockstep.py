@@ -93,7 +93,10 @@ def _round(together: Sequence[_Going], transaction: Transaction) -> None:
         for one, sight in zip(looking, transaction.look_all(looks), strict=True):
             one.answered(sight)
     # Two of them may come to the same name only now (a fork into another's session): then one after the other.
-    changing, colliding = _apart(changing)
+    colliding: list[_Going] = []
+    names = [change.name for one in changing for change in one.asks]  # type: ignore[union-attr]  # a step
+    if len(set(names)) < len(names):
+        changing, colliding = _apart(changing)
     if changing:
         steps: list[Step] = [one.asks for one in changing]  # type: ignore[misc]  # that is what they ask
         for one, done in zip(changing, transaction.commit_all(steps), strict=True):

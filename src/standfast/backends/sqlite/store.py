@@ -63,10 +63,6 @@ class _State:
     def mark(self) -> str:
         return f"{self.first}.{self.newest}.{self.edition}" if self.newest else ""
 
-    def found(self, cell: str) -> Cell | None:
-        stored = self.cells[cell]
-        return None if stored is None else Cell(stored[1], stored[0] == self.epoch)
-
 
 class Transaction:
     """A `Store` for as long as a transaction is open. Begun and ended by whoever makes one."""
@@ -97,16 +93,17 @@ class Transaction:
     def _sight(self, state: _State, look: Look) -> Sight:
         cells = {}
         for name in look.cells:
-            cell = state.found(name)
-            if cell is not None:
-                cells[name] = cell
-        for prefix in look.prefixes:
-            for found, epoch, value in self._db.execute(self._sql.cells_between, (state.owner, *_between(prefix))):
-                cells[found.decode()] = Cell(value, epoch == state.epoch)
+            stored = state.cells[name]
+            if stored is not None:
+                cells[name] = Cell(stored[1], stored[0] == state.epoch)
+        if look.prefixes:
+            for prefix in look.prefixes:
+                for found, epoch, value in self._db.execute(self._sql.cells_between, (state.owner, *_between(prefix))):
+                    cells[found.decode()] = Cell(value, epoch == state.epoch)
+        if not look.rows and not look.times and look.upto is None:
+            return Sight(mark=state.mark if look.mark else "", now=self._now, cells=cells)
         if look.only_data:
             return Sight(data=self._data(look.name.id, look.rows[0]))
-        if not (look.rows or look.times or look.upto is not None):
-            return Sight(mark=state.mark if look.mark else "", now=self._now, cells=cells)
         made = look.times and state.created is not None
         return Sight(
             mark=state.mark,
@@ -203,14 +200,20 @@ class Transaction:
         changes = [change for step in steps for change in step]
         states = self._load([change.name for change in changes])
         self._load_cells([(state, change.cells) for state, change in zip(states, changes, strict=True)])
-        answers: list[Done | Refused | None] = [self._refusal(step) for step in steps]
-        accepted = [step for step, answer in zip(steps, answers, strict=True) if answer is None]
-        first_refs = self._do([change for step in accepted for change in step])
-        for place, step in enumerate(steps):
-            if answers[place] is None:
-                marks = [self._states[change.name].mark for change in step]
-                answers[place] = Done(tuple(marks), tuple([first_refs.get(id(change), 0) for change in step]))
-        return answers  # type: ignore[return-value]  # none of them is None any more
+        refusals = [self._refusal(step) for step in steps]
+        if any(refusals):
+            changes = [
+                change for step, refusal in zip(steps, refusals, strict=True) if refusal is None for change in step
+            ]
+        first_refs = self._do(changes)
+        return [
+            self._done(step, first_refs) if refusal is None else refusal
+            for step, refusal in zip(steps, refusals, strict=True)
+        ]
+
+    def _done(self, step: Step, first_refs: Mapping[int, int]) -> Done:
+        marks = tuple([self._states[change.name].mark for change in step])
+        return Done(marks, tuple([first_refs.get(id(change), 0) for change in step]))
 
     def _refusal(self, step: Step) -> Refused | None:
         for place, change in enumerate(step):
@@ -224,7 +227,7 @@ class Transaction:
             if change.prefix is not None and self._place_of(change.name.id, state, change.prefix) is None:
                 why = why or "mark"
             if why is not None:
-                cells = {name: cell for name in change.cells if (cell := state.found(name)) is not None}
+                cells = {name: Cell(found[1], found[0] == state.epoch) for name in change.cells if (found := state.cells[name])}
                 return Refused(place, why, state.mark, cells)  # type: ignore[arg-type]  # one of the two words
         return None
 
@@ -237,33 +240,48 @@ class Transaction:
             for change in changes:
                 if now.setdefault(change.name, change) is not change:
                     later.append(change)
-            self._do_once(list(now.values()), first_refs)
+            self._do_once(now.values(), first_refs)
             changes = later
         return first_refs
 
-    def _do_once(self, changes: Sequence[Change], first_refs: dict[int, int]) -> None:
-        if any(change.touch or change.push or change.arrange for change in changes):
-            self._put_in_order()
+    def _do_once(self, changes: Iterable[Change], first_refs: dict[int, int]) -> None:
+        """Do changes of different names: what moves rows one by one, the rest together."""
+        pushed: list[tuple[Change, _State]] = []
+        touched: list[tuple[Change, _State]] = []
+        cells: list[str | bytes] = []
         for change in changes:
             if change.remove or change.wipe is not None:
                 self._wipe(change)
-        todo = [(change, self._states[change.name]) for change in changes]
-        for change, state in todo:
-            if change.touch and state.epoch == NO_EPOCH:
-                self._begin(change.name, state)
-            if change.drop:
-                self._drop(change, state)
-            if change.arrange is not None:
-                self._arrange(change.name.id, state, change.arrange)
-            for row in change.back:
-                self._put_back(change.name.id, state, row)
-        self._push([(change, state) for change, state in todo if change.push], first_refs)
-        self._put(todo)
-        self._touch([(change, state) for change, state in todo if change.touch])
-        for change in changes:
-            if change.labels is not None and not change.touch:
+            state = self._states[change.name]
+            if change.touch:
+                self._put_in_order()
+                if state.epoch == NO_EPOCH:
+                    self._begin(change.name, state)
+                touched.append((change, state))
+            elif change.labels is not None:
                 statement = self._sql.set_labels(change.name.kind)
                 self._db.execute(statement, (json.dumps(change.labels), change.name.id))
+            if change.drop or change.arrange is not None or change.back:
+                self._move(change, state)
+            if change.push:
+                pushed.append((change, state))
+            if change.sweep or change.put:
+                self._put(change, state, cells)
+        if pushed:
+            self._push(pushed, first_refs)
+        for start, size in chunks(len(cells) // 4):
+            self._db.execute(self._sql.put_cells(size), cells[4 * start : 4 * (start + size)])
+        if touched:
+            self._touch(touched)
+
+    def _move(self, change: Change, state: _State) -> None:
+        self._put_in_order()
+        if change.drop:
+            self._drop(change, state)
+        if change.arrange is not None:
+            self._arrange(change.name.id, state, change.arrange)
+        for row in change.back:
+            self._put_back(change.name.id, state, row)
 
     def _wipe(self, change: Change) -> None:
         db, sql, name = self._db, self._sql, change.name
@@ -339,10 +357,8 @@ class Transaction:
         self._note_id(max(made, state.newest))
 
     def _push(self, todo: Sequence[tuple[Change, _State]], first_refs: dict[int, int]) -> None:
-        if not todo:
-            return
-        rows = [(change.name[1], data, *tag) for change, _ in todo for data, tag in change.push]
-        ref = self._insert(rows)
+        self._put_in_order()
+        ref = self._insert([(change.name[1], data, *tag) for change, _ in todo for data, tag in change.push])
         for change, state in todo:
             first_refs[id(change)] = ref
             state.first = state.first or ref
@@ -355,11 +371,9 @@ class Transaction:
         nobody else writes meanwhile."""
         db, sql, first = self._db, self._sql, 0
         try:
-            values = [
-                value
-                for session_id, data, writer, ordinal, replaces in rows
-                for value in (session_id, data.decode(), writer, ordinal, replaces or None)
-            ]
+            values: list[Any] = []
+            for session_id, data, writer, ordinal, replaces in rows:
+                values += (session_id, data.decode(), writer, ordinal, replaces or None)
         except UnicodeDecodeError:  # a record that was corrupt is moved as it is
             for session_id, data, *tag in rows:
                 made = db.execute(sql.insert_bytes, (None, session_id, data, *tag)).lastrowid
@@ -381,37 +395,39 @@ class Transaction:
             if stored is not None and stored[0] == NO_EPOCH:
                 state.cells[cell] = (state.epoch, stored[1])
 
-    def _put(self, todo: Sequence[tuple[Change, _State]]) -> None:
-        db, sql = self._db, self._sql
-        values: list[str | bytes] = []
-        for change, state in todo:
-            for prefix in change.sweep:
-                db.execute(sql.delete_cells_between, (state.owner, *_between(prefix)))
-                state.cells.clear()
-            if change.put:
-                epoch = state.epoch.decode()
-                for name, value in change.put.items():
-                    if value is None:
-                        db.execute(sql.delete_cell, (state.owner, name))
-                        state.cells[name] = None
-                    else:
-                        values += (state.owner, name, epoch, value)
-                        state.cells[name] = (state.epoch, value)
-        for start, size in chunks(len(values) // 4):
-            db.execute(sql.put_cells(size), values[4 * start : 4 * (start + size)])
+    def _put(self, change: Change, state: _State, values: list[str | bytes]) -> None:
+        """Remove cells, and add those to write to `values`."""
+        for prefix in change.sweep:
+            self._db.execute(self._sql.delete_cells_between, (state.owner, *_between(prefix)))
+            state.cells.clear()
+        epoch = state.epoch.decode()
+        for name, value in change.put.items():
+            if value is None:
+                self._db.execute(self._sql.delete_cell, (state.owner, name))
+                state.cells[name] = None
+            else:
+                values += (state.owner, name, epoch, value)
+                state.cells[name] = (state.epoch, value)
 
     def _touch(self, todo: Sequence[tuple[Change, _State]]) -> None:
+        assert self._order is not None
         now = now_text(self._now)
+        now_bytes, changed = now.encode(), self._order.changed
         kinds: dict[Kind, list[str | int | None]] = {}
         for change, state in todo:
-            labels = None if change.labels is None else json.dumps(change.labels)
-            updated = now if state.updated is None else after_text(state.updated, now)
-            state.updated, state.labels = updated.encode(), labels or state.labels
-            if state.created is None:
-                state.created = state.updated
-            kinds.setdefault(change.name[0], []).extend(
-                (change.name[1], updated, updated, state.epoch.decode(), self._next_change(), labels)
-            )
+            changed += 1
+            updated = now
+            if state.updated is not None and state.updated >= now_bytes:
+                updated = after_text(state.updated)
+            state.updated = now_bytes if updated is now else updated.encode()
+            state.created = state.created or state.updated
+            labels = None
+            if change.labels is not None:
+                labels = json.dumps(change.labels)
+                state.labels = labels
+            values = kinds.setdefault(change.name[0], [])
+            values += (change.name[1], updated, updated, state.epoch.decode(), changed, labels)
+        self._order.changed = changed
         for kind, values in kinds.items():
             for start, size in chunks(len(values) // 6):
                 self._db.execute(self._sql.touch(kind, size), values[6 * start : 6 * (start + size)])

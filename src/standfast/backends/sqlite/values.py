@@ -22,15 +22,13 @@ def _second_text(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds))
 
 
-def after_text(stored: bytes, now: str) -> str:
-    """The time of a change: now, or a moment after the last one where the clock is not past that (A16)."""
-    before = stored.decode(errors="replace")
-    if now > before:
-        return now
+def after_text(stored: bytes) -> str:
+    """A moment after a stored time: for a change where the clock is not past the one before it (A16)."""
     try:
-        return (_as_time(before) + timedelta(milliseconds=1)).strftime("%Y-%m-%d %H:%M:%S.%f")
+        later = _as_time(stored.decode(errors="replace")) + timedelta(milliseconds=1)
+        return later.strftime("%Y-%m-%d %H:%M:%S.%f")
     except ValueError:
-        return now  # somebody else's notion of a time
+        return now_text(time.time())  # somebody else's notion of a time
 
 
 def as_seconds(value: Any) -> float:
