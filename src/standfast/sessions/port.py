@@ -234,8 +234,8 @@ class Store(Protocol):
 
     `StoreTimeoutError` means that the store is busy (another program has its lock): nothing was done, and it is asked
     again until the deadline, so a store need not wait itself. `StoreUnavailableError` means that nothing was done, and
-    `OutcomeUnknownError` that the step may have been done (its answer was lost). No method is called from two threads at once, unless the store says that it
-    may be (`is_shareable`).
+    `OutcomeUnknownError` that the step may have been done (its answer was lost). No method is called from two threads
+    at once, unless the store says that it may be (`is_shareable`).
     """
 
     loses_answers: bool
