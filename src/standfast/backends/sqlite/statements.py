@@ -51,7 +51,7 @@ class Statements:
         self._cells(c)
         self.order = f"SELECT changed, seen, (SELECT max(id) FROM {m}) FROM {o}"
         self.set_order = f"UPDATE {o} SET changed = ?, seen = ?"
-        self.foreign = f"SELECT session_id, max(id) FROM {m} WHERE id > ? GROUP BY session_id ORDER BY max(id)"
+        self.foreign = f"SELECT session_id, max(id) FROM {m} NOT INDEXED WHERE id > ? GROUP BY session_id ORDER BY max(id)"
         self.set_edition = (
             f"INSERT INTO {s} (session_id, standfast_edition) VALUES (?, ?) "
             "ON CONFLICT (session_id) DO UPDATE SET standfast_edition = excluded.standfast_edition"
