@@ -8,7 +8,7 @@ ended also has a cell on the session, written in the same step: whoever takes th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
@@ -151,7 +151,7 @@ def _session_part(
     wanted = Look(session, mark=False) if batch is None else batch_look(session, batch)
     run_cell = None if save is None else OPEN_RUN + save.run_id
     more = {*wanted.cells, *fence_cells(fence), *(() if run_cell is None else (run_cell,))}
-    sight = yield from look(replace(wanted, cells=tuple(sorted(more))))
+    sight = yield from look(msgspec.structs.replace(wanted, cells=tuple(sorted(more))))
     check_fence(session, fence, sight)
     change = None if batch is None else (yield from appended(session, batch, sight))
     put: dict[str, bytes | None] = {}
@@ -164,7 +164,9 @@ def _session_part(
     if not put and change is None and not (save is not None and fence is not None):
         return None, None
     base = Change(session) if change is None else change
-    return replace(base, cells={**base.cells, **fence_conditions(fence, sight)}, put={**base.put, **put}), None
+    return msgspec.structs.replace(
+        base, cells={**base.cells, **fence_conditions(fence, sight)}, put={**base.put, **put}
+    ), None
 
 
 # --- listing, deleting, pruning --------------------------------------------------------------------------------------
