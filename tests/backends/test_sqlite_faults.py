@@ -9,7 +9,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -19,7 +18,6 @@ import pytest
 
 from standfast.backends.sqlite import files
 from standfast.backends.sqlite.session import SQLiteSession
-from tests.backends.sqlite_inside import Gate, broken, carrier_to, connections, value
 from standfast.ground.errors import (
     CallerError,
     InvalidNameError,
@@ -32,6 +30,7 @@ from standfast.ground.errors import (
     StoreTimeoutError,
     StoreUnavailableError,
 )
+from tests.backends.sqlite_inside import Gate, broken, carrier_to, value
 
 
 def message(text: str) -> dict[str, Any]:

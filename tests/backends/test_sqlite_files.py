@@ -97,7 +97,9 @@ async def test_a_pop_cancelled_on_a_file_at_rest_is_put_back(tmp_path: Path, mon
     second.close()
 
 
-async def test_sessions_dropped_while_their_file_rests_give_it_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sessions_dropped_while_their_file_rests_give_it_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(engine, "AWAKE_MAX", 1)
     before = await asyncio.to_thread(holdings)
     session = SQLiteSession("s", tmp_path / "0.db")
@@ -126,7 +128,9 @@ async def test_a_new_database_is_its_owners_alone_unless_a_mode_is_given(tmp_pat
             await session.add_items([message("1")])
             await session.get_items()
             beside = [tmp_path / name, *tmp_path.glob(f"{name}-*")]
-            assert {file.name: mode_of(file) for file in beside} == dict.fromkeys((one.name for one in beside), expected)
+            assert {file.name: mode_of(file) for file in beside} == dict.fromkeys(
+                (one.name for one in beside), expected
+            )
             assert len(beside) >= 3
             session.close()
     finally:
@@ -192,7 +196,7 @@ def test_users_of_one_group_share_a_database(tmp_path: Path) -> None:
     """What the first one leaves beside it, the second one can use."""
     if os.geteuid() != 0:
         return  # nobody else can become two other users; the test above tries the same with functions
-    folder = Path("/tmp") / f"standfast-group-{os.getpid()}"  # noqa: S108 — pytest's own folders are closed to others
+    folder = Path("/tmp") / f"standfast-group-{os.getpid()}"
     folder.mkdir()
     try:
         os.chown(folder, 0, 4242)
