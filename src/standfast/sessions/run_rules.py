@@ -196,7 +196,7 @@ def _summary(one: Listed) -> RunSummary:
     )
 
 
-def delete_run(run_id: str) -> Plan[bool]:
+def delete_run(run_id: str, *, loses_answers: bool) -> Plan[bool]:
     """Remove a run, and what its session knows of it; whether there was one."""
     name = Name("run", run_id)
     was_there = False
@@ -205,7 +205,7 @@ def delete_run(run_id: str) -> Plan[bool]:
         value = value_of(sight, HEAD)
         if value is None:
             return was_there
-        was_there = True
+        was_there = loses_answers  # then a refusal may be the echo of this very step; else somebody else removed it
         step = [Change(name, cells={HEAD: value}, remove=True)]
         if "session" in sight.labels:
             step.append(Change(Name("session", sight.labels["session"]), put={OPEN_RUN + run_id: None}))

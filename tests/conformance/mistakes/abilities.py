@@ -573,3 +573,20 @@ class ListsRunsByName(ReferenceSession):
                 return sorted(found, key=lambda one: str(one.run_id)), after
 
         return Runs(super().run_store())
+
+
+@breaks("B7", "a_lease_that_nobody_renews_is_over_without_anybody_waiting")
+class HoldsTooLong(ReferenceSession):
+    """holds every lease for an hour."""
+
+    async def lease(self, *, ttl_s: float, wait_s: float) -> Any:
+        return await super().lease(ttl_s=3600, wait_s=wait_s)
+
+
+@breaks("B8", "a_page_of_a_history_that_is_gone_is_refused")
+class PagesOnRegardless(ReferenceSession):
+    """takes the page of a history that is gone for its beginning."""
+
+    async def page(self, *, before: str | None = None, limit: int) -> Page:
+        self.store.conversation(self.session_id).first_id = 0
+        return await super().page(before=before, limit=limit)
