@@ -197,7 +197,7 @@ class Play:
         if isinstance(flight.effect, RunCall):
             call = run.call(flight.effect.call_id)
             return call is not None and call.state != "begun"
-        return not (isinstance(flight.effect, CallModel) and run.progress.begun)
+        return not (isinstance(flight.effect, CallModel) and run.progress.outgoing)
 
     def _start(self, path: Path, effect: Effect) -> None:
         self._check_start(path, effect)

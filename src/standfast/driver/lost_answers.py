@@ -28,8 +28,10 @@ async def newest_item_id(run: Run, resolved: ResolvedAgent) -> str | None:
     """
     if run.spec.owner.kind != "conversation":
         return None
-    if run.progress.mark is not None:
-        return run.progress.mark  # an earlier request at this place may still arrive, and would stand behind it
+    if run.progress.after_item_id is not None:
+        return (
+            run.progress.after_item_id
+        )  # an earlier request at this place may still arrive, and would stand behind it
     own = [response for response in run.responses if not response.hidden]
     known = own[-1].items[-1].get("id") if own and own[-1].items else None
     if isinstance(known, str):
@@ -54,13 +56,14 @@ async def ask_server(
     ask = getattr(resolved.model, "settle", None)
     if ask is None:
         return None
+    seen_id = run.progress.outgoing.reply_id if run.progress.outgoing is not None else None
     found: Settled | None = await ask(
         SendEvidence(
             items,
             conversation_id=run.spec.owner.id if run.spec.owner.kind == "conversation" else None,
             previous_response_id=run.marks.response_id,
-            response_id=getattr(error, "response_id", None) or run.progress.reply_id,
-            after_item_id=run.progress.mark,
+            response_id=getattr(error, "response_id", None) or seen_id,
+            after_item_id=run.progress.after_item_id,
             error=error,
         )
     )
@@ -69,9 +72,11 @@ async def ask_server(
 
 def in_flight(run: Run) -> list[Item]:
     """What the request that has left carries."""
-    if run.progress.payload is not None:
-        return list(run.progress.payload)
-    return [run.ledger[ordinal].item for ordinal in run.progress.sent]
+    outgoing = run.progress.outgoing
+    assert outgoing is not None
+    if outgoing.payload is not None:
+        return list(outgoing.payload)
+    return [run.ledger[ordinal].item for ordinal in outgoing.sent]
 
 
 def unknown_outcome(run: Run, found: Settled | None, error: Exception | None) -> Exception:

@@ -20,7 +20,7 @@ from standfast.driver.sending import Sending
 from standfast.engine.due import due
 from standfast.engine.events import Begun, CallModel, Replied, Settle
 from standfast.engine.request import left_out, offered, stateful, view_items
-from standfast.engine.run import Response, Run
+from standfast.engine.run import Outgoing, Response, Run
 from standfast.ground.errors import ModelBehaviorError, UserError
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.words.history import Prepared
@@ -49,9 +49,11 @@ async def call_model(loop: Loop, scope: RunScope, effect: CallModel) -> None:
     if stateful(run):
         kept = None if sent is items else tuple(copy_json(item) for item in sent)
         ours = tuple(n for n in ordinals if n not in owed)
-        await loop.record(Begun(key=effect.key, sent=ours, mark=await newest_item_id(run, resolved), payload=kept))
+        await loop.record(Begun(None, Outgoing(effect.key, ours, kept), await newest_item_id(run, resolved)))
     # Where the place was remembered, an earlier request there was not found, and may still arrive.
-    sending = Sending(loop, scope, resolved, instructions, sent, earlier_may_arrive=run.progress.mark is not None)
+    sending = Sending(
+        loop, scope, resolved, instructions, sent, earlier_may_arrive=run.progress.after_item_id is not None
+    )
     response, failed = await sending.ask()
     await take_reply(loop, scope, effect, agent, resolved, response, failed=failed, owed=owed)
 

@@ -174,13 +174,14 @@ def _check(run: Run) -> None:
     """What types cannot say: the numbers of a run agree with its logs."""
     size = len(run.ledger)
     marks, spec = run.marks, run.spec
+    sent = run.progress.outgoing.sent if run.progress.outgoing is not None else ()
     faults = [
         (not spec.run_id, "it has no run id"),
         (not 0 <= marks.stored <= size, "its stored mark is outside the ledger"),
         (not 0 <= marks.ready <= size, "its ready mark is outside the ledger"),
         (not 0 <= marks.acknowledged <= size, "its acknowledged mark is outside the ledger"),
         (any(not 0 <= ordinal < size for ordinal in marks.owed), "it owes an item outside the ledger"),
-        (any(not 0 <= place < size for place in run.progress.sent), "it has sent an item outside the ledger"),
+        (any(not 0 <= place < size for place in sent), "it has sent an item outside the ledger"),
         (not 0 <= spec.input_count <= size, "its input is longer than its ledger"),
         (not len(run.views), "it has no view"),
         (any(not 0 <= view.tail <= size for view in run.views), "a view begins outside the ledger"),

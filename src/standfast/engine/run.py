@@ -204,6 +204,19 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A request to a server-owned conversation that has left, and has no reply yet."""
+
+    key: str
+    sent: tuple[int, ...] = ()
+    """The ordinals it carries."""
+    payload: tuple[Item, ...] | None = None
+    """What a filter made of the items it carries, by which it can be found again; None if they went as they are."""
+    reply_id: str | None = None
+    """The id its reply was seen to have, before the reply broke off."""
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """The small things that change."""
 
@@ -217,18 +230,12 @@ class Progress:
     staged: tuple[Item, ...] = ()
     used: tuple[tuple[str, str], ...] = ()
     """(agent, tool) pairs that were used, for reset_tool_choice."""
-    begun: str | None = None
-    sent: tuple[int, ...] = ()
-    """A request to a server-owned conversation that has left: its key, and the ordinals it carries."""
-    mark: str | None = None
-    """The newest item the server had before it, where that is known. Kept behind a request that was not found there:
-    it may still arrive."""
-    payload: tuple[Item, ...] | None = None
-    """What a filter made of the items it carries, by which it can be found again; None if they went as they are."""
-    reply_id: str | None = None
-    """The id its reply was seen to have, before the reply broke off."""
+    outgoing: Outgoing | None = None
+    after_item_id: str | None = None
+    """The newest item the server had before `outgoing`, where that is known. Kept behind a request that was not found
+    there: it may still arrive."""
     doubt: bool = False
-    """Whether `begun` was found after a crash, so that its outcome must be settled."""
+    """Whether `outgoing` was found after a crash, so that its outcome must be settled."""
     claim: str | None = None
     compacted: tuple[Entry, ...] = ()
     """What a compaction of the session made after this run; not part of the ledger."""

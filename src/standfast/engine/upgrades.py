@@ -33,7 +33,9 @@ def _with_logs(run: Payload) -> Payload:
     run = dict(run)
     progress, turn = run.get("progress"), run.get("turn")
     if isinstance(progress, dict):
-        run["progress"] = {name: value for name, value in progress.items() if name not in ("results", "decisions")}
+        moved = ("results", "decisions", "begun", "sent", "mark", "payload", "reply_id")
+        run["progress"] = {name: value for name, value in progress.items() if name not in moved}
+        run["progress"] |= {"outgoing": _outgoing(progress), "after_item_id": progress.get("mark")}
         run["results"], run["decided"] = progress.get("results", []), progress.get("decisions", [])
     if isinstance(turn, dict):
         calls = turn.get("calls", [])
@@ -42,6 +44,13 @@ def _with_logs(run: Payload) -> Payload:
         run["turn"] = {name: value for name, value in turn.items() if name != "again"}
         run["turn"] |= {"calls": calls, "is_unanswered": turn.get("again", False)}
     return run
+
+
+def _outgoing(progress: Payload) -> Payload | None:
+    if progress.get("begun") is None:
+        return None
+    sent, payload, reply_id = progress.get("sent", []), progress.get("payload"), progress.get("reply_id")
+    return {"key": progress["begun"], "sent": sent, "payload": payload, "reply_id": reply_id}
 
 
 def _call_with_logs(call: Any) -> Any:
