@@ -106,6 +106,7 @@ async def _perform_tool(
     try:
         outcome = await carry_out(_OwnedCall(loop, scope), call, tool, context, agent=agent)
     except ChildPaused:
+        # A pause is no failure and no result: the call is entered again, with its run where it was.
         return  # the nested run has recorded where it stands
     if isinstance(outcome, Waits):
         scope.results.of_tool_input += outcome.results
@@ -121,6 +122,7 @@ async def _perform_tool(
         scope.results.of_tool_output += outcome.output_results
         scope.remember(answer.entry.item, native=outcome.output)
         used = (call.name,)
+    # What a nested run used is charged with its call, so that a resumed run counts it once.
     responses = tuple(scope.child_responses.pop(call.id, ()))
     await loop.record(
         Returned(call.id, (answer.entry,), answer.results, used=used, responses=responses), completes=effect
@@ -177,6 +179,7 @@ def show_outputs(scope: RunScope, turn: Turn, run: Run, *, all_so_far: bool = Fa
     now = run.turn if run.turn is not None and run.turn.number == turn.number else None
     if scope.events is None or now is None or not (now.complete or all_so_far):
         return
+    # In call order, never in the order in which they finished: a history that depends on the clock cannot be replayed.
     for call in now.calls:
         if call.state == "returned" and call.id not in scope.shown_calls:
             scope.shown_calls.add(call.id)

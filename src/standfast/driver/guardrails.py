@@ -63,6 +63,7 @@ async def _judge_input(loop: Loop, scope: RunScope, effect: Judge, agent: Agent[
         given = [copy_json(item) for item in run.progress.staged]
     else:
         given = scope.given_input if isinstance(scope.given_input, str) else copy_json(scope.given_input)
+        # Under a server's conversation all of them block (D10), so that one question answers for all.
         if run.spec.owner.kind != "conversation" and run.progress.verdict == "blocking":
             blocking = [guardrail for guardrail in guardrails if not guardrail.run_in_parallel]
             more = len(blocking) < len(guardrails)
@@ -95,6 +96,7 @@ async def _judge_output(loop: Loop, scope: RunScope, effect: Judge, agent: Agent
     withheld = ""
     if tripped is not None:
         scope.tripped = OutputGuardrailTripwireTriggered(tripped)
+        # Nobody may get what was refused, not even through the result of a run that raised.
         scope.final_output = None
         withheld = _blocked_message(scope, agent, tripped.guardrail.get_name())
     found = tuple(_as_json(result, "output") for result in results)

@@ -32,6 +32,7 @@ async def newest_item_id(run: Run, resolved: ResolvedAgent) -> str | None:
         return (
             run.progress.after_item_id
         )  # an earlier request at this place may still arrive, and would stand behind it
+    # Not a nested run's reply: that one went to another conversation.
     own = [response for response in run.responses if not response.hidden]
     known = own[-1].items[-1].get("id") if own and own[-1].items else None
     if isinstance(known, str):
@@ -91,6 +92,7 @@ def unknown_outcome(run: Run, found: Settled | None, error: Exception | None) ->
             "whatever happened, resume with a retry policy that returns RetryDecision(retry=True, "
             "approve_unsafe_replay=True); a turn may then be there twice.",
         )
+    # The server has it and gave no whole reply: neither sending nor waiting can bring one.
     remedy = f"What was sent is there: go on with a new run from {where}, or delete those items on the server first."
     if isinstance(error, ModelReplyError):
         error.add_note(f"The server has taken the request to {where}. {remedy}")

@@ -36,6 +36,7 @@ async def call_model(loop: Loop, scope: RunScope, effect: CallModel) -> None:
         run = loop.run
         if all(effect.key != other.key for other in due(run)):
             return  # a stop came in from whoever watches
+    # From here on the turn counts as begun: a stop after the turn lets it finish.
     loop.last_requested_turn = effect.turn
     agent = scope.graph.agent(run.progress.agent)
     ordinals = offered(run) if run.spec.owner.is_server else ()
@@ -43,10 +44,12 @@ async def call_model(loop: Loop, scope: RunScope, effect: CallModel) -> None:
     await announce_agent(scope, run, agent, items)
     resolved = await scope.agents.for_request(agent, has_used_tools=any(run.used_by(run.progress.agent)))
     sent, instructions = await _filtered(scope, agent, items, resolved.instructions)
+    # What a filter left out of a server's delta is still to be sent: remembered by ordinal, offered again (D3).
     owed = left_out(ordinals, items, sent) if sent is not items and ordinals else ()
     if wants(scope, agent, "on_llm_start"):
         await hook_pair(scope, agent, "on_llm_start", scope.wrapper, agent, instructions, copy_json(sent))
     if stateful(run):
+        # A filtered payload is kept whole: it is what the server will have, if this answer is lost.
         kept = None if sent is items else tuple(copy_json(item) for item in sent)
         ours = tuple(n for n in ordinals if n not in owed)
         await loop.record(Begun(None, Outgoing(effect.key, ours, kept), await newest_item_id(run, resolved)))
@@ -75,6 +78,7 @@ async def take_reply(
     if failed:
         counted.add_failed_attempts(failed)
     counted.add(Usage.from_provider(response.usage))
+    # Attempts that failed are part of what the reply cost.
     scope.wrapper.usage.add(counted)
     reply = classify(
         response.output,

@@ -86,6 +86,7 @@ class RunResultBase:
         the handoff made of it."""
         run, scope = self._run, self._scope
         view = run.view
+        # The first view may be a session callback's; only a later one was made by a handoff.
         if view.base is not None and len(run.views) > 1:
             return [copy_json(item) for item in view.base]
         if scope.session is None and isinstance(scope.given_input, str):
@@ -120,6 +121,7 @@ class RunResultBase:
     def final_output(self) -> Any:
         """The final output; None while there is none, or while it is not judged and stored."""
         run = self._run
+        # Whoever reads an output may act on it: it must not be lost from the history afterwards.
         if not run.progress.ended or run.marks.stored < run.storable:
             return None
         return self._scope.final_output
@@ -208,6 +210,7 @@ class RunResultBase:
                 items = view_items(_with_view(run, first), scope.history)
         else:
             raise InvalidSettingError(f"{mode!r} is no mode of an input list", "Choose 'preserve_all' or 'normalized'.")
+        # An open turn with calls is shown as far as it got; `prune` leaves out calls that have no output.
         turn = run.turn
         if turn is not None and turn.calls:
             items += [entry.item for entry in turn.reply]
@@ -307,6 +310,7 @@ class RunResultStreaming(RunResultBase):
         if mode == "after_turn":
             self._attempt.loop.stop_after_turn()
         elif mode == "immediate":
+            # An ended run cannot be cut: its events may still be waiting to be taken.
             if not self._events.ended:
                 self._cut = True
                 self._events.discard()

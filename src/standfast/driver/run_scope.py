@@ -231,6 +231,7 @@ class RunScope:
         if original is item:
             original = _MISSING
         if original is not _MISSING or native is not _MISSING:
+            # By identity: two equal items are two items, each with an object of its own.
             self._originals[id(item)] = (item, original, native)
 
     def original(self, item: Item) -> Any:
@@ -255,7 +256,8 @@ class RunScope:
         item, extra = entry.item, entry.extra or {}
         agent = self.graph.agent(entry.agent)
         _, original, native = self._originals.get(id(item), (None, _MISSING, _MISSING))
-        raw = copy_json(item) if original is _MISSING else original  # what a user changes is theirs, not history
+        # What a user changes is theirs, not history.
+        raw = copy_json(item) if original is _MISSING else original
         match entry.kind:
             case "tool_call_item":
                 return ToolCallItem(

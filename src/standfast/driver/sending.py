@@ -147,6 +147,7 @@ class Sending:
         found: Settled | None,
     ) -> Wait | GiveUp:
         """What to do about a failed attempt; the user's policy is asked only if it can matter."""
+        # The pure rule says first whether the policy can matter; its answer is then one more argument of the rule.
         decision: RetryDecision | None = None
         while True:
             verdict = after(
@@ -228,6 +229,7 @@ class Sending:
         )
 
     async def _send_in_time(self) -> ModelResponse:
+        # A limit of ours, told apart from a timeout inside the model, which is that adapter's to read.
         timeout_s = self._resolved.settings.timeout
         if timeout_s is None:
             return await self._send()

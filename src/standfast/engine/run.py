@@ -126,6 +126,7 @@ class Call:
     @property
     def has_begun(self) -> bool:
         """Whether something of it has happened, or may have: also before a crash, or in a nested run that waits."""
+        # A decision does not undo a beginning: once entered, nobody can say that it did not run.
         return self.state in ("begun", "doubt") or self.child is not None or self.reason == "unknown"
 
 
@@ -281,6 +282,7 @@ class Run:
         """
         if self.spec.owner.kind != "session":
             return self.marks.stored
+        # Nobody will send this input again: the run ended with it, or a person may take days to decide.
         if self.tripped or self.paused:
             return len(self.ledger)
         return self.marks.ready
@@ -300,6 +302,7 @@ class Run:
         for call in turn.calls:
             if call.state == "waiting":
                 waits = True
+            # Something can still happen without a person. A handoff cannot: it waits for the other calls.
             elif call.state != "returned" and call.kind != "handoff":
                 return False
         return waits
@@ -351,7 +354,7 @@ def begin(
     max_turns: int | None = 10,
     verdict: Verdict = "passed",
     input_is_text: bool = False,
-    context: Any = None,
+    context: object = None,
 ) -> Run:
     """A run before its first effect. `base` is what the model sees of the input, if that is not the input itself."""
     entries = [Entry("input", agent, item) for item in input_items]

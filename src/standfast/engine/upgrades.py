@@ -28,6 +28,7 @@ def _own_name_and_logs(payload: Payload) -> Payload:
 
 def _with_logs(run: Payload) -> Payload:
     """A run of version 1 in the layout of version 2, the runs inside its calls included."""
+    # A step gets whole runs, heads of runs (with lengths), and what is left of ended ones.
     if "ended" in run and "progress" not in run:
         return run  # only that it ended was kept
     run = dict(run)
@@ -53,16 +54,17 @@ def _outgoing(progress: Payload) -> Payload | None:
     return {"key": progress["begun"], "sent": sent, "payload": payload, "reply_id": reply_id}
 
 
-def _call_with_logs(call: Any) -> Any:
-    child = call.get("child") if isinstance(call, dict) else None
-    return call | {"child": _with_logs(child)} if isinstance(child, dict) else call
+def _call_with_logs(call: object) -> object:
+    if isinstance(call, dict) and isinstance(call.get("child"), dict):
+        return call | {"child": _with_logs(call["child"])}
+    return call
 
 
 STEPS: dict[int, Callable[[Payload], Payload]] = {1: _own_name_and_logs}
 """From version N to N + 1."""
 
 
-def upgrade(payload: Any) -> Payload:
+def upgrade(payload: object) -> Payload:
     """The payload in today's layout; newer, unknown and foreign ones are refused by name (D9)."""
     if not isinstance(payload, dict):
         raise RunStateError(
