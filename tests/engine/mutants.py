@@ -158,6 +158,18 @@ MUTANTS = [
         "a stop drops a reply the server has", "advance", "if turn.ran or run.spec.owner.is_server:", "if turn.ran:"
     ),
     Mutant(
+        "a kept reply goes on though the run was stopped",
+        "advance",
+        "stop=Stop(event.mode, turn.number - 1)",
+        "stop=Stop(event.mode, turn.number)",
+    ),
+    Mutant(
+        "a turn whose tools ran is kept from its session",
+        "advance",
+        'event.mode == "abandoned" or turn.ran or',
+        'event.mode == "abandoned" or',
+    ),
+    Mutant(
         "a stop throws away what had returned",
         "advance",
         'call if call.state == "returned" else with_not_completed(',

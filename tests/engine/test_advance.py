@@ -432,3 +432,25 @@ def test_a_call_does_not_return_without_an_output():
     """C8: a call whose turn is appended has an output; and a run that could not be read again must not be saved."""
     with pytest.raises(CallerError, match="output"):
         advance(after(started(), replied(1, A), Begun("a")), Returned("a", ()))
+
+
+def test_a_reply_that_an_observer_failed_over_waits_for_whoever_resumes():
+    """Nothing of it has happened, and it was paid for: closed, it would be asked for again."""
+    for owner in ("replay", "session", "conversation", "chain"):
+        run = after(started(owner), replied(1, A), Stopped("failed", keeps_turn=True))
+        assert (due(run), run.status, len(run.ledger)) == ((), "failed", 1)
+        assert due(after(run, Claimed("me"))) == (RunCall(1, "a"),)
+
+
+def test_a_server_is_not_asked_again_for_a_reply_that_it_gave():
+    """The turn was closed without its conclusion, and an empty request followed."""
+    for stopped in (Stopped("failed"), Stopped("immediate")):
+        run = after(started("conversation"), SENT, replied(1), stopped)
+        assert due(run) == ()
+        assert due(after(run, Claimed("me"))) == (Conclude(1),)
+
+
+def test_a_turn_whose_tools_ran_joins_whatever_failed():
+    run = after(started(), replied(1, A), Begun("a"), returned(A), Stopped("failed", keeps_turn=True))
+    assert run.turn is None
+    assert len(run.ledger) == 3

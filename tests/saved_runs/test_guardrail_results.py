@@ -126,3 +126,19 @@ async def test_very_many_results_do_not_make_each_save_longer():
     assert len(result.tool_input_guardrail_results) == turns
     early, late = max(store.heads[:6]), max(store.heads[-6:])
     assert late <= early + 40, "only numbers grow"
+
+
+async def test_a_state_that_is_resumed_twice_has_its_results_once_each_time():
+    """In this process the very objects come back; a paused result does not grow when its state is resumed."""
+    agent = paying()
+    paused = await Runner.run(agent, "hi")
+    state = paused.to_state()
+    state.approve(state.get_interruptions()[0])
+    payload = state.to_json()
+    result = await Runner.run(agent, state)
+    assert result.input_guardrail_results[0] is paused.input_guardrail_results[0]
+    assert (len(result.output_guardrail_results), len(paused.output_guardrail_results)) == (1, 0)
+    again = await RunState.from_json(paying(), payload)
+    later = paying()
+    later.model = ScriptedModel([ModelStep([assistant_message("done")])])
+    assert len((await Runner.run(later, again)).tool_input_guardrail_results) == 1

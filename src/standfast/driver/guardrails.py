@@ -140,8 +140,8 @@ def _as_json(result: InputGuardrailResult | OutputGuardrailResult, stage: str) -
 # --- after a resume --------------------------------------------------------------------------------------------------
 
 
-def restored_results(scope: RunScope, run: Run) -> GuardrailResults:
-    """What guardrails said before the run was saved, as their own objects again.
+def restored_results(scope: RunScope, run: Run, earlier: GuardrailResults | None = None) -> GuardrailResults:
+    """What guardrails said before the run was saved, as their own objects again: those of `earlier`, where it is known.
 
     A guardrail is known by its name; one that is not there any more is stood for by one of that name that cannot be
     asked. What it said about its reasons comes back as the JSON it was saved as.
@@ -167,6 +167,11 @@ def restored_results(scope: RunScope, run: Run) -> GuardrailResults:
             agents = scope.graph.agents()
             known = [guard for agent in agents for guard in input_guardrails(scope, agent)]
             found.of_input.append(InputGuardrailResult(_named(known, name, InputGuardrail), verdict))
+    if earlier is not None:
+        # The very objects, but only as many as this state of the run knows: the run may have gone on since.
+        for kind in ("of_input", "of_output", "of_tool_input", "of_tool_output"):
+            objects, made = getattr(earlier, kind), getattr(found, kind)
+            made[: len(objects)] = objects[: len(made)]
     return found
 
 
