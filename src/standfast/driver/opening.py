@@ -241,7 +241,7 @@ async def _stored_count(scope: RunScope, run: Run) -> int:
     """How many of the run's items its session holds, whatever the run knows of that."""
     if scope.session is None:
         return 0
-    held = await scope.session.counts(run.spec.run_id, run.marks.stored)
+    held = await scope.session.stored_count(run.spec.run_id, run.marks.stored)
     if held > len(run.ledger):
         raise RunClaimedError(
             f"run {run.spec.run_id!r} has gone on since this state of it was taken: its session holds {held} of its"

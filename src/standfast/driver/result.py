@@ -338,17 +338,17 @@ class RunResultStreaming(RunResultBase):
             raise self._error
         raise StopAsyncIteration
 
-    def _go_on_in(self, task: asyncio.Task[None]) -> None:
+    def _goes_on_in(self, task: asyncio.Task[None]) -> None:
         """The task that drives the run, whose end whoever watches hears of: also of one that never had a turn."""
         self._task = task
-        task.add_done_callback(self._over)
+        task.add_done_callback(self._has_ended)
 
-    def _over(self, task: asyncio.Task[None]) -> None:
+    def _has_ended(self, task: asyncio.Task[None]) -> None:
         if not self._events.ended:
             self._error = asyncio.CancelledError("the run was cancelled before it began")
             self._events.end()
 
-    async def _drain(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def _drive_to_the_end(self, work: Callable[[], Awaitable[None]]) -> None:
         """Drive to the end and let the watcher know. The task itself never fails: who watches gets the error."""
         try:
             await work()

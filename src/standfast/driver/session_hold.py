@@ -184,7 +184,7 @@ class SessionHold:
             return await self._plain.accepted(writer)
         return int(await self.session.accepted(writer))
 
-    async def counts(self, writer: str, known: int) -> int:
+    async def stored_count(self, writer: str, known: int) -> int:
         """`accepted`, where at least `known` must be there; raises OwnerError if this is another store's session."""
         held = await self.accepted(writer)
         # A plain session can forget (its owner may have edited it); one that counts writers cannot.

@@ -157,7 +157,8 @@ class Runner:
         attempt = _attempt(starting_agent, input, options, events=events)
         state = input if isinstance(input, RunState) else None
         result = RunResultStreaming(attempt, events, partial(_state_of, attempt))
-        result._go_on_in(asyncio.get_running_loop().create_task(result._drain(partial(_go, attempt, state))))
+        work = result._drive_to_the_end(partial(_go, attempt, state))
+        result._goes_on_in(asyncio.get_running_loop().create_task(work))
         return result
 
     # --- saved runs --------------------------------------------------------------------------------------------------
