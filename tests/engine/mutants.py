@@ -37,14 +37,14 @@ MUTANTS = [
     Mutant(
         "the input is stored before its turn is complete",
         "advance",
-        "    turn = Turn(event.turn, run.progress.agent, event.entries",
-        "    marks = evolve(marks, ready=len(run.ledger))\n    turn = Turn(event.turn",
+        "    turn = Turn(\n        event.turn,",
+        "    marks = evolve(marks, ready=len(run.ledger))\n    turn = Turn(\n        event.turn,",
     ),
     Mutant(
         "whatever is in the ledger is stored at once", "due", "storable = run.storable", "storable = len(run.ledger)"
     ),
     Mutant("Begun is forgotten", "advance", '("asked",), state="begun")', '("asked",), state="asked")'),
-    Mutant("a begun request is forgotten", "advance", "begun=key, sent=sent", "begun=None, sent=sent"),
+    Mutant("a begun request is forgotten", "advance", "outgoing=outgoing, after", "outgoing=None, after"),
     Mutant(
         "outputs join in reverse",
         "advance",
@@ -86,7 +86,7 @@ MUTANTS = [
         'state="doubt", reason="unknown")',
         'state="doubt")',
     ),
-    Mutant("a claim doubts no request", "advance", "doubt=run.progress.begun is not None", "doubt=False"),
+    Mutant("a claim doubts no request", "advance", "doubt=run.progress.outgoing is not None", "doubt=False"),
     Mutant(
         "a claim leaves the view where it was",
         "advance",
@@ -158,10 +158,22 @@ MUTANTS = [
         "a stop drops a reply the server has", "advance", "if turn.ran or run.spec.owner.is_server:", "if turn.ran:"
     ),
     Mutant(
+        "a kept reply goes on though the run was stopped",
+        "advance",
+        "stop=Stop(event.mode, turn.number - 1)",
+        "stop=Stop(event.mode, turn.number)",
+    ),
+    Mutant(
+        "a turn whose tools ran is kept from its session",
+        "advance",
+        'event.mode == "abandoned" or turn.ran or',
+        'event.mode == "abandoned" or',
+    ),
+    Mutant(
         "a stop throws away what had returned",
         "advance",
-        ' for call in turn.calls if call.state != "returned"}',
-        " for call in turn.calls}",
+        'call if call.state == "returned" else with_not_completed(',
+        'call if call.state == "never" else with_not_completed(',
     ),
     Mutant(
         "a stop leaves open calls without output",

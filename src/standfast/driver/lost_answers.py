@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from standfast.driver.agent_offer import Offer
+from standfast.driver.agent_offer import ResolvedAgent
 from standfast.driver.run_scope import logger
 from standfast.engine.run import Run
 from standfast.ground.errors import ModelReplyError, SendOutcomeUnknownError
@@ -21,20 +21,23 @@ from standfast.llm.settlement import SendEvidence, Settled
 _NOT_FOUND = 404
 
 
-async def mark(run: Run, offer: Offer) -> str | None:
+async def newest_item_id(run: Run, resolved: ResolvedAgent) -> str | None:
     """The newest item the server's conversation is known to have, by which a lost answer can be settled.
 
     After a reply it is the reply's last item; before the first one the server is asked, where it can be.
     """
     if run.spec.owner.kind != "conversation":
         return None
-    if run.progress.mark is not None:
-        return run.progress.mark  # an earlier request at this place may still arrive, and would stand behind it
+    if run.progress.after_item_id is not None:
+        return (
+            run.progress.after_item_id
+        )  # an earlier request at this place may still arrive, and would stand behind it
+    # Not a nested run's reply: that one went to another conversation.
     own = [response for response in run.responses if not response.hidden]
     known = own[-1].items[-1].get("id") if own and own[-1].items else None
     if isinstance(known, str):
         return known
-    ask = getattr(offer.model, "mark", None)
+    ask = getattr(resolved.model, "mark", None)
     if ask is None:
         return None
     try:
@@ -47,18 +50,21 @@ async def mark(run: Run, offer: Offer) -> str | None:
     return found
 
 
-async def settled(run: Run, offer: Offer, items: Sequence[Item], error: Exception | None) -> Settled | None:
+async def ask_server(
+    run: Run, resolved: ResolvedAgent, items: Sequence[Item], error: Exception | None
+) -> Settled | None:
     """What the server says about the request that carried `items`; None if it cannot be known."""
-    ask = getattr(offer.model, "settle", None)
+    ask = getattr(resolved.model, "settle", None)
     if ask is None:
         return None
+    seen_id = run.progress.outgoing.reply_id if run.progress.outgoing is not None else None
     found: Settled | None = await ask(
         SendEvidence(
             items,
             conversation_id=run.spec.owner.id if run.spec.owner.kind == "conversation" else None,
             previous_response_id=run.marks.response_id,
-            response_id=getattr(error, "response_id", None) or run.progress.reply_id,
-            after_item_id=run.progress.mark,
+            response_id=getattr(error, "response_id", None) or seen_id,
+            after_item_id=run.progress.after_item_id,
             error=error,
         )
     )
@@ -67,12 +73,14 @@ async def settled(run: Run, offer: Offer, items: Sequence[Item], error: Exceptio
 
 def in_flight(run: Run) -> list[Item]:
     """What the request that has left carries."""
-    if run.progress.payload is not None:
-        return list(run.progress.payload)
-    return [run.ledger[ordinal].item for ordinal in run.progress.sent]
+    outgoing = run.progress.outgoing
+    assert outgoing is not None
+    if outgoing.payload is not None:
+        return list(outgoing.payload)
+    return [run.ledger[ordinal].item for ordinal in outgoing.sent]
 
 
-def unknown(run: Run, found: Settled | None, error: Exception | None) -> Exception:
+def unknown_outcome(run: Run, found: Settled | None, error: Exception | None) -> Exception:
     """The error that ends a run whose last request was taken without a whole reply, or nobody knows."""
     owner = run.spec.owner
     where = f"conversation {owner.id!r}" if owner.kind == "conversation" else f"response {run.marks.response_id!r}"
@@ -84,6 +92,7 @@ def unknown(run: Run, found: Settled | None, error: Exception | None) -> Excepti
             "whatever happened, resume with a retry policy that returns RetryDecision(retry=True, "
             "approve_unsafe_replay=True); a turn may then be there twice.",
         )
+    # The server has it and gave no whole reply: neither sending nor waiting can bring one.
     remedy = f"What was sent is there: go on with a new run from {where}, or delete those items on the server first."
     if isinstance(error, ModelReplyError):
         error.add_note(f"The server has taken the request to {where}. {remedy}")

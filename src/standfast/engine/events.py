@@ -7,9 +7,9 @@ what is in flight. Events carry conclusions, never live objects.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from standfast.engine.run import Call, Conclusion, Decision, Entry, Response, Run, StopMode
+from standfast.engine.run import Call, Conclusion, Decision, Entry, Outgoing, Response, Run, StopMode
 from standfast.ground.jsonvalue import Item
 
 Stage = Literal["input", "staged", "output"]
@@ -108,12 +108,9 @@ class Begun:
     """Something that may not be repeated is about to leave. Saved before it does."""
 
     call_id: str | None = None
-    key: str | None = None
-    sent: tuple[int, ...] = ()
-    mark: str | None = None
-    payload: tuple[Item, ...] | None = None
-    reply_id: str | None = None
-    """See Progress, for these four."""
+    outgoing: Outgoing | None = None
+    after_item_id: str | None = None
+    """See Progress, for these two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +118,7 @@ class NotTaken:
     """What had begun did not happen, for certain: it may be done again."""
 
     call_id: str | None = None
-    mark: str | None = None
+    after_item_id: str | None = None
     """Where to look for it before it is done again, if it could still arrive."""
 
 
@@ -130,7 +127,7 @@ class Judged:
     """A verdict. `results` are the guardrails' conclusions as JSON."""
 
     stage: Stage
-    results: tuple[dict[str, Any], ...] = ()
+    results: tuple[Item, ...] = ()
     tripped: bool = False
     more: bool = False
     """Whether these were the blocking ones and others are to run beside the model."""
@@ -148,8 +145,8 @@ class Replied:
     response: Response
     owed: tuple[int, ...] = ()
     """Ordinals that were offered to the server and left out by a filter."""
-    again: bool = False
-    """See Turn.again."""
+    is_unanswered: bool = False
+    """See Turn.is_unanswered."""
     used: tuple[str, ...] = ()
     """The tools it called, hosted ones too."""
 
@@ -160,6 +157,8 @@ class ApprovalNeeded:
 
     call_id: str
     reason: str = "approval"
+    results: tuple[Item, ...] = ()
+    """What guardrails that looked before the question said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +175,7 @@ class Returned:
 
     call_id: str
     entries: tuple[Entry, ...]
-    results: tuple[dict[str, Any], ...] = ()
+    results: tuple[Item, ...] = ()
     used: tuple[str, ...] = ()
     target: str | None = None
     base: tuple[Item, ...] | None = None
@@ -240,6 +239,8 @@ class Stopped:
     upto: int = 0
     message: str = ""
     """What unfinished calls get as their output."""
+    keeps_turn: bool = False
+    """Whether what failed only observed the reply: then resuming goes on from it, and none is asked for again."""
 
 
 Event = (

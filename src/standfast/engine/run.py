@@ -126,6 +126,7 @@ class Call:
     @property
     def has_begun(self) -> bool:
         """Whether something of it has happened, or may have: also before a crash, or in a nested run that waits."""
+        # A decision does not undo a beginning: once entered, nobody can say that it did not run.
         return self.state in ("begun", "doubt") or self.child is not None or self.reason == "unknown"
 
 
@@ -152,7 +153,7 @@ class Turn:
     acknowledged: bool = False
     """Whether the server that owns the conversation has, with this reply, everything up to it."""
     owed: tuple[int, ...] = ()
-    again: bool = False
+    is_unanswered: bool = False
     """Whether a reply without a message is no answer yet: a hosted tool was active, or only old calls were repeated."""
     conclusion: Conclusion | None = None
 
@@ -187,7 +188,7 @@ class Marks:
     stored: int = 0
     """The session has this run's `ledger[:stored]`."""
     ready: int = 0
-    """`ledger[:ready]` may be stored: up to the last settled turn (C3)."""
+    """`ledger[:ready]` may be stored: up to the last turn that joined (C3)."""
     acknowledged: int = 0
     """The server has `ledger[:acknowledged]`, less `owed`."""
     owed: tuple[int, ...] = ()
@@ -204,6 +205,19 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A request to a server-owned conversation that has left, and has no reply yet."""
+
+    key: str
+    sent: tuple[int, ...] = ()
+    """The ordinals it carries."""
+    payload: tuple[Item, ...] | None = None
+    """What a filter made of the items it carries, by which it can be found again; None if they went as they are."""
+    reply_id: str | None = None
+    """The id its reply was seen to have, before the reply broke off."""
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """The small things that change."""
 
@@ -215,23 +229,14 @@ class Progress:
     ended: bool = False
     output: Any = None
     staged: tuple[Item, ...] = ()
-    decisions: tuple[Decision, ...] = ()
-    results: tuple[dict[str, Any], ...] = ()
-    """What guardrails concluded, in order."""
     used: tuple[tuple[str, str], ...] = ()
     """(agent, tool) pairs that were used, for reset_tool_choice."""
-    begun: str | None = None
-    sent: tuple[int, ...] = ()
-    """A request to a server-owned conversation that has left: its key, and the ordinals it carries."""
-    mark: str | None = None
-    """The newest item the server had before it, where that is known. Kept behind a request that was not found there:
-    it may still arrive."""
-    payload: tuple[Item, ...] | None = None
-    """What a filter made of the items it carries, by which it can be found again; None if they went as they are."""
-    reply_id: str | None = None
-    """The id its reply was seen to have, before the reply broke off."""
+    outgoing: Outgoing | None = None
+    after_item_id: str | None = None
+    """The newest item the server had before `outgoing`, where that is known. Kept behind a request that was not found
+    there: it may still arrive."""
     doubt: bool = False
-    """Whether `begun` was found after a crash, so that its outcome must be settled."""
+    """Whether `outgoing` was found after a crash, so that its outcome must be settled."""
     claim: str | None = None
     compacted: tuple[Entry, ...] = ()
     """What a compaction of the session made after this run; not part of the ledger."""
@@ -248,6 +253,10 @@ class Run:
     ledger: Log[Entry] = field(default_factory=Log)
     responses: Log[Response] = field(default_factory=Log)
     views: Log[View] = field(default_factory=Log)
+    results: Log[Item] = field(default_factory=Log)
+    """What guardrails concluded, in order, as JSON. A log and not part of the head: a run may have very many."""
+    decided: Log[Decision] = field(default_factory=Log)
+    """Decisions about calls to come: made before they were asked for, or about every call of a tool."""
 
     @property
     def view(self) -> View:
@@ -262,9 +271,7 @@ class Run:
     @property
     def withheld(self) -> bool:
         """Whether an output guardrail ended the run."""
-        return self.progress.ended and any(
-            one.get("stage") == "output" and one.get("tripped") for one in self.progress.results
-        )
+        return self.progress.ended and any(one.get("stage") == "output" and one.get("tripped") for one in self.results)
 
     @property
     def storable(self) -> int:
@@ -275,6 +282,7 @@ class Run:
         """
         if self.spec.owner.kind != "session":
             return self.marks.stored
+        # Nobody will send this input again: the run ended with it, or a person may take days to decide.
         if self.tripped or self.paused:
             return len(self.ledger)
         return self.marks.ready
@@ -294,6 +302,7 @@ class Run:
         for call in turn.calls:
             if call.state == "waiting":
                 waits = True
+            # Something can still happen without a person. A handoff cannot: it waits for the other calls.
             elif call.state != "returned" and call.kind != "handoff":
                 return False
         return waits
@@ -304,7 +313,7 @@ class Run:
         return self.progress.ended or self.tripped
 
     @property
-    def settled(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether it has ended and its session holds all of it: there is nothing left to resume (D7)."""
         return self.finished and self.marks.stored >= self.storable
 
@@ -312,7 +321,7 @@ class Run:
     def status(self) -> str:
         """One word for a listing: running, paused, done, failed, cancelled."""
         stop = self.progress.stop
-        if self.finished and not self.settled:
+        if self.finished and not self.is_closed:
             return "running"  # a kill before its last append must leave something to resume
         if self.tripped:
             return "failed"
@@ -345,7 +354,7 @@ def begin(
     max_turns: int | None = 10,
     verdict: Verdict = "passed",
     input_is_text: bool = False,
-    context: Any = None,
+    context: object = None,
 ) -> Run:
     """A run before its first effect. `base` is what the model sees of the input, if that is not the input itself."""
     entries = [Entry("input", agent, item) for item in input_items]

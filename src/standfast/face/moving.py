@@ -22,7 +22,7 @@ from standfast.ground.errors import ItemNotStorableError, StandfastError, StoreE
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.llm.settlement import alike
 from standfast.plain.copying import NotCarried, carried_of, reworded_of
-from standfast.sessions.protocol import NO_LIMIT, abilities
+from standfast.sessions.protocol import NO_LIMIT, Session, abilities
 
 CHUNK_ITEMS = 20
 # What the service takes in one request: so each step of a move is there whole or not at all.
@@ -50,7 +50,9 @@ class MoveInterruptedError(StoreError):
     carried: int = 0
 
 
-async def move_to_conversation(session: Any, *, client: Any = None, conversation_id: str | None = None) -> MoveReport:
+async def move_to_conversation(
+    session: Session, *, client: Any = None, conversation_id: str | None = None
+) -> MoveReport:
     """Put a session's history into a conversation of the server's: a new one, or the one an earlier attempt began.
 
     Raises UserError if that conversation has something else, and MoveInterruptedError if the move broke off.

@@ -13,7 +13,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from standfast.agents.context import ApprovalBook, Decision, RunContextWrapper
+from standfast.agents.approvals import ApprovalBook, decision_from_json
+from standfast.agents.context import RunContextWrapper
 from standfast.driver.run_scope import usage_of
 from standfast.engine.run import Run
 from standfast.ground.errors import ItemNotStorableError, RunStateError, UserError
@@ -28,7 +29,7 @@ WAYS = ("none", "mapping", "asdict", "model_dump", "omitted", "context_serialize
 """How a context may have been written down."""
 
 
-def context_to_json(context: Any, serializer: ContextSerializer | None, strict: bool) -> Item:
+def context_to_json(context: object, serializer: ContextSerializer | None, strict: bool) -> Item:
     """The context as JSON, with the way it was written; raises UserError where that cannot be."""
     if serializer is not None:
         value = serializer(context)
@@ -67,10 +68,10 @@ def _json(what: str, value: Mapping[str, Any]) -> Item:
 def wrapper_from(
     payload: Mapping[str, Any],
     run: Run,
-    override: Any,
+    override: object,
     deserializer: ContextDeserializer | None,
     strict: bool,
-) -> Any:
+) -> RunContextWrapper[Any]:
     """The context of a loaded run, with its usage and decisions; raises RunStateError or UserError if it has none."""
     usage, book = _usage(payload, run), _book(payload)
     if override is not None:
@@ -79,7 +80,7 @@ def wrapper_from(
                 f"context_override is a {type(override).__name__}",
                 "Pass the application's object, or a RunContextWrapper.",
             )
-        return around(override, usage, book)
+        return wrap_context(override, usage, book)
     via, value = _saved(payload)
     if via == "none":
         return RunContextWrapper(None, usage, approvals=book)
@@ -96,8 +97,9 @@ def wrapper_from(
     return RunContextWrapper(dict(value), usage, approvals=book)
 
 
-def around(context: Any, usage: Usage, book: ApprovalBook) -> Any:
+def wrap_context(context: object, usage: Usage, book: ApprovalBook) -> RunContextWrapper[Any]:
     """A wrapper of this application object that knows what a run has used and what was decided about it."""
+    # A wrapper of the application's own keeps its identity: hooks may hold it.
     if isinstance(context, RunContextWrapper):
         context.usage, context.approvals = usage, book
         return context
@@ -137,16 +139,6 @@ def _usage(payload: Mapping[str, Any], run: Run) -> Usage:
 def _book(payload: Mapping[str, Any]) -> ApprovalBook:
     decisions = payload.get("decisions", [])
     try:
-        return ApprovalBook.of([_decision(one) for one in decisions])
+        return ApprovalBook.of([decision_from_json(one) for one in decisions])
     except (TypeError, KeyError, AttributeError, ValueError, UserError):
         raise RunStateError("its decisions cannot be read", "Pass the payload unchanged.") from None
-
-
-def _decision(value: Any) -> Decision:
-    decision = Decision.from_json(value)
-    texts = (decision.call_id, decision.message, decision.arguments_digest)
-    if not all(text is None or isinstance(text, str) for text in texts) or not isinstance(decision.scope, str):
-        raise TypeError("a decision is about texts")
-    if not isinstance(decision.approved, bool) or not isinstance(decision.sticky, bool):
-        raise TypeError("a decision is yes or no")
-    return decision
