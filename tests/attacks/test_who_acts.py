@@ -144,7 +144,7 @@ async def test_always_is_for_one_agents_tool(ran: Ran, session: Any) -> None:
         model=ScriptedModel([[function_call("delete", {"n": 2}, call_id="c2")], final("x")]),
     )
     first: Agent[Any] = Agent(
-        name="First", tools=[ran.tool("first")], handoffs=[second], model=ScriptedModel([ASK, [handoff_call("Second", call_id="h")]])
+        name="First", tools=[ran.tool("first")], handoffs=[second], model=ScriptedModel([ASK, [handoff_call(second, call_id="h")]])
     )
     state = (await Runner.run(first, "go", session=session)).to_state()
     state.approve(state.get_interruptions()[0], always_approve=True)
