@@ -137,7 +137,7 @@ RUNS: dict[str, Work] = {
 
 def _stride(loop: str, backend: str, way: Way) -> int:
     """Every await where it costs little; a third of them, shifted, in the combinations that repeat it."""
-    return 1 if ROUNDS > 1 or (loop, backend) == ("asyncio", "sqlite") and way in ("twice", "anyio") else 4
+    return 1 if ROUNDS > 1 or ((loop, backend) == ("asyncio", "sqlite") and way in ("twice", "anyio")) else 4
 
 
 @pytest.mark.parametrize("way", WAYS)

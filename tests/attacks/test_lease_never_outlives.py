@@ -18,7 +18,17 @@ from helpers.namespaces import PID, cases, name_of, run_python
 from helpers.processes import Child
 from helpers.workers import calm_history, payer, work
 
-from standfast import Agent, InMemorySession, RunConfig, RunHooks, Runner, SQLiteSession, StoreError, ToolContext, function_tool
+from standfast import (
+    Agent,
+    InMemorySession,
+    RunConfig,
+    RunHooks,
+    Runner,
+    SQLiteSession,
+    StoreError,
+    ToolContext,
+    function_tool,
+)
 from standfast.testing import ModelStep, ScriptedModel, final, function_call
 
 

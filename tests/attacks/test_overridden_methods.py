@@ -271,7 +271,10 @@ async def test_two_runs_on_a_redacting_session_still_wait_for_each_other(tmp_pat
     lease = await session.lease(ttl_s=60.0, wait_s=0)
     with pytest.raises(Exception, match="held"):
         await Runner.run(
-            Agent(name="A", model=ScriptedModel([final("ok")])), "hi", session=session, run_config=RunConfig(lease_wait_s=0)
+            Agent(name="A", model=ScriptedModel([final("ok")])),
+            "hi",
+            session=session,
+            run_config=RunConfig(lease_wait_s=0),
         )
     await lease.release()
     session.close()

@@ -135,7 +135,7 @@ async def test_stop_async_iteration_of_user_code_is_an_error_in_both_modes(where
             instructions=stopping_instructions if where == "instructions" else None,
             input_guardrails=[guard] if where == "a guardrail" else [],
         )
-        with pytest.raises(Exception) as raised:  # noqa: PT011 — which one is compared below
+        with pytest.raises(Exception) as raised:
             if streamed:
                 result = Runner.run_streamed(agent, "hi", hooks=hooks, run_config=config)
                 async for _ in result.stream_events():
@@ -307,9 +307,7 @@ ODD_PATHS: list[Any] = ["no/such/folder/a.db", ".", "a\0b", "", "x" * 300, 5, No
 
 
 @pytest.mark.parametrize("path", ODD_PATHS, ids=lambda path: repr(path)[:20].replace("\\", ""))
-async def test_odd_paths_give_errors_of_ours(
-    path: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_odd_paths_give_errors_of_ours(path: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every error says what to do; a foreign one does not."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(StandfastError) as refused:

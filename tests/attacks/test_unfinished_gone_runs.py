@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 from helpers.books import lines, short, wrongs
 from helpers.processes import Child
+from helpers.starters import start
 from helpers.workers import PLACES, calm_history, payer, work
 
-from standfast import Agent, RunConfig, Runner, SQLiteSession, StandfastError
+from standfast import Agent, OpenAIResponsesModel, RunConfig, Runner, SQLiteSession, StandfastError
 from standfast.testing import ModelStep, ScriptedModel, final, function_call
+from standfast.testing.loopback import Asked, LoopbackServer, call
 
 TURN_1 = calm_history("job")[:5]
 TURN_2 = calm_history("job")[5:7]
@@ -176,3 +178,43 @@ async def test_a_record_that_cannot_be_read_is_refused_by_name(path: Path, sessi
     )
     with pytest.raises(StandfastError, match="strange"):
         await say(session)
+
+
+def rule(asked: Asked) -> Any:
+    if asked.last_text == "hello":
+        return "re hello"
+    return "done" if asked.outputs else call("pay", {"cents": 5}, call_id="c1")
+
+
+@pytest.mark.parametrize("policy", ["settle", "refuse"])
+async def test_on_a_servers_conversation_what_a_gone_run_owes_goes_first(
+    policy: str, path: Path, session: SQLiteSession
+) -> None:
+    """C15: its call had begun, so its output is unknown; the server gets it before the new message, once."""
+    with LoopbackServer(rule) as server:
+        conversation = server.new_conversation()
+        told = {"path": str(path), "owner": "conversation_id", "base_url": server.base_url, "owner_id": conversation}
+        with Child(start, stands=True, **told) as worker:
+            await asyncio.to_thread(worker.hear_until, "ready")
+            worker.say("go")
+            await asyncio.to_thread(worker.hear_until, "here")
+            worker.kill()
+        async with server.client(max_retries=0) as client:
+            agent: Agent[Any] = Agent(name="Other", model=OpenAIResponsesModel("m", client))
+            more = {} if policy == "settle" else {"unfinished": policy}
+            config = RunConfig(run_store=session.run_store(), lease_wait_s=100.0, **more)
+
+            async def message() -> Any:
+                return await Runner.run(agent, "hello", conversation_id=conversation, run_config=config)
+
+            if policy == "refuse":
+                with pytest.raises(StandfastError, match="job"):
+                    await message()
+                assert short(server.history(conversation)) == ["U(pay 5)", "C(c1)"]
+                return
+            result = await message()
+        assert [run.run_id for run in result.unfinished] == ["job"]
+        assert short(server.model_calls[-1].input) == ["O(c1: unknown)", "U(hello)"]
+        history = ["U(pay 5)", "C(c1)", "O(c1: unknown)", "U(hello)", "A(re hello)"]
+        assert short(server.history(conversation)) == history
+    assert lines(f"{path}.book") == ["c1"]

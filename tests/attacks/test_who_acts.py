@@ -45,7 +45,9 @@ def helper(tool: Any, *replies: Any) -> Agent[Any]:
 
 def top(*handoffs: tuple[str, Agent[Any]], **more: Any) -> Agent[Any]:
     listed = [handoff(agent, tool_name_override=f"to_{name}") for name, agent in handoffs]
-    return Agent(name="Top", handoffs=listed, model=ScriptedModel([[function_call("to_test", {}, call_id="h")]]), **more)
+    return Agent(
+        name="Top", handoffs=listed, model=ScriptedModel([[function_call("to_test", {}, call_id="h")]]), **more
+    )
 
 
 ASK = [function_call("delete", {"n": 1}, call_id="c1")]
@@ -144,7 +146,10 @@ async def test_always_is_for_one_agents_tool(ran: Ran, session: Any) -> None:
         model=ScriptedModel([[function_call("delete", {"n": 2}, call_id="c2")], final("x")]),
     )
     first: Agent[Any] = Agent(
-        name="First", tools=[ran.tool("first")], handoffs=[second], model=ScriptedModel([ASK, [handoff_call(second, call_id="h")]])
+        name="First",
+        tools=[ran.tool("first")],
+        handoffs=[second],
+        model=ScriptedModel([ASK, [handoff_call(second, call_id="h")]]),
     )
     state = (await Runner.run(first, "go", session=session)).to_state()
     state.approve(state.get_interruptions()[0], always_approve=True)

@@ -65,9 +65,7 @@ class SessionTalk:
             function_call("look", {}, call_id="c0"),
             function_call("pay", {}, call_id="c1"),
         ]
-        result = await Runner.run(
-            self.speaker(reply), "pay 5", session=self.session, run_config=RunConfig(run_id=JOB)
-        )
+        result = await Runner.run(self.speaker(reply), "pay 5", session=self.session, run_config=RunConfig(run_id=JOB))
         assert len(result.interruptions) == 1
 
     async def say(self, words: str, **config: Any) -> Any:

@@ -19,7 +19,7 @@ _EPOCH_MS = 210866760000000
 class _FileSystem(ctypes.Structure):
     """`sqlite3_vfs`, up to the function that tells the time."""
 
-    _fields_ = [  # noqa: RUF012 — the form that ctypes asks for
+    _fields_ = [
         ("version", ctypes.c_int),
         ("file_bytes", ctypes.c_int),
         ("path_max", ctypes.c_int),
