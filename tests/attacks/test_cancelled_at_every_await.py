@@ -7,6 +7,7 @@ session at once (the lease of the cancelled one would live for minutes); no task
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import os
 from collections.abc import Callable, Coroutine
@@ -232,7 +233,7 @@ def test_a_cancelled_operation_leaves_the_session_as_before_or_after_and_usable(
         session.close()
         for at in range(count):
             session = await prepared(at)
-            was_cancelled = await cancelled_at(lambda: work(session), at, way)
+            was_cancelled = await cancelled_at(functools.partial(work, session), at, way)
             await no_task_is_left()
             await held.give_back()
             await session.add_items([item("next")])

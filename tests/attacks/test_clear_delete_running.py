@@ -136,7 +136,7 @@ async def test_a_run_that_was_cleared_away_while_it_waited_is_not_carried_out(ba
     await session.close()
 
 
-# --- a file that vanishes -----------------------------------------------------------------------------------------------
+# --- a file that vanishes --------------------------------------------------------------------------------------------
 
 
 async def writer_whose_files_vanish(line: Line, *, path: str, what: str) -> None:

@@ -153,7 +153,7 @@ async def test_an_operator_can_take_a_lease_away(tmp_path: Path) -> None:
     next_one: Agent[Any] = Agent(name="A", model=ScriptedModel([final("ok")]))
     await Runner.run(next_one, "me", session=session, run_config=RunConfig(concurrency="reject"))
     go_on.set()
-    with pytest.raises(Exception, match="lease|session"):
+    with pytest.raises(Exception, match=r"lease|session"):
         await task
     assert lines(tmp_path / "book") == []
     assert short(await session.get_items()) == ["U(me)", "A(ok)"]

@@ -33,7 +33,7 @@ from standfast.testing import ModelStep, ScriptedModel, final, function_call
 
 
 async def test_after_a_store_fault_the_run_goes_on_at_once(tmp_path: Path) -> None:
-    """C14, attack 08: somebody's transaction held the file while a tool ran; then the documented remedy, default settings."""
+    """C14, attack 08: somebody's transaction held the file while a tool ran; the documented remedy, defaults."""
     path, book = tmp_path / "a.db", tmp_path / "book"
     others: list[sqlite3.Connection] = []
 
@@ -138,7 +138,8 @@ class Dies(Standing):
 dies = Dies()
 session = SQLiteSession("s", sys.argv[1])
 agent = payer(sys.argv[1] + ".book", "job", dies)
-asyncio.run(Runner.run(agent, "pay, says job", session=session, hooks=dies, run_config=RunConfig(run_id="job", lease_ttl_s=1.0)))
+config = RunConfig(run_id="job", lease_ttl_s=1.0)
+asyncio.run(Runner.run(agent, "pay, says job", session=session, hooks=dies, run_config=config))
 """
 
 

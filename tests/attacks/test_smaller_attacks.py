@@ -37,7 +37,7 @@ async def weather(city: str) -> str:
     return f"weather of {city}"
 
 
-# --- call ids that are used again (11) ----------------------------------------------------------------------------------
+# --- call ids that are used again (11) -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("backend", ["memory", "sqlite"])
@@ -90,7 +90,7 @@ async def test_what_is_left_out_of_a_request_is_said(tmp_path: Path, caplog: pyt
     session.close()
 
 
-# --- StopAsyncIteration from user code (14) -----------------------------------------------------------------------------
+# --- StopAsyncIteration from user code (14) --------------------------------------------------------------------------
 
 
 async def exhausted() -> Any:
@@ -148,7 +148,7 @@ async def test_stop_async_iteration_of_user_code_is_an_error_in_both_modes(where
     assert errors[0] is not AssertionError
 
 
-# --- a run on the same session inside its own tool (19) -----------------------------------------------------------------
+# --- a run on the same session inside its own tool (19) --------------------------------------------------------------
 
 PATIENT = RunConfig(lease_wait_s=600.0)
 
@@ -229,7 +229,7 @@ async def test_a_run_that_a_tool_starts_in_a_task_of_its_own_waits_its_turn(tmp_
     session.close()
 
 
-# --- plain sessions made anew for each request (20) ---------------------------------------------------------------------
+# --- plain sessions made anew for each request (20) ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("objects", ["one object", "an object per request"])
@@ -265,7 +265,7 @@ async def test_two_messages_on_one_plain_conversation_do_not_mix(objects: str, t
         session.close()
 
 
-# --- watchers and large things ------------------------------------------------------------------------------------------
+# --- watchers and large things ---------------------------------------------------------------------------------------
 
 
 async def test_a_watcher_that_is_slow_never_slows_the_run(tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ async def test_an_output_of_sixty_megabytes_is_stored_whole_and_stops_nobody(tmp
     session.close()
 
 
-# --- odd values ---------------------------------------------------------------------------------------------------------
+# --- odd values ------------------------------------------------------------------------------------------------------
 
 ODD_PATHS: list[Any] = ["no/such/folder/a.db", ".", "a\0b", "", "x" * 300, 5, None, b"a.db", 1.5, object()]
 
@@ -336,7 +336,7 @@ async def test_odd_times_give_errors_of_ours(ttl_s: Any, wait_s: Any, tmp_path: 
     session.close()
 
 
-# --- what repr gives away -----------------------------------------------------------------------------------------------
+# --- what repr gives away --------------------------------------------------------------------------------------------
 
 SECRET = "4111-1111"
 

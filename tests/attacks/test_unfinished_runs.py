@@ -180,7 +180,7 @@ async def test_on_a_servers_conversation_a_waiting_call_refuses_every_message(
 async def test_ignore_on_a_servers_conversation_leaves_the_judgement_to_the_server(served: ServerTalk) -> None:
     """C15: the server refuses a message over an unanswered call; the paused run can still be decided."""
     await served.pause()
-    with pytest.raises(Exception, match="c0|c1|call"):
+    with pytest.raises(Exception, match=r"c0|c1|call"):
         await served.say("m1", unfinished="ignore")
     await served.decide(approve=True)
     assert served.effects == ["c0", "c1"]
