@@ -20,7 +20,7 @@ from helpers.workers import calm_history, work
 from standfast import Agent, RunConfig, Runner, SQLiteSession, ToolContext, function_tool
 from standfast.testing import AnsweringModel, ScriptedModel, final, function_call
 
-SHORT_S = 1.0
+SHORT_S = 1.5
 
 
 def overtaken(path: Path, at: str) -> tuple[str, str]:
@@ -85,7 +85,7 @@ async def blocking(line: Line, *, path: str, who: str, blocks_s: float) -> str:
 def test_a_tool_that_blocks_its_loop_keeps_the_lease(tmp_path: Path) -> None:
     """B7, attack 05b: the lease is renewed off the caller's loop; who waits in line waits until the run has ended."""
     path = tmp_path / "a.db"
-    with Child(blocking, path=str(path), who="first", blocks_s=3 * SHORT_S) as first:
+    with Child(blocking, path=str(path), who="first", blocks_s=2.2 * SHORT_S) as first:
         first.hear_until("blocking")
         with Child(blocking, path=str(path), who="second", blocks_s=0.0) as second:
             assert first.result() == ("ok", "first is done")

@@ -75,10 +75,11 @@ def test_a_worker_stopped_past_its_lease_at_any_place_hides_and_repeats_nothing(
     for number in range(ROUNDS):
         with ExitStack() as stack:
             paths = {at: tmp_path / f"{number} {at}.db" for at in PLACES}
-            firsts = {at: stack.enter_context(_worker(path, "first", at=at, ttl_s=1.0)) for at, path in paths.items()}
-            for first in firsts.values():
-                first.hear_until("here")
-                first.send_signal(signal.SIGSTOP)
+            firsts: dict[str, Child] = {}
+            for at, path in paths.items():  # one after the other, so that none is starved out of its short lease
+                firsts[at] = stack.enter_context(_worker(path, "first", at=at, ttl_s=2.0))
+                firsts[at].hear_until("here")
+                firsts[at].send_signal(signal.SIGSTOP)
             for at, path in paths.items():
                 with _worker(path, "second", ttl_s=60.0) as second:
                     said = second.result()

@@ -135,17 +135,19 @@ async def test_stop_async_iteration_of_user_code_is_an_error_in_both_modes(where
             instructions=stopping_instructions if where == "instructions" else None,
             input_guardrails=[guard] if where == "a guardrail" else [],
         )
-        with pytest.raises(Exception) as raised:
+        try:
             if streamed:
                 result = Runner.run_streamed(agent, "hi", hooks=hooks, run_config=config)
                 async for _ in result.stream_events():
                     pass
-                assert result.final_output is None
             else:
                 await Runner.run(agent, "hi", hooks=hooks, run_config=config)
-        errors.append(type(raised.value))
-    assert errors[0] is errors[1]
-    assert errors[0] is not AssertionError
+        except Exception as error:
+            errors.append(type(error).__name__)
+        else:
+            errors.append("no error")
+    assert errors[0] == errors[1]
+    assert errors[0] not in ("no error", "AssertionError")
 
 
 # --- a run on the same session inside its own tool (19) --------------------------------------------------------------
@@ -310,12 +312,16 @@ ODD_PATHS: list[Any] = ["no/such/folder/a.db", ".", "a\0b", "", "x" * 300, 5, No
 async def test_odd_paths_give_errors_of_ours(path: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every error says what to do; a foreign one does not."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(StandfastError) as refused:
+
+    async def opened() -> None:
         session = SQLiteSession("s", path)
         try:
             await session.get_items()
         finally:
             session.close()
+
+    with pytest.raises(StandfastError) as refused:
+        await opened()
     assert refused.value.remedy
 
 

@@ -17,7 +17,7 @@ from standfast.testing import AnsweringModel, ScriptedModel, final
 
 VISITS = 8
 OVERTAKING_MAX = 8 * VISITS
-"""How many runs of a busy process may end during that many of another: three wait already, the rest is for a slow start."""
+"""How many runs of a busy process may end meanwhile: three wait already, the rest is for a slow start."""
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ async def visitor(line: Line, *, path: str, visits: int = 1) -> str:
 
 
 def test_a_busy_process_does_not_keep_another_from_its_turn(tmp_path: Path) -> None:
-    """B7, attack 09: one process always has runs waiting, another comes now and then. A later asker never overtakes it."""
+    """B7, attack 09: one process always has runs waiting, another comes now and then and is not overtaken."""
     path = str(tmp_path / "a.db")
     with Child(busy_process, path=path, users=3) as busy, Child(visitor, path=path, visits=VISITS) as other:
         busy.hear_until("busy")

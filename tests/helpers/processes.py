@@ -75,7 +75,7 @@ class Child:
         os.kill(self.pid, number)
 
     def result(self) -> tuple[str, str]:
-        """How its program ended: ("ok", what it returned) or (the error's name, its text); what it says before is left."""
+        """How its program ended: ("ok", what it returned) or (the error's name, its text)."""
         while True:
             said = self.hear()
             if said is None:
