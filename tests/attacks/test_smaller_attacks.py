@@ -286,8 +286,8 @@ async def test_a_watcher_that_is_slow_never_slows_the_run(tmp_path: Path) -> Non
     session.close()
 
 
-async def test_an_output_of_sixty_megabytes_is_stored_whole_and_stops_nobody(tmp_path: Path) -> None:
-    """Its encoding must not keep the loop from everything else, nor may it be cut."""
+async def test_an_output_of_sixty_megabytes_is_stored_whole(tmp_path: Path) -> None:
+    """A17, C3: nothing on its way cuts it or refuses it."""
     session = SQLiteSession("s", tmp_path / "a.db")
     size = 60_000_000
 

@@ -126,7 +126,9 @@ def _nursery() -> Any:
     It is a process of its own that knows only the environment's path, so it is started with ours in there.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["helpers.workers", "helpers.dying", "standfast.backends.sqlite.session"])
+    context.set_forkserver_preload(
+        ["helpers.workers", "helpers.dying", "owners.child", "openai.resources.responses.responses"]
+    )
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     try:
