@@ -88,6 +88,15 @@ class AgentResolver:
             self._current = (id(agent), await self._resolve(agent))
         return self._current[1]
 
+    async def tools_of(self, agent: Agent[Any]) -> dict[str, FunctionTool]:
+        """The agent's tools by name, as last shown to the model, less those that have been disabled since."""
+        tools = (await self.current(agent)).tools_by_name
+        asking = [tool for tool in tools.values() if tool.is_enabled is not True]
+        if not asking:
+            return tools
+        still = {id(tool) for tool in await enabled(asking, self._wrapper, agent)}
+        return {name: tool for name, tool in tools.items() if tool.is_enabled is True or id(tool) in still}
+
     async def _resolve(self, agent: Agent[Any]) -> ResolvedAgent:
         handoffs: list[Handoff[Any, Any]] = []
         if agent.handoffs:

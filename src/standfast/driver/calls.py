@@ -85,7 +85,7 @@ async def _perform_tool(
     loop: Loop, scope: RunScope, effect: RunCall, agent: Agent[Any], turn: Turn, call: Call
 ) -> None:
     item = call_item_or_made(turn, call)
-    tool = tool_of((await scope.agents.current(agent)).tools_by_name, item, call)
+    tool = tool_of(await scope.agents.tools_of(agent), item, call)
     if tool is None:
         if scope.config.tool_not_found_behavior != "return_error_to_model":
             raise missing_tool(agent, call)
@@ -194,7 +194,7 @@ async def settle_call(loop: Loop, scope: RunScope, effect: Settle) -> None:
     assert effect.call_id is not None
     call, turn = _open_call(loop.run, effect.call_id)
     agent = scope.graph.agent(turn.agent)
-    tool = tool_of((await scope.agents.current(agent)).tools_by_name, call_item(turn, call), call)
+    tool = tool_of(await scope.agents.tools_of(agent), call_item(turn, call), call)
     match after_a_crash(call, tool):
         case "rerun":
             await loop.record(NotTaken(call.id), completes=effect)

@@ -6,6 +6,7 @@ Attempts and retries are in `sending`: here a request is one question with one a
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 from standfast.agents.agent import Agent
@@ -23,7 +24,7 @@ from standfast.engine.request import left_out, offered, stateful, view_items
 from standfast.engine.run import Outgoing, Response, Run
 from standfast.ground.errors import ModelBehaviorError, UserError
 from standfast.ground.jsonvalue import Item, copy_json
-from standfast.words.history import Prepared
+from standfast.words.history import Prepared, omit_reasoning_id
 from standfast.words.items import ModelResponse
 from standfast.words.usage import Usage
 
@@ -139,9 +140,9 @@ def prepared(scope: RunScope, run: Run) -> list[Item]:
     so_far = scope.prepared
     if so_far is None or so_far.view_count != len(run.views):
         base = scope.history if run.view.base is None else run.view.base
-        so_far = scope.prepared = PreparedView(len(run.views), Prepared(base), run.view.tail)
+        so_far = scope.prepared = PreparedView(len(run.views), Prepared(_as_sent(scope, base)), run.view.tail)
     if so_far.ledger_count < len(run.ledger):
-        so_far.items.extend([_as_sent(scope, entry.item) for entry in run.ledger.since(so_far.ledger_count)])
+        so_far.items.extend(_as_sent(scope, [entry.item for entry in run.ledger.since(so_far.ledger_count)]))
         so_far.ledger_count = len(run.ledger)
     items: list[Item] = so_far.items.list()
     if so_far.items.left_out and len(so_far.items.left_out) != len(scope.left_out):
@@ -154,10 +155,10 @@ def prepared(scope: RunScope, run: Run) -> list[Item]:
     return items
 
 
-def _as_sent(scope: RunScope, item: Item) -> Item:
-    if scope.config.reasoning_item_id_policy == "omit" and item.get("type") == "reasoning" and "id" in item:
-        return {name: value for name, value in item.items() if name != "id"}
-    return item
+def _as_sent(scope: RunScope, items: Sequence[Item]) -> Sequence[Item]:
+    """The items under the run's `reasoning_item_id_policy`, those of the session's history included."""
+    omit = scope.config.reasoning_item_id_policy == "omit"
+    return [omit_reasoning_id(item) for item in items] if omit else items
 
 
 async def _filtered(

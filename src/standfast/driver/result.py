@@ -19,7 +19,7 @@ from standfast.engine.request import view_items
 from standfast.engine.run import Call, Run, View
 from standfast.ground.errors import InvalidSettingError, SettingTypeError, StandfastError
 from standfast.ground.jsonvalue import Item, copy_json
-from standfast.words.history import prune
+from standfast.words.history import omit_reasoning_id, prune
 from standfast.words.items import ModelResponse, RunItem, ToolApprovalItem
 from standfast.words.stream_events import StreamEvent
 
@@ -216,11 +216,8 @@ class RunResultBase:
             items += [entry.item for entry in turn.reply]
             items += [entry.item for call in turn.calls for entry in call.outputs]
         kept, _ = prune([copy_json(item) for item in items])
-        if scope.config.reasoning_item_id_policy == "omit":
-            for item in kept:
-                if item.get("type") == "reasoning":
-                    item.pop("id", None)
-        return kept
+        omit = scope.config.reasoning_item_id_policy == "omit"
+        return [omit_reasoning_id(item) for item in kept] if omit else kept
 
     def final_output_as(self, cls: type[T], raise_if_incorrect_type: bool = False) -> T:
         """The final output, for a type checker; with `raise_if_incorrect_type` it is checked."""

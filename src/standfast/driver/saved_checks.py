@@ -126,7 +126,7 @@ async def check_tools(scope: RunScope, run: Run) -> None:
     for call in turn.calls:
         if call.state == "returned" or call.kind not in ("tool", "agent"):
             continue
-        tools = (await scope.agents.current(agent)).tools_by_name
+        tools = await scope.agents.tools_of(agent)
         if tool_of(tools, call_item(turn, call), call) is None:
             raise missing_tool(agent, call)
 

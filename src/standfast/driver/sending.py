@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import random
 from typing import Any
 
+from standfast.agents.retry_policies import decide
 from standfast.driver.agent_offer import ResolvedAgent
 from standfast.driver.event_buffer import EventBuffer
 from standfast.driver.loop import Loop
@@ -194,7 +194,8 @@ class Sending:
         settings = self._resolved.settings.retry
         assert settings is not None  # `after` asks only where there is a policy
         assert settings.policy is not None
-        answer = settings.policy(
+        return await decide(
+            settings.policy,
             RetryPolicyContext(
                 error=error,
                 attempt=self._attempt,
@@ -204,11 +205,8 @@ class Sending:
                 provider_advice=advice,
                 previous_response_id=self._run.marks.response_id,
                 conversation_id=_conversation_id(self._run),
-            )
+            ),
         )
-        if inspect.isawaitable(answer):
-            answer = await answer
-        return answer if isinstance(answer, RetryDecision) else RetryDecision(retry=bool(answer))
 
     # --- one attempt -------------------------------------------------------------------------------------------------
 
