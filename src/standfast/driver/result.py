@@ -20,7 +20,7 @@ from standfast.engine.run import Call, Run, View
 from standfast.ground.errors import InvalidSettingError, SettingTypeError, StandfastError
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.words.history import omit_reasoning_id, prune
-from standfast.words.items import ModelResponse, RunItem, ToolApprovalItem
+from standfast.words.items import ModelResponse, RunItem, ToolApprovalItem, ToolOrigin
 from standfast.words.stream_events import StreamEvent
 
 T = TypeVar("T")
@@ -55,8 +55,13 @@ def _approval(run: Run, scope: RunScope, call: Call) -> ToolApprovalItem:
         assert run.turn is not None
         agent = scope.graph.agent(run.turn.agent)
         item = call_item_or_made(run.turn, call)
+        extra = next((entry.extra for entry in run.turn.reply if entry.item is item and entry.extra), {})
         known[call.id] = ToolApprovalItem(
-            agent, scope.original(item), tool_name=call.name, reason=call.reason or "approval"
+            agent,
+            scope.original(item),
+            tool_name=call.name,
+            tool_origin=ToolOrigin.from_json_dict(extra.get("tool_origin")),
+            reason=call.reason or "approval",
         )
     return known[call.id]
 
