@@ -136,7 +136,7 @@ async def final_from_tools(
     behavior = agent.tool_use_behavior
     if behavior == "run_llm_again":
         return None
-    results = _results(scope, await scope.agents.tools_of(agent), turn)
+    results = _results(scope, await scope.agents.tools(agent), turn)
     if not results:
         return None
     if behavior == "stop_on_first_tool":
