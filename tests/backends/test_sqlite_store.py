@@ -108,7 +108,6 @@ class StoreAgainstModel(RuleBasedStateMachine):
             transaction.look_all([Look(name, cells=CELLS) for name in names])
         expected = [self.expected(step) for step in steps]
         answers = transaction.commit_all(steps)
-        transaction.finish()
         self.db.execute("COMMIT")
         for step, answer, refused in zip(steps, answers, expected, strict=True):
             if refused:
@@ -291,7 +290,6 @@ class StoreAgainstModel(RuleBasedStateMachine):
         self.db.execute("BEGIN IMMEDIATE")
         transaction = self.transaction()
         assert isinstance(transaction.commit([change]), Done)
-        transaction.finish()
         self.db.execute("COMMIT")
         self.adopt()
         if change.touch:
