@@ -33,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what `--without` names. A server that is missing and was not named fails the run: no test is skipped."""
+    """Leave out what `--without` names. A server that is missing and was not named fails its tests; none is skipped."""
     named = [name for name in config.getoption("--without").split(",") if name]
     unknown = set(named) - set(servers.KINDS)
     if unknown:

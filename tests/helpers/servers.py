@@ -346,7 +346,7 @@ class PostgresServer:
         return True
 
 
-# --- one of each, for a whole test run ----------------------------------------------------------------------------------
+# --- one of each, for a whole test run ------------------------------------------------------------------------------
 
 _started: dict[str, RedisServer | RedisCluster | PostgresServer] = {}
 
