@@ -7,7 +7,7 @@ deadline, a caller who may leave at any moment, threads, event loops that end, `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Coroutine
 from typing import Any, Literal, Protocol, TypeVar
 
 from standfast.sessions.port import Plan
@@ -29,12 +29,12 @@ Then = Callable[[Any, BaseException | None], None]
 class Carrier(Protocol):
     """Carries out plans for any number of tasks, threads and event loops."""
 
-    loses_answers: bool
-    """Whether a write may be done though its answer never arrives; see `Store.loses_answers`."""
-
     @property
-    def store_key(self) -> Hashable:
-        """Equal for carriers of the same store in this process, however it was spelled."""
+    def lane(self) -> str | None:
+        """What this carrier's writes are known by when one is repeated because its answer was lost.
+
+        Unique to this process, and it carries one write at a time. None: the store loses no answers.
+        """
         ...
 
     def carry(

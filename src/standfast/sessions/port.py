@@ -67,11 +67,15 @@ class Cell(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Which rows of a box to read: the latest `limit` of those with a ref below `before`. Given oldest first."""
+    """Which rows of a box to read: the latest `limit` of those with a ref below `before`. Given oldest first.
+
+    `writer`: only those whose tag names it.
+    """
 
     box: int = 0
     before: int | None = None
     limit: int | None = None
+    writer: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,11 @@ class Look:
     upto: str | None = None
     """A mark to resolve: see `Sight.upto`."""
     only_data: bool = False
-    """Only the contents of rows are wanted, so they come as bytes in `Sight.data` and nothing else is read."""
+    """Only the contents of the first of `rows` are wanted: they come as bytes in `Sight.data`, all else is left out."""
+    mark: bool = True
+    """Whether `Sight.mark` is wanted."""
+    times: bool = False
+    """Whether `Sight.epoch`, `created`, `updated` and `labels` are wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +110,7 @@ class Sight:
     created: float | None = None
     updated: float | None = None
     """When the name was made and last changed; None if nothing is stored for it."""
+    labels: Mapping[str, str] = field(default_factory=dict)
     cells: Mapping[str, Cell] = field(default_factory=dict)
     rows: tuple[Sequence[Row], ...] = ()
     data: Sequence[bytes] = ()
@@ -114,21 +123,24 @@ class Sight:
 
 
 class Range(NamedTuple):
-    """Rows of a box with refs above `after` and not above `upto` (None: no bound); moved, not copied out and in.
+    """Rows of a box, as they were before the step, with refs above `after` and not above `upto` (None: no bound).
 
-    `replaces` is what their tags say from now on; None: as it was. Rows without a tag get none.
+    The store moves or copies them itself: their contents do not travel. `replaces` is what their tags say from now on
+    (a row without a tag gets one for it, of nobody's); None: as it was. `of`: a box of another name (None: the same).
     """
 
     box: int
     after: int | None = None
     upto: int | None = None
     replaces: int | None = None
+    of: Name | None = None
 
 
 class Arrange(NamedTuple):
     """The live rows become `live`, in that order; those of `keep` become box `box`; the boxes `forget` are removed.
 
-    A part of `live` is a range, or new rows as (data, tag). Live rows that neither names are removed.
+    A part of `live` is a range, or new rows as (data, tag). Live rows that neither names are removed; a box that a
+    range was taken from stays as it is. All rows that are live afterwards have new refs.
     """
 
     live: Sequence[Range | Sequence[tuple[bytes, Tag]]]
@@ -220,8 +232,9 @@ class Listed(NamedTuple):
 class Store(Protocol):
     """What a backend author writes: four methods and two facts. Each method is one atomic step, or raises.
 
-    `StoreTimeoutError` and `StoreUnavailableError` mean that nothing was done; `OutcomeUnknownError` that the step may
-    have been done (its answer was lost). No method is called from two threads at once, unless the store says that it
+    `StoreTimeoutError` means that the store is busy (another program has its lock): nothing was done, and it is asked
+    again until the deadline, so a store need not wait itself. `StoreUnavailableError` means that nothing was done, and
+    `OutcomeUnknownError` that the step may have been done (its answer was lost). No method is called from two threads at once, unless the store says that it
     may be (`is_shareable`).
     """
 
@@ -241,7 +254,10 @@ class Store(Protocol):
         ...
 
     def listing(self, kind: Kind, *, after: str | None, limit: int, labels: Mapping[str, str]) -> Sequence[Listed]:
-        """Names of a kind with these labels, newest change first by the store's own order (B9); `after` is a cursor."""
+        """Names of a kind with these labels, newest change first by the store's own order (B9).
+
+        `after` is the cursor of a `Listed`; raises NotFoundError for what is none.
+        """
         ...
 
     def count(self, kind: Kind) -> int:

@@ -7,14 +7,14 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-from standfast.backends.memory.session import InMemorySession
+from standfast.conformance.reference_session import ReferenceSession
 from standfast.ground.errors import SessionConflictError
 from standfast.sessions.protocol import Head, Page, Position, SessionInfo, SessionPage
 from tests.conformance.mistakes.mistake import Items, breaks
 
 
 @breaks("B1", "a_repeated_append_stores_each_item_once")
-class AppendsAgain(InMemorySession):
+class AppendsAgain(ReferenceSession):
     """appends again what is repeated."""
 
     async def append(self, items: Items, *, writer: str, start: int, **options: Any) -> Head:
@@ -23,7 +23,7 @@ class AppendsAgain(InMemorySession):
 
 
 @breaks("B1", "a_repeated_append_stores_each_item_once")
-class KnowsItemsByContent(InMemorySession):
+class KnowsItemsByContent(ReferenceSession):
     """takes an item for known if an equal one is there."""
 
     async def append(self, items: Items, *, writer: str, start: int, **options: Any) -> Head:
@@ -33,7 +33,7 @@ class KnowsItemsByContent(InMemorySession):
 
 
 @breaks("B1", "a_gap_is_refused")
-class FillsGaps(InMemorySession):
+class FillsGaps(ReferenceSession):
     """takes a batch that leaves a gap."""
 
     async def append(self, items: Items, *, writer: str, start: int, **options: Any) -> Head:
@@ -41,7 +41,7 @@ class FillsGaps(InMemorySession):
 
 
 @breaks("B1", "another_item_under_the_same_number_is_refused")
-class IgnoresDigests(InMemorySession):
+class IgnoresDigests(ReferenceSession):
     """skips what was accepted without looking."""
 
     async def append(self, items: Items, *, writer: str, start: int, **options: Any) -> Head:
@@ -50,7 +50,7 @@ class IgnoresDigests(InMemorySession):
 
 
 @breaks("B1", "given_digests_are_what_an_item_is_known_by")
-class OwnDigests(InMemorySession):
+class OwnDigests(ReferenceSession):
     """compares contents where digests were given."""
 
     async def append(self, items: Items, **options: Any) -> Head:
@@ -59,7 +59,7 @@ class OwnDigests(InMemorySession):
 
 
 @breaks("B1", "a_count_survives_pop_and_clear")
-class PopLowersTheCount(InMemorySession):
+class PopLowersTheCount(ReferenceSession):
     """lowers the writer's count when an item is popped."""
 
     async def pop_item(self) -> Any:
@@ -72,7 +72,7 @@ class PopLowersTheCount(InMemorySession):
 
 
 @breaks("B1", "a_count_survives_pop_and_clear")
-class ClearForgetsCounts(InMemorySession):
+class ClearForgetsCounts(ReferenceSession):
     """forgets the counts when it clears."""
 
     async def clear_session(self) -> None:
@@ -81,7 +81,7 @@ class ClearForgetsCounts(InMemorySession):
 
 
 @breaks("B1", "a_count_survives_replace_and_undo")
-class ReplaceForgetsWhoWrote(InMemorySession):
+class ReplaceForgetsWhoWrote(ReferenceSession):
     """forgets who wrote what was replaced."""
 
     async def written(self, writer: str) -> list[Any]:
@@ -94,7 +94,7 @@ class ReplaceForgetsWhoWrote(InMemorySession):
 
 
 @breaks("B1", "concurrent_repeats_store_each_item_once")
-class ChecksThenAppends(InMemorySession):
+class ChecksThenAppends(ReferenceSession):
     """asks for the count first and appends afterwards."""
 
     async def append(self, items: Items, *, writer: str, start: int, **options: Any) -> Head:
@@ -105,14 +105,14 @@ class ChecksThenAppends(InMemorySession):
             await self.add_items(list(fresh))
             talk = self.store.conversation(self.session_id)
             await super().append([], writer=writer, start=0)
-            from standfast.backends.memory.store import Writer
+            from standfast.conformance.reference_store import Writer
 
             talk.writers.setdefault(writer, Writer()).count = start + len(items)
         return await self.head()
 
 
 @breaks("B1", "any_changes_agree_with_the_reference")
-class RewindsTooFar(InMemorySession):
+class RewindsTooFar(ReferenceSession):
     """rewinds one item too many of a long tail."""
 
     async def rewind(self, *, writer: str, to: int, expect: Head | None = None) -> Head:
@@ -121,7 +121,7 @@ class RewindsTooFar(InMemorySession):
 
 
 @breaks("B2", "equal_heads_mean_equal_histories")
-class HeadByCount(InMemorySession):
+class HeadByCount(ReferenceSession):
     """takes the number of items for the head."""
 
     async def head(self) -> Head:
@@ -130,7 +130,7 @@ class HeadByCount(InMemorySession):
 
 
 @breaks("B2", "a_change_on_a_session_that_moved_is_refused_with_both_heads")
-class IgnoresExpect(InMemorySession):
+class IgnoresExpect(ReferenceSession):
     """does not look at what the caller expects."""
 
     async def append(self, items: Items, **options: Any) -> Head:
@@ -138,7 +138,7 @@ class IgnoresExpect(InMemorySession):
 
 
 @breaks("B2", "of_several_changes_on_one_head_one_succeeds")
-class ChecksThenWrites(InMemorySession):
+class ChecksThenWrites(ReferenceSession):
     """compares the head first and writes afterwards."""
 
     async def append(self, items: Items, **options: Any) -> Head:
@@ -150,7 +150,7 @@ class ChecksThenWrites(InMemorySession):
 
 
 @breaks("B3", "a_replacement_stands_before_what_was_appended_since")
-class ReplaceDropsTheTail(InMemorySession):
+class ReplaceDropsTheTail(ReferenceSession):
     """drops what was appended since."""
 
     async def replace(self, items: Items, *, upto: Head, lease: Any = None) -> Head:
@@ -158,7 +158,7 @@ class ReplaceDropsTheTail(InMemorySession):
 
 
 @breaks("B3", "a_replacement_may_be_longer_shorter_or_empty")
-class ReplacesAtTheEnd(InMemorySession):
+class ReplacesAtTheEnd(ReferenceSession):
     """puts a long replacement at the end."""
 
     async def replace(self, items: Items, *, upto: Head, lease: Any = None) -> Head:
@@ -170,7 +170,7 @@ class ReplacesAtTheEnd(InMemorySession):
 
 
 @breaks("B3", "writers_beside_a_replace_lose_nothing")
-class ReplaceIsNotAtomic(InMemorySession):
+class ReplaceIsNotAtomic(ReferenceSession):
     """clears and writes back what was there."""
 
     async def replace(self, items: Items, *, upto: Head, lease: Any = None) -> Head:
@@ -183,7 +183,7 @@ class ReplaceIsNotAtomic(InMemorySession):
 
 
 @breaks("B3", "a_replace_of_what_has_changed_is_refused")
-class ReplacesWhatChanged(InMemorySession):
+class ReplacesWhatChanged(ReferenceSession):
     """replaces everything if its part has changed."""
 
     async def replace(self, items: Items, *, upto: Head, lease: Any = None) -> Head:
@@ -194,7 +194,7 @@ class ReplacesWhatChanged(InMemorySession):
 
 
 @breaks("B3", "the_last_three_generations_are_kept")
-class KeepsOneGeneration(InMemorySession):
+class KeepsOneGeneration(ReferenceSession):
     """keeps one generation."""
 
     async def generations(self) -> list[Any]:
@@ -202,7 +202,7 @@ class KeepsOneGeneration(InMemorySession):
 
 
 @breaks("B4", "undo_puts_a_generation_back_and_can_be_undone")
-class UndoForgetsWhatItDisplaced(InMemorySession):
+class UndoForgetsWhatItDisplaced(ReferenceSession):
     """forgets what undo displaced."""
 
     async def restore(self, generation_id: str, *, expect: Head | None = None) -> Head:
@@ -212,7 +212,7 @@ class UndoForgetsWhatItDisplaced(InMemorySession):
 
 
 @breaks("B4", "undo_reaches_through_later_replaces")
-class UndoDropsWhatCameBetween(InMemorySession):
+class UndoDropsWhatCameBetween(ReferenceSession):
     """drops, in undo, what a later replace had taken in."""
 
     async def restore(self, generation_id: str, *, expect: Head | None = None) -> Head:
@@ -227,7 +227,7 @@ class UndoDropsWhatCameBetween(InMemorySession):
 
 
 @breaks("B4", "undo_is_refused_without_its_generation_or_on_another_head")
-class UndoIgnoresExpect(InMemorySession):
+class UndoIgnoresExpect(ReferenceSession):
     """undoes on any head."""
 
     async def restore(self, generation_id: str, *, expect: Head | None = None) -> Head:
@@ -235,7 +235,7 @@ class UndoIgnoresExpect(InMemorySession):
 
 
 @breaks("B5", "a_rewind_of_what_is_not_the_whole_tail_is_refused")
-class RewindRemovesOthers(InMemorySession):
+class RewindRemovesOthers(ReferenceSession):
     """removes others' items with its own."""
 
     async def rewind(self, *, writer: str, to: int, expect: Head | None = None) -> Head:
@@ -248,7 +248,7 @@ class RewindRemovesOthers(InMemorySession):
 
 
 @breaks("B5", "a_rewind_removes_a_writers_tail_and_lowers_its_count")
-class RewindKeepsTheCount(InMemorySession):
+class RewindKeepsTheCount(ReferenceSession):
     """does not lower the count."""
 
     async def rewind(self, *, writer: str, to: int, expect: Head | None = None) -> Head:
@@ -259,7 +259,7 @@ class RewindKeepsTheCount(InMemorySession):
 
 
 @breaks("B5", "a_rewind_with_a_corrupt_record_behind_it_is_refused")
-class RewindsOverCorrupt(InMemorySession):
+class RewindsOverCorrupt(ReferenceSession):
     """rewinds across a corrupt record."""
 
     async def rewind(self, *, writer: str, to: int, expect: Head | None = None) -> Head:
@@ -269,7 +269,7 @@ class RewindsOverCorrupt(InMemorySession):
 
 
 @breaks("B5", "a_rewind_on_a_session_that_moved_is_refused")
-class RewindIgnoresExpect(InMemorySession):
+class RewindIgnoresExpect(ReferenceSession):
     """rewinds on any head."""
 
     async def rewind(self, *, writer: str, to: int, expect: Head | None = None) -> Head:
@@ -277,10 +277,10 @@ class RewindIgnoresExpect(InMemorySession):
 
 
 @breaks("B6", "a_fork_and_its_original_never_meet_again")
-class ForkShares(InMemorySession):
+class ForkShares(ReferenceSession):
     """shares its history with its fork."""
 
-    async def fork(self, new_id: str, *, at: Position | None = None) -> InMemorySession:
+    async def fork(self, new_id: str, *, at: Position | None = None) -> ReferenceSession:
         fork = await super().fork(new_id, at=at)
         if at is None:
             self.store.conversations[new_id] = self.store.conversation(self.session_id)
@@ -288,18 +288,18 @@ class ForkShares(InMemorySession):
 
 
 @breaks("B6", "a_fork_continues_from_any_position")
-class ForksOneLess(InMemorySession):
+class ForksOneLess(ReferenceSession):
     """forks one item too early."""
 
-    async def fork(self, new_id: str, *, at: Position | None = None) -> InMemorySession:
+    async def fork(self, new_id: str, *, at: Position | None = None) -> ReferenceSession:
         return await super().fork(new_id, at=at and Position(max(0, at.index - 1), at.generation))
 
 
 @breaks("B6", "a_fork_knows_how_much_each_writer_had_written_there")
-class ForkCopiesAllCounts(InMemorySession):
+class ForkCopiesAllCounts(ReferenceSession):
     """copies the counts as they are now."""
 
-    async def fork(self, new_id: str, *, at: Position | None = None) -> InMemorySession:
+    async def fork(self, new_id: str, *, at: Position | None = None) -> ReferenceSession:
         fork = await super().fork(new_id, at=at)
         for name, known in self.store.conversation(self.session_id).writers.items():
             self.store.conversation(new_id).writers[name].count = known.count
@@ -307,25 +307,25 @@ class ForkCopiesAllCounts(InMemorySession):
 
 
 @breaks("B6", "a_fork_into_a_session_that_is_not_empty_is_refused")
-class ForksOver(InMemorySession):
+class ForksOver(ReferenceSession):
     """forks over what is there."""
 
-    async def fork(self, new_id: str, *, at: Position | None = None) -> InMemorySession:
+    async def fork(self, new_id: str, *, at: Position | None = None) -> ReferenceSession:
         if new_id and new_id != self.session_id:
             self.store.conversations.pop(new_id, None)
         return await super().fork(new_id, at=at)
 
 
 @breaks("B6", "a_fork_continues_from_a_kept_generation")
-class ForksTheCurrentHistory(InMemorySession):
+class ForksTheCurrentHistory(ReferenceSession):
     """forks the current history where a generation was asked for."""
 
-    async def fork(self, new_id: str, *, at: Position | None = None) -> InMemorySession:
+    async def fork(self, new_id: str, *, at: Position | None = None) -> ReferenceSession:
         return await super().fork(new_id)
 
 
 @breaks("B7", "a_write_under_a_lost_lease_is_refused")
-class NotFenced(InMemorySession):
+class NotFenced(ReferenceSession):
     """does not look at the lease a write carries."""
 
     async def append(self, items: Items, **options: Any) -> Head:
@@ -333,7 +333,7 @@ class NotFenced(InMemorySession):
 
 
 @breaks("B7", "a_session_has_one_holder_at_a_time")
-class TwoHolders(InMemorySession):
+class TwoHolders(ReferenceSession):
     """gives a lease to everybody."""
 
     async def lease(self, *, ttl_s: float, wait_s: float) -> Any:
@@ -342,7 +342,7 @@ class TwoHolders(InMemorySession):
 
 
 @breaks("B7", "clearing_does_not_make_an_old_lease_valid_again")
-class ClearResetsTheFence(InMemorySession):
+class ClearResetsTheFence(ReferenceSession):
     """begins to count leases anew after a clear."""
 
     async def clear_session(self) -> None:
@@ -352,7 +352,7 @@ class ClearResetsTheFence(InMemorySession):
 
 
 @breaks("B7", "a_renewed_lease_does_not_expire")
-class RenewsNothing(InMemorySession):
+class RenewsNothing(ReferenceSession):
     """does not renew."""
 
     async def lease(self, *, ttl_s: float, wait_s: float) -> Any:
@@ -366,7 +366,7 @@ class RenewsNothing(InMemorySession):
 
 
 @breaks("B8", "a_page_does_not_shift_when_items_are_written_or_popped")
-class PagesByOffset(InMemorySession):
+class PagesByOffset(ReferenceSession):
     """counts pages from the end."""
 
     async def page(self, *, before: str | None = None, limit: int) -> Page:
@@ -377,7 +377,7 @@ class PagesByOffset(InMemorySession):
 
 
 @breaks("B8", "pages_put_together_are_the_history")
-class PagesOverlap(InMemorySession):
+class PagesOverlap(ReferenceSession):
     """gives one item in two pages."""
 
     async def page(self, *, before: str | None = None, limit: int) -> Page:
@@ -385,7 +385,7 @@ class PagesOverlap(InMemorySession):
 
 
 @breaks("B8", "a_page_costs_what_it_holds_not_what_the_history_holds")
-class ReadsAllForAPage(InMemorySession):
+class ReadsAllForAPage(ReferenceSession):
     """reads the whole history for every page."""
 
     async def page(self, *, before: str | None = None, limit: int) -> Page:
@@ -394,7 +394,7 @@ class ReadsAllForAPage(InMemorySession):
 
 
 @breaks("B9", "sessions_are_listed_newest_change_first_in_pages")
-class ListsOldestFirst(InMemorySession):
+class ListsOldestFirst(ReferenceSession):
     """lists the oldest session first."""
 
     async def list_sessions(self, *, after: str | None = None, limit: int) -> SessionPage:
@@ -403,7 +403,7 @@ class ListsOldestFirst(InMemorySession):
 
 
 @breaks("B1", "writers_do_not_disturb_each_other")
-class OneCountForAll(InMemorySession):
+class OneCountForAll(ReferenceSession):
     """counts all writers as one."""
 
     async def append(self, items: Items, *, writer: str, **options: Any) -> Head:
@@ -411,7 +411,7 @@ class OneCountForAll(InMemorySession):
 
 
 @breaks("B1", "an_append_is_all_or_nothing")
-class AppendsOneByOne(InMemorySession):
+class AppendsOneByOne(ReferenceSession):
     """appends item by item."""
 
     async def append(self, items: Items, *, start: int, **options: Any) -> Head:
@@ -421,7 +421,7 @@ class AppendsOneByOne(InMemorySession):
 
 
 @breaks("B2", "a_repeat_that_brings_nothing_new_is_no_conflict")
-class RepeatIsAConflict(InMemorySession):
+class RepeatIsAConflict(ReferenceSession):
     """calls a repeat after a lost acknowledgement a conflict."""
 
     async def append(self, items: Items, **options: Any) -> Head:
@@ -432,7 +432,7 @@ class RepeatIsAConflict(InMemorySession):
 
 
 @breaks("B2", "a_corrupt_record_moves_the_head")
-class HeadOfValidItems(InMemorySession):
+class HeadOfValidItems(ReferenceSession):
     """takes the newest valid item for the head."""
 
     async def head(self) -> Head:
@@ -441,7 +441,7 @@ class HeadOfValidItems(InMemorySession):
 
 
 @breaks("B7", "many_holders_take_turns")
-class LooksThenTakes(InMemorySession):
+class LooksThenTakes(ReferenceSession):
     """looks whether the lease is free first and takes it afterwards."""
 
     async def lease(self, *, ttl_s: float, wait_s: float) -> Any:
@@ -454,7 +454,7 @@ class LooksThenTakes(InMemorySession):
 
 
 @breaks("B8", "pages_leave_corrupt_records_out")
-class PagesCountCorrupt(InMemorySession):
+class PagesCountCorrupt(ReferenceSession):
     """gives something for a corrupt record."""
 
     async def page(self, *, before: str | None = None, limit: int) -> Page:
@@ -463,7 +463,7 @@ class PagesCountCorrupt(InMemorySession):
 
 
 @breaks("B9", "a_listing_shows_the_sessions_times")
-class ListsTheTimeOfListing(InMemorySession):
+class ListsTheTimeOfListing(ReferenceSession):
     """lists the time of the listing."""
 
     async def list_sessions(self, *, after: str | None = None, limit: int) -> SessionPage:
