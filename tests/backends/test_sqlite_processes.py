@@ -219,16 +219,21 @@ FORK_IN_A_COMMIT = """
     import asyncio, os, sys, threading
     from standfast.ground.errors import StoreUnavailableError
     from standfast.backends.sqlite import engine
+    from standfast.backends.sqlite.schema import Tables
     from standfast.backends.sqlite.session import SQLiteSession
+    from standfast.sessions.port import Look, Name
 
     engine.FORK_WAIT_S = 0.1
     session, inside, leave = SQLiteSession("s", sys.argv[1]), threading.Event(), threading.Event()
 
-    def hang(db):
+    def hang():
+        yield Look(Name("session", "s"))
         inside.set()
         leave.wait(30)
 
-    thread = threading.Thread(target=lambda: asyncio.run(session._write(hang)))
+    tables = Tables.of("agent_sessions", "agent_messages")
+    carrier = engine.FileCarrier(engine.acquire(os.path.realpath(sys.argv[1])), tables)
+    thread = threading.Thread(target=lambda: asyncio.run(carrier.carry(hang, 30)))
     thread.start()
     inside.wait(30)
     pid = os.fork()

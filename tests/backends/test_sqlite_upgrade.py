@@ -89,8 +89,14 @@ async def test_its_tables_and_columns_are_renamed_and_not_there_twice(tmp_path: 
     session.close()
     with closing(sqlite3.connect(path)) as db:
         names = {name for (name,) in db.execute("SELECT name FROM sqlite_master") if "agent" in name}
-        columns = {row[1] for table in ("agent_sessions", "agent_messages") for row in db.execute(f"PRAGMA table_info({table})")}
-        archive = db.execute("SELECT sql FROM sqlite_master WHERE name = 'agent_messages_standfast_archive'").fetchone()[0]
+        columns = {
+            row[1]
+            for table in ("agent_sessions", "agent_messages")
+            for row in db.execute(f"PRAGMA table_info({table})")
+        }
+        archive = db.execute(
+            "SELECT sql FROM sqlite_master WHERE name = 'agent_messages_standfast_archive'"
+        ).fetchone()[0]
         assert not [name for name in (*names, *columns, archive) if "holdfast" in name]
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 from importlib.metadata import version
@@ -55,6 +56,10 @@ class Memory(Backend):
     def inject_record(self, session_id: str, data: bytes) -> None:
         self.store.inject_record(session_id, data)
 
+    def damage_newest(self, session_id: str, data: bytes) -> None:
+        live = self.store._names[Name("session", session_id)].live
+        live[-1] = live[-1]._replace(data=data)
+
     def shift_times(self, session_id: str, seconds: float) -> None:
         stored = self.store._names[Name("session", session_id)]
         assert stored.created is not None
@@ -92,6 +97,10 @@ class Reference(Memory):
 
     def open(self, session_id: str, **options: Any) -> ReferenceSession:  # type: ignore[override]
         return ReferenceSession(session_id, store=self.store, **options)
+
+    def damage_newest(self, session_id: str, data: bytes) -> None:
+        rows = self.store.conversation(session_id).rows
+        rows[-1] = replace(rows[-1], data=data, fault="not a JSON object")
 
     def shift_times(self, session_id: str, seconds: float) -> None:
         talk, change = self.store.conversation(session_id), timedelta(seconds=seconds)

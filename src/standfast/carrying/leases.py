@@ -38,7 +38,7 @@ def clock_s() -> float:
 
 
 class StoredLease:
-    """A lease on a session. Renewed until it is released, lost or forgotten; leaving `async with` gives it up."""
+    """A lease on a session. Leaving `async with` gives it up."""
 
     def __init__(
         self,
@@ -58,7 +58,6 @@ class StoredLease:
         """The runs of the session that had not ended when the lease was taken, read in the same step."""
         self._renewed_at = asked_at
         self._is_over = False
-        RENEWER.add(self)
 
     @property
     def number(self) -> int:

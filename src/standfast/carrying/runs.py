@@ -55,7 +55,9 @@ class StoredRunStore:
 
     async def delete_run(self, run_id: str) -> bool:
         """Remove a run; whether there was one."""
-        return await self._carrier().carry(partial(run_rules.delete_run, run_id), self._timeout_s)
+        carrier = self._carrier()
+        plan = partial(run_rules.delete_run, run_id, loses_answers=carrier.lane is not None)
+        return await carrier.carry(plan, self._timeout_s)
 
     async def prune_runs(self, *, older_than_s: float | None = None, keep: int | None = None) -> int:
         """Remove ended runs (done, failed, cancelled) older than that, and all but the newest `keep` of them."""

@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from standfast.carrying.carrier import Carrier
 from standfast.carrying.closing import Done
-from standfast.carrying.leases import POLL_FIRST_S, POLL_MAX_S, WAITERS, StoredLease, Waiter, clock_s
+from standfast.carrying.leases import POLL_FIRST_S, POLL_MAX_S, RENEWER, WAITERS, StoredLease, Waiter, clock_s
 from standfast.carrying.runs import StoredRunStore, fence_of
 from standfast.ground.errors import CallerError, SessionBusyError, SessionClosedError, StandfastError
 from standfast.ground.jsonvalue import DIGEST_BYTES, Item, decode, digest, encode
@@ -59,7 +59,7 @@ _REPORTED_MAX = 10_000
 class StoredSession(SessionABC):
     """One conversation in a store. Any number of objects, threads, loops and processes may share it."""
 
-    declared_abilities: ClassVar[frozenset[str]] = ALL_ABILITIES | {"runs"}
+    declared_abilities: ClassVar[frozenset[str]] = ALL_ABILITIES | {"runs", "record"}
 
     def __init__(
         self,
@@ -233,10 +233,11 @@ class StoredSession(SessionABC):
 
     # --- lease -------------------------------------------------------------------------------------------------------
 
-    async def lease(self, *, ttl_s: float, wait_s: float, holder: str = "") -> StoredLease:
+    async def lease(self, *, ttl_s: float, wait_s: float, holder: str = "", renewed: bool = True) -> StoredLease:
         """Acquire, waiting at most `wait_s` for the holder to give it up; raises SessionBusyError after that (B7).
 
-        It is renewed off the caller's loop until it is released or forgotten. `holder` is for people: who this is.
+        It is renewed off the caller's loop until it is released or forgotten (`renewed=False`: only by `renew`).
+        `holder` is for people: who this is.
         """
         if not (math.isfinite(ttl_s) and ttl_s > 0):
             raise CallerError(f"a lease of {ttl_s} s cannot be held", "Give ttl_s as a positive number of seconds.")
@@ -246,11 +247,14 @@ class StoredSession(SessionABC):
         WAITERS.join(key, waiter)
         asking = _Asking(self, waiter, ttl_s, nonce, _named(holder))
         try:
-            return await asking.until(time.monotonic() + wait_s, wait_s)
+            lease = await asking.until(time.monotonic() + wait_s, wait_s)
         finally:
             WAITERS.leave(key, waiter)
             if asking.has_ticket and not self._closed:
                 self._carrier().post(partial(lease_rules.leave, self._name, waiter.ticket), self.timeout_s)
+        if renewed:
+            RENEWER.add(lease)
+        return lease
 
     async def revoke_lease(self) -> int:
         """Take the lease away from whoever holds it; gives the number below which writes are now refused (B7)."""

@@ -127,6 +127,12 @@ class ReferenceRunStore:
                 del self._runs[run_id]
             return len(leaving)
 
+    def forget(self, session_id: str, *, keep_running: bool) -> None:
+        """Remove a session's runs, except those under way if somebody holds it; the caller holds the lock."""
+        for run_id, saved in list(self._runs.items()):
+            if saved.session_id == session_id and not (keep_running and saved.status == "running"):
+                del self._runs[run_id]
+
     def _newest_first(self) -> list[tuple[str, _Saved]]:
         return sorted(self._runs.items(), key=lambda pair: -pair[1].change)
 

@@ -91,7 +91,13 @@ class ReferenceSession(SessionABC):
 
     async def clear_session(self) -> None:
         """Remove everything stored for this id, except how much each writer wrote and the lease's number."""
-        await self._do(Conversation.clear)
+        runs = self.store.run_store()
+
+        def change(talk: Conversation) -> None:
+            talk.clear()
+            runs.forget(self.session_id, keep_running=talk.fence.held_until > time.monotonic())
+
+        await self._do(change)
 
     def close(self) -> Coroutine[Any, Any, None]:
         """Close this session object, now; awaiting the result is allowed and not needed."""
@@ -117,6 +123,8 @@ class ReferenceSession(SessionABC):
         """Store `items` as this writer's items number `start` and on, once, however often it is asked (B1)."""
         encoded = [encode(item) for item in items]
         known_by = [digest(data) for data in encoded] if digests is None else list(digests)
+        _check(writer, str)
+        _check(start, int)
         if len(known_by) != len(encoded):
             raise CallerError(
                 f"{len(encoded)} items came with {len(known_by)} digests", "Give one digest for each item, or none."
@@ -131,10 +139,12 @@ class ReferenceSession(SessionABC):
 
     async def accepted(self, writer: str) -> int:
         """How many items this writer has written; popping, replacing and clearing do not lower it (B1)."""
+        _check(writer, str)
         return await self._do(lambda talk: talk.writers[writer].count if writer in talk.writers else 0)
 
     async def written(self, writer: str) -> list[Item]:
         """This writer's items that are still kept, in order, those moved into a kept generation included."""
+        _check(writer, str)
         return _decoded(await self._do(lambda talk: talk.written(writer)))
 
     # --- replace, rewind, fork ------------------------------------------------------------------------------
@@ -308,6 +318,11 @@ def _hold(talk: Conversation, number: int, until: float) -> bool:
         return False
     talk.fence.held_until = until
     return True
+
+
+def _check(value: Any, kind: type) -> None:
+    if type(value) is not kind or value == "":
+        raise CallerError(f"{value!r} names no writer and numbers no item", "Give a non-empty string, or a number.")
 
 
 def _number(lease: Lease | None) -> int | None:

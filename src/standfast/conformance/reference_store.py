@@ -235,7 +235,7 @@ class Conversation:
                 f"items of writer {writer!r} from number {to} on are not the whole tail of the session",
                 "Something was written behind them or they were compacted; leave them, or restore first.",
             )
-        if not all(leaves(row) for row in self.rows[cut:]):
+        if any(row.fault for row in self.rows[cut:]):
             raise CorruptRecordError(
                 f"a corrupt record stands behind items of writer {writer!r}",
                 "Look at corrupt_records() and repair or clear the session first.",

@@ -11,7 +11,6 @@ that are none are left where they are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
 
@@ -111,7 +110,7 @@ def once(lane: Lane | None, sight: Sight, change: Change, note: bytes = b"") -> 
     if lane is None:
         return change
     cells = {**change.cells, lane.cell: value_of(sight, lane.cell)}
-    return replace(change, cells=cells, put={**change.put, lane.cell: lane.token + note})
+    return msgspec.structs.replace(change, cells=cells, put={**change.put, lane.cell: lane.token + note})
 
 
 def value_of(sight: Sight, cell: str) -> bytes | None:
@@ -307,7 +306,7 @@ def add(name: Name, encoded: Sequence[bytes], lane: Lane | None) -> Plan[None]:
             sight = yield from look(Look(name, cells=(lane.cell,), mark=False))
             if noted(lane, sight) is not None:
                 return
-        got = yield from commit([once(lane, sight, change)])
+        got = yield [once(lane, sight, change)]
         if isinstance(got, Done):
             return
 

@@ -8,7 +8,7 @@ ended also has a cell on the session, written in the same step: whoever takes th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
@@ -151,7 +151,7 @@ def _session_part(
     wanted = Look(session, mark=False) if batch is None else batch_look(session, batch)
     run_cell = None if save is None else OPEN_RUN + save.run_id
     more = {*wanted.cells, *fence_cells(fence), *(() if run_cell is None else (run_cell,))}
-    sight = yield from look(replace(wanted, cells=tuple(sorted(more))))
+    sight = yield from look(msgspec.structs.replace(wanted, cells=tuple(sorted(more))))
     check_fence(session, fence, sight)
     change = None if batch is None else (yield from appended(session, batch, sight))
     put: dict[str, bytes | None] = {}
@@ -164,7 +164,9 @@ def _session_part(
     if not put and change is None and not (save is not None and fence is not None):
         return None, None
     base = Change(session) if change is None else change
-    return replace(base, cells={**base.cells, **fence_conditions(fence, sight)}, put={**base.put, **put}), None
+    return msgspec.structs.replace(
+        base, cells={**base.cells, **fence_conditions(fence, sight)}, put={**base.put, **put}
+    ), None
 
 
 # --- listing, deleting, pruning --------------------------------------------------------------------------------------
@@ -194,7 +196,7 @@ def _summary(one: Listed) -> RunSummary:
     )
 
 
-def delete_run(run_id: str) -> Plan[bool]:
+def delete_run(run_id: str, *, loses_answers: bool) -> Plan[bool]:
     """Remove a run, and what its session knows of it; whether there was one."""
     name = Name("run", run_id)
     was_there = False
@@ -203,7 +205,7 @@ def delete_run(run_id: str) -> Plan[bool]:
         value = value_of(sight, HEAD)
         if value is None:
             return was_there
-        was_there = True
+        was_there = loses_answers  # then a refusal may be the echo of this very step; else somebody else removed it
         step = [Change(name, cells={HEAD: value}, remove=True)]
         if "session" in sight.labels:
             step.append(Change(Name("session", sight.labels["session"]), put={OPEN_RUN + run_id: None}))

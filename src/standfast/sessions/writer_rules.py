@@ -15,7 +15,7 @@ from standfast.ground.errors import AppendGapError, CorruptRecordError, NotFound
 from standfast.ground.jsonvalue import DIGEST_BYTES, Item
 from standfast.sessions.generation_rules import everything
 from standfast.sessions.lease_rules import Fence, check_fence, fence_cells, fence_conditions
-from standfast.sessions.port import Cell, Change, Done, Look, Name, Plan, Row, Rows, Sight, Tag
+from standfast.sessions.port import Cell, Change, Done, Look, Name, Plan, Row, Sight, Tag
 from standfast.sessions.protocol import Head
 from standfast.sessions.rules import WRITER, Report, commit, faulty, items_of, look, moved, tagged, value_of
 
@@ -97,13 +97,15 @@ class Batch(NamedTuple):
 
 def append(name: Name, batch: Batch) -> Plan[Head]:
     """Append what this writer has not appended yet; see `CanAppend.append` (B1, B2)."""
+    asked = batch_look(name, batch)
     while True:
-        sight = yield from look(batch_look(name, batch))
+        sight = yield asked  # without the helpers of other plans: nothing is done as often as this
+        assert isinstance(sight, Sight)
         change = yield from appended(name, batch, sight)
         if change is None:  # a repeat after a lost acknowledgement: whatever was expected then has come true
             sight = yield from look(Look(name))
             return Head(sight.mark)
-        got = yield from commit([change])
+        got = yield [change]
         if isinstance(got, Done):
             return Head(got.marks[0])
 
@@ -123,28 +125,33 @@ def appended(name: Name, batch: Batch, sight: Sight) -> Plan[Change | None]:
             f"writer {batch.writer!r} has written {known.total} items and this batch starts at {batch.start}",
             f"Append from {known.total} on, or from an earlier number with the same items.",
         )
-    yield from _check_digests(name, batch, known)
     old = min(known.total - batch.start, len(batch.encoded))
+    if old:
+        yield from _check_digests(name, batch, known)
     if old == len(batch.encoded):
         return None
     if batch.expect is not None and sight.mark != batch.expect.value:
         raise moved(name, batch.expect, sight.mark)
     now, full = grown(known, batch.digests[old:])
+    cells = {cell: value_of(sight, cell)}
+    if batch.fence is not None:
+        cells |= fence_conditions(batch.fence, sight)
+    put: dict[str, bytes | None] = {cell: now.value()}
+    for number, value in full.items():
+        put[chunk_cell(batch.writer, number)] = value
     return Change(
         name,
         mark=None if batch.expect is None else batch.expect.value,
-        cells={cell: value_of(sight, cell), **fence_conditions(batch.fence, sight)},
+        cells=cells,
         push=[(data, Tag(batch.writer, known.total + n)) for n, data in enumerate(batch.encoded[old:])],
-        put={cell: now.value(), **{chunk_cell(batch.writer, n): value for n, value in full.items()}},
+        put=put,
         touch=True,
     )
 
 
 def _check_digests(name: Name, batch: Batch, known: Written) -> Plan[None]:
     """Refuse a batch that says something else than what this writer has already said under the same numbers."""
-    repeated = batch.digests[: max(0, known.total - batch.start)]
-    if not repeated:
-        return
+    repeated = batch.digests[: known.total - batch.start]
     numbers = {chunk_of(known, batch.start + place) for place in range(len(repeated))}
     cells = {chunk_cell(batch.writer, n): n for n in numbers if n is not None}
     chunks: dict[int, bytes] = {}
@@ -203,7 +210,7 @@ def rewind(name: Name, writer: str, to: int, expect: Head | None) -> Plan[Head]:
             return Head(sight.mark)
         if expect is not None and sight.mark != expect.value:
             raise moved(name, expect, sight.mark)
-        leaving = yield from _leaving(name, writer, to, known, sight)
+        leaving = yield from _leaving(name, writer, to)
         now = yield from _cut_of(name, writer, known, to)
         change = Change(
             name,
@@ -227,12 +234,12 @@ def _cut_of(name: Name, writer: str, known: Written, to: int) -> Plan[Written]:
     return cut(known, to, found.value if found is not None and found.alive else None)
 
 
-def _leaving(name: Name, writer: str, to: int, known: Written, seen: Sight) -> Plan[Sequence[Row]]:
-    """The rows a rewind removes; refuses if something else stands in or behind them."""
-    sight = yield from look(Look(name, rows=(Rows(limit=known.total - to),)))
-    tail = sight.rows[0]
-    if sight.mark == seen.mark and tagged(tail, writer).keys() == set(range(to, known.total)) and not faulty(tail):
-        return tail  # every one of them, and nothing else: no need to look at what comes before
+def _leaving(name: Name, writer: str, to: int) -> Plan[Sequence[Row]]:
+    """The rows a rewind removes; refuses if something else stands in or behind them.
+
+    The whole history is looked at, not only its end: a number that was rewound and written again may stand in a
+    restored generation as well, far from the tail.
+    """
     sight, boxes = yield from everything(name)
     rows = sight.rows[0]
 

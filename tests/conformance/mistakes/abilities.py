@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from standfast.conformance.reference_session import ReferenceSession
+from standfast.engine.run_store import LogTail
 from standfast.ground.errors import SessionConflictError
 from standfast.sessions.protocol import Head, Page, Position, SessionInfo, SessionPage
 from tests.conformance.mistakes.mistake import Items, breaks
@@ -470,3 +472,121 @@ class ListsTheTimeOfListing(ReferenceSession):
         page = await super().list_sessions(after=after, limit=limit)
         now = datetime.now(UTC)
         return SessionPage([SessionInfo(info.session_id, now, now) for info in page.sessions], page.after)
+
+
+@breaks("A12", "clearing_removes_the_runs_that_nobody_holds")
+class ClearForgetsRuns(ReferenceSession):
+    """leaves the runs of a cleared session."""
+
+    async def clear_session(self) -> None:
+        await self._do(lambda talk: talk.clear())
+
+
+@breaks("A12", "clearing_leaves_a_run_that_holds_its_session")
+class ClearTakesTheRunUnderWay(ReferenceSession):
+    """removes the record of the run that holds the session."""
+
+    async def clear_session(self) -> None:
+        await super().clear_session()
+        self.store.run_store().forget(self.session_id, keep_running=False)
+
+
+@breaks("B5", "a_rewind_over_a_damaged_record_of_the_writer_itself_is_refused")
+class RewindsOverDamage(ReferenceSession):
+    """takes a damaged record of the writer for one of its items."""
+
+    async def rewind(self, *, writer: str, to: int, expect: Head | None = None) -> Head:
+        talk = self.store.conversation(self.session_id)
+        talk.rows = [replace(row, fault=None, data=b"{}") if row.writer == writer else row for row in talk.rows]
+        return await super().rewind(writer=writer, to=to, expect=expect)
+
+
+@breaks("B1", "an_argument_that_means_nothing_is_refused")
+class TakesAnything(ReferenceSession):
+    """makes something of every argument."""
+
+    async def append(self, items: Items, *, writer: Any, start: Any, **options: Any) -> Head:
+        return await super().append(items, writer=str(writer) or "nobody", start=int(start or 0), **options)
+
+
+class RunMistake:
+    """A run store with one method of its own."""
+
+    def __init__(self, runs: Any) -> None:
+        self._runs = runs
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runs, name)
+
+
+@breaks("C12", "of_two_who_save_on_one_revision_the_second_is_told")
+class SavesOver(ReferenceSession):
+    """saves a run over whatever is there."""
+
+    def run_store(self) -> Any:
+        class Runs(RunMistake):
+            async def save_run(self, run_id: str, *, expect: int, **more: Any) -> int:
+                found = await self._runs.load_run(run_id)
+                return int(await self._runs.save_run(run_id, expect=found.revision if found else 0, **more))
+
+        return Runs(super().run_store())
+
+
+@breaks("C12", "the_same_save_again_succeeds")
+class RefusesRepeats(ReferenceSession):
+    """refuses a save whose acknowledgement was lost."""
+
+    def run_store(self) -> Any:
+        class Runs(RunMistake):
+            async def save_run(self, run_id: str, *, expect: int, head: bytes, **more: Any) -> int:
+                self.number = getattr(self, "number", 0) + 1
+                return int(await self._runs.save_run(run_id, expect=expect, head=head + b"%d" % self.number, **more))
+
+        return Runs(super().run_store())
+
+
+@breaks("C12", "a_tail_takes_the_place_of_what_the_log_has_from_its_start_on")
+class AppendsTails(ReferenceSession):
+    """adds every tail at the end of its log."""
+
+    def run_store(self) -> Any:
+        class Runs(RunMistake):
+            async def save_run(self, run_id: str, *, tails: Any, **more: Any) -> int:
+                found = await self._runs.load_run(run_id)
+                ends = {name: len(log) for name, log in found.logs.items()} if found else {}
+                moved = {
+                    name: LogTail(max(tail.start, ends.get(name, 0)), tail.records) for name, tail in tails.items()
+                }
+                return int(await self._runs.save_run(run_id, tails=moved, **more))
+
+        return Runs(super().run_store())
+
+
+@breaks("C12", "runs_are_listed_newest_change_first")
+class ListsRunsByName(ReferenceSession):
+    """lists runs by their names."""
+
+    def run_store(self) -> Any:
+        class Runs(RunMistake):
+            async def list_runs(self, **given: Any) -> Any:
+                found, after = await self._runs.list_runs(**given)
+                return sorted(found, key=lambda one: str(one.run_id)), after
+
+        return Runs(super().run_store())
+
+
+@breaks("B7", "a_lease_that_nobody_renews_is_over_without_anybody_waiting")
+class HoldsTooLong(ReferenceSession):
+    """holds every lease for an hour."""
+
+    async def lease(self, *, ttl_s: float, wait_s: float) -> Any:
+        return await super().lease(ttl_s=3600, wait_s=wait_s)
+
+
+@breaks("B8", "a_page_of_a_history_that_is_gone_is_refused")
+class PagesOnRegardless(ReferenceSession):
+    """takes the page of a history that is gone for its beginning."""
+
+    async def page(self, *, before: str | None = None, limit: int) -> Page:
+        self.store.conversation(self.session_id).first_id = 0
+        return await super().page(before=before, limit=limit)

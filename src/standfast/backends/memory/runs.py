@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from standfast.backends.memory.store import InMemoryStore
+from standfast.backends.memory.store import MemoryStore
 from standfast.carrying.inline import InlineCarrier
 from standfast.carrying.runs import StoredRunStore
 
@@ -10,8 +10,8 @@ from standfast.carrying.runs import StoredRunStore
 class InMemoryRunStore(StoredRunStore):
     """Keeps runs for as long as the process lives, in a store of its own or in one that also keeps sessions."""
 
-    def __init__(self, *, store: InMemoryStore | None = None) -> None:
-        kept = InMemoryStore() if store is None else store
+    def __init__(self, *, store: MemoryStore | None = None) -> None:
+        kept = MemoryStore() if store is None else store
         carrier = InlineCarrier(kept, kept.lock)
         super().__init__(lambda: carrier)
         self.store = kept

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from standfast.backends.memory.runs import InMemoryRunStore
-from standfast.backends.memory.store import InMemoryStore
+from standfast.backends.memory.store import MemoryStore
 from standfast.carrying.carrier import Carrier
 from standfast.carrying.inline import InlineCarrier
 from standfast.carrying.leases import StoredLease
@@ -16,6 +16,17 @@ from standfast.sessions.protocol import SessionSettings
 __all__ = ["InMemoryLease", "InMemorySession", "InMemoryStore"]
 
 InMemoryLease = StoredLease
+
+
+class InMemoryStore(MemoryStore):
+    """What several `InMemorySession` objects can share: histories and saved runs, for as long as the process lives.
+
+    `ttl_s`: what was not changed for so many seconds is forgotten, as a whole (A20). None keeps everything.
+    """
+
+    def run_store(self) -> InMemoryRunStore:
+        """The runs kept in this store."""
+        return InMemoryRunStore(store=self)
 
 
 class InMemorySession(StoredSession):

@@ -17,7 +17,6 @@ from bisect import bisect_right, insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from standfast.ground.errors import CallerError, NotFoundError
@@ -38,9 +37,6 @@ from standfast.sessions.port import (
     Step,
     Tag,
 )
-
-if TYPE_CHECKING:
-    from standfast.backends.memory.runs import InMemoryRunStore
 
 TICK_S = 1e-6
 
@@ -82,8 +78,8 @@ class Stored:
         return None if found is None else Cell(found[0], found[1] == self.epoch != "")
 
 
-class InMemoryStore:
-    """What several `InMemorySession` objects can share: histories and saved runs, for as long as the process lives.
+class MemoryStore:
+    """Histories and saved runs, for as long as the process lives.
 
     `ttl_s`: what was not changed for so many seconds is forgotten, as a whole (A20). None keeps everything.
     """
@@ -103,12 +99,6 @@ class InMemoryStore:
         # Leases go by this clock, and no step of the wall clock moves it.
         self._clock_zero = time.time() - time.monotonic()
         _stores.add(self)
-
-    def run_store(self) -> InMemoryRunStore:
-        """The runs kept in this store."""
-        from standfast.backends.memory.runs import InMemoryRunStore  # a program without runs need not load it
-
-        return InMemoryRunStore(store=self)
 
     def inject_record(self, session_id: str, data: bytes) -> None:
         """Store raw bytes at the end of a session, as a faulty program would. For tests of A14."""
@@ -298,7 +288,7 @@ def _read(rows: list[Row], wanted: Rows) -> Sequence[Row]:
 
 # A child of os.fork gets a copy of every store. It must not get one that another thread was half-way through changing,
 # nor a lock whose owner does not exist there: so forking waits for each store's lock and both sides give it back.
-_stores: WeakSet[InMemoryStore] = WeakSet()
+_stores: WeakSet[MemoryStore] = WeakSet()
 _held: list[threading.Lock] = []
 _forking = threading.Lock()  # several threads may fork: one at a time, or they would give back each other's locks
 

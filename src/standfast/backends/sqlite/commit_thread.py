@@ -112,13 +112,13 @@ class Writer:
     def disconnect(self) -> None:
         """Close the connection; the next group opens it again. The caller holds `busy`."""
         db, self._db = self._db, None
+        self.file.closed()
         try:
             if db is not None:
                 db.close()
         except sqlite3.Error as error:
             log.warning("closing %s failed: %s", self.path, error)
         finally:
-            self.file.closed()
             self._lock.close()
 
     def _run(self) -> None:

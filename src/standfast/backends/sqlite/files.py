@@ -17,6 +17,7 @@ import logging
 import os
 import sqlite3
 import stat
+import threading
 from collections.abc import Iterator
 from urllib.parse import quote
 
@@ -128,6 +129,7 @@ class OpenedFile:
         self._identity: _Identity | None = None
         self._log: _Identity | None = None
         self._bytes = 0
+        self._lock = threading.Lock()  # readers look while the writer's connection comes and goes
 
     @property
     def is_known(self) -> bool:
@@ -148,23 +150,25 @@ class OpenedFile:
             self._identity = _identity(self._path)[0]
 
     def closed(self) -> None:
-        """The connection that writes was closed: SQLite may remove the log, and the next one may make another."""
-        self._log = None
+        """The connection that writes is about to be closed: SQLite may remove the log, and make another later."""
+        with self._lock:
+            self._log = None
 
     def is_same(self, db: sqlite3.Connection | None) -> bool:
         """Whether file and log are still there and whole; once they are not, never again."""
-        found, size = _identity(self._path)
-        log, _ = _identity(f"{self._path}-wal")
-        gone = self._log is not None and log != self._log
-        if found != self._identity or gone or (size < self._bytes and not _is_whole(db, size)):
-            self.is_lost = True
-        self._bytes = size
-        return not self.is_lost
+        with self._lock:
+            found, size = _identity(self._path)
+            gone = self._log is not None and _identity(f"{self._path}-wal")[0] != self._log
+            if found != self._identity or gone or (size < self._bytes and not _is_whole(db, size)):
+                self.is_lost = True
+            self._bytes = size
+            return not self.is_lost
 
     def wrote(self) -> None:
         """A commit was written to the log: it is there, and the one to watch."""
         if self._log is None:
-            self._log = _identity(f"{self._path}-wal")[0]
+            with self._lock:
+                self._log = _identity(f"{self._path}-wal")[0]
 
 
 _Identity = tuple[int, int]

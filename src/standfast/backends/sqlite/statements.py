@@ -45,18 +45,25 @@ class Statements:
         self.cells = c = quoted(tables.own("cells"))
         self.order_table = o = quoted(tables.own("order"))
         s, r = quoted(tables.sessions), quoted(tables.own("runs"))
-        self._naming: dict[Kind, tuple[str, str, str]] = {"session": (s, "session_id", "standfast_"), "run": (r, "run_id", "")}
+        self._naming: dict[Kind, tuple[str, str, str]] = {
+            "session": (s, "session_id", "standfast_"),
+            "run": (r, "run_id", ""),
+        }
         self._history(m)
         self._arranging(m, a)
         self._cells(c)
         self.order = f"SELECT changed, seen, (SELECT max(id) FROM {m}) FROM {o}"
         self.set_order = f"UPDATE {o} SET changed = ?, seen = ?"
-        self.foreign = f"SELECT session_id, max(id) FROM {m} WHERE id > ? GROUP BY session_id ORDER BY max(id)"
+        self.foreign = (
+            f"SELECT session_id, max(id) FROM {m} NOT INDEXED WHERE id > ? GROUP BY session_id ORDER BY max(id)"
+        )
         self.set_edition = (
             f"INSERT INTO {s} (session_id, standfast_edition) VALUES (?, ?) "
             "ON CONFLICT (session_id) DO UPDATE SET standfast_edition = excluded.standfast_edition"
         )
-        self.session_times = f"SELECT created_at, updated_at, standfast_labels, standfast_changed FROM {s} WHERE session_id = ?"
+        self.session_times = (
+            f"SELECT created_at, updated_at, standfast_labels, standfast_changed FROM {s} WHERE session_id = ?"
+        )
         self.adopt = f"UPDATE {s} SET standfast_changed = ? WHERE session_id = ?"
         self._session_states = (
             "SELECT n.place, s.created_at, s.updated_at, s.standfast_labels, s.standfast_epoch, s.standfast_edition, "
@@ -67,6 +74,7 @@ class Statements:
         self._run_states = (
             f"SELECT n.place, created_at, updated_at, labels, epoch, 0, 0, 0 FROM n LEFT JOIN {r} r ON r.run_id = n.id"
         )
+        self._append_rows = f"INSERT INTO {m} (session_id, message_data, standfast_writer, standfast_ordinal) VALUES"
         self._made: dict[tuple[str, int], str] = {}
 
     def _history(self, m: str) -> None:
@@ -75,13 +83,9 @@ class Statements:
             f"(SELECT id FROM {m} WHERE session_id = :1 ORDER BY id DESC LIMIT 1)"
         )
         self.data = f"SELECT message_data FROM {m} WHERE session_id = ? ORDER BY id"
-        self.newest_data = (
-            f"SELECT message_data FROM {m} WHERE session_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
-        )
+        self.newest_data = f"SELECT message_data FROM {m} WHERE session_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
         self.rows = f"SELECT id, {ROW_COLUMNS} FROM {m} WHERE session_id = ? ORDER BY id"
-        self.newest_rows = (
-            f"SELECT id, {ROW_COLUMNS} FROM {m} WHERE session_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
-        )
+        self.newest_rows = f"SELECT id, {ROW_COLUMNS} FROM {m} WHERE session_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
         self.rows_of_writer = (
             f"SELECT id, {ROW_COLUMNS} FROM {m} WHERE session_id = ? AND id < ? AND standfast_writer = ? "
             "ORDER BY id DESC LIMIT ?"
@@ -89,9 +93,7 @@ class Statements:
         self.row_here = f"SELECT 1 FROM {m} WHERE id = ? AND session_id = ?"
         self.delete_row = f"DELETE FROM {m} WHERE id = ? AND session_id = ?"
         self.delete_rows = f"DELETE FROM {m} WHERE session_id = ? AND id > ? AND id <= ?"
-        self.insert_bytes = (
-            f"INSERT INTO {m} (id, session_id, {ROW_COLUMNS}) VALUES (?, ?, CAST(? AS TEXT), ?, ?, ?)"
-        )
+        self.insert_bytes = f"INSERT INTO {m} (id, session_id, {ROW_COLUMNS}) VALUES (?, ?, CAST(? AS TEXT), ?, ?, ?)"
 
     def _arranging(self, m: str, a: str) -> None:
         self.box_rows = (
@@ -160,8 +162,8 @@ class Statements:
         return found
 
     def insert_rows(self, count: int) -> str:
-        """Insert so many rows, each of: session, item, writer, ordinal, replaces."""
-        return self._inserting(f"INSERT INTO {self.messages} (session_id, {ROW_COLUMNS}) VALUES", 5, count, "")
+        """Insert so many rows that were appended, each of: session, item, writer, ordinal."""
+        return self._inserting(self._append_rows, 4, count, "")
 
     def put_cells(self, count: int) -> str:
         """Write so many cells, each of: owner, name, epoch, value."""

@@ -160,19 +160,20 @@ class Transaction:
 
     def _load(self, names: Sequence[Name]) -> list[_State]:
         known = self._states
-        kinds: dict[Kind, list[Name]] = {}
-        for name in names:
-            if name not in known:
-                kinds.setdefault(name[0], []).append(name)
-        for kind, missing in kinds.items():
-            for start in range(0, len(missing), AT_ONCE_MAX):
-                some = missing[start : start + AT_ONCE_MAX]
-                ids = _padded([name[1] for name in some])
-                for row in self._db.execute(self._sql.states(kind, len(ids)), ids).fetchall():
-                    if row[0] < len(some):
-                        name = some[row[0]]
-                        known[name] = _State(name, row)
+        missing = [name for name in names if name not in known]
+        if missing:
+            for kind in {name[0]: None for name in missing}:
+                some = [name for name in missing if name[0] == kind]
+                for start in range(0, len(some), AT_ONCE_MAX):
+                    self._load_some(kind, some[start : start + AT_ONCE_MAX])
         return [known[name] for name in names]
+
+    def _load_some(self, kind: Kind, some: list[Name]) -> None:
+        ids = _padded([name[1] for name in some])
+        for row in self._db.execute(self._sql.states(kind, len(ids)), ids).fetchall():
+            if row[0] < len(some):
+                name = some[row[0]]
+                self._states[name] = _State(name, row)
 
     def _load_cells(self, wanted: Iterable[tuple[_State, Iterable[str]]]) -> None:
         missing = []
@@ -183,7 +184,7 @@ class Transaction:
                     missing.append((state, name))
         for start in range(0, len(missing), AT_ONCE_MAX):
             some = missing[start : start + AT_ONCE_MAX]
-            pairs = [value for state, name in _padded(some) for value in (state.owner, name)]
+            pairs: list[str] = [value for state, name in _padded(some) for value in (state.owner, name)]
             for place, epoch, value in self._db.execute(self._sql.cells_of(len(pairs) // 2), pairs).fetchall():
                 if place < len(some):
                     state, name = some[place]
@@ -217,6 +218,8 @@ class Transaction:
 
     def _refusal(self, step: Step) -> Refused | None:
         for place, change in enumerate(step):
+            if not change.cells and change.mark is None and change.prefix is None:
+                continue
             state, why = self._states[change.name], None
             for name, value in change.cells.items():
                 stored = state.cells[name]
@@ -227,7 +230,11 @@ class Transaction:
             if change.prefix is not None and self._place_of(change.name.id, state, change.prefix) is None:
                 why = why or "mark"
             if why is not None:
-                cells = {name: Cell(found[1], found[0] == state.epoch) for name in change.cells if (found := state.cells[name])}
+                cells = {
+                    name: Cell(found[1], found[0] == state.epoch)
+                    for name in change.cells
+                    if (found := state.cells[name])
+                }
                 return Refused(place, why, state.mark, cells)  # type: ignore[arg-type]  # one of the two words
         return None
 
@@ -323,7 +330,7 @@ class Transaction:
                 statement = sql.box_to_live if part.box else sql.live_to_live
                 db.execute(statement, self._range(session_id, part))
             else:
-                self._insert([(session_id, data, *tag) for data, tag in part])
+                self._insert([(session_id, part)])
         if arrange.box:
             db.execute(sql.delete_box, (session_id, arrange.box))
         for part in arrange.keep:
@@ -347,8 +354,9 @@ class Transaction:
         """Insert a row under its own id, or, where others have come behind it, under a new one and those again."""
         db, sql = self._db, self._sql
         free = state.newest < row.ref
-        tag: Sequence[Any] = (None, None, None) if row.tag is None else _columns(row.tag)
-        made = db.execute(sql.insert_bytes, (row.ref if free else None, session_id, row.data, *tag)).lastrowid or 0
+        writer, ordinal, replaces = (None, None, None) if row.tag is None else row.tag
+        values = (row.ref if free else None, session_id, row.data, writer, ordinal, replaces or None)
+        made = db.execute(sql.insert_bytes, values).lastrowid or 0
         if not free:
             old = state.newest
             db.execute(sql.live_to_live, numbered(session_id, 0, row.ref, old, session_id, None))
@@ -358,7 +366,7 @@ class Transaction:
 
     def _push(self, todo: Sequence[tuple[Change, _State]], first_refs: dict[int, int]) -> None:
         self._put_in_order()
-        ref = self._insert([(change.name[1], data, *tag) for change, _ in todo for data, tag in change.push])
+        ref = self._insert([(change.name[1], change.push) for change, _ in todo])
         for change, state in todo:
             first_refs[id(change)] = ref
             state.first = state.first or ref
@@ -366,22 +374,34 @@ class Transaction:
             state.newest = ref - 1
         self._note_id(ref - 1)
 
-    def _insert(self, rows: Sequence[tuple[str, bytes, str, int, int]]) -> int:
-        """Insert rows of (session, data, writer, ordinal, replaces); gives the id of the first. Ids are consecutive:
-        nobody else writes meanwhile."""
-        db, sql, first = self._db, self._sql, 0
+    def _insert(self, parts: Sequence[tuple[str, Sequence[tuple[bytes, Tag]]]]) -> int:
+        """Insert rows of several sessions; gives the id of the first. Ids are consecutive: nobody else writes now."""
+        values: list[Any] = []
+        width = 4
         try:
-            values: list[Any] = []
-            for session_id, data, writer, ordinal, replaces in rows:
-                values += (session_id, data.decode(), writer, ordinal, replaces or None)
-        except UnicodeDecodeError:  # a record that was corrupt is moved as it is
-            for session_id, data, *tag in rows:
-                made = db.execute(sql.insert_bytes, (None, session_id, data, *tag)).lastrowid
-                first = first or made or 0
-            return first
-        for start, size in chunks(len(rows)):
-            made = db.execute(sql.insert_rows(size), values[5 * start : 5 * (start + size)]).lastrowid
+            for session_id, rows in parts:
+                for data, (writer, ordinal, replaces) in rows:
+                    if replaces:
+                        width = 5
+                    values += (session_id, data.decode(), writer, ordinal)
+        except UnicodeDecodeError:  # a record that was corrupt comes back as it was
+            width = 0
+        if width != 4:
+            return self._insert_each(parts)
+        first, db, statement = 0, self._db, self._sql.insert_rows
+        for start, size in chunks(len(values) // 4):
+            made = db.execute(statement(size), values[4 * start : 4 * (start + size)]).lastrowid
             first = first or (made or 0) - size + 1
+        return first
+
+    def _insert_each(self, parts: Sequence[tuple[str, Sequence[tuple[bytes, Tag]]]]) -> int:
+        """As `_insert`, for rows that stand in for a generation, or are no text."""
+        first = 0
+        for session_id, rows in parts:
+            for data, tag in rows:
+                values = (None, session_id, data, tag.writer, tag.ordinal, tag.replaces or None)
+                made = self._db.execute(self._sql.insert_bytes, values).lastrowid
+                first = first or made or 0
         return first
 
     def _begin(self, name: Name, state: _State) -> None:
@@ -493,10 +513,6 @@ def _padded(some: list[T]) -> list[T]:
     """As many as the next power of two, by repeating one: so that few different statements are prepared."""
     size = 1 << (len(some) - 1).bit_length()
     return some + some[:1] * (size - len(some))
-
-
-def _columns(tag: Tag) -> tuple[str, int, int | None]:
-    return tag.writer, tag.ordinal, tag.replaces or None
 
 
 def _as_rows(found: Iterable[Sequence[Any]]) -> list[Row]:

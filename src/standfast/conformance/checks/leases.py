@@ -92,6 +92,16 @@ async def clearing_does_not_make_an_old_lease_valid_again(lab: Lab) -> None:
 
 
 @proves("B7")
+async def a_lease_that_nobody_renews_is_over_without_anybody_waiting(lab: Lab) -> None:
+    session = lab.open()
+    first = await lapsing(session, 0.05)
+    await asyncio.sleep(0.3)
+    second = await lab.another(session).lease(ttl_s=60, wait_s=0)
+    lab.expect(second.number > first.number, f"lease {second.number} came after lease {first.number}")
+    await second.release()
+
+
+@proves("B7")
 async def a_renewed_lease_does_not_expire(lab: Lab) -> None:
     session = lab.open()
     lease = await session.lease(ttl_s=2, wait_s=0)
