@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
+import psycopg
 import redis
-from agents.extensions.memory import RedisSession as AgentsRedisSession
+from agents.extensions.memory import RedisSession as AgentsRedisSession, SQLAlchemySession
+from sqlalchemy.pool import NullPool
 
+from standfast.backends.postgres.schema import Tables
+from standfast.backends.postgres.session import PostgresSession
 from standfast.backends.redis.keys import Keys
 from standfast.backends.redis.scripts import COMMIT
 from standfast.backends.redis.session import RedisSession
 from standfast.conformance.network import Networked, Proxy
 from standfast.sessions.port import Name
+from tests.conformance.kit_backends import BAD_TABLES, TABLES
 from tests.helpers import servers
 
 
@@ -105,3 +111,97 @@ class StandfastRedis(Networked):
 
     def expiring(self, session_id: str, seconds: int) -> RedisSession:
         return self.open(session_id, ttl=seconds)
+
+
+class StandfastPostgres(Networked):
+    name = "PostgresSession"
+    persistent = True
+    closes_when_called = True
+    names = TABLES
+    any_bytes = False
+    bad_names = (*BAD_TABLES, {"schema": "no; DROP TABLE agent_messages"}, {"schema": ""})
+    not_applicable: Mapping[str, str] = {"A20": "no expiry can be configured"}
+    url = ""
+    direct = ""
+
+    def setup(self) -> None:
+        self.direct = servers.postgres_url()
+        with psycopg.connect(self.direct, autocommit=True) as connection:
+            connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{self.schema}"')
+        self.proxy, self.url = through(self.direct, lambda sent: b"_standfast_commit" in sent or b"_pg3_" in sent)
+
+    def teardown(self) -> None:
+        self.proxy.close()
+        with psycopg.connect(self.direct, autocommit=True) as connection:
+            connection.execute(f'DROP SCHEMA IF EXISTS "{self.schema}" CASCADE')
+
+    def child_state(self) -> dict[str, Any]:
+        return {"url": self.url, "direct": self.direct}
+
+    @property
+    def schema(self) -> str:
+        return f"kit_{self.unique}"
+
+    def open(self, session_id: str, **options: Any) -> PostgresSession:
+        url = self.url or "postgresql://127.0.0.1:1/none"  # for a look at its abilities, before there is a server
+        return PostgresSession(session_id, url=url, **{"schema": self.schema, **options})
+
+    # --- faults
+
+    @contextmanager
+    def _connection(self) -> Iterator[psycopg.Connection[Any]]:
+        with psycopg.connect(self.direct, autocommit=True, options=f"-c search_path={self.schema}") as connection:
+            yield connection
+
+    def inject_record(self, session_id: str, data: bytes) -> None:
+        with self._connection() as connection:
+            connection.execute(
+                "INSERT INTO agent_messages (session_id, message_data) VALUES (%s, %s)", (session_id, data.decode())
+            )
+
+    def raw_records(self, session_id: str) -> list[bytes]:
+        with self._connection() as connection:
+            rows = connection.execute(
+                "SELECT message_data FROM agent_messages WHERE session_id = %s "
+                "ORDER BY standfast_place NULLS LAST, id", (session_id,)
+            )  # fmt: skip
+            return [text.encode() for (text,) in rows]
+
+    def shift_times(self, session_id: str, seconds: float) -> None:
+        names = Tables.of("agent_sessions", "agent_messages", self.schema).own + 'names"'
+        by = {"by": timedelta(seconds=seconds), "id": session_id}
+        with self._connection() as connection:
+            connection.execute(
+                "UPDATE agent_messages SET created_at = created_at + %(by)s WHERE session_id = %(id)s", by
+            )
+            connection.execute(
+                "UPDATE agent_sessions SET created_at = created_at + %(by)s, updated_at = updated_at + %(by)s "
+                "WHERE session_id = %(id)s", by
+            )  # fmt: skip
+            connection.execute(
+                f"UPDATE {names} SET created = created + %(by)s, updated = updated + %(by)s "
+                "WHERE kind = 'session' AND id = %(id)s", by
+            )  # fmt: skip
+
+    def stored_times(self, session_id: str) -> tuple[datetime, datetime] | None:
+        with self._connection() as connection:
+            found = connection.execute(
+                "SELECT created_at::timestamptz, updated_at::timestamptz FROM agent_sessions WHERE session_id = %s",
+                (session_id,),
+            ).fetchone()
+        return None if found is None else (found[0], found[1])
+
+    def peer(self, session_id: str) -> SQLAlchemySession:
+        url = self.direct.replace("postgresql://", "postgresql+asyncpg://")
+        arguments = {"connect_args": {"server_settings": {"search_path": self.schema}}, "poolclass": NullPool}
+        return SQLAlchemySession.from_url(session_id, url=url, create_tables=True, engine_kwargs=arguments)
+
+    @contextmanager
+    def watch_durability(self) -> Iterator[list[str]]:
+        """Ask the server, after the fact, what each of our connections waits for when it commits."""
+        complaints: list[str] = []
+        yield complaints
+        with self._connection() as connection:
+            row = connection.execute("SHOW synchronous_commit").fetchone()
+            if row is None or row[0] != "on":
+                complaints.append(f"synchronous_commit is {row}")

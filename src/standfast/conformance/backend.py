@@ -36,6 +36,9 @@ class Backend:
     files: bool = False
     """The store writes files below `folder`."""
 
+    any_bytes: bool = True
+    """A record can be any bytes. False: the store itself refuses what is no valid text, so it can never stand there."""
+
     deadlines: bool = True
     """`open` takes `timeout_s`."""
 
