@@ -132,5 +132,7 @@ def _checked_url(url: Any) -> str:
     # SQLAlchemy's way of naming a driver: the database is the same.
     plain = f"{scheme.partition('+')[0]}://{url.partition('://')[2]}"
     if not plain.startswith(_SCHEMES):
-        raise CallerError(f"{scheme}:// is another kind of database", "Give a URL like postgresql://user@host/database.")
+        raise CallerError(
+            f"{scheme}:// is another kind of database", "Give a URL like postgresql://user@host/database."
+        )
     return plain

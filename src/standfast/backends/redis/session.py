@@ -92,7 +92,7 @@ class RedisSession(StoredSession):
         self._found = None  # connections end with the last session that uses them
         return done
 
-    # --- what StoredSession asks ----------------------------------------------------------------------------------------
+    # --- what StoredSession asks --------------------------------------------------------------------------------------
 
     def _carrier(self) -> ThreadCarrier:
         found = self._found

@@ -71,7 +71,7 @@ async def corrupt_records_are_listed_oldest_first(lab: Lab) -> None:
         lab.backend.inject_record(session.session_id, data)
     await other.add_items(batch("theirs", 1))
     found = await session.corrupt_records()
-    lab.same([record.data for record in found], list(_corrupt(lab).values()), "all corrupt records, by corrupt_records()")
+    lab.same([record.data for record in found], list(_corrupt(lab).values()), "corrupt records, by corrupt_records()")
     lab.expect(len({record.record_id for record in found}) == len(found), "corrupt records share a record_id")
     lab.expect(all(record.reason for record in found), "a corrupt record has no reason")
     lab.same(await other.corrupt_records(), [], "another session has corrupt records")
