@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from standfast.sessions.port import Arrange, Change, Done, Look, Name, Range, Row, Rows, Store, Tag
 from tests.helpers.port_model import Mark, PortModel

@@ -136,6 +136,7 @@ class _Link:
 class Networked(Backend):
     """A backend whose sessions reach their server through `proxy`."""
 
+    remote = True
     proxy: Proxy
 
     def stall(self) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from standfast.backends.postgres.schema import Tables
 from standfast.backends.postgres.store import PostgresStore
+from standfast.carrying.pipelined import PipelinedCarrier
 from standfast.carrying.session import StoredSession
 from standfast.carrying.threads import ThreadCarrier, shared
 from standfast.ground.errors import CallerError, InvalidSessionIdError, StoreError
@@ -90,7 +91,7 @@ class PostgresSession(StoredSession):
         def opened() -> PostgresStore:
             return PostgresStore(url, tables, options=options, create_tables=create)
 
-        return ThreadCarrier(opened, loses_answers=True, readers=READERS)
+        return PipelinedCarrier(opened, loses_answers=True, readers=READERS)
 
     def _store_key(self) -> Hashable:
         return ("postgres", self._url, repr(sorted(self._options.items())), self._tables, self.create_tables)

@@ -18,13 +18,17 @@ from psycopg.types.json import Jsonb
 
 from standfast.backends.postgres.errors import refused, unanswered, unreachable
 from standfast.backends.postgres.schema import Tables, install
-from standfast.ground.errors import NotFoundError
+from standfast.ground.errors import NotFoundError, StandfastError, StoreUnavailableError
 from standfast.sessions.port import (
+    Answer,
+    Ask,
     Cell,
     Change,
+    Count,
     Done,
     Kind,
     Listed,
+    Listing,
     Look,
     Name,
     Range,
@@ -34,6 +38,7 @@ from standfast.sessions.port import (
     Sight,
     Step,
     Tag,
+    ask,
 )
 
 T = TypeVar("T")
@@ -127,18 +132,56 @@ class PostgresStore:
 
     def commit(self, step: Step) -> Done | Refused:
         """One function call."""
+        return _outcome(*self._ask(self._commit_sql, self._arguments(step), reading=False)[0])
+
+    @staticmethod
+    def _arguments(step: Step) -> tuple[Any, ...]:
         arguments: list[bytes] = []
         rows = Rowset([], [], [], [])
         described = [_described(change, arguments, rows) for change in step]
-        fresh = secrets.token_hex(8)
-        ((place, why, marks, firsts, epoch, names, epochs, values),) = self._ask(
-            self._commit_sql, (Jsonb(described), fresh, arguments, *rows), reading=False
-        )
-        if place is None:
-            return Done(tuple(marks), tuple(firsts))
-        return Refused(
-            place, "cell" if why == "cell" else "mark", (marks or [""])[0], _cells(names, epochs, values, epoch or "")
-        )
+        return (Jsonb(described), secrets.token_hex(8), arguments, *rows)
+
+    def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
+        """Steps that wait together are one transaction, sent in one message and synced once.
+
+        If one of them is an error, all are undone, and each is then asked for by itself.
+        """
+        if len(questions) > 1 and not any(isinstance(question, Look | Listing | Count) for question in questions):
+            done = self._together(questions)
+            if done is not None:
+                return done
+        return [self._alone(question) for question in questions]
+
+    def _alone(self, question: Ask) -> Answer | Exception:
+        try:
+            return ask(self, question)
+        except StandfastError as error:
+            return error
+
+    def _together(self, steps: Sequence[Any]) -> list[Answer | Exception] | None:
+        # Everybody locks in one order, whatever else they lock.
+        order = sorted(range(len(steps)), key=lambda place: min(change.name for change in steps[place]))
+        found: list[Answer | Exception] = [StoreUnavailableError()] * len(steps)
+        connection = self._opened()
+        try:
+            with connection.pipeline():
+                cursors = [
+                    connection.execute(
+                        self._commit_sql,
+                        self._arguments(steps[place]),
+                        prepare=None if self._prepares else False,
+                        binary=True,
+                    )
+                    for place in order
+                ]
+            for place, cursor in zip(order, cursors, strict=True):
+                found[place] = _outcome(*cursor.fetchall()[0])
+        except psycopg.Error as error:
+            if error.sqlstate is not None and error.sqlstate[:3] not in ("080", "57P"):
+                return None  # undone, all of it
+            self.close()
+            return [unanswered(error, reading=False)] * len(steps)
+        return found
 
     # --- listing
 
@@ -218,6 +261,15 @@ class PostgresStore:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _outcome(
+    place: int | None, why: str, marks: Any, firsts: Any, epoch: str | None, names: Any, epochs: Any, values: Any
+) -> Done | Refused:
+    if place is None:
+        return Done(tuple(marks), tuple(firsts))
+    cells = _cells(names, epochs, values, epoch or "")
+    return Refused(place, "cell" if why == "cell" else "mark", (marks or [""])[0], cells)
 
 
 def _described(change: Change, arguments: list[bytes], rows: Rowset) -> dict[str, Any]:

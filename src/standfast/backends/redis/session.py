@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Self
 
 from standfast.backends.redis.keys import Layout
 from standfast.backends.redis.store import Link, RedisStore
+from standfast.carrying.pipelined import PipelinedCarrier
 from standfast.carrying.session import StoredSession
 from standfast.carrying.threads import ThreadCarrier, shared
 from standfast.ground.errors import CallerError, InvalidNameError, StoreError
@@ -108,7 +109,7 @@ class RedisSession(StoredSession):
             ttl_ms = None if ttl is None else ttl * 1000
             return RedisStore(Link(address.url, **options), prefix=prefix, layout=layout, ttl_ms=ttl_ms)
 
-        return ThreadCarrier(opened, loses_answers=True, readers=READERS)
+        return PipelinedCarrier(opened, loses_answers=True, readers=READERS)
 
     def _store_key(self) -> Hashable:
         target = self._target

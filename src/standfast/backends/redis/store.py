@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import redis.exceptions as failed
 from redis.backoff import NoBackoff
@@ -23,7 +24,22 @@ from standfast.backends.redis.scripts import (
     plain_read,
     sight_of,
 )
-from standfast.sessions.port import Done, Kind, Listed, Look, Name, Refused, Sight, Step
+from standfast.ground.errors import StandfastError
+from standfast.sessions.port import (
+    Answer,
+    Ask,
+    Count,
+    Done,
+    Kind,
+    Listed,
+    Listing,
+    Look,
+    Name,
+    Refused,
+    Sight,
+    Step,
+    ask,
+)
 
 Command = tuple[Any, ...]
 
@@ -76,6 +92,19 @@ def redis_address(url: str) -> str:
     return url.rpartition("@")[2] if "@" in url else url.partition("://")[2]
 
 
+class _Asked(NamedTuple):
+    """A command, the same with its script, and what its answer means."""
+
+    command: Command
+    with_script: Command
+    meaning: Callable[[Any], Answer]
+
+
+def _called(call: Call, meaning: Callable[[Any], Answer]) -> _Asked:
+    arguments = (len(call.keys), *call.keys, *call.args)
+    return _Asked(("EVALSHA", call.script.sha, *arguments), ("EVAL", call.script.text, *arguments), meaning)
+
+
 class RedisStore:
     """A Redis or Valkey server of one node as a store (see `sessions.port`)."""
 
@@ -91,16 +120,60 @@ class RedisStore:
 
     def look(self, look: Look) -> Sight:
         """One LRANGE if only the contents of the history are wanted, else one script call."""
-        bounds = plain_read(look)
-        if bounds is not None:
-            rows = self._keys_of(look.name).keys[1]
-            return data_of(self.answers([("LRANGE", rows, *bounds)])[0])
-        return sight_of(look, self._run(look_call(look, self._keys_of(look.name)), reading=True))
+        found = self._one(look)
+        assert isinstance(found, Sight)
+        return found
 
     def commit(self, step: Step) -> Done | Refused:
         """One script call."""
-        call = commit_call(step, self._keys_of, self._refs, self._ttl_ms)
-        return outcome_of(step, self._run(call, reading=False), self._refs)
+        found = self._one(step)
+        assert isinstance(found, Done | Refused)
+        return found
+
+    def _one(self, question: Look | Step) -> Answer:
+        found = self._together([question])[0]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
+        """All of it in one write, but for listings, which take several round trips each."""
+        together = [question for question in questions if not isinstance(question, Listing | Count)]
+        answers = iter(self._together(together) if together else ())
+        return [
+            self._listed(question) if isinstance(question, Listing | Count) else next(answers) for question in questions
+        ]
+
+    def _listed(self, question: Listing | Count) -> Answer | Exception:
+        try:
+            return ask(self, question)
+        except StandfastError as error:
+            return error
+
+    def _together(self, questions: Sequence[Look | Step]) -> list[Answer | Exception]:
+        asked = [self._asked(question) for question in questions]
+        reading = all(isinstance(question, Look) for question in questions)
+        found = self._link.ask([one.command for one in asked], reading=reading)
+        # A new server, a failover, SCRIPT FLUSH: what was asked for was not done, and goes again with the script.
+        unknown = [place for place, one in enumerate(found) if isinstance(one, failed.NoScriptError)]
+        if unknown:
+            again = self._link.ask([asked[place].with_script for place in unknown], reading=reading)
+            for place, answer in zip(unknown, again, strict=True):
+                found[place] = answer
+        return [
+            refused(got) if isinstance(got, failed.ResponseError) else one.meaning(got)
+            for one, got in zip(asked, found, strict=True)
+        ]
+
+    def _asked(self, question: Look | Step) -> _Asked:
+        if isinstance(question, Look):
+            bounds = plain_read(question)
+            keys = self._keys_of(question.name)
+            if bounds is not None:
+                return _Asked(("LRANGE", keys.keys[1], *bounds), (), data_of)
+            return _called(look_call(question, keys), partial(sight_of, question))
+        call = commit_call(question, self._keys_of, self._refs, self._ttl_ms)
+        return _called(call, lambda reply: outcome_of(question, reply, self._refs))
 
     def listing(self, kind: Kind, *, after: str | None, limit: int, labels: Mapping[str, str]) -> Sequence[Listed]:
         """A page of an index, verified against the names themselves."""
@@ -116,15 +189,6 @@ class RedisStore:
         for one in found:
             if isinstance(one, failed.ResponseError):
                 raise refused(one)
-        return found
-
-    def _run(self, call: Call, *, reading: bool) -> Any:
-        arguments = (len(call.keys), *call.keys, *call.args)
-        found = self._link.ask([("EVALSHA", call.script.sha, *arguments)], reading=reading)[0]
-        if isinstance(found, failed.NoScriptError):  # a new server, a failover, SCRIPT FLUSH: nothing was done
-            found = self._link.ask([("EVAL", call.script.text, *arguments)], reading=reading)[0]
-        if isinstance(found, failed.ResponseError):
-            raise refused(found) from found
         return found
 
     def close(self) -> None:
