@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,14 +10,16 @@ from urllib.parse import urlsplit
 
 import psycopg
 import redis
+import redis.asyncio
 from agents.extensions.memory import RedisSession as AgentsRedisSession, SQLAlchemySession
 from sqlalchemy.pool import NullPool
 
 from standfast.backends.postgres.schema import Tables
 from standfast.backends.postgres.session import PostgresSession
 from standfast.backends.redis.keys import Keys
-from standfast.backends.redis.scripts import COMMIT
+from standfast.backends.redis.scripts import APPEND, COMMIT
 from standfast.backends.redis.session import RedisSession
+from standfast.conformance import message
 from standfast.conformance.network import Networked, Proxy
 from standfast.sessions.port import Name
 from tests.conformance.kit_backends import BAD_TABLES, TABLES
@@ -34,7 +36,7 @@ def through(url: str, is_write: Any) -> tuple[Proxy, str]:
 
 
 def _is_commit(sent: bytes) -> bool:
-    return COMMIT.sha.encode() in sent or COMMIT.text[:200].encode() in sent
+    return any(script.sha.encode() in sent or script.text.encode() in sent for script in (COMMIT, APPEND))
 
 
 class StandfastRedis(Networked):
@@ -111,6 +113,18 @@ class StandfastRedis(Networked):
 
     def expiring(self, session_id: str, seconds: int) -> RedisSession:
         return self.open(session_id, ttl=seconds)
+
+    def handed_in(self, session_id: str) -> tuple[RedisSession, Callable[[], Awaitable[Any]]]:
+        client = redis.asyncio.Redis.from_url(self.direct)
+
+        async def still_works() -> None:
+            assert await client.ping()
+            again = RedisSession(session_id, redis_client=client, key_prefix=self.prefix)
+            await again.add_items([message("again")])
+            assert len(await again.get_items()) == 3
+            await client.aclose()
+
+        return RedisSession(session_id, redis_client=client, key_prefix=self.prefix), still_works
 
 
 class StandfastPostgres(Networked):

@@ -78,7 +78,7 @@ class PipelinedCarrier(ThreadCarrier):
         super()._submit(request)
 
     def _writing(self) -> Writing:
-        return _Pipelining(self._open_store, self._writes, self._loses_answers, self._under_way)
+        return Pipelining(self._open_store, self._writes, self._loses_answers, self._under_way)
 
 
 class _Active:
@@ -109,8 +109,8 @@ class _Active:
         return {(change.name, cell) for change in step for cell in change.put if cell.startswith(LANE)}
 
 
-class _Pipelining(Writing):
-    """The writing thread."""
+class Pipelining(Writing):
+    """What the writing thread does: rounds of questions, all that can be asked at once."""
 
     def __init__(self, open_store: Any, inbox: Any, loses_answers: bool, under_way: set[int]) -> None:
         super().__init__(open_store, inbox, loses_answers)
@@ -137,13 +137,16 @@ class _Pipelining(Writing):
                 break
             if message is None:
                 return True
-            if isinstance(message, PutBack):
-                self._owed.append(message.request)
-                if not self._active:
-                    break
-            else:
-                self._active.append(_Active(message))
+            self._accept(message)
+            if self._owed and not self._active:
+                break
         return ending
+
+    def _accept(self, message: AnyRequest | PutBack) -> None:
+        if isinstance(message, PutBack):
+            self._owed.append(message.request)
+        else:
+            self._active.append(_Active(message))
 
     # --- a round ----------------------------------------------------------------------------------------------------
 
@@ -157,7 +160,9 @@ class _Pipelining(Writing):
             if self._active:
                 time.sleep(max(0.0, min(active.not_before for active in self._active) - time.monotonic()))
             return
-        answers = self._answers([active.question for active in ready if active.question is not None])
+        self._settle(ready, self._answers([active.question for active in ready if active.question is not None]))
+
+    def _settle(self, ready: Sequence[_Active], answers: Sequence[Answer | Exception]) -> None:
         ended = [active for active, answer in zip(ready, answers, strict=True) if self._is_ended(active, answer)]
         self._deliver(ended)
 
@@ -214,7 +219,7 @@ class _Pipelining(Writing):
             request.unclaim()
             again = request.is_wanted
         else:
-            may = isinstance(error, OutcomeUnknownError | StoreUnavailableError) and not is_lasting(error)
+            may = isinstance(error, OutcomeUnknownError | StoreUnavailableError) and not error.is_lasting
             again = self._loses_answers and may and time.monotonic() + active.pause <= request.deadline
         if again:
             active.not_before = time.monotonic() + active.pause
@@ -309,11 +314,3 @@ class _Pipelining(Writing):
         self._believed[change.name] = {
             cell: refused.cells[cell].value if cell in refused.cells else None for cell in change.cells
         }
-
-
-def is_lasting(error: Exception) -> bool:
-    """Whether asking again cannot help: somebody must do something first."""
-    return type(error) is not StoreUnavailableError and isinstance(error, StoreUnavailableError)
-
-
-__all__ = ["Many", "PipelinedCarrier", "Step"]

@@ -203,8 +203,8 @@ class _Worker:
                 request.unclaim()
                 if not request.is_wanted:
                     raise
-            except (OutcomeUnknownError, StoreUnavailableError):
-                if not self._loses_answers or time.monotonic() + pause > request.deadline:
+            except (OutcomeUnknownError, StoreUnavailableError) as error:
+                if error.is_lasting or not self._loses_answers or time.monotonic() + pause > request.deadline:
                     raise
             time.sleep(pause)
             pause = min(pause * 2, RETRY_MAX_S)
@@ -267,14 +267,14 @@ class Writing(_Worker):
 # --- sharing ---------------------------------------------------------------------------------------------------------
 
 _running: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
-_carriers: weakref.WeakValueDictionary[Hashable, ThreadCarrier] = weakref.WeakValueDictionary()
+_carriers: weakref.WeakValueDictionary[Hashable, Any] = weakref.WeakValueDictionary()
 _registry = threading.Lock()
 
 
-def shared(key: Hashable, make: Callable[[], ThreadCarrier]) -> ThreadCarrier:
+def shared(key: Hashable, make: Callable[[], T]) -> T:
     """The carrier of the store with that key, made if nobody uses one. It ends when nobody refers to it any more."""
     with _registry:
-        found = _carriers.get(key)
+        found: T | None = _carriers.get(key)
         if found is None:
             found = _carriers[key] = make()
         return found
@@ -282,7 +282,8 @@ def shared(key: Hashable, make: Callable[[], ThreadCarrier]) -> ThreadCarrier:
 
 def _at_exit() -> None:
     for carrier in list(_carriers.values()):
-        carrier.close(0)
+        if isinstance(carrier, ThreadCarrier):
+            carrier.close(0)
     deadline = time.monotonic() + LAST_WAIT_S
     for thread in list(_running):
         thread.join(max(0.0, deadline - time.monotonic()))

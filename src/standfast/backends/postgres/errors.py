@@ -29,15 +29,20 @@ def refused(error: psycopg.Error) -> StoreError:
     """An error that the server answered with: nothing was done."""
     code = error.sqlstate or ""
     kind, remedy = _BY_CODE.get(code) or _BY_CODE.get(code[:2]) or (StoreUnavailableError, "Look at the server's log.")
-    return kind(f"PostgreSQL refused: {_said(error)}", remedy)
+    made = kind(f"PostgreSQL refused: {_said(error)}", remedy)
+    made.is_lasting = code[:2] not in ("40", "55", "57")  # deadlocks, locks, a server that is shutting down
+    return made
 
 
 def unreachable(error: psycopg.Error) -> StoreUnavailableError:
     """No connection was made, so nothing was sent."""
-    return StoreUnavailableError(
+    made = StoreUnavailableError(
         f"PostgreSQL cannot be reached: {_said(error)}",
         "Is the server running there, and are user, password and database of the URL right?",
     )
+    # A refusal to let somebody in has no code here, only a text; the server's are not translated.
+    made.is_lasting = any(text in str(error) for text in ("authentication failed", "does not exist", "no password"))
+    return made
 
 
 def unanswered(error: psycopg.Error, *, reading: bool) -> StoreError:

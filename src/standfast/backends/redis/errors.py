@@ -28,21 +28,33 @@ _BY_CODE: dict[str, tuple[type[StoreError], str]] = {
 }
 
 
+_BY_CLASS: tuple[tuple[type[Exception], str], ...] = (
+    (failed.OutOfMemoryError, "OOM"),
+    (failed.ReadOnlyError, "READONLY"),
+    (failed.NoPermissionError, "NOPERM"),
+)
+
+
 def refused(error: failed.ResponseError) -> StoreError:
     """An error that the server answered with: nothing was done."""
     text = str(error)
-    found = next((_BY_CODE[code] for code in _BY_CODE if code in text.split(":")[0] or code in text), None)
+    # redis-py takes the code off the text of errors it has a class for.
+    known = next((code for kind, code in _BY_CLASS if isinstance(error, kind)), "")
+    found = next((_BY_CODE[code] for code in _BY_CODE if code == known or (not known and code in text)), None)
     kind, remedy = found or (StoreUnavailableError, "Look at the server's log, then try again.")
-    return kind(f"Redis refused: {text}", remedy)
+    made = kind(f"Redis refused: {text}", remedy)
+    made.is_lasting = found is not None  # what is not known here may pass: a server that is loading, a moved slot
+    return made
 
 
 def unreachable(error: BaseException, where: str) -> StoreUnavailableError:
     """No connection was made, so nothing was sent."""
+    remedy = "Is the server running there, and does its address belong to Redis or Valkey?"
     if isinstance(error, failed.AuthenticationError):
         remedy = "Correct the user name and password of the URL or the client."
-    else:
-        remedy = "Is the server running there, and does its address belong to Redis or Valkey?"
-    return StoreUnavailableError(f"Redis cannot be reached at {where}: {error}", remedy)
+    made = StoreUnavailableError(f"Redis cannot be reached at {where}: {error}", remedy)
+    made.is_lasting = isinstance(error, failed.AuthenticationError)
+    return made
 
 
 def unanswered(error: BaseException, *, reading: bool) -> StoreError:

@@ -44,13 +44,15 @@ class Script(NamedTuple):
     sha: str
 
 
-def _script(name: str) -> Script:
+def _script(*names: str) -> Script:
     folder = files("standfast.backends.redis")
-    text = (folder / "rows.lua").read_text("utf-8") + (folder / f"{name}.lua").read_text("utf-8")
+    text = "".join((folder / f"{name}.lua").read_text("utf-8") for name in names)
     return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
-LOOK, COMMIT = _script("look"), _script("commit")
+LOOK, COMMIT, APPEND = _script("rows", "look"), _script("rows", "commit"), _script("append")
+
+APPEND_CELLS_MAX = 100
 
 
 class Call(NamedTuple):
@@ -221,6 +223,32 @@ def commit_call(step: Step, keys_of: Callable[[Name], NameKeys], refs: Refs, ttl
             found["ttl"] = ttl_ms
         described.append(found)
     return Call(COMMIT, tuple(all_keys), args.with_description(described))
+
+
+def append_call(step: Step, keys: NameKeys, refs: Refs, ttl_ms: int | None) -> Call | None:
+    """The call of the small script, for the change that every turn makes; None if this is another one."""
+    if len(step) != 1:
+        return None
+    change = step[0]
+    if not change.push or not change.touch or change.mark is not None or change.prefix is not None or change.labels:
+        return None
+    if change.wipe is not None or change.remove or change.drop or change.arrange or change.back or change.sweep:
+        return None
+    if len(change.put) > APPEND_CELLS_MAX or None in change.put.values():
+        return None
+    base = refs.guess(change.name, len(change.push))
+    args: list[bytes] = [secrets.token_hex(EPOCH // 2).encode(), to_bytes(change.name.id), b"%d" % base]
+    writers = {tag.writer for _, tag in change.push if tag.writer}
+    args += [b"" if ttl_ms is None else b"%d" % ttl_ms, b"%d" % len(change.cells), b"%d" % len(change.put)]
+    args.append(b"%d" % len(writers))
+    for cell, value in change.cells.items():
+        args += (to_bytes(cell), b"n" if value is None else b"v" + value)
+    for cell, value in change.put.items():
+        args += (to_bytes(cell), value or b"")
+    for writer in writers:
+        args += (writer_mark(writer), to_bytes(writer))
+    args += [tagged(data, tag, base + place) for place, (data, tag) in enumerate(change.push)]
+    return Call(APPEND, keys.keys, args)
 
 
 class _Encoding:

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Coroutine, Hashable, Mapping
 from typing import Any, NamedTuple, Self
 
+from standfast.backends.redis.client_store import ClientStore
 from standfast.backends.redis.keys import Layout
 from standfast.backends.redis.store import Link, RedisStore
+from standfast.carrying.looped import LoopCarrier
 from standfast.carrying.pipelined import PipelinedCarrier
 from standfast.carrying.session import StoredSession
 from standfast.carrying.threads import ThreadCarrier, shared
@@ -59,7 +61,7 @@ class RedisSession(StoredSession):
         self.layout: Layout = layout or ("tagged" if _is_cluster(redis_client) else "sdk")
         if self.layout not in ("sdk", "tagged"):
             raise CallerError(f"there is no layout {layout!r}", 'Use "sdk" or "tagged".')
-        self._found: ThreadCarrier | None = None
+        self._found: ThreadCarrier | LoopCarrier | None = None
 
     @classmethod
     def from_url(
@@ -95,19 +97,21 @@ class RedisSession(StoredSession):
 
     # --- what StoredSession asks --------------------------------------------------------------------------------------
 
-    def _carrier(self) -> ThreadCarrier:
+    def _carrier(self) -> ThreadCarrier | LoopCarrier:
         found = self._found
         if found is None:
             found = self._found = shared(self._store_key(), self._made_carrier)
         return found
 
-    def _made_carrier(self) -> ThreadCarrier:
-        address, prefix, layout, ttl = self._target, self.key_prefix, self.layout, self.ttl
+    def _made_carrier(self) -> ThreadCarrier | LoopCarrier:
+        target, prefix, layout = self._target, self.key_prefix, self.layout
+        ttl_ms = None if self.ttl is None else self.ttl * 1000
+        if not isinstance(target, Address):
+            return LoopCarrier(ClientStore(target, prefix=prefix, layout=layout, ttl_ms=ttl_ms))
 
         def opened() -> RedisStore:
-            options = {"socket_timeout": ANSWER_S_MAX, "socket_connect_timeout": ANSWER_S_MAX, **dict(address.options)}
-            ttl_ms = None if ttl is None else ttl * 1000
-            return RedisStore(Link(address.url, **options), prefix=prefix, layout=layout, ttl_ms=ttl_ms)
+            options = {"socket_timeout": ANSWER_S_MAX, "socket_connect_timeout": ANSWER_S_MAX, **dict(target.options)}
+            return RedisStore(Link(target.url, **options), prefix=prefix, layout=layout, ttl_ms=ttl_ms)
 
         return PipelinedCarrier(opened, loses_answers=True, readers=READERS)
 

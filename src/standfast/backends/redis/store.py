@@ -13,10 +13,11 @@ from redis.retry import Retry
 
 from standfast.backends.redis import listing
 from standfast.backends.redis.errors import refused, unanswered, unreachable
-from standfast.backends.redis.keys import Keys, Layout, NameKeys
+from standfast.backends.redis.keys import Keys, Layout
 from standfast.backends.redis.scripts import (
     Call,
     Refs,
+    append_call,
     commit_call,
     data_of,
     look_call,
@@ -34,7 +35,6 @@ from standfast.sessions.port import (
     Listed,
     Listing,
     Look,
-    Name,
     Refused,
     Sight,
     Step,
@@ -45,35 +45,41 @@ Command = tuple[Any, ...]
 
 
 class Link:
-    """A few connections to one server. What it is asked for together goes out in one write."""
+    """A connection to one server, for one thread at a time. What it is asked for together goes out in one write."""
 
     def __init__(self, url: str, **options: Any) -> None:
         # Answers are bytes, whatever the caller's own client does; and a request is never sent again behind our back:
         # whether it may be repeated is decided where it is known what it was.
         options |= {"decode_responses": False, "retry": Retry(NoBackoff(), 0)}
         self._pool = ConnectionPool.from_url(url, **options)
+        self._connection: Connection | None = None
         self.where = redis_address(url)
 
     def ask(self, commands: Sequence[Command], *, reading: bool) -> list[Any]:
         """The answers, in order. An error that the server answered with is among them."""
+        connection = self._connection or self._opened()
         try:
-            connection: Connection = self._pool.get_connection()
+            packed = b"".join([part for command in commands for part in _packed(command)])
+            connection.send_packed_command([packed], check_health=False)  # type: ignore[no-untyped-call]
+            return [self._answer(connection) for _ in commands]
+        except (failed.ConnectionError, failed.TimeoutError, OSError) as error:
+            self.close()
+            raise unanswered(error, reading=reading) from error
+        except BaseException:
+            self.close()  # a late answer must not be taken for another one
+            raise
+
+    def _opened(self) -> Connection:
+        connection: Any = self._pool.make_connection()
+        try:
+            connection.connect()
         except (failed.ConnectionError, failed.TimeoutError, OSError) as error:
             raise unreachable(error, self.where) from error
         except failed.ResponseError as error:
             raise refused(error) from error
-        try:
-            packed = b"".join(chunk for command in commands for chunk in connection.pack_command(*command))  # type: ignore[no-untyped-call]
-            connection.send_packed_command([packed], check_health=False)  # type: ignore[no-untyped-call]
-            return [self._answer(connection) for _ in commands]
-        except (failed.ConnectionError, failed.TimeoutError, OSError) as error:
-            connection.disconnect()  # type: ignore[no-untyped-call]
-            raise unanswered(error, reading=reading) from error
-        except BaseException:
-            connection.disconnect()  # type: ignore[no-untyped-call]  # a late answer must not be taken for another one
-            raise
-        finally:
-            self._pool.release(connection)
+        found: Connection = connection
+        self._connection = found
+        return found
 
     @staticmethod
     def _answer(connection: Connection) -> Any:
@@ -83,8 +89,19 @@ class Link:
             return error
 
     def close(self) -> None:
-        """Close every connection."""
-        self._pool.disconnect()
+        """Close the connection; it is opened again when it is needed."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.disconnect()  # type: ignore[no-untyped-call]
+
+
+def _packed(command: Command) -> list[bytes]:
+    """A command as it is sent. redis-py's own way takes three times as long, which is a tenth of a whole append."""
+    parts = [b"*%d\r\n" % len(command)]
+    for part in command:
+        data = part if isinstance(part, bytes) else str(part).encode()
+        parts += (b"$%d\r\n" % len(data), data, b"\r\n")
+    return parts
 
 
 def redis_address(url: str) -> str:
@@ -92,7 +109,7 @@ def redis_address(url: str) -> str:
     return url.rpartition("@")[2] if "@" in url else url.partition("://")[2]
 
 
-class _Asked(NamedTuple):
+class Asked(NamedTuple):
     """A command, the same with its script, and what its answer means."""
 
     command: Command
@@ -100,23 +117,69 @@ class _Asked(NamedTuple):
     meaning: Callable[[Any], Answer]
 
 
-def _called(call: Call, meaning: Callable[[Any], Answer]) -> _Asked:
+def _called(call: Call, meaning: Callable[[Any], Answer]) -> Asked:
     arguments = (len(call.keys), *call.keys, *call.args)
-    return _Asked(("EVALSHA", call.script.sha, *arguments), ("EVAL", call.script.text, *arguments), meaning)
+    return Asked(("EVALSHA", call.script.sha, *arguments), ("EVAL", call.script.text, *arguments), meaning)
 
 
-class RedisStore:
+class Codec:
+    """What is sent for a question and what the answer means, for one way of keeping names in Redis."""
+
+    def __init__(self, *, prefix: str, layout: Layout, ttl_ms: int | None) -> None:
+        self.keys, self._ttl_ms = Keys(prefix, layout), ttl_ms
+        self._refs = Refs()
+
+    def asked(self, question: Look | Step) -> Asked:
+        """The command for a question: the small script where it will do."""
+        if isinstance(question, Look):
+            bounds = plain_read(question)
+            keys = self.keys.of(question.name)
+            if bounds is not None:
+                return Asked(("LRANGE", keys.keys[1], *bounds), (), data_of)
+            return _called(look_call(question, keys), partial(sight_of, question))
+        small = append_call(question, self.keys.of(question[0].name), self._refs, self._ttl_ms)
+        if small is None:
+            return self.general(question)
+        return _called(small, lambda reply: outcome_of(question, reply, self._refs))
+
+    def general(self, step: Any) -> Asked:
+        """The command for a step, whatever it is."""
+        call = commit_call(step, self.keys.of, self._refs, self._ttl_ms)
+        return _called(call, lambda reply: outcome_of(step, reply, self._refs))
+
+    def again(self, questions: Sequence[Look | Step], asked: list[Asked], found: Sequence[Any]) -> dict[int, Command]:
+        """What must be asked once more, by its place: nothing of it was done.
+
+        A script that the server does not know (a new server, a failover, SCRIPT FLUSH) goes as text; what the small
+        script leaves alone goes to the other one.
+        """
+        more: dict[int, Command] = {}
+        for place, got in enumerate(found):
+            if isinstance(got, failed.NoScriptError):
+                more[place] = asked[place].with_script
+            elif isinstance(got, int) and got == 0:
+                asked[place] = self.general(questions[place])
+                more[place] = asked[place].with_script
+        return more
+
+
+def meanings(asked: Sequence[Asked], found: Sequence[Any]) -> list[Answer | Exception]:
+    """What the answers mean; what the server refused is an error."""
+    return [
+        refused(got) if isinstance(got, failed.ResponseError) else one.meaning(got)
+        for one, got in zip(asked, found, strict=True)
+    ]
+
+
+class RedisStore(Codec):
     """A Redis or Valkey server of one node as a store (see `sessions.port`)."""
 
     loses_answers = True
-    is_shareable = True
+    is_shareable = False
 
     def __init__(self, link: Link, *, prefix: str, layout: Layout, ttl_ms: int | None) -> None:
-        self._link, self.keys, self._ttl_ms = link, Keys(prefix, layout), ttl_ms
-        self._refs = Refs()
-
-    def _keys_of(self, name: Name) -> NameKeys:
-        return self.keys.of(name)
+        super().__init__(prefix=prefix, layout=layout, ttl_ms=ttl_ms)
+        self._link = link
 
     def look(self, look: Look) -> Sight:
         """One LRANGE if only the contents of the history are wanted, else one script call."""
@@ -151,29 +214,13 @@ class RedisStore:
             return error
 
     def _together(self, questions: Sequence[Look | Step]) -> list[Answer | Exception]:
-        asked = [self._asked(question) for question in questions]
+        asked = [self.asked(question) for question in questions]
         reading = all(isinstance(question, Look) for question in questions)
         found = self._link.ask([one.command for one in asked], reading=reading)
-        # A new server, a failover, SCRIPT FLUSH: what was asked for was not done, and goes again with the script.
-        unknown = [place for place, one in enumerate(found) if isinstance(one, failed.NoScriptError)]
-        if unknown:
-            again = self._link.ask([asked[place].with_script for place in unknown], reading=reading)
-            for place, answer in zip(unknown, again, strict=True):
-                found[place] = answer
-        return [
-            refused(got) if isinstance(got, failed.ResponseError) else one.meaning(got)
-            for one, got in zip(asked, found, strict=True)
-        ]
-
-    def _asked(self, question: Look | Step) -> _Asked:
-        if isinstance(question, Look):
-            bounds = plain_read(question)
-            keys = self._keys_of(question.name)
-            if bounds is not None:
-                return _Asked(("LRANGE", keys.keys[1], *bounds), (), data_of)
-            return _called(look_call(question, keys), partial(sight_of, question))
-        call = commit_call(question, self._keys_of, self._refs, self._ttl_ms)
-        return _called(call, lambda reply: outcome_of(question, reply, self._refs))
+        while more := self.again(questions, asked, found):
+            for place, got in zip(more, self._link.ask(list(more.values()), reading=reading), strict=True):
+                found[place] = got
+        return meanings(asked, found)
 
     def listing(self, kind: Kind, *, after: str | None, limit: int, labels: Mapping[str, str]) -> Sequence[Listed]:
         """A page of an index, verified against the names themselves."""
