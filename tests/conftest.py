@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.helpers import servers
 
 # A slow machine is not a failure: no test may depend on speed. A failing example is printed so that it can be replayed
 # elsewhere. In CI the examples are the same in every run, so that red means that the change is wrong; on a developer's
@@ -17,3 +21,30 @@ settings.register_profile(
     derandomize=bool(os.environ.get("CI")),
 )
 settings.load_profile("standfast")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--without",
+        default="",
+        metavar="SERVERS",
+        help="leave out the tests that need these servers, comma-separated: " + ", ".join(servers.KINDS),
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what `--without` names. A server that is missing and was not named fails its tests; none is skipped."""
+    named = [name for name in config.getoption("--without").split(",") if name]
+    unknown = set(named) - set(servers.KINDS)
+    if unknown:
+        raise pytest.UsageError(f"--without knows {', '.join(servers.KINDS)}, not {', '.join(sorted(unknown))}")
+    left = [item for item in items if any(item.get_closest_marker(name) for name in named)]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _end_servers() -> Iterator[None]:
+    yield
+    servers.stop_all()

@@ -32,6 +32,8 @@ SHARED = "carrying"
 ISLANDS: dict[str, tuple[str, str]] = {  # island: (its rooms, its library)
     "memory": ("backends.memory", ""),
     "sqlite": ("backends.sqlite", ""),
+    "redis": ("backends.redis", "redis"),
+    "postgres": ("backends.postgres", "psycopg"),
     "openai": ("providers backends.conversations backends.compaction", "openai"),
     "telemetry": ("telemetry", "opentelemetry"),
 }

@@ -73,6 +73,8 @@ if TYPE_CHECKING:
     from .backends.conversations import OpenAIConversationsSession, start_openai_conversations_session
     from .backends.memory.runs import InMemoryRunStore
     from .backends.memory.session import InMemorySession, InMemoryStore
+    from .backends.postgres.session import PostgresSession
+    from .backends.redis.session import RedisSession
     from .backends.sqlite.session import SQLiteSession
     from .driver.result import RunResult, RunResultStreaming
     from .driver.run_scope import AgentToolInvocation
@@ -380,11 +382,13 @@ __all__ = [
     "Page",
     "PartialBatchError",
     "Position",
+    "PostgresSession",
     "Prompt",
     "ProviderTool",
     "RawResponsesStreamEvent",
     "ReasoningItem",
     "ReasoningItemIdPolicy",
+    "RedisSession",
     "RepairReport",
     "ResponseFailedError",
     "RetryDecision",

@@ -88,6 +88,8 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "backends.memory.session": ("InMemorySession", "InMemoryStore"),
     "backends.memory.runs": ("InMemoryRunStore",),
     "backends.sqlite.session": ("SQLiteSession",),
+    "backends.redis.session": ("RedisSession",),
+    "backends.postgres.session": ("PostgresSession",),
     "words.items": (
         "InputItem",
         "MessageOutputItem",
@@ -454,6 +456,8 @@ KITS: tuple[str, ...] = ("conformance", "testing")
 
 EXTRAS: dict[str, str] = {
     "openai": "openai",
+    "redis": "redis",
+    "psycopg": "postgres",
     "starlette": "testing",
     "uvicorn": "testing",
     "hypothesis": "conformance",

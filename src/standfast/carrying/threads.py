@@ -120,12 +120,15 @@ class ThreadCarrier:
     # --- life --------------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        jobs = [_Writing(self._open_store, self._writes, self._loses_answers).run]
+        jobs = [self._writing().run]
         jobs += [_Reading(self._open_store, self._reads, self._loses_answers).run for _ in range(self._reader_count)]
         self._threads = [threading.Thread(target=job, name="standfast-carrier", daemon=True) for job in jobs]
         for thread in self._threads:
             thread.start()
             _running.add(thread)
+
+    def _writing(self) -> Writing:
+        return Writing(self._open_store, self._writes, self._loses_answers)
 
     def close(self, timeout_s: float = LAST_WAIT_S) -> None:
         """End when all that was submitted is done, and wait for that; the store is closed if it has a `close`."""
@@ -156,9 +159,12 @@ class _Worker:
             while (message := self._inbox.get()) is not None:
                 self._do(message)
         finally:
-            close = getattr(self._store, "close", None)
-            if callable(close):
-                close()
+            self._close_store()
+
+    def _close_store(self) -> None:
+        close = getattr(self._store, "close", None)
+        if callable(close):
+            close()
 
     def _do(self, message: AnyRequest | PutBack) -> None:
         raise NotImplementedError
@@ -197,8 +203,8 @@ class _Worker:
                 request.unclaim()
                 if not request.is_wanted:
                     raise
-            except (OutcomeUnknownError, StoreUnavailableError):
-                if not self._loses_answers or time.monotonic() + pause > request.deadline:
+            except (OutcomeUnknownError, StoreUnavailableError) as error:
+                if error.is_lasting or not self._loses_answers or time.monotonic() + pause > request.deadline:
                     raise
             time.sleep(pause)
             pause = min(pause * 2, RETRY_MAX_S)
@@ -216,7 +222,9 @@ class _Reading(_Worker):
             deliver([message])
 
 
-class _Writing(_Worker):
+class Writing(_Worker):
+    """The thread that writes."""
+
     def __init__(self, open_store: Callable[[], Store], inbox: Inbox, loses_answers: bool) -> None:
         super().__init__(open_store, inbox, loses_answers)
         self._owed: list[AnyRequest] = []
@@ -232,9 +240,12 @@ class _Writing(_Worker):
         if self._carry_out(message) and message.settle():
             self._owed.append(message)
             self._undo_what_is_owed()
-        if message.undo is not None:
-            self._handed.append(weakref.ref(message))
+        self._remember(message)
         deliver([message])
+
+    def _remember(self, request: AnyRequest) -> None:
+        if request.undo is not None:
+            self._handed.append(weakref.ref(request))
 
     def _look_for_orphans(self) -> None:
         """A loop may be closed without a word to its tasks: what they did not take is undone as well."""
@@ -256,14 +267,14 @@ class _Writing(_Worker):
 # --- sharing ---------------------------------------------------------------------------------------------------------
 
 _running: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
-_carriers: weakref.WeakValueDictionary[Hashable, ThreadCarrier] = weakref.WeakValueDictionary()
+_carriers: weakref.WeakValueDictionary[Hashable, Any] = weakref.WeakValueDictionary()
 _registry = threading.Lock()
 
 
-def shared(key: Hashable, make: Callable[[], ThreadCarrier]) -> ThreadCarrier:
+def shared(key: Hashable, make: Callable[[], T]) -> T:
     """The carrier of the store with that key, made if nobody uses one. It ends when nobody refers to it any more."""
     with _registry:
-        found = _carriers.get(key)
+        found: T | None = _carriers.get(key)
         if found is None:
             found = _carriers[key] = make()
         return found
@@ -271,7 +282,8 @@ def shared(key: Hashable, make: Callable[[], ThreadCarrier]) -> ThreadCarrier:
 
 def _at_exit() -> None:
     for carrier in list(_carriers.values()):
-        carrier.close(0)
+        if isinstance(carrier, ThreadCarrier):
+            carrier.close(0)
     deadline = time.monotonic() + LAST_WAIT_S
     for thread in list(_running):
         thread.join(max(0.0, deadline - time.monotonic()))

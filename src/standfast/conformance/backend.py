@@ -36,6 +36,12 @@ class Backend:
     files: bool = False
     """The store writes files below `folder`."""
 
+    remote: bool = False
+    """The store is reached over a network: a write that has left may be done though its caller was cancelled (A13)."""
+
+    any_bytes: bool = True
+    """A record can be any bytes. False: the store itself refuses what is no valid text, so it can never stand there."""
+
     deadlines: bool = True
     """`open` takes `timeout_s`."""
 

@@ -59,6 +59,9 @@ class ModelError(StandfastError):
 class StoreError(StandfastError):
     """A session or run store could not do, or cannot tell whether it did, what was asked."""
 
+    is_lasting: bool = False
+    """Whether trying again cannot help before somebody has done something: a wrong password, a newer layout."""
+
 
 # --- sessions: what the caller must change ---------------------------------------------------------------------------
 
@@ -137,13 +140,19 @@ class StoreUnavailableError(StoreError):
 class StoreReadOnlyError(StoreUnavailableError):
     """The store can be read but not written."""
 
+    is_lasting = True
+
 
 class NotADatabaseError(StoreUnavailableError):
     """The file is something else than a database; it was left as it is."""
 
+    is_lasting = True
+
 
 class SchemaTooNewError(StoreUnavailableError):
     """A newer standfast has changed this store's layout; it was left as it is."""
+
+    is_lasting = True
 
 
 class CorruptRecordError(StoreError):

@@ -139,8 +139,22 @@ async def a_cancelled_caller_gets_control_back_from_a_store_that_stalls(lab: Lab
             lab.expect(task.done(), f"{name} was cancelled and had not given control back after {waited_s:.1f} s")
             lab.expect(task.cancelled(), f"{name} was cancelled in a stalled store and ended as {task}")
         await session.add_items([message("next")])
+        if lab.backend.remote:
+            await _is_settled(lab, session, f"a {name} that was cancelled in a stalled store")
+            continue
         await lab.holds(session, [*batch("before", 3), message("next")], f"a {name} cancelled in a stalled store")
         lab.same(await session.pop_item(), message("next"), f"a {name} cancelled in a stalled store")
+
+
+async def _is_settled(lab: Lab, session: Any, after: str) -> None:
+    """A write that had left for a server is done whole or not at all, and not behind the next one; then start anew."""
+    history = await session.get_items()
+    lab.same(history[-1], message("next"), f"{after}, then a write")
+    lab.expect(not (seen := torn([item for item in history if "batch" in item])), f"{after}: {seen}")
+    await asyncio.sleep(0.05)
+    lab.same(await session.get_items(), history, f"{after}, a write, and some time")
+    await session.clear_session()
+    await session.add_items(batch("before", 3))
 
 
 @proves("A13", "stall", "deadlines")
@@ -183,6 +197,8 @@ async def readers_and_other_sessions_work_after_a_stall(lab: Lab) -> None:
     await other.add_items([message("theirs")])
     await lab.holds(other, [message("theirs")], "a stall of the store, by another session")
     names = [item["batch"] for item in await session.get_items()]
+    if lab.backend.remote:  # what had left may be done
+        names = [name for name in names if name not in ("queued 1", "queued 2")]
     lab.same(sorted(set(names)), ["before", "queued 0", "queued 3"], "two of four queued writes were cancelled")
 
 

@@ -1,0 +1,59 @@
+"""What PostgreSQL's errors mean here: was anything done, and what can be done about it."""
+
+from __future__ import annotations
+
+import psycopg
+
+from standfast.ground.errors import (
+    NotADatabaseError,
+    OutcomeUnknownError,
+    StoreError,
+    StoreFullError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+)
+
+_BY_CODE: dict[str, tuple[type[StoreError], str]] = {
+    "53": (StoreFullError, "Look at the server's disk, memory and max_connections."),
+    "25006": (StoreReadOnlyError, "Connect to the primary; this server is read-only."),
+    "42501": (StoreUnavailableError, "Let this role create and use the tables, or create them by hand beforehand."),
+    "42804": (NotADatabaseError, "A table of another kind has this name: choose another table or schema name."),
+    "42P07": (NotADatabaseError, "Something of another kind has this name: choose another table or schema name."),
+    "42809": (NotADatabaseError, "Something of another kind has this name: choose another table or schema name."),
+    "42703": (NotADatabaseError, "The table has other columns than the SDK's: choose another table or schema name."),
+    "42830": (NotADatabaseError, "The table has other columns than the SDK's: choose another table or schema name."),
+}
+
+
+def refused(error: psycopg.Error) -> StoreError:
+    """An error that the server answered with: nothing was done."""
+    code = error.sqlstate or ""
+    kind, remedy = _BY_CODE.get(code) or _BY_CODE.get(code[:2]) or (StoreUnavailableError, "Look at the server's log.")
+    made = kind(f"PostgreSQL refused: {_said(error)}", remedy)
+    made.is_lasting = code[:2] not in ("40", "55", "57")  # deadlocks, locks, a server that is shutting down
+    return made
+
+
+def unreachable(error: psycopg.Error) -> StoreUnavailableError:
+    """No connection was made, so nothing was sent."""
+    made = StoreUnavailableError(
+        f"PostgreSQL cannot be reached: {_said(error)}",
+        "Is the server running there, and are user, password and database of the URL right?",
+    )
+    # A refusal to let somebody in has no code here, only a text; the server's are not translated.
+    made.is_lasting = any(text in str(error) for text in ("authentication failed", "does not exist", "no password"))
+    return made
+
+
+def unanswered(error: psycopg.Error, *, reading: bool) -> StoreError:
+    """The connection broke after something was sent."""
+    if reading:
+        return StoreUnavailableError(f"PostgreSQL did not answer: {_said(error)}", "Nothing was changed; try again.")
+    return OutcomeUnknownError(
+        f"PostgreSQL did not answer: {_said(error)}",
+        "It was done whole or not at all. Repeating an append under the same writer and number is safe.",
+    )
+
+
+def _said(error: psycopg.Error) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

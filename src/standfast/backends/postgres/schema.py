@@ -1,0 +1,115 @@
+"""The names of the tables, and how they come to be there."""
+
+# ruff: noqa: S608 — a table name cannot be bound; these are checked against a pattern and quoted
+
+from __future__ import annotations
+
+import hashlib
+import re
+from importlib.resources import files
+from typing import Any, NamedTuple, Self
+
+import psycopg
+
+from standfast.ground.errors import InvalidNameError, SchemaTooNewError, StoreUnavailableError
+
+VERSION = 1
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
+_LOCK = 7_236_514_022  # any number that only standfast uses for its advisory lock
+
+
+class Tables(NamedTuple):
+    """The SDK's two tables, and what everything of ours beside them is called."""
+
+    sessions: str
+    messages: str
+    schema: str | None = None
+
+    @classmethod
+    def of(cls, sessions: Any, messages: Any, schema: Any = None) -> Self:
+        """The names, checked (A15)."""
+        for name in (sessions, messages, *(() if schema is None else (schema,))):
+            if not isinstance(name, str) or not _NAME.match(name):
+                raise InvalidNameError(
+                    f"{name!r} is no table name", "Use letters, digits and underscores, 63 at most, no digit first."
+                )
+        if sessions.lower() == messages.lower():
+            raise InvalidNameError(f"sessions and messages cannot both be in {sessions!r}", "Name two tables.")
+        return cls(sessions, messages, schema)
+
+    def _quoted(self, name: str) -> str:
+        return f'"{name}"' if self.schema is None else f'"{self.schema}"."{name}"'
+
+    @property
+    def s(self) -> str:
+        """The table of sessions, quoted."""
+        return self._quoted(self.sessions)
+
+    @property
+    def m(self) -> str:
+        """The table of messages, quoted."""
+        return self._quoted(self.messages)
+
+    @property
+    def _stem(self) -> str:
+        # A name may have 63 characters: a long one is cut, and told from others by its hash.
+        known = hashlib.sha256(f"{self.sessions}/{self.messages}".encode()).hexdigest()[:8]
+        return f"{self.messages[:28]}_{known}_standfast_"
+
+    @property
+    def own(self) -> str:
+        """What names of ours begin with; the quotation mark is left open."""
+        return self._quoted(self._stem)[:-1]
+
+    def sql(self) -> str:
+        """Everything that makes the tables, columns and functions."""
+        text = (files("standfast.backends.postgres") / "schema.sql").read_text("utf-8")
+        parts = {
+            "{s}": self.s,
+            "{m}": self.m,
+            "{own}": self.own,
+            "{seq}": f'{self.own}seq"',
+            "{time_index}": f'"idx_{self.messages[:50]}_session_time"',
+            "{place_index}": f'"{self._stem}place"',
+            "{seq_index}": f'"{self._stem}seq_index"',
+            "{label_index}": f'"{self._stem}session_index"',
+        }
+        for mark, name in parts.items():
+            text = text.replace(mark, name)
+        return text
+
+
+def install(connection: psycopg.Connection[Any], tables: Tables, *, create: bool) -> None:
+    """Make what is not there, one process at a time.
+
+    A look comes first: DDL that finds nothing to do still takes exclusive locks, and deadlocks with writers.
+    """
+    if _version(connection, tables) == VERSION:
+        return
+    if not create:
+        raise StoreUnavailableError(
+            f"the tables {tables.s} and {tables.m} have no additions of standfast",
+            "Run the SQL that PostgresSession.schema_sql() gives, or open the session with create_tables=True.",
+        )
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+        if _version(connection, tables) != VERSION:
+            if tables.schema is not None:
+                connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{tables.schema}"')
+            connection.execute(tables.sql())
+
+
+def _version(connection: psycopg.Connection[Any], tables: Tables) -> int:
+    """Which version of the additions is there; 0: none."""
+    name = f'{tables.own}version"'
+    row = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone()
+    if row is None or not row[0]:
+        return 0
+    row = connection.execute(f"SELECT max(version) FROM {name}").fetchone()
+    found = int(row[0] or 0) if row is not None else 0
+    if found > VERSION:
+        raise SchemaTooNewError(
+            f"the tables of {tables.m} were written by a newer standfast (version {found}, this one knows {VERSION})",
+            "Upgrade standfast in this process.",
+        )
+    return found

@@ -1,0 +1,139 @@
+"""Sessions in PostgreSQL: the OpenAI Agents SDK's SQLAlchemy tables, with every ability of part B on top.
+
+What a session does is in `StoredSession`, what it promises in the rules of `sessions/`; this says which database and
+which tables. Constructing one does no I/O. All sessions of a database share a few connections, in threads of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Hashable, Mapping
+from typing import Any, Self
+
+from standfast.backends.postgres.schema import Tables
+from standfast.backends.postgres.store import PostgresStore
+from standfast.carrying.pipelined import PipelinedCarrier
+from standfast.carrying.session import StoredSession
+from standfast.carrying.threads import ThreadCarrier, shared
+from standfast.ground.errors import CallerError, InvalidSessionIdError, StoreError
+from standfast.sessions import rules
+from standfast.sessions.protocol import SessionSettings, check_session_id
+
+__all__ = ["PostgresSession"]
+
+READERS = 2
+_SCHEMES = ("postgresql://", "postgres://")
+
+
+class PostgresSession(StoredSession):
+    """A conversation in PostgreSQL. Any number of objects, threads, loops and processes may share it.
+
+    `url` is a PostgreSQL URL, or a connection string as `libpq` takes it; `connect_options` are further options of a
+    connection. Tables and functions are made when they are first needed; with `create_tables=False` they must be there
+    (`schema_sql` gives what makes them). `timeout_s` is the deadline of each operation.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        *,
+        url: str,
+        sessions_table: str = "agent_sessions",
+        messages_table: str = "agent_messages",
+        schema: str | None = None,
+        create_tables: bool = True,
+        connect_options: Mapping[str, Any] | None = None,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
+        timeout_s: float = 30.0,
+    ) -> None:
+        super().__init__(session_id, session_settings=session_settings, timeout_s=timeout_s)
+        self._url, self.create_tables = _checked_url(url), create_tables
+        self._options = dict(connect_options or {})
+        self._tables = Tables.of(sessions_table, messages_table, schema)
+        self._found: ThreadCarrier | None = None
+
+    @classmethod
+    def from_url(cls, session_id: str, *, url: str, **kwargs: Any) -> Self:
+        """The same as the constructor, under the name that sessions on servers share."""
+        return cls(session_id, url=url, **kwargs)
+
+    @staticmethod
+    def schema_sql(
+        sessions_table: str = "agent_sessions", messages_table: str = "agent_messages", schema: str | None = None
+    ) -> str:
+        """The SQL that makes the tables, columns and functions; it may be run again."""
+        return Tables.of(sessions_table, messages_table, schema).sql()
+
+    async def ping(self) -> bool:
+        """Whether the database answers."""
+        try:
+            await self._read(lambda: rules.info(self._name))
+        except StoreError:
+            return False
+        return True
+
+    def close(self) -> Coroutine[Any, Any, None]:
+        """Close this session object, now; awaiting the result is allowed and not needed."""
+        done = super().close()
+        self._found = None  # connections end with the last session that uses them
+        return done
+
+    # --- what StoredSession asks --------------------------------------------------------------------------------------
+
+    def _carrier(self) -> ThreadCarrier:
+        found = self._found
+        if found is None:
+            found = self._found = shared(self._store_key(), self._made_carrier)
+        return found
+
+    def _made_carrier(self) -> ThreadCarrier:
+        url, tables, options, create = self._url, self._tables, self._options, self.create_tables
+
+        def opened() -> PostgresStore:
+            return PostgresStore(url, tables, options=options, create_tables=create)
+
+        return PipelinedCarrier(opened, loses_answers=True, readers=READERS)
+
+    def _store_key(self) -> Hashable:
+        return ("postgres", self._url, repr(sorted(self._options.items())), self._tables, self.create_tables)
+
+    def _another(self, new_id: str) -> Self:
+        return type(self)(
+            new_id,
+            url=self._url,
+            sessions_table=self._tables.sessions,
+            messages_table=self._tables.messages,
+            schema=self._tables.schema,
+            create_tables=self.create_tables,
+            connect_options=self._options,
+            session_settings=self._copied_settings(),
+            timeout_s=self.timeout_s,
+        )
+
+    def _check_id(self, session_id: str) -> str:
+        """The id, if PostgreSQL can hold it exactly (A18)."""
+        found = check_session_id(session_id)
+        try:
+            found.encode()
+        except UnicodeEncodeError:
+            found = "\0"
+        if "\0" in found:
+            raise InvalidSessionIdError(
+                f"{session_id!r} holds a NUL or half of a surrogate pair, which PostgreSQL cannot store",
+                "Use an id that is valid Unicode, without NUL.",
+            )
+        return found
+
+
+def _checked_url(url: Any) -> str:
+    if not isinstance(url, str) or not url:
+        raise CallerError(f"{url!r} names no database", "Give a URL like postgresql://user@host/database.")
+    scheme, separator, _ = url.partition("://")
+    if not separator:
+        return url  # "host=... dbname=...", which libpq reads
+    # SQLAlchemy's way of naming a driver: the database is the same.
+    plain = f"{scheme.partition('+')[0]}://{url.partition('://')[2]}"
+    if not plain.startswith(_SCHEMES):
+        raise CallerError(
+            f"{scheme}:// is another kind of database", "Give a URL like postgresql://user@host/database."
+        )
+    return plain

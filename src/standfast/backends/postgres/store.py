@@ -1,0 +1,360 @@
+"""The store: a look is one function call, a step is one function call, and each is a transaction of its own.
+
+So nothing is left open on a connection between two calls, which is what a pooler in transaction mode asks for.
+"""
+
+# ruff: noqa: S608 — a table name cannot be bound; these are checked against a pattern and quoted
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import psycopg
+from psycopg.abc import PQGen
+from psycopg.types.json import Jsonb
+
+from standfast.backends.postgres.errors import refused, unanswered, unreachable
+from standfast.backends.postgres.schema import Tables, install
+from standfast.ground.errors import NotFoundError, StandfastError, StoreUnavailableError
+from standfast.sessions.port import (
+    Answer,
+    Ask,
+    Cell,
+    Change,
+    Count,
+    Done,
+    Kind,
+    Listed,
+    Listing,
+    Look,
+    Name,
+    Range,
+    Refused,
+    Row,
+    Rows,
+    Sight,
+    Step,
+    Tag,
+    ask,
+)
+
+T = TypeVar("T")
+
+ANSWER_S_MAX = 20.0
+CONNECT_S_MAX = 5
+# A pooler that gives each transaction another server connection does not know a statement prepared on the last one.
+# Such a statement was never executed; from then on none is prepared.
+_NOT_PREPARED = ("26000", "42P05", "08P01")
+
+
+class LimitedConnection(psycopg.Connection[Any]):
+    """A connection that gives up on an answer that does not come: a broken network may never say so."""
+
+    def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
+        """Wait for the server, for so long and no longer."""
+        try:
+            return super().wait(gen, interval, ANSWER_S_MAX if timeout is None else timeout)
+        except psycopg.errors._WaitTimeout as error:
+            raise psycopg.OperationalError(f"no answer within {ANSWER_S_MAX} s") from error
+
+
+class Rowset(NamedTuple):
+    """Rows as the arrays a function takes."""
+
+    texts: list[str]
+    writers: list[bytes | None]
+    ordinals: list[int]
+    replaces: list[int]
+
+    def add(self, data: bytes, tag: Tag | None) -> int:
+        """The number of a row."""
+        self.texts.append(data.decode())
+        self.writers.append(None if tag is None else tag.writer.encode())
+        self.ordinals.append(0 if tag is None else tag.ordinal)
+        self.replaces.append(0 if tag is None else tag.replaces)
+        return len(self.texts)
+
+
+class PostgresStore:
+    """Tables in a PostgreSQL database as a store (see `sessions.port`): one connection, for one thread at a time."""
+
+    loses_answers = True
+    is_shareable = False
+
+    def __init__(self, dsn: str, tables: Tables, *, options: Mapping[str, Any], create_tables: bool) -> None:
+        self._dsn, self._tables, self._options, self._create = dsn, tables, dict(options), create_tables
+        self._connection: LimitedConnection | None = None
+        self._prepares = True
+        own = tables.own
+        self._look_sql = f'SELECT * FROM {own}look"(%s, %s, %s::bytea[], %s::bytea[], %s, %s::bytea[], %s, %s)'
+        self._commit_sql = (
+            f'SELECT * FROM {own}commit"(%s, %s, %s::bytea[], %s::text[], %s::bytea[], %s::bigint[], %s::integer[])'
+        )
+        order = f"FROM {tables.m} WHERE session_id = %s ORDER BY standfast_place"
+        self._data_sql = f"SELECT message_data {order} NULLS LAST, id"
+        self._latest_sql = f"SELECT message_data {order} DESC NULLS FIRST, id DESC LIMIT %s"
+
+    # --- looking
+
+    def look(self, look: Look) -> Sight:
+        """One SELECT if only the contents of the history are wanted, else one function call."""
+        wanted = look.rows[0] if look.rows else Rows()
+        if look.only_data and not wanted.box and wanted.before is None and wanted.writer is None:
+            if wanted.limit is None:
+                data = self._ask(self._data_sql, (look.name.id,), reading=True)
+            else:
+                data = self._ask(self._latest_sql, (look.name.id, wanted.limit), reading=True)[::-1]
+            return Sight(data=[text.encode() for (text,) in data])
+        arguments = (
+            look.name.kind,
+            look.name.id,
+            [cell.encode() for cell in look.cells] or None,
+            [prefix.encode() for prefix in look.prefixes] or None,
+            Jsonb([{"box": rows.box, "before": rows.before, "limit": rows.limit} for rows in look.rows]),
+            [None if rows.writer is None else rows.writer.encode() for rows in look.rows],
+            look.upto,
+            look.mark,
+        )
+        ((mark, epoch, created, updated, now, labels, upto, names, epochs, values, *columns),) = self._ask(
+            self._look_sql, arguments, reading=True
+        )
+        rows = tuple(_lists(*columns))
+        return Sight(
+            mark=mark or "", now=now, epoch=epoch, created=created, updated=updated, labels=labels or {},
+            cells=_cells(names, epochs, values, epoch), rows=rows, upto=upto,
+            data=[row.data for row in rows[0]] if look.only_data else (),
+        )  # fmt: skip
+
+    # --- changing
+
+    def commit(self, step: Step) -> Done | Refused:
+        """One function call."""
+        return _outcome(*self._ask(self._commit_sql, self._arguments(step), reading=False)[0])
+
+    @staticmethod
+    def _arguments(step: Step) -> tuple[Any, ...]:
+        arguments: list[bytes] = []
+        rows = Rowset([], [], [], [])
+        described = [_described(change, arguments, rows) for change in step]
+        return (Jsonb(described), secrets.token_hex(8), arguments, *rows)
+
+    def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
+        """Steps that wait together are one transaction, sent in one message and synced once.
+
+        If one of them is an error, all are undone, and each is then asked for by itself.
+        """
+        if len(questions) > 1 and not any(isinstance(question, Look | Listing | Count) for question in questions):
+            done = self._together(questions)
+            if done is not None:
+                return done
+        return [self._alone(question) for question in questions]
+
+    def _alone(self, question: Ask) -> Answer | Exception:
+        try:
+            return ask(self, question)
+        except StandfastError as error:
+            return error
+
+    def _together(self, steps: Sequence[Any]) -> list[Answer | Exception] | None:
+        # Everybody locks in one order, whatever else they lock.
+        order = sorted(range(len(steps)), key=lambda place: min(change.name for change in steps[place]))
+        found: list[Answer | Exception] = [StoreUnavailableError()] * len(steps)
+        connection = self._opened()
+        try:
+            with connection.pipeline():
+                cursors = [
+                    connection.execute(
+                        self._commit_sql,
+                        self._arguments(steps[place]),
+                        prepare=None if self._prepares else False,
+                        binary=True,
+                    )
+                    for place in order
+                ]
+            for place, cursor in zip(order, cursors, strict=True):
+                found[place] = _outcome(*cursor.fetchall()[0])
+        except psycopg.Error as error:
+            if error.sqlstate is not None and error.sqlstate[:3] not in ("080", "57P"):
+                return None  # undone, all of it
+            self.close()
+            return [unanswered(error, reading=False)] * len(steps)
+        return found
+
+    # --- listing
+
+    def listing(self, kind: Kind, *, after: str | None, limit: int, labels: Mapping[str, str]) -> Sequence[Listed]:
+        """A page by the order of changes, from an index."""
+        s, own = self._tables.s, self._tables.own
+        if after is None and kind == "session":
+            self._ask(f'SELECT {own}adopt_sessions"()', (), reading=True)
+        below = 2**62 if after is None else _cursor(after)
+        if kind == "session":
+            sql = (
+                "SELECT n.id, extract(epoch FROM CASE WHEN s.standfast_epoch IS NULL OR n.created IS NULL "
+                "THEN s.created_at::timestamptz ELSE n.created END)::float8, "
+                "extract(epoch FROM greatest(n.updated, s.updated_at::timestamptz))::float8, '{}'::jsonb, n.seq "
+                f'FROM {own}names" n JOIN {s} s ON s.session_id = n.id WHERE n.kind = %s AND n.seq < %s'
+            )
+        else:
+            sql = (
+                "SELECT n.id, extract(epoch FROM n.created)::float8, extract(epoch FROM n.updated)::float8, n.labels, "
+                f'n.seq FROM {own}names" n WHERE n.kind = %s AND n.seq < %s AND n.epoch IS NOT NULL'
+            )
+        arguments: list[Any] = [kind, below]
+        for label, value in labels.items():
+            sql += f" AND n.labels ->> '{_label(label)}' = %s"
+            arguments.append(value)
+        found = self._ask(f"{sql} ORDER BY n.seq DESC LIMIT %s", (*arguments, limit), reading=True)
+        return [Listed(id_, created, updated, has or {}, str(seq)) for id_, created, updated, has, seq in found]
+
+    def count(self, kind: Kind) -> int:
+        """How many names there are."""
+        s, own = self._tables.s, self._tables.own
+        runs = f"SELECT count(*) FROM {own}names\" WHERE kind = 'run' AND epoch IS NOT NULL"
+        ((count,),) = self._ask(f"SELECT count(*) FROM {s}" if kind == "session" else runs, (), reading=True)
+        return int(count)
+
+    # --- the connection
+
+    def _ask(self, sql: str, arguments: Sequence[Any], *, reading: bool) -> list[Any]:
+        connection = self._opened()
+        try:
+            cursor = connection.execute(sql, arguments, prepare=None if self._prepares else False, binary=True)
+            return cursor.fetchall()
+        except psycopg.Error as error:
+            if error.sqlstate in _NOT_PREPARED and self._prepares:
+                self._prepares = False
+                self.close()
+                return self._ask(sql, arguments, reading=reading)
+            if connection.closed or connection.broken or error.sqlstate is None:
+                self.close()
+            # Whoever gives a code has answered: nothing was done. Unknown is only a connection that broke.
+            if error.sqlstate is None or error.sqlstate[:3] in ("080", "57P"):
+                raise unanswered(error, reading=reading) from error
+            raise refused(error) from error
+
+    def _opened(self) -> LimitedConnection:
+        if self._connection is None:
+            options = {"connect_timeout": CONNECT_S_MAX, "application_name": "standfast", **self._options}
+            try:
+                connection = LimitedConnection.connect(self._dsn, autocommit=True, **options)
+            except psycopg.Error as error:
+                raise unreachable(error) from error
+            try:
+                install(connection, self._tables, create=self._create)
+            except psycopg.Error as error:
+                connection.close()
+                if error.sqlstate is None or error.sqlstate[:3] in ("080", "57P"):
+                    raise unreachable(error) from error
+                raise refused(error) from error
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
+        return self._connection
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _outcome(
+    place: int | None, why: str, marks: Any, firsts: Any, epoch: str | None, names: Any, epochs: Any, values: Any
+) -> Done | Refused:
+    if place is None:
+        return Done(tuple(marks), tuple(firsts))
+    cells = _cells(names, epochs, values, epoch or "")
+    return Refused(place, "cell" if why == "cell" else "mark", (marks or [""])[0], cells)
+
+
+def _described(change: Change, arguments: list[bytes], rows: Rowset) -> dict[str, Any]:
+    """A change as JSON; strings are arguments, by number."""
+
+    def arg(value: bytes) -> int:
+        arguments.append(value)
+        return len(arguments)
+
+    def values(cells: Mapping[str, bytes | None]) -> list[tuple[int, int]]:
+        return [(arg(cell.encode()), 0 if value is None else arg(value)) for cell, value in cells.items()]
+
+    def added(some: Sequence[tuple[bytes, Tag]]) -> tuple[int, int]:
+        first = len(rows.texts) + 1
+        for data, tag in some:
+            rows.add(data, tag)
+        return first, len(rows.texts)
+
+    def part(one: Range | Sequence[tuple[bytes, Tag]]) -> dict[str, Any]:
+        if not isinstance(one, Range):
+            return {"new": added(one)}
+        found = {"box": one.box, "after": one.after, "upto": one.upto, "replaces": one.replaces}
+        if one.of is not None:
+            found["of"] = arg(one.of.id.encode())
+        return found
+
+    name: Name = change.name
+    found: dict[str, Any] = {"kind": name.kind, "id": arg(name.id.encode())}
+    found |= {"want": values(change.cells), "put": values(change.put)}
+    for key, text in (("mark", change.mark), ("prefix", change.prefix)):
+        if text is not None:
+            found[key] = arg(text.encode())
+    for key, prefixes in (("wipe", change.wipe), ("sweep", change.sweep or None)):
+        if prefixes is not None:
+            found[key] = [arg(prefix.encode()) for prefix in prefixes]
+    for key, flag in (("remove", change.remove), ("touch", change.touch)):
+        if flag:
+            found[key] = True
+    if change.labels is not None:
+        found["labels"] = arg(json.dumps(dict(change.labels)).encode())
+    if change.drop:
+        found["drop"] = list(change.drop)
+    if change.arrange is not None:
+        wanted = change.arrange
+        found["arrange"] = {
+            "live": [part(one) for one in wanted.live],
+            "keep": [part(one) for one in wanted.keep],
+            "box": wanted.box,
+            "forget": list(wanted.forget),
+        }
+    if change.back:
+        found["back"] = [(row.ref, rows.add(row.data, row.tag)) for row in sorted(change.back)]
+    if change.push:
+        found["push"] = added(change.push)
+    return found
+
+
+def _cells(names: Any, epochs: Any, values: Any, epoch: str) -> dict[str, Cell]:
+    return {
+        bytes(name).decode(): Cell(bytes(value), bool(epoch) and born == epoch)
+        for name, born, value in zip(names or (), epochs or (), values or (), strict=True)
+    }
+
+
+def _lists(lists: Any, refs: Any, texts: Any, writers: Any, ordinals: Any, replaces: Any) -> Generator[list[Row]]:
+    start = 0
+    for count in lists or ():
+        here = slice(start, start + count)
+        start += count
+        yield [
+            Row(ref, text.encode(), None if writer is None else Tag(bytes(writer).decode(), ordinal or 0, stands or 0))
+            for ref, text, writer, ordinal, stands in zip(
+                (refs or ())[here], (texts or ())[here], (writers or ())[here], (ordinals or ())[here],
+                (replaces or ())[here], strict=True,
+            )
+        ]  # fmt: skip
+
+
+def _cursor(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) >= 2**62:
+        raise NotFoundError(f"{text!r} is no cursor of this listing", "Use the cursor that an earlier page gave.")
+    return int(text)
+
+
+def _label(name: str) -> str:
+    if not name.isidentifier():
+        raise ValueError(f"{name!r} is no label")
+    return name

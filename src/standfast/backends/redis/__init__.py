@@ -1,0 +1,1 @@
+"""Sessions in Redis or Valkey."""

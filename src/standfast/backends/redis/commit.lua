@@ -1,0 +1,310 @@
+-- Change one name or several, if all conditions hold; otherwise change nothing and say what was found. KEYS: those of
+-- each name, one after the other. ARGV[1]: the changes, as JSON whose strings are numbers of further arguments; contents
+-- are arguments, and are never looked into.
+local step = cjson.decode(ARGV[1])
+local fresh, names = ARGV[2], {}
+local NOTHING = string.rep(' ', REPLACES)
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+
+local function refused(place, change, why)
+  local name = names[place]
+  local found = {0, place - 1, why, mark(name, name.size), name.epoch}
+  for _, want in ipairs(change.want) do
+    local value = call('HGET', name.cells, ARGV[want[1]])
+    if value then found[#found + 1] = ARGV[want[1]]; found[#found + 1] = value end
+  end
+  return found
+end
+
+local function check(place, change)
+  local name = names[place]
+  for _, want in ipairs(change.want) do
+    local value = call('HGET', name.cells, ARGV[want[1]])
+    if want[2] == 0 then
+      if value then return 'cell' end
+    elseif not value or string.sub(value, 17) ~= ARGV[want[2]] then
+      return 'cell'
+    end
+  end
+  if change.mark and mark(name, name.size) ~= ARGV[change.mark] then return 'mark' end
+  if change.prefix and not covered(name, ARGV[change.prefix]) then return 'mark' end
+end
+
+local function chunked(command, key, list)
+  local done = 0
+  for i = 1, #list, 1000 do done = done + call(command, key, unpack(list, i, math.min(i + 999, #list))) end
+  return done
+end
+
+local function forget_cells(name, gone)
+  if #gone > 0 then
+    chunked('HDEL', name.cells, gone)
+    chunked('ZREM', name.names, gone)
+  end
+end
+
+local function begins(text, prefixes)
+  for _, at in ipairs(prefixes) do
+    if string.sub(text, 1, #ARGV[at]) == ARGV[at] then return true end
+  end
+end
+
+local function remove(name, id)
+  call('DEL', name.meta, name.rows, name.counter, name.cells, name.names, name.boxes)
+  call('ZREM', name.index, id)
+  name.epoch, name.about, name.size, name.stretch = '', {}, 0, nil
+end
+
+local function wipe(name, id, kept)
+  name.ref = math.max(name.ref, name.size > 0 and ref_at(name, name.size - 1) or 0)
+  call('DEL', name.meta, name.rows, name.counter, name.boxes)
+  call('ZREM', name.index, id)
+  local gone = {}
+  for _, cell in ipairs(call('ZRANGE', name.names, 0, -1)) do
+    if not begins(cell, kept) then gone[#gone + 1] = cell end
+  end
+  forget_cells(name, gone)
+  call('HDEL', name.cells, '!next')
+  name.epoch, name.about, name.size, name.edition, name.stretch, name.floor = '', {}, 0, name.edition + 1, nil, nil
+end
+
+local function drop(name, refs)
+  local places = {}
+  for _, ref in ipairs(refs) do
+    local count = count_upto(name, ref)
+    if count > 0 and ref_at(name, count - 1) == ref then places[#places + 1] = count - 1 end
+    name.ref = math.max(name.ref, ref)
+  end
+  table.sort(places)
+  local size = name.size
+  while #places > 0 and places[#places] == size - 1 do
+    size = size - 1
+    table.remove(places)
+  end
+  if size == 0 then call('DEL', name.rows) elseif size < name.size then call('LTRIM', name.rows, 0, size - 1) end
+  if size < name.size then name.floor, name.below = size, name.ref end
+  for i = #places, 1, -1 do
+    call('LSET', name.rows, places[i], fresh .. ' dropped')
+    call('LREM', name.rows, 1, fresh .. ' dropped')
+    if name.floor and places[i] < name.floor then name.floor = name.floor - 1 end
+  end
+  name.size, name.stretch = size - #places, nil
+end
+
+local function boxed(name, number)
+  local size, base = string.match(call('HGET', name.boxes, number) or '0.0', '^(%d+)%.(%d+)$')
+  return tonumber(size), tonumber(base)
+end
+
+local function forget_box(name, number)
+  local size, gone = boxed(name, number), {tostring(number)}
+  for place = 1, size do gone[#gone + 1] = number .. '.' .. place end
+  chunked('HDEL', name.boxes, gone)
+end
+
+local function taken(name, list, part)
+  if part.new then
+    for at = part.new[1], part.new[2] do list[#list + 1] = ARGV[at] end
+    return
+  end
+  local found, target = {}, name
+  if part.of then name = opened(part.of) end
+  if part.box == 0 then
+    local start = part.after and count_upto(name, part.after) or 0
+    local stop = part.upto and count_upto(name, part.upto) or name.size
+    if stop > start then found = call('LRANGE', name.rows, start, stop - 1) end
+  else
+    local size, base = boxed(name, part.box)
+    for place = math.max(1, (part.after or base) - base + 1), math.min(size, (part.upto or base + size) - base) do
+      found[#found + 1] = call('HGET', name.boxes, part.box .. '.' .. place)
+    end
+  end
+  for _, row in ipairs(found) do
+    if part.of and own_ref(row) then target.writers[string.sub(row, -TAG, -TAG + 31)] = name.cells end
+    if part.replaces then
+      local ref = own_ref(row)
+      if ref then
+        row = string.sub(row, 1, -(REF + REPLACES) - 1) .. ARGV[part.replaces] .. string.sub(row, -REF)
+      elseif ARGV[part.replaces] ~= NOTHING then -- nobody's, but it stands in for a generation
+        row = row .. string.rep(' ', TAG - REF - REPLACES) .. ARGV[part.replaces] .. string.rep(' ', REF)
+      end
+    end
+    list[#list + 1] = row
+  end
+end
+
+local function pushed(name, list)
+  for i = 1, #list, 1000 do call('RPUSH', name.rows, unpack(list, i, math.min(i + 999, #list))) end
+  name.size = name.size + #list
+end
+
+local function arrange(name, wanted)
+  local live, keep = {}, {}
+  name.writers = {}
+  for _, part in ipairs(wanted.live) do taken(name, live, part) end
+  for _, part in ipairs(wanted.keep) do taken(name, keep, part) end
+  name.ref = math.max(name.ref, name.size > 0 and ref_at(name, name.size - 1) or 0, now)
+  for i, row in ipairs(live) do
+    name.ref = name.ref + 1
+    if own_ref(row) then live[i] = string.sub(row, 1, -REF - 1) .. spaced(name.ref) end
+  end
+  for _, number in ipairs(wanted.forget) do forget_box(name, number) end
+  if wanted.box > 0 then
+    forget_box(name, wanted.box)
+    local fields = {tostring(wanted.box), #keep .. '.' .. whole(name.ref)}
+    for place, row in ipairs(keep) do
+      fields[#fields + 1] = wanted.box .. '.' .. place
+      fields[#fields + 1] = row
+    end
+    chunked('HSET', name.boxes, fields)
+    name.ref = name.ref + #keep
+  end
+  call('DEL', name.rows)
+  name.size, name.stretch, name.edition, name.floor = 0, nil, name.edition + 1, nil
+  pushed(name, live)
+end
+
+local function put_back(name, rows)
+  for _, back in ipairs(rows) do
+    local place = count_upto(name, back[1] - 1)
+    if place == name.size then
+      call('RPUSH', name.rows, ARGV[back[2]])
+    else -- equal rows may stand in the list: the one to insert before is made unique for a moment
+      local follower = call('LINDEX', name.rows, place)
+      call('LSET', name.rows, place, fresh .. ' here')
+      call('LINSERT', name.rows, 'BEFORE', fresh .. ' here', ARGV[back[2]])
+      call('LSET', name.rows, place + 1, follower)
+    end
+    if name.floor and place <= name.floor then name.floor = name.floor + 1 end
+    name.size, name.stretch, name.ref = name.size + 1, nil, math.max(name.ref, back[1])
+  end
+  name.edition = name.edition + 1
+end
+
+-- The caller has guessed the next ref and written it into the rows; a guess that is too low is mended here.
+local function push(name, range, base)
+  local last = name.size > 0 and ref_at(name, name.size - 1) or 0
+  local ref, rows = math.max(name.ref, last) + 1, {}
+  if base >= ref then
+    ref = base
+    for at = range[1], range[2] do rows[#rows + 1] = ARGV[at] end
+  else
+    for at = range[1], range[2] do
+      rows[#rows + 1] = string.sub(ARGV[at], 1, -REF - 1) .. spaced(ref + at - range[1])
+    end
+  end
+  pushed(name, rows)
+  name.ref = ref + #rows - 1
+  return ref
+end
+
+local function touch(name, id, field, label_keys)
+  local before = math.max(tonumber(name.about[5] or '0'), tonumber(name.about[3] or '0') * 1000000)
+  local moved = whole(math.max(now, before + 1))
+  if not name.about[1] then
+    if name.epoch == '' then name.epoch = fresh end
+    call('HSET', name.meta, 'standfast_epoch', name.epoch, field, id)
+    call('HDEL', name.cells, '!next')
+    if call('HSETNX', name.meta, 'created_at', time[1]) == 1 then call('HSET', name.meta, 'standfast_created', moved) end
+    name.about[1] = name.epoch
+  end
+  call('HSET', name.meta, 'updated_at', time[1], 'standfast_updated', moved)
+  local top = call('ZRANGE', name.index, -1, -1, 'WITHSCORES')
+  local score = whole(math.max(now, (tonumber(top[2] or '0')) + 1))
+  call('ZADD', name.index, score, id)
+  for _, key in ipairs(label_keys) do call('ZADD', KEYS[key], score, id) end
+end
+
+local function write_cells(name, change)
+  local fields, added, gone = {}, {}, {}
+  for _, put in ipairs(change.put) do
+    if put[2] == 0 then
+      gone[#gone + 1] = ARGV[put[1]]
+    else
+      if name.epoch == '' then name.epoch = fresh end
+      if not name.about[1] then
+        -- Into the session's own hash if there is one, so that it ends when the SDK clears the session.
+        if name.about[2] then
+          call('HSET', name.meta, 'standfast_epoch', name.epoch)
+          call('HDEL', name.cells, '!next')
+        else
+          call('HSET', name.cells, '!next', name.epoch)
+        end
+        name.about[1] = name.epoch
+      end
+      fields[#fields + 1] = ARGV[put[1]]; fields[#fields + 1] = name.epoch .. ARGV[put[2]]
+      added[#added + 1] = 0; added[#added + 1] = ARGV[put[1]]
+    end
+  end
+  forget_cells(name, gone)
+  if #fields > 0 and chunked('HSET', name.cells, fields) > 0 then chunked('ZADD', name.names, added) end
+  local own = {}
+  for _, writer in ipairs(change.writers) do own[#own + 1] = '!' .. ARGV[writer[1]]; own[#own + 1] = ARGV[writer[2]] end
+  for writer, cells in pairs(name.writers or {}) do -- rows of another name bring the names of their writers
+    local known = call('HGET', cells, '!' .. writer)
+    if known then own[#own + 1] = '!' .. writer; own[#own + 1] = known end
+  end
+  if name.ref > 0 then own[#own + 1] = '!ref'; own[#own + 1] = whole(name.ref) end
+  if name.floor ~= name.old_floor or name.below ~= name.old_below then
+    own[#own + 1] = '!floor'; own[#own + 1] = name.floor and name.floor .. '.' .. whole(name.below) or ''
+  end
+  if name.edition > 0 then own[#own + 1] = '!edition'; own[#own + 1] = name.edition end
+  chunked('HSET', name.cells, own)
+end
+
+local function expire(name, ttl, touched)
+  local at = whole(math.floor(now / 1000) + ttl)
+  if touched then
+    for _, key in ipairs({name.meta, name.rows, name.counter, name.cells, name.names, name.boxes}) do
+      call('PEXPIREAT', key, at)
+    end
+  else -- a lease on a session that nobody ever writes to must end as well
+    for _, key in ipairs({name.cells, name.names}) do
+      if call('PTTL', key) == -1 then call('PEXPIREAT', key, at) end
+    end
+  end
+end
+
+local function apply(change, name)
+  local id, first = ARGV[change.id], 0
+  if change.remove then remove(name, id) end
+  if change.wipe then wipe(name, id, change.wipe) end
+  if change.drop then drop(name, change.drop) end
+  if change.arrange then arrange(name, change.arrange) end
+  if change.back then put_back(name, change.back) end
+  if change.touch then touch(name, id, change.field, change.labels_at) end
+  if change.push then first = push(name, change.push, change.base) end
+  if change.sweep then
+    local gone = {}
+    for _, at in ipairs(change.sweep) do
+      for _, cell in ipairs(call('ZRANGEBYLEX', name.names, '[' .. ARGV[at], '[' .. ARGV[at] .. '\255')) do
+        gone[#gone + 1] = cell
+      end
+    end
+    forget_cells(name, gone)
+  end
+  if not change.remove then write_cells(name, change) end
+  if change.labels then call('HSET', name.meta, 'standfast_labels', ARGV[change.labels]) end
+  if change.ttl then expire(name, change.ttl, change.touch) end
+  return first
+end
+
+for place, change in ipairs(step) do
+  names[place] = opened(change.first)
+  call('ZCARD', names[place].index)
+  for _, key in ipairs(change.labels_at) do call('ZCARD', KEYS[key]) end
+end
+for place, change in ipairs(step) do
+  local why = check(place, change)
+  if why then return refused(place, change, why) end
+end
+local done = {1}
+for place, change in ipairs(step) do
+  local name = names[place]
+  local first = apply(change, name)
+  done[#done + 1] = change.push and name.edition .. '.' .. name.size .. '.' .. whole(name.ref) .. '.0.'
+    or mark(name, name.size)
+  done[#done + 1] = whole(first)
+end
+return done

@@ -1,0 +1,67 @@
+"""What Redis' errors mean here: was anything done, and what can be done about it."""
+
+from __future__ import annotations
+
+import redis.exceptions as failed
+
+from standfast.ground.errors import (
+    NotADatabaseError,
+    OutcomeUnknownError,
+    StoreError,
+    StoreFullError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+)
+
+_BY_CODE: dict[str, tuple[type[StoreError], str]] = {
+    "WRONGTYPE": (NotADatabaseError, "Another program uses this key: choose another key_prefix, or remove the key."),
+    "OOM": (StoreFullError, "Give the server more memory (maxmemory), or let sessions expire (ttl=)."),
+    "MISCONF": (StoreFullError, "The server cannot write its file: look at its disk and its log."),
+    "READONLY": (StoreReadOnlyError, "Connect to the primary; this server is a replica."),
+    "NOPERM": (StoreUnavailableError, "Let this user run EVALSHA, EVAL and the commands of the scripts on these keys."),
+    "NOAUTH": (StoreUnavailableError, "Give the password: redis://:password@host/0."),
+    "WRONGPASS": (StoreUnavailableError, "Correct the user name and password of the URL or the client."),
+    "CROSSSLOT": (
+        StoreUnavailableError,
+        'On a cluster use layout="tagged": it keeps the keys of a session together.',
+    ),
+}
+
+
+_BY_CLASS: tuple[tuple[type[Exception], str], ...] = (
+    (failed.OutOfMemoryError, "OOM"),
+    (failed.ReadOnlyError, "READONLY"),
+    (failed.NoPermissionError, "NOPERM"),
+)
+
+
+def refused(error: failed.ResponseError) -> StoreError:
+    """An error that the server answered with: nothing was done."""
+    text = str(error)
+    # redis-py takes the code off the text of errors it has a class for.
+    known = next((code for kind, code in _BY_CLASS if isinstance(error, kind)), "")
+    found = next((_BY_CODE[code] for code in _BY_CODE if code == known or (not known and code in text)), None)
+    kind, remedy = found or (StoreUnavailableError, "Look at the server's log, then try again.")
+    made = kind(f"Redis refused: {text}", remedy)
+    made.is_lasting = found is not None  # what is not known here may pass: a server that is loading, a moved slot
+    return made
+
+
+def unreachable(error: BaseException, where: str) -> StoreUnavailableError:
+    """No connection was made, so nothing was sent."""
+    remedy = "Is the server running there, and does its address belong to Redis or Valkey?"
+    if isinstance(error, failed.AuthenticationError):
+        remedy = "Correct the user name and password of the URL or the client."
+    made = StoreUnavailableError(f"Redis cannot be reached at {where}: {error}", remedy)
+    made.is_lasting = isinstance(error, failed.AuthenticationError)
+    return made
+
+
+def unanswered(error: BaseException, *, reading: bool) -> StoreError:
+    """The connection broke after something was sent."""
+    if reading:
+        return StoreUnavailableError(f"Redis did not answer: {error}", "Nothing was changed; try again.")
+    return OutcomeUnknownError(
+        f"Redis did not answer: {error}",
+        "It was done whole or not at all. Repeating an append under the same writer and number is safe.",
+    )

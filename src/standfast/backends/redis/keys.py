@@ -1,0 +1,95 @@
+"""Which keys a name has, in each of the two layouts.
+
+Layout "sdk" is the OpenAI Agents SDK's, with further keys beside its own. In layout "tagged" every key of a name, and
+its part of the index, has one of 256 hash tags, so that a step of several names stays within a slot of a cluster.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Literal, NamedTuple
+
+from standfast.sessions.port import Kind, Name
+
+Layout = Literal["sdk", "tagged"]
+
+BUCKETS = 256
+# An id that ends (or begins) so would meet a key of another session; a suffix that no other id can have keeps it apart.
+_RESERVED = re.compile(r"^standfast-|:(messages|counter|standfast(:names|:boxes)?|_)\Z")
+
+PER_NAME = 7
+"""meta, rows, counter (the SDK's, legacy), cells, names of cells, boxes, index."""
+
+
+def to_bytes(text: str) -> bytes:
+    """Any string as bytes; lone surrogates included, so that no id is refused (A18)."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def to_text(data: bytes) -> str:
+    """What `to_bytes` was given."""
+    return data.decode("utf-8", "surrogatepass")
+
+
+def bucket_of(text: str) -> int:
+    """Which of the hash tags an id belongs to."""
+    return hashlib.blake2b(to_bytes(text), digest_size=1).digest()[0]
+
+
+class NameKeys(NamedTuple):
+    """The keys of one name, and the part of the key that its indexes share."""
+
+    keys: tuple[bytes, ...]
+    root: str
+
+    def label(self, kind: Kind, label: str, value: str) -> bytes:
+        """The index of names that have this label."""
+        return to_bytes(f"{self.root}{kind}s:{label}:{value}")
+
+
+class Keys:
+    """Makes keys; remembers those of the latest names."""
+
+    def __init__(self, prefix: str, layout: Layout) -> None:
+        self.prefix, self.layout = prefix, layout
+        self._known: dict[tuple[Name, int], NameKeys] = {}
+
+    def of(self, name: Name, bucket: int = 0) -> NameKeys:
+        """The keys of a name. `bucket` is used by layout "tagged" only."""
+        found = self._known.get((name, bucket))
+        if found is None:
+            if len(self._known) >= 10_000:
+                self._known.clear()
+            found = self._known[name, bucket] = self._made(name, bucket)
+        return found
+
+    def root(self, bucket: int = 0) -> str:
+        """What every key of ours that belongs to no single session begins with."""
+        return f"{self.prefix}:standfast-" if self.layout == "sdk" else f"{self.prefix}:{{sf{bucket}}}:"
+
+    def index(self, kind: Kind, bucket: int = 0) -> bytes:
+        """The index of names of a kind."""
+        return to_bytes(f"{self.root(bucket)}{kind}s")
+
+    def _made(self, name: Name, bucket: int) -> NameKeys:
+        if self.layout == "sdk":
+            id_ = f"{name.id}:_" if _RESERVED.search(name.id) else name.id
+            base = f"{self.prefix}:{id_}" if name.kind == "session" else f"{self.root()}run:{id_}"
+            parts = [base + end for end in _ENDS]
+        else:
+            parts = [f"{self.root(bucket)}{name.kind}{end or ':meta'}:{name.id}" for end in _ENDS]
+        return NameKeys((*map(to_bytes, parts), self.index(name.kind, bucket)), self.root(bucket))
+
+
+_ENDS = ("", ":messages", ":counter", ":standfast", ":standfast:names", ":standfast:boxes")
+
+
+def session_of(key: bytes, prefix: str) -> str | None:
+    """The session whose meta key this is in layout "sdk"; None for every other key below the prefix."""
+    text = to_text(key)[len(prefix) + 1 :]
+    if text.startswith("standfast-") and not text.endswith(":_"):
+        return None
+    if text.endswith(":_"):
+        return text[:-2] if _RESERVED.search(text[:-2]) else None
+    return None if _RESERVED.search(text) else text

@@ -1,0 +1,347 @@
+"""What is sent to the server for a look or a step, and what its answers mean. No I/O.
+
+One script does each, in one round trip. What is wanted goes as JSON that holds nothing but numbers: names, values and
+contents are arguments, which the script compares and moves and never decodes (Lua's JSON turns 12345678901234567890
+into 1.2345678901235e+19 and [] into {}).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from standfast.backends.redis.keys import NameKeys, to_bytes, to_text
+from standfast.backends.redis.tags import REPLACES, bare, read_rows, spaced, tagged, writer_mark
+from standfast.sessions.port import (
+    Arrange,
+    Cell,
+    Change,
+    Done,
+    Look,
+    Name,
+    Range,
+    Refused,
+    Row,
+    Rows,
+    Sight,
+    Step,
+    Tag,
+)
+
+EPOCH = 16  # characters in front of a cell's value: the incarnation it was written in
+NAMES_REMEMBERED_MAX = 10_000
+
+
+class Script(NamedTuple):
+    """A Lua program and the name the server caches it under."""
+
+    text: str
+    sha: str
+
+
+def _script(*names: str) -> Script:
+    folder = files("standfast.backends.redis")
+    text = "".join((folder / f"{name}.lua").read_text("utf-8") for name in names)
+    return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+LOOK, COMMIT, APPEND = _script("rows", "look"), _script("rows", "commit"), _script("append")
+
+APPEND_CELLS_MAX = 100
+
+
+class Call(NamedTuple):
+    """One script call."""
+
+    script: Script
+    keys: tuple[bytes, ...]
+    args: list[bytes]
+
+
+class Arguments:
+    """Collects arguments; what is sent in their place is their number."""
+
+    def __init__(self, *reserved: bytes) -> None:
+        self.values = [b"", *reserved]
+
+    def add(self, value: bytes) -> int:
+        """The number under which a script finds this."""
+        self.values.append(value)
+        return len(self.values)
+
+    def text(self, value: str) -> int:
+        """The same, for text."""
+        return self.add(to_bytes(value))
+
+    def with_description(self, description: Any) -> list[bytes]:
+        """All of them, the description first."""
+        self.values[0] = json.dumps(description, separators=(",", ":")).encode()
+        return self.values
+
+
+# --- looking ----------------------------------------------------------------------------------------------------------
+
+
+def plain_read(look: Look) -> tuple[int, int] | None:
+    """The bounds of an LRANGE that answers this look by itself; None if it needs the script."""
+    if not look.only_data or not look.rows:
+        return None
+    rows = look.rows[0]
+    if rows.box or rows.before is not None or rows.writer is not None or rows.limit == 0:
+        return None
+    return (0 if rows.limit is None else -rows.limit), -1
+
+
+def look_call(look: Look, keys: NameKeys) -> Call:
+    """The call that reads what a look asks for."""
+    args = Arguments()
+    want: dict[str, Any] = {
+        "cells": [args.text(cell) for cell in look.cells],
+        "prefixes": [args.text(prefix) for prefix in look.prefixes],
+        "rows": [_wanted(rows, args) for rows in look.rows],
+        "mark": look.mark,
+    }
+    if look.upto is not None:
+        want["upto"] = args.text(look.upto)
+    return Call(LOOK, keys.keys, args.with_description(want))
+
+
+def _wanted(rows: Rows, args: Arguments) -> dict[str, int]:
+    found = {"box": rows.box}
+    if rows.before is not None:
+        found["before"] = rows.before
+    if rows.limit is not None and rows.writer is None:
+        found["limit"] = rows.limit
+    if rows.writer is not None:
+        found["writer"] = args.add(writer_mark(rows.writer))
+    return found
+
+
+def _chosen(wanted: Rows, rows: list[Row]) -> list[Row]:
+    """The rows of one writer, if only those are wanted."""
+    if wanted.writer is None:
+        return rows
+    found = [row for row in rows if row.tag is not None and row.tag.writer == wanted.writer]
+    return found if wanted.limit is None else found[max(0, len(found) - wanted.limit) :]
+
+
+def sight_of(look: Look, reply: Sequence[Any]) -> Sight:
+    """What a look found."""
+    mark, epoch, about, now, flat, lists, named, upto = reply
+    writers = {named[place]: to_text(named[place + 1]) for place in range(0, len(named), 2)}
+    created, updated = times_of(about)
+    rows = tuple(
+        _chosen(
+            wanted,
+            read_rows(
+                found[3:], writers, first=int(found[0]), floor=int(found[1]), below=int(found[2]), boxed=wanted.box > 0
+            ),
+        )
+        for wanted, found in zip(look.rows, lists, strict=True)
+    )
+    data: Sequence[bytes] = [row.data for row in rows[0]] if look.only_data and rows else ()
+    place = int(upto)
+    return Sight(
+        mark=mark.decode(), now=float(now), epoch=epoch.decode(), created=created, updated=updated,
+        labels=labels_of(about[5]), cells=_cells(flat, epoch), rows=rows, data=data, upto=None if place < 0 else place,
+    )  # fmt: skip
+
+
+def data_of(reply: Sequence[bytes]) -> Sight:
+    """What an LRANGE found."""
+    return Sight(data=[bare(row) for row in reply])
+
+
+def times_of(about: Sequence[bytes | None]) -> tuple[float | None, float | None]:
+    """When a name was made and last changed. The SDK writes whole seconds; where it was the last, they count."""
+    _, created_s, updated_s, created_us, updated_us = about[:5]
+    if created_s is None and updated_s is None:
+        return None, None
+    updated = max(float(updated_s or 0), int(updated_us or 0) / 1e6)
+    created = int(created_us) / 1e6 if created_us else float(created_s or updated)
+    return created, max(created, updated)
+
+
+def _cells(flat: Sequence[bytes], epoch: bytes) -> dict[str, Cell]:
+    found = {}
+    for place in range(0, len(flat), 2):
+        value = flat[place + 1]
+        found[to_text(flat[place])] = Cell(value[EPOCH:], bool(epoch) and value[:EPOCH] == epoch)
+    return found
+
+
+# --- changing ---------------------------------------------------------------------------------------------------------
+
+
+class Refs:
+    """Guesses the next free ref of a name, so that a row can be written before the server has seen it.
+
+    Microseconds since 1970, or one more than what was given out last. A guess that is too low is mended by the script;
+    one that is too high costs nothing.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[Name, int] = {}
+
+    def guess(self, name: Name, count: int) -> int:
+        """The first of `count` refs."""
+        first = max(self._last.get(name, 0) + 1, time.time_ns() // 1000)
+        self.note(name, first + count - 1)
+        return first
+
+    def note(self, name: Name, ref: int) -> None:
+        """Remember that this one is taken."""
+        if len(self._last) >= NAMES_REMEMBERED_MAX:
+            self._last.clear()
+        self._last[name] = max(ref, self._last.get(name, 0))
+
+
+def commit_call(step: Step, keys_of: Callable[[Name], NameKeys], refs: Refs, ttl_ms: int | None) -> Call:
+    """The call that does a step."""
+    args = Arguments(secrets.token_hex(EPOCH // 2).encode())
+    all_keys: list[bytes] = []
+    described = []
+    for change in step:
+        own, first = keys_of(change.name), len(all_keys) + 1
+        all_keys += own.keys
+        labels = sorted((change.labels or {}).items())
+        labels_at = list(range(len(all_keys) + 1, len(all_keys) + 1 + len(labels)))
+        all_keys += [own.label(change.name.kind, label, value) for label, value in labels]
+        others: dict[Name, int] = {}
+        for part in () if change.arrange is None else change.arrange.live:
+            if isinstance(part, Range) and part.of is not None and part.of not in others:
+                others[part.of] = len(all_keys) + 1
+                all_keys += keys_of(part.of).keys
+        found = _Encoding(change, args, refs, others).description()
+        found |= {"first": first, "labels_at": labels_at}
+        if ttl_ms is not None:
+            found["ttl"] = ttl_ms
+        described.append(found)
+    return Call(COMMIT, tuple(all_keys), args.with_description(described))
+
+
+def append_call(step: Step, keys: NameKeys, refs: Refs, ttl_ms: int | None) -> Call | None:
+    """The call of the small script, for the change that every turn makes; None if this is another one."""
+    if len(step) != 1:
+        return None
+    change = step[0]
+    if not change.push or not change.touch or change.mark is not None or change.prefix is not None or change.labels:
+        return None
+    if change.wipe is not None or change.remove or change.drop or change.arrange or change.back or change.sweep:
+        return None
+    if len(change.put) > APPEND_CELLS_MAX or None in change.put.values():
+        return None
+    base = refs.guess(change.name, len(change.push))
+    args: list[bytes] = [secrets.token_hex(EPOCH // 2).encode(), to_bytes(change.name.id), b"%d" % base]
+    writers = {tag.writer for _, tag in change.push if tag.writer}
+    args += [b"" if ttl_ms is None else b"%d" % ttl_ms, b"%d" % len(change.cells), b"%d" % len(change.put)]
+    args.append(b"%d" % len(writers))
+    for cell, value in change.cells.items():
+        args += (to_bytes(cell), b"n" if value is None else b"v" + value)
+    for cell, value in change.put.items():
+        args += (to_bytes(cell), value or b"")
+    for writer in writers:
+        args += (writer_mark(writer), to_bytes(writer))
+    args += [tagged(data, tag, base + place) for place, (data, tag) in enumerate(change.push)]
+    return Call(APPEND, keys.keys, args)
+
+
+class _Encoding:
+    """One change as numbers."""
+
+    def __init__(self, change: Change, args: Arguments, refs: Refs, others: Mapping[Name, int]) -> None:
+        self.change, self.args, self.refs, self.others = change, args, refs, others
+        self.writers: dict[str, None] = {}
+
+    def description(self) -> dict[str, Any]:
+        change, args = self.change, self.args
+        found: dict[str, Any] = {
+            "id": args.text(change.name.id),
+            "field": "session_id" if change.name.kind == "session" else "run_id",
+            "want": [
+                (args.text(cell), 0 if value is None else args.add(value)) for cell, value in change.cells.items()
+            ],
+            "put": [(args.text(cell), 0 if value is None else args.add(value)) for cell, value in change.put.items()],
+        }
+        for key, text in (("mark", change.mark), ("prefix", change.prefix)):
+            if text is not None:
+                found[key] = args.text(text)
+        for key, names in (("wipe", change.wipe), ("sweep", change.sweep or None)):
+            if names is not None:
+                found[key] = [args.text(name) for name in names]
+        for key, flag in (("remove", change.remove), ("touch", change.touch)):
+            if flag:
+                found[key] = True
+        if change.labels is not None:
+            found["labels"] = args.add(json.dumps(dict(change.labels)).encode())
+        if change.drop:
+            found["drop"] = list(change.drop)
+        if change.arrange is not None:
+            found["arrange"] = self._arrange(change.arrange)
+        if change.back:
+            found["back"] = [(row.ref, args.add(self._row_back(row))) for row in sorted(change.back)]
+        if change.push:
+            found["base"] = self.refs.guess(change.name, len(change.push))
+            found["push"] = self._rows(change.push, found["base"])
+        found["writers"] = [(args.add(writer_mark(writer)), args.text(writer)) for writer in self.writers]
+        return found
+
+    def _rows(self, rows: Sequence[tuple[bytes, Tag]], base: int) -> tuple[int, int]:
+        first = len(self.args.values) + 1
+        for place, (data, tag) in enumerate(rows):
+            if tag.writer:
+                self.writers[tag.writer] = None
+            self.args.values.append(tagged(data, tag, base + place))
+        return first, len(self.args.values)
+
+    def _row_back(self, row: Row) -> bytes:
+        # One that another program wrote becomes nobody's in particular: without a tag it could not keep its ref.
+        tag = row.tag or Tag()
+        if tag.writer:
+            self.writers[tag.writer] = None
+        return tagged(row.data, tag, row.ref)
+
+    def _arrange(self, wanted: Arrange) -> dict[str, Any]:
+        return {
+            "live": [self._part(part) for part in wanted.live],
+            "keep": [self._part(part) for part in wanted.keep],
+            "box": wanted.box,
+            "forget": list(wanted.forget),
+        }
+
+    def _part(self, part: Range | Sequence[tuple[bytes, Tag]]) -> dict[str, Any]:
+        if not isinstance(part, Range):
+            return {"new": self._rows(part, 0)} if part else {"new": (1, 0)}
+        found: dict[str, Any] = {"box": part.box}
+        if part.after is not None:
+            found["after"] = part.after
+        if part.upto is not None:
+            found["upto"] = part.upto
+        if part.of is not None:
+            found["of"] = self.others[part.of]
+        if part.replaces is not None:
+            found["replaces"] = self.args.add(spaced(part.replaces, REPLACES))
+        return found
+
+
+def outcome_of(step: Step, reply: Sequence[Any], refs: Refs) -> Done | Refused:
+    """What came of a step."""
+    if reply[0] == 1:
+        firsts = tuple(int(ref) for ref in reply[2::2])
+        for change, first in zip(step, firsts, strict=True):
+            if change.push:
+                refs.note(change.name, first + len(change.push) - 1)
+        return Done(tuple(mark.decode() for mark in reply[1::2]), firsts)
+    _, place, why, mark, epoch, *flat = reply
+    return Refused(place, "cell" if why == b"cell" else "mark", mark.decode(), _cells(flat, epoch))
+
+
+def labels_of(text: bytes | None) -> Mapping[str, str]:
+    """Labels as they were stored."""
+    found: Mapping[str, str] = json.loads(text) if text else {}
+    return found

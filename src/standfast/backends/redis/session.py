@@ -1,0 +1,148 @@
+"""Sessions in Redis or Valkey: the OpenAI Agents SDK's keys, with every ability of part B on top.
+
+What a session does is in `StoredSession`, what it promises in the rules of `sessions/`; this says which server, which
+keys and which expiry. Constructing one does no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Hashable, Mapping
+from typing import Any, NamedTuple, Self
+
+from standfast.backends.redis.client_store import ClientStore
+from standfast.backends.redis.keys import Layout
+from standfast.backends.redis.store import Link, RedisStore
+from standfast.carrying.looped import LoopCarrier
+from standfast.carrying.pipelined import PipelinedCarrier
+from standfast.carrying.session import StoredSession
+from standfast.carrying.threads import ThreadCarrier, shared
+from standfast.ground.errors import CallerError, InvalidNameError, StoreError
+from standfast.sessions import rules
+from standfast.sessions.protocol import SessionSettings
+
+__all__ = ["RedisSession"]
+
+READERS = 2
+ANSWER_S_MAX = 5.0
+"""How long one answer may take before the connection is given up; what was asked is then asked again."""
+
+
+class Address(NamedTuple):
+    """A server to connect to, in place of a client that was handed in."""
+
+    url: str
+    options: tuple[tuple[str, Any], ...]
+    is_cluster: bool
+
+
+class RedisSession(StoredSession):
+    """A conversation in Redis or Valkey. Any number of objects and processes may share it.
+
+    `redis_client` is a `redis.asyncio` client of yours: it is used in its own event loop only, and never closed here.
+    `from_url` needs none, and works in every loop and thread. `ttl` in seconds: history, counts and saved runs expire
+    together so long after the latest change. `layout`: "sdk" has the SDK's keys, which it can go on using; "tagged",
+    the default on a cluster, keeps all keys of a session in one slot.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        *,
+        redis_client: Any,
+        key_prefix: str = "agents:session",
+        ttl: int | None = None,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
+        layout: Layout | None = None,
+        timeout_s: float = 30.0,
+    ) -> None:
+        super().__init__(session_id, session_settings=session_settings, timeout_s=timeout_s)
+        self.key_prefix, self.ttl = _checked_prefix(key_prefix), _checked_ttl(ttl)
+        self._target = redis_client
+        self.layout: Layout = layout or ("tagged" if _is_cluster(redis_client) else "sdk")
+        if self.layout not in ("sdk", "tagged"):
+            raise CallerError(f"there is no layout {layout!r}", 'Use "sdk" or "tagged".')
+        self._found: ThreadCarrier | LoopCarrier | None = None
+
+    @classmethod
+    def from_url(
+        cls,
+        session_id: str,
+        *,
+        url: str,
+        redis_kwargs: Mapping[str, Any] | None = None,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
+        cluster: bool = False,
+        **kwargs: Any,
+    ) -> Self:
+        """A session on the server of that URL, over connections that all sessions of the process share.
+
+        `redis_kwargs` are options of a connection, as redis-py takes them. `kwargs` are those of the constructor.
+        """
+        address = Address(url, tuple(sorted((redis_kwargs or {}).items())), cluster)
+        return cls(session_id, redis_client=address, session_settings=session_settings, **kwargs)
+
+    async def ping(self) -> bool:
+        """Whether the server answers."""
+        try:
+            await self._read(lambda: rules.info(self._name))
+        except StoreError:
+            return False
+        return True
+
+    def close(self) -> Coroutine[Any, Any, None]:
+        """Close this session object, now; awaiting the result is allowed and not needed."""
+        done = super().close()
+        self._found = None  # connections end with the last session that uses them
+        return done
+
+    # --- what StoredSession asks --------------------------------------------------------------------------------------
+
+    def _carrier(self) -> ThreadCarrier | LoopCarrier:
+        found = self._found
+        if found is None:
+            found = self._found = shared(self._store_key(), self._made_carrier)
+        return found
+
+    def _made_carrier(self) -> ThreadCarrier | LoopCarrier:
+        target, prefix, layout = self._target, self.key_prefix, self.layout
+        ttl_ms = None if self.ttl is None else self.ttl * 1000
+        if not isinstance(target, Address):
+            return LoopCarrier(ClientStore(target, prefix=prefix, layout=layout, ttl_ms=ttl_ms))
+
+        def opened() -> RedisStore:
+            options = {"socket_timeout": ANSWER_S_MAX, "socket_connect_timeout": ANSWER_S_MAX, **dict(target.options)}
+            return RedisStore(Link(target.url, **options), prefix=prefix, layout=layout, ttl_ms=ttl_ms)
+
+        return PipelinedCarrier(opened, loses_answers=True, readers=READERS)
+
+    def _store_key(self) -> Hashable:
+        target = self._target
+        where = (target.url, repr(target.options)) if isinstance(target, Address) else id(target)
+        return ("redis", where, self.key_prefix, self.layout, self.ttl)
+
+    def _another(self, new_id: str) -> Self:
+        return type(self)(
+            new_id,
+            redis_client=self._target,
+            key_prefix=self.key_prefix,
+            ttl=self.ttl,
+            session_settings=self._copied_settings(),
+            layout=self.layout,
+            timeout_s=self.timeout_s,
+        )
+
+
+def _is_cluster(client: Any) -> bool:
+    return client.is_cluster if isinstance(client, Address) else hasattr(client, "get_default_node")
+
+
+def _checked_prefix(prefix: Any) -> str:
+    if isinstance(prefix, str) and prefix:
+        return prefix
+    raise InvalidNameError(f"a key_prefix of {prefix!r} names no keys", "Give a non-empty string.")
+
+
+def _checked_ttl(ttl: Any) -> int | None:
+    if ttl is None or (isinstance(ttl, int) and not isinstance(ttl, bool) and 0 < ttl <= 2**40):
+        return ttl
+    raise CallerError(f"a ttl of {ttl!r} is no expiry", "Give a whole number of seconds above zero, or None.")

@@ -1,0 +1,87 @@
+"""Who appended a row, written as white space behind its JSON.
+
+JSON readers do not see it, it cannot be separated from the row, and the ref in it makes each row of ours unique. Three
+other places were tried for it and rejected: a parallel list drifts apart when the SDK pops, a hash by content cannot
+tell two equal items apart, and a wrapped item would no longer be the SDK's (B10).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+from standfast.sessions.port import Row, Tag
+
+TAG, WRITER, ORDINAL, REPLACES, REF = 88, 32, 16, 12, 28
+_TO = bytes.maketrans(b"0123", b" \t\n\r")
+_FROM = bytes.maketrans(b" \t\n\r", b"0123")
+_BYTE = [b"%d%d%d%d" % (n >> 6, n >> 4 & 3, n >> 2 & 3, n & 3) for n in range(256)]
+_BYTE = [digits.translate(_TO) for digits in _BYTE]
+_PAIR = {high: [_BYTE[high] + low for low in _BYTE] for high in range(256)}
+
+
+def spaced(number: int, width: int) -> bytes:
+    """A number as white space, four characters for each byte."""
+    return b"".join([_BYTE[byte] for byte in number.to_bytes(width // 4, "big")])
+
+
+@lru_cache(4096)
+def writer_mark(writer: str) -> bytes:
+    """A writer's name as 32 characters; nobody's is all blanks."""
+    if not writer:
+        return b" " * WRITER
+    digest = hashlib.blake2b(writer.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return b"".join([_BYTE[byte] for byte in digest])
+
+
+@lru_cache(64)
+def _beginning(high: int) -> bytes:
+    return spaced(high, REF - 8)
+
+
+def tagged(data: bytes, tag: Tag, ref: int) -> bytes:
+    """A row as it is stored."""
+    ordinal, low = tag.ordinal, ref & 0xFFFF
+    middle = _BYTE[ordinal >> 24] + _BYTE[ordinal >> 16 & 255] + _PAIR[ordinal >> 8 & 255][ordinal & 255]
+    replaces = _NONE if not tag.replaces else spaced(tag.replaces, REPLACES)
+    return b"".join(
+        (data, writer_mark(tag.writer), middle, replaces, _beginning(ref >> 16), _PAIR[low >> 8][low & 255])
+    )
+
+
+_NONE = b" " * REPLACES
+
+
+def is_tagged(row: bytes) -> bool:
+    """Whether a stored row is one of ours."""
+    return row[-TAG:].isspace() and len(row) >= TAG and not row[-TAG:].strip(b" \t\n\r")
+
+
+def bare(row: bytes) -> bytes:
+    """The contents of a stored row."""
+    return row[:-TAG] if is_tagged(row) else row
+
+
+def read_rows(
+    rows: Sequence[bytes], writers: Mapping[bytes, str], *, first: int, floor: int, below: int, boxed: bool
+) -> list[Row]:
+    """Stored rows with their refs and tags.
+
+    `first` is the ref of the first. A row of another program counts on from the row before it, or, from place `floor`
+    on, from `below` (see `ref_at` in rows.lua). In a box all refs count on.
+    """
+    found, ref = [], first - 1
+    for place, row in enumerate(rows):
+        tail = row[-TAG:]
+        if len(tail) < TAG or tail.strip(b" \t\n\r"):
+            ref = (below if place == floor and below > ref else ref) + 1
+            found.append(Row(ref, row, None))
+            continue
+        digits = tail.translate(_FROM)
+        ref = ref + 1 if boxed else int(digits[-REF:], 4)
+        writer = writers.get(tail[:WRITER], "") if tail[:WRITER].strip(b" ") else ""
+        ordinal = int(digits[WRITER : WRITER + ORDINAL], 4)
+        replaces = int(digits[WRITER + ORDINAL : -REF], 4)
+        found.append(Row(ref, row[:-TAG], Tag(writer, ordinal, replaces)))
+    return found

@@ -1,0 +1,144 @@
+"""Carrying plans over a client that belongs to one event loop, and was handed in.
+
+It is used in that loop and nowhere else: whoever comes from another is told so at once (A22). Plans are carried as on
+any network, in one task of the loop that ends when there is nothing to do. A lease is renewed by that loop too, so one
+whose holder blocks it for longer than its time is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol, TypeVar
+from uuid import uuid4
+
+from standfast.carrying.carrier import Kind, MakePlan, Then, UndoPlan
+from standfast.carrying.pipelined import Pipelining
+from standfast.carrying.requests import Request
+from standfast.carrying.threads import AnyRequest, PutBack
+from standfast.ground.errors import OutcomeUnknownError, StoreTimeoutError, StoreUnavailableError, WrongLoopError
+from standfast.sessions.port import Answer, Ask
+
+T = TypeVar("T")
+
+
+class AwaitedStore(Protocol):
+    """A store whose client is awaited."""
+
+    async def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
+        """What it answers to each, in order."""
+        ...
+
+
+class LoopCarrier:
+    """Carries plans to a store in the event loop that first uses it."""
+
+    loses_answers = True
+
+    def __init__(self, store: AwaitedStore) -> None:
+        self.lane: str | None = uuid4().hex
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._serving = _Serving(store)
+        self._task: asyncio.Task[None] | None = None
+
+    def carry(
+        self,
+        plan: MakePlan[T],
+        timeout_s: float,
+        *,
+        kind: Kind = "write",
+        undo: UndoPlan[T] | None = None,
+        durable: bool = True,
+        detached: bool = False,
+    ) -> Coroutine[Any, Any, T]:
+        """Carry out a plan in the loop."""
+        request = Request(plan, None, timeout_s, kind=kind, undo=undo, durable=durable, detached=detached)
+        if detached:
+            self._submit(request)
+        return request.answer(self._submit, self._give_up)
+
+    def post(self, plan: MakePlan[T], timeout_s: float, then: Then | None = None) -> None:
+        """Carry out a plan without anybody who waits, from any thread."""
+        request = Request(plan, None, timeout_s, durable=False, detached=True, then=then)
+        try:
+            assert self._loop is not None
+            self._loop.call_soon_threadsafe(self._put, request)
+        except (RuntimeError, AssertionError) as error:  # the loop has ended, or nothing was ever done in one
+            if then is not None:
+                then(None, error)
+
+    def _submit(self, request: AnyRequest) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        if loop is not self._loop:
+            raise WrongLoopError(
+                "this session's client belongs to another event loop",
+                "Use the client in the loop that made it, or open the session with from_url, which works in any.",
+            )
+        self._put(request)
+
+    def _give_up(self, request: AnyRequest, owes_undo: bool) -> None:
+        if owes_undo:
+            self._put(PutBack(request))
+
+    def _put(self, message: AnyRequest | PutBack) -> None:
+        self._serving.messages.append(message)
+        if self._task is None or self._task.done():
+            assert self._loop is not None
+            self._task = self._loop.create_task(self._serving.serve())
+
+
+def _never() -> Any:
+    raise AssertionError("an awaited store is not opened in a thread")
+
+
+class _Serving(Pipelining):
+    """What the writing thread does on other networks, as a task."""
+
+    def __init__(self, store: AwaitedStore) -> None:
+        super().__init__(_never, None, True, set())
+        self._awaited = store
+        self.messages: deque[AnyRequest | PutBack] = deque()
+
+    async def serve(self) -> None:
+        """Do what is asked for until nothing is left."""
+        while self.messages or self._active or self._owed:
+            while self.messages:
+                self._accept(self.messages.popleft())
+            self._look_for_orphans()
+            if self._owed and not await self._undone():
+                await asyncio.sleep(0.05)
+            ready = self._ready()
+            if ready:
+                self._settle(ready, await self._answered([active.question for active in ready]))
+            elif self._active:
+                await asyncio.sleep(max(0.0, min(active.not_before for active in self._active) - time.monotonic()))
+
+    async def _answered(self, questions: Sequence[Any]) -> list[Answer | Exception]:
+        try:
+            return await self._awaited.ask_many(questions)
+        except Exception as error:
+            return [error] * len(questions)
+
+    async def _undone(self) -> bool:
+        """Undo what is owed, before anything else is written; whether all of it is."""
+        self._believed.clear()
+        while self._owed:
+            plans: list[Any] = []
+            take: Callable[[Any], object] = plans.append
+            self._owed[0].run_undo(take)
+            try:
+                question = next(plans[0])
+                while True:
+                    (answer,) = await self._answered([question])
+                    if isinstance(answer, Exception):
+                        raise answer
+                    question = plans[0].send(answer)
+            except StopIteration:
+                self._owed.pop(0)
+            except (OutcomeUnknownError, StoreTimeoutError, StoreUnavailableError):
+                return not (self._owed and time.monotonic() < self._owed[0].deadline)
+        return True

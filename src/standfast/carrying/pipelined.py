@@ -1,0 +1,316 @@
+"""Carrying plans to a server, many at once and each in as few round trips as it can do with.
+
+Two things make it fast, and neither is seen by a plan:
+
+- **What waits goes out together.** The writing thread takes every request that is there, asks each plan for its next
+  question, and gives the store all of them at once (`ask_many`): one write, one read, and on PostgreSQL one commit.
+- **A look at cells is guessed.** A plan looks before it writes, and its step says what it saw. So a look that asks for
+  nothing but cells is answered from what this process last knew of them, and the guess is made a condition of the step
+  that follows: if it was wrong the step is refused, nothing was done, and the plan looks again, now really. A plan that
+  ends without such a step (it found a repeat, a gap, a lost lease) is carried out again without guessing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from queue import Empty
+from typing import Any, Protocol
+
+import msgspec
+
+from standfast.carrying.requests import deliver
+from standfast.carrying.threads import (
+    RETRY_FIRST_S,
+    RETRY_MAX_S,
+    AnyRequest,
+    PutBack,
+    ThreadCarrier,
+    Writing,
+)
+from standfast.ground.errors import OutcomeUnknownError, StoreTimeoutError, StoreUnavailableError
+from standfast.sessions.port import (
+    Answer,
+    Ask,
+    Cell,
+    Change,
+    Count,
+    Done,
+    Listing,
+    Look,
+    Name,
+    Plan,
+    Refused,
+    Sight,
+    Step,
+)
+from standfast.sessions.rules import LANE, LEASE
+
+AT_ONCE_MAX = 64
+NAMES_MAX, CELLS_MAX = 4096, 64
+LANES = 16
+
+
+class Many(Protocol):
+    """A store that can be asked several things at once."""
+
+    def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
+        """What it answers to each, in order. Each step is atomic by itself; an error of one is no error of another."""
+        ...
+
+
+class PipelinedCarrier(ThreadCarrier):
+    """Carries plans to a store on a network (`Many`)."""
+
+    _waiting = 0
+
+    @property
+    def lane(self) -> str | None:
+        """What a write of now is known by. Those that are under way at once have several lanes, so as not to meet."""
+        return f"{self._base}.{min(len(self._under_way), LANES - 1)}"
+
+    @lane.setter
+    def lane(self, base: str | None) -> None:
+        self._base, self._under_way = base, set[int]()
+
+    def _submit(self, request: AnyRequest) -> None:
+        self._under_way.add(id(request))
+        super()._submit(request)
+
+    def _writing(self) -> Writing:
+        return Pipelining(self._open_store, self._writes, self._loses_answers, self._under_way)
+
+
+class _Active:
+    """A request whose plan has begun."""
+
+    def __init__(self, request: AnyRequest) -> None:
+        self.request = request
+        self.guesses = True
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin the plan, perhaps anew."""
+        self.plan: Plan[Any] = self.request.plan()
+        self.question: Ask | None = None
+        self.answer: Answer | None = None
+        self.guessed: dict[Name, dict[str, bytes | None]] = {}
+        self.pause, self.not_before = RETRY_FIRST_S, 0.0
+
+    @property
+    def is_step(self) -> bool:
+        return self.question is not None and not isinstance(self.question, Look | Listing | Count)
+
+    def lanes(self) -> set[tuple[Name, str]]:
+        """The lanes that its step uses: another that uses one of them waits until this one is known to be done."""
+        if not self.is_step:
+            return set()
+        step: Any = self.question
+        return {(change.name, cell) for change in step for cell in change.put if cell.startswith(LANE)}
+
+
+class Pipelining(Writing):
+    """What the writing thread does: rounds of questions, all that can be asked at once."""
+
+    def __init__(self, open_store: Any, inbox: Any, loses_answers: bool, under_way: set[int]) -> None:
+        super().__init__(open_store, inbox, loses_answers)
+        self._active: list[_Active] = []
+        self._believed: dict[Name, dict[str, bytes | None]] = {}
+        self._under_way = under_way
+
+    def run(self) -> None:
+        """Do what is asked for until told to end."""
+        ending = False
+        try:
+            while self._active or not ending:
+                ending = self._take(ending)
+                self._round()
+        finally:
+            self._close_store()
+
+    def _take(self, ending: bool) -> bool:
+        """Take what is there; wait only if there is nothing to do. Whether the end was asked for."""
+        while not ending and len(self._active) < AT_ONCE_MAX:
+            try:
+                message = self._inbox.get(block=not self._active)
+            except Empty:
+                break
+            if message is None:
+                return True
+            self._accept(message)
+            if self._owed and not self._active:
+                break
+        return ending
+
+    def _accept(self, message: AnyRequest | PutBack) -> None:
+        if isinstance(message, PutBack):
+            self._owed.append(message.request)
+        else:
+            self._active.append(_Active(message))
+
+    # --- a round ----------------------------------------------------------------------------------------------------
+
+    def _round(self) -> None:
+        self._look_for_orphans()
+        if self._owed:
+            self._believed.clear()
+            self._undo_what_is_owed()
+        ready = self._ready()
+        if not ready:
+            if self._active:
+                time.sleep(max(0.0, min(active.not_before for active in self._active) - time.monotonic()))
+            return
+        self._settle(ready, self._answers([active.question for active in ready if active.question is not None]))
+
+    def _settle(self, ready: Sequence[_Active], answers: Sequence[Answer | Exception]) -> None:
+        ended = [active for active, answer in zip(ready, answers, strict=True) if self._is_ended(active, answer)]
+        self._deliver(ended)
+
+    def _ready(self) -> list[_Active]:
+        """Those whose question goes out now, in the order they came."""
+        now, busy, ready, ended = time.monotonic(), set[tuple[Name, str]](), list[_Active](), list[_Active]()
+        for active in self._active:
+            if active.question is None and not self._advance(active):
+                ended.append(active)
+                continue
+            lanes = active.lanes()
+            if active.not_before > now or lanes & busy:
+                busy |= lanes
+                continue
+            busy |= lanes
+            if active.is_step and not active.request.claim():
+                ended.append(active)
+                continue
+            if active.is_step:
+                self._believe(active.question)  # what comes behind it may already rely on it
+            ready.append(active)
+        self._deliver(ended)
+        return ready
+
+    def _answers(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
+        try:
+            if self._store is None:
+                self._store = self._open_store()
+            store: Any = self._store
+            found: list[Answer | Exception] = store.ask_many(questions)
+        except Exception as error:
+            return [error] * len(questions)
+        return found
+
+    def _is_ended(self, active: _Active, answer: Answer | Exception) -> bool:
+        """Take an answer; whether the request has its outcome."""
+        if isinstance(answer, Exception):
+            return self._failed(active, answer)
+        if isinstance(answer, Done):
+            active.guessed = {}
+        elif isinstance(answer, Refused):
+            self._learn(active, answer)
+        active.question, active.answer = None, answer
+        return not self._advance(active)
+
+    def _failed(self, active: _Active, error: Exception) -> bool:
+        """Whether an error stands. A lost answer is asked for again: the step carries what a repeat is known by."""
+        if active.is_step:
+            step: Any = active.question
+            for change in step:
+                self._believed.pop(change.name, None)
+        request = active.request
+        if isinstance(error, StoreTimeoutError):
+            request.unclaim()
+            again = request.is_wanted
+        else:
+            may = isinstance(error, OutcomeUnknownError | StoreUnavailableError) and not error.is_lasting
+            again = self._loses_answers and may and time.monotonic() + active.pause <= request.deadline
+        if again:
+            active.not_before = time.monotonic() + active.pause
+            active.pause = min(active.pause * 2, RETRY_MAX_S)
+            return False
+        request.error = error
+        return True
+
+    def _deliver(self, ended: list[_Active]) -> None:
+        if not ended:
+            return
+        for active in ended:
+            self._active.remove(active)
+            request = active.request
+            if request.claim() and request.settle():
+                self._owed.append(request)
+            self._remember(request)
+            self._under_way.discard(id(request))
+        deliver([active.request for active in ended])
+
+    # --- a plan -----------------------------------------------------------------------------------------------------
+
+    def _advance(self, active: _Active) -> bool:
+        """Bring a plan to its next question that only the store can answer; False if it has ended."""
+        request = active.request
+        try:
+            question = next(active.plan) if active.answer is None else active.plan.send(active.answer)
+            while (guess := self._guess(active, question)) is not None:
+                question = active.plan.send(guess)
+        except StopIteration as end:
+            request.result, error = end.value, None
+        except Exception as fault:
+            error = fault
+        else:
+            active.question, active.answer = self._proving(active, question), None
+            return True
+        if active.guessed:  # it ended by what was guessed, and nothing has proved that
+            active.guesses = False
+            active.begin()
+            return self._advance(active)
+        request.error = error
+        return False
+
+    def _guess(self, active: _Active, question: Ask) -> Sight | None:
+        """An answer to a look that asks for cells only. Not for the lease alone: that asks for the time as well."""
+        if not active.guesses or not isinstance(question, Look) or not question.cells or question.cells == (LEASE,):
+            return None
+        if question.mark or question.times or question.rows or question.prefixes or question.upto is not None:
+            return None
+        known = self._believed.get(question.name, {})
+        found = {cell: known.get(cell) for cell in question.cells}
+        active.guessed.setdefault(question.name, {}).update(found)
+        return Sight(cells={cell: Cell(value, True) for cell, value in found.items() if value is not None})
+
+    def _proving(self, active: _Active, question: Ask) -> Ask:
+        """The step with every guess as a condition; another question as it is."""
+        if not active.guessed or isinstance(question, Look | Listing | Count):
+            return question
+        step: list[Change] = []
+        left = dict(active.guessed)
+        for change in question:
+            guessed = left.pop(change.name, None)
+            if guessed:
+                change = msgspec.structs.replace(change, cells={**guessed, **change.cells})
+            step.append(change)
+        return [*step, *(Change(name, cells=cells) for name, cells in left.items())]
+
+    # --- what is believed about cells -------------------------------------------------------------------------------
+
+    def _believe(self, question: Ask | None) -> None:
+        """What cells will hold if this step is done."""
+        step: Any = question
+        for change in step:
+            if change.wipe is not None or change.remove or change.sweep:
+                self._believed.pop(change.name, None)
+                continue
+            if len(self._believed) >= NAMES_MAX:
+                self._believed.clear()
+            known = self._believed.setdefault(change.name, {})
+            if len(known) + len(change.put) > CELLS_MAX:
+                known.clear()
+            known.update(change.cells)
+            known.update(change.put)
+
+    def _learn(self, active: _Active, refused: Refused) -> None:
+        """A guess was wrong: whatever came after it from here was too."""
+        active.guesses, active.guessed = False, {}
+        step: Any = active.question
+        for change in step:
+            self._believed.pop(change.name, None)
+        change = step[refused.place]
+        self._believed[change.name] = {
+            cell: refused.cells[cell].value if cell in refused.cells else None for cell in change.cells
+        }

@@ -1,0 +1,62 @@
+"""The PostgreSQL store does what the port says, whatever the OpenAI Agents SDK does to the same tables meanwhile."""
+
+from __future__ import annotations
+
+import uuid
+
+import psycopg
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from standfast.backends.postgres.schema import Tables
+from standfast.backends.postgres.store import PostgresStore
+from tests.helpers import servers
+from tests.helpers.port_machine import Machine
+
+pytestmark = pytest.mark.postgres
+
+
+class SDKOnPostgres:
+    """The statements that the SDK's SQLAlchemySession sends for add, pop and clear."""
+
+    def __init__(self, connection: psycopg.Connection, tables: Tables) -> None:
+        self.connection, self.s, self.m = connection, tables.s, tables.m
+
+    def push(self, session_id: str, data: bytes) -> None:
+        self.connection.execute(f"INSERT INTO {self.s} (session_id) VALUES (%s) ON CONFLICT DO NOTHING", (session_id,))
+        self.connection.execute(
+            f"INSERT INTO {self.m} (session_id, message_data) VALUES (%s, %s)", (session_id, data.decode())
+        )
+        self.connection.execute(
+            f"UPDATE {self.s} SET updated_at = CURRENT_TIMESTAMP WHERE session_id = %s", (session_id,)
+        )
+
+    def pop(self, session_id: str) -> None:
+        self.connection.execute(
+            f"DELETE FROM {self.m} WHERE id = (SELECT id FROM {self.m} WHERE session_id = %s "
+            "ORDER BY created_at DESC, id DESC LIMIT 1)",
+            (session_id,),
+        )
+
+    def clear(self, session_id: str) -> None:
+        self.connection.execute(f"DELETE FROM {self.m} WHERE session_id = %s", (session_id,))
+        self.connection.execute(f"DELETE FROM {self.s} WHERE session_id = %s", (session_id,))
+
+
+class Prefixed:
+    """A store whose session ids are its own: one set of tables serves all examples."""
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside the SDK"])
+@settings(max_examples=40)
+@given(data=st.data())
+def test_any_steps_give_what_the_port_says(beside: bool, data: st.DataObject) -> None:
+    tables = Tables.of("agent_sessions", "agent_messages", f"t{uuid.uuid4().hex}")
+    url = servers.postgres_url()
+    store = PostgresStore(url, tables, options={}, create_tables=True)
+    with psycopg.connect(url, autocommit=True) as connection:
+        try:
+            Machine(store, SDKOnPostgres(connection, tables) if beside else None).run(data.draw, 12)
+        finally:
+            store.close()
+            connection.execute(f'DROP SCHEMA IF EXISTS "{tables.schema}" CASCADE')

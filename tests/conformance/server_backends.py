@@ -1,0 +1,221 @@
+"""Backends on servers, for the kit: each session reaches its server through a proxy that can misbehave."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import redis
+import redis.asyncio
+from agents.extensions.memory import RedisSession as AgentsRedisSession, SQLAlchemySession
+from sqlalchemy.pool import NullPool
+
+from standfast.backends.postgres.schema import Tables
+from standfast.backends.postgres.session import PostgresSession
+from standfast.backends.redis.keys import Keys
+from standfast.backends.redis.scripts import APPEND, COMMIT
+from standfast.backends.redis.session import RedisSession
+from standfast.conformance import message
+from standfast.conformance.network import Networked, Proxy
+from standfast.sessions.port import Name
+from tests.conformance.kit_backends import BAD_TABLES, TABLES
+from tests.helpers import servers
+
+
+def through(url: str, is_write: Any) -> tuple[Proxy, str]:
+    """A proxy before the server of a URL, and the URL that leads through it."""
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    proxy = Proxy((parts.hostname, parts.port), is_write)
+    return proxy, url.replace(f"{parts.hostname}:{parts.port}", f"127.0.0.1:{proxy.port}")
+
+
+def _is_commit(sent: bytes) -> bool:
+    return any(script.sha.encode() in sent or script.text.encode() in sent for script in (COMMIT, APPEND))
+
+
+class StandfastRedis(Networked):
+    name = "RedisSession"
+    persistent = True
+    closes_when_called = True
+    names: Mapping[str, Any] = {"key_prefix": "other:prefix"}
+    bad_names: tuple[Mapping[str, Any], ...] = ({"key_prefix": ""}, {"key_prefix": None})
+    not_applicable: Mapping[str, str] = {
+        "A23": "what survives a killed server is the server's setting; the page on Redis says what each promises",
+    }
+    url = ""
+    direct = ""
+
+    def setup(self) -> None:
+        self.direct = servers.redis_url()
+        self.proxy, self.url = through(self.direct, _is_commit)
+
+    def teardown(self) -> None:
+        self.proxy.close()
+
+    def child_state(self) -> dict[str, Any]:
+        return {"url": self.url, "direct": self.direct}
+
+    @property
+    def prefix(self) -> str:
+        return f"kit:{self.unique}"
+
+    def open(self, session_id: str, **options: Any) -> RedisSession:
+        prefix = options.pop("key_prefix", self.prefix)
+        if prefix and prefix != self.prefix:
+            prefix = f"{prefix}:{self.unique}"
+        url = self.url or "redis://127.0.0.1:1/0"  # for a look at its abilities, before there is a server
+        return RedisSession.from_url(session_id, url=url, key_prefix=prefix, **options)
+
+    # --- faults
+
+    def _client(self) -> redis.Redis:
+        return redis.Redis.from_url(self.direct)
+
+    def _keys(self, session_id: str) -> tuple[bytes, ...]:
+        return Keys(self.prefix, "sdk").of(Name("session", session_id)).keys
+
+    def inject_record(self, session_id: str, data: bytes) -> None:
+        with self._client() as client:
+            client.rpush(self._keys(session_id)[1], data)
+
+    def raw_records(self, session_id: str) -> list[bytes]:
+        with self._client() as client:
+            rows: Any = client.lrange(self._keys(session_id)[1], 0, -1)
+            return [row.rstrip() if row.endswith(b"} ") else row for row in rows]
+
+    def shift_times(self, session_id: str, seconds: float) -> None:
+        meta = self._keys(session_id)[0]
+        with self._client() as client:
+            for field, factor in (("created_at", 1), ("updated_at", 1), ("standfast_created", 1_000_000)):
+                found: Any = client.hget(meta, field)
+                if found is not None:
+                    client.hset(meta, field, str(int(int(found) + seconds * factor)))
+            found = client.hget(meta, "standfast_updated")
+            if found is not None:
+                client.hset(meta, "standfast_updated", str(int(int(found) + seconds * 1_000_000)))
+
+    def stored_times(self, session_id: str) -> tuple[datetime, datetime] | None:
+        with self._client() as client:
+            found: Any = client.hmget(self._keys(session_id)[0], ["standfast_created", "standfast_updated"])
+        if None in found:
+            return None
+        created, updated = (datetime.fromtimestamp(int(value) / 1e6, UTC) for value in found)
+        return created, updated
+
+    def peer(self, session_id: str) -> AgentsRedisSession:
+        return AgentsRedisSession.from_url(session_id, url=self.direct, key_prefix=self.prefix)
+
+    def expiring(self, session_id: str, seconds: int) -> RedisSession:
+        return self.open(session_id, ttl=seconds)
+
+    def handed_in(self, session_id: str) -> tuple[RedisSession, Callable[[], Awaitable[Any]]]:
+        client = redis.asyncio.Redis.from_url(self.direct)
+
+        async def still_works() -> None:
+            assert await client.ping()
+            again = RedisSession(session_id, redis_client=client, key_prefix=self.prefix)
+            await again.add_items([message("again")])
+            assert len(await again.get_items()) == 3
+            await client.aclose()
+
+        return RedisSession(session_id, redis_client=client, key_prefix=self.prefix), still_works
+
+
+class StandfastPostgres(Networked):
+    name = "PostgresSession"
+    persistent = True
+    closes_when_called = True
+    names = TABLES
+    any_bytes = False
+    bad_names = (*BAD_TABLES, {"schema": "no; DROP TABLE agent_messages"}, {"schema": ""})
+    not_applicable: Mapping[str, str] = {"A20": "no expiry can be configured"}
+    url = ""
+    direct = ""
+
+    def setup(self) -> None:
+        self.direct = servers.postgres_url()
+        with psycopg.connect(self.direct, autocommit=True) as connection:
+            connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{self.schema}"')
+        self.proxy, self.url = through(self.direct, lambda sent: b"_standfast_commit" in sent or b"_pg3_" in sent)
+
+    def teardown(self) -> None:
+        self.proxy.close()
+        with psycopg.connect(self.direct, autocommit=True) as connection:
+            connection.execute(f'DROP SCHEMA IF EXISTS "{self.schema}" CASCADE')
+
+    def child_state(self) -> dict[str, Any]:
+        return {"url": self.url, "direct": self.direct}
+
+    @property
+    def schema(self) -> str:
+        return f"kit_{self.unique}"
+
+    def open(self, session_id: str, **options: Any) -> PostgresSession:
+        url = self.url or "postgresql://127.0.0.1:1/none"  # for a look at its abilities, before there is a server
+        return PostgresSession(session_id, url=url, **{"schema": self.schema, **options})
+
+    # --- faults
+
+    @contextmanager
+    def _connection(self) -> Iterator[psycopg.Connection[Any]]:
+        with psycopg.connect(self.direct, autocommit=True, options=f"-c search_path={self.schema}") as connection:
+            yield connection
+
+    def inject_record(self, session_id: str, data: bytes) -> None:
+        with self._connection() as connection:
+            connection.execute(
+                "INSERT INTO agent_messages (session_id, message_data) VALUES (%s, %s)", (session_id, data.decode())
+            )
+
+    def raw_records(self, session_id: str) -> list[bytes]:
+        with self._connection() as connection:
+            rows = connection.execute(
+                "SELECT message_data FROM agent_messages WHERE session_id = %s "
+                "ORDER BY standfast_place NULLS LAST, id", (session_id,)
+            )  # fmt: skip
+            return [text.encode() for (text,) in rows]
+
+    def shift_times(self, session_id: str, seconds: float) -> None:
+        names = Tables.of("agent_sessions", "agent_messages", self.schema).own + 'names"'
+        by = {"by": timedelta(seconds=seconds), "id": session_id}
+        with self._connection() as connection:
+            connection.execute(
+                "UPDATE agent_messages SET created_at = created_at + %(by)s WHERE session_id = %(id)s", by
+            )
+            connection.execute(
+                "UPDATE agent_sessions SET created_at = created_at + %(by)s, updated_at = updated_at + %(by)s "
+                "WHERE session_id = %(id)s", by
+            )  # fmt: skip
+            connection.execute(
+                f"UPDATE {names} SET created = created + %(by)s, updated = updated + %(by)s "
+                "WHERE kind = 'session' AND id = %(id)s", by
+            )  # fmt: skip
+
+    def stored_times(self, session_id: str) -> tuple[datetime, datetime] | None:
+        with self._connection() as connection:
+            found = connection.execute(
+                "SELECT created_at::timestamptz, updated_at::timestamptz FROM agent_sessions WHERE session_id = %s",
+                (session_id,),
+            ).fetchone()
+        return None if found is None else (found[0], found[1])
+
+    def peer(self, session_id: str) -> SQLAlchemySession:
+        url = self.direct.replace("postgresql://", "postgresql+asyncpg://")
+        arguments = {"connect_args": {"server_settings": {"search_path": self.schema}}, "poolclass": NullPool}
+        return SQLAlchemySession.from_url(session_id, url=url, create_tables=True, engine_kwargs=arguments)
+
+    @contextmanager
+    def watch_durability(self) -> Iterator[list[str]]:
+        """Ask the server, after the fact, what each of our connections waits for when it commits."""
+        complaints: list[str] = []
+        yield complaints
+        with self._connection() as connection:
+            row = connection.execute("SHOW synchronous_commit").fetchone()
+            if row is None or row[0] != "on":
+                complaints.append(f"synchronous_commit is {row}")

@@ -1,0 +1,10 @@
+"""The contract, on Redis."""
+
+from __future__ import annotations
+
+import pytest
+
+from standfast.conformance import suite
+from tests.conformance.server_backends import StandfastRedis
+
+TestRedis = pytest.mark.redis(suite(StandfastRedis()))
