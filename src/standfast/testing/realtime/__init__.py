@@ -1,0 +1,56 @@
+"""A realtime service in a box: a real websocket server on 127.0.0.1 that speaks the realtime protocol, and its parts.
+
+See docs/how-to/test-voice-agents.md. Names are loaded when they are used: the server needs the `websockets` library,
+and nothing else here does.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from standfast.testing.realtime.calls import LoopbackCall
+    from standfast.testing.realtime.conversation import Answering, Conversation, Habits
+    from standfast.testing.realtime.faults import Close, Cut, Fault, Instead, Lose, Refuse, Rejected, Slow, Stall
+    from standfast.testing.realtime.journal import Frame, Journal
+    from standfast.testing.realtime.server import LoopbackRealtimeServer
+    from standfast.testing.realtime.speech import Ears, Voice, tones
+
+_HOMES: dict[str, tuple[str, ...]] = {
+    "calls": ("LoopbackCall",),
+    "conversation": ("Answering", "Conversation", "Habits"),
+    "faults": ("Close", "Cut", "Fault", "Instead", "Lose", "Refuse", "Rejected", "Slow", "Stall"),
+    "journal": ("Frame", "Journal"),
+    "server": ("LoopbackRealtimeServer",),
+    "speech": ("Ears", "Voice", "tones"),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Answering",
+    "Close",
+    "Conversation",
+    "Cut",
+    "Ears",
+    "Fault",
+    "Frame",
+    "Habits",
+    "Instead",
+    "Journal",
+    "LoopbackCall",
+    "LoopbackRealtimeServer",
+    "Lose",
+    "Refuse",
+    "Rejected",
+    "Slow",
+    "Stall",
+    "Voice",
+    "tones",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
