@@ -450,7 +450,7 @@ def _claimed(talk: Talk, stored: int, shown: list[Shown]) -> Talk:
 
 
 def _hung_up(talk: Talk) -> Talk:
-    """Nobody listens any more: what was heard is history, nothing is asked for. Calls that wait may still be decided."""
+    """Nobody listens any more: what was heard is history, nothing is asked for. A call that waits may be decided."""
     parts = []
     for part in talk.open:
         if part.kind == "note":

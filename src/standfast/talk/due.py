@@ -199,21 +199,25 @@ def _corrections(talk: Talk, link: Link) -> list[Frame]:
         return []
     out: list[Frame] = []
     there = view(talk, link)
-    texts = {item_id: item for item_id, item in there}
+    texts = dict(there)
     for place, (item_id, item) in enumerate(there):
         given, text = link.given.get(item_id), _text(item)
         if given is None or given == text:
             continue
         gone, again = f"gone/{item_id}/{len(text)}", f"again/{item_id}/{len(text)}"
         if gone not in link.sent and item_id in link.has:
-            out.append(_delete(gone, item_id))
+            out.append(_delete(gone, link.names.get(item_id, item_id)))
         if (gone in link.sent or item_id in link.has) and again not in link.sent:
             before = next((known for known, _ in reversed(there[:place]) if known in link.has), "root")
-            body = {"type": "conversation.item.create", "event_id": again, "item": item, "previous_item_id": before}
+            # A server does not take the id of an item that it has deleted.
+            copy = {**item, "id": short_id(f"{item_id}.{len(text)}")}
+            before = link.names.get(before, before)
+            body = {"type": "conversation.item.create", "event_id": again, "item": copy, "previous_item_id": before}
             out.append(Frame(again, body))
     for item_id in link.given:
         if item_id not in texts and item_id in link.has and f"gone/{item_id}/0" not in link.sent:
-            out.append(_delete(f"gone/{item_id}/0", item_id))  # nothing of it was heard
+            # nothing of it was heard
+            out.append(_delete(f"gone/{item_id}/0", link.names.get(item_id, item_id)))
     return out
 
 

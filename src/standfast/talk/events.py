@@ -22,7 +22,7 @@ class Confirmed:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """A server has an item that we did not give it. `ask`: whether it wants a reply, and from whom ("ours", "server")."""
+    """A server has an item that we did not give it. `ask`: whether it wants a reply; "ours" or "server" says from whom."""
 
     item_id: str
     kind: PartKind
@@ -148,7 +148,7 @@ class ReplyWanted:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """Stop: what was not heard by now never will be. `heard` says how much of what was; `only` limits it to one item."""
+    """Stop: what was not heard by now never will be. `heard` says how much was; `only` limits it to one item."""
 
     heard: Mapping[str, int] = field(default_factory=dict)
     only: str | None = None
@@ -306,7 +306,7 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Do:
-    """Something that should be under way, known by its key: "connect", "append", "run", "settle", "judge", "resolve"."""
+    """Something that should be under way, known by its key: connect, append, run, settle, judge or resolve."""
 
     key: str
     kind: str

@@ -125,11 +125,9 @@ class Exchange:
             if now is not None and now.cut:
                 self.link.owe(now)
             elif now is None:
-                entry = next(
-                    (one for one in reversed(self.talk.ledger) if (one.extra or {}).get("id") == part.id), None
-                )
-                heard = (entry.extra or {}).get("heard_ms", 0) if entry is not None else 0
-                if entry is None or heard < part.total_ms:
+                told = [one.extra for one in self.talk.ledger.since(len(before.ledger)) if one.extra]
+                heard = next((extra["heard_ms"] for extra in told if extra.get("id") == part.id), 0)
+                if heard < part.total_ms or not part.total_ms:
                     self.link.owe(type(part)(part.id, "spoken", heard_ms=heard, response=part.response))
 
     def _after(self, now: float) -> list[Shown]:
@@ -322,10 +320,10 @@ class Exchange:
         again: set[str] = set()
         ranges: list[tuple[int, int]] = list(before.spoke.values())
         for part in self.talk.open:
-            if part.kind == "said" and part.text is None and part.audio is not None and part.id in asked:
-                if self.hearing.has(*part.audio):
-                    again.add(part.id)
-                    ranges.append(part.audio)
+            lost = part.kind == "said" and part.text is None and part.id in asked
+            if lost and part.audio is not None and self.hearing.has(*part.audio):
+                again.add(part.id)
+                ranges.append(part.audio)
         written_to = before.stream[-1][1] + before.stream[-1][2] if before.stream else self.hearing.start
         tail = written_to - TAIL_MS * before.in_rate
         if before.speech is not None:

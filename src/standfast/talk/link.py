@@ -77,6 +77,8 @@ class Link:
     """Items that we have sent."""
     given: dict[str, str] = field(default_factory=dict)
     """Texts that we gave it of replies which could still be cut."""
+    names: dict[str, str] = field(default_factory=dict)
+    """The ids under which the server has items that we gave it a second time: an id is never free again."""
     sent: set[str] = field(default_factory=set)
     """Keys of frames that left and must not leave again."""
 
@@ -173,6 +175,7 @@ class Link:
                 self.left.add(item_id)
                 if kind == "again":
                     self.sent.add(key)
+                    self.names[item_id] = body["item"]["id"]
                 if text is not None:  # noted when it leaves: until it is confirmed, more may have happened
                     self.given[item_id] = text
             case "settings":
@@ -276,6 +279,7 @@ class Link:
             return []
         if self.attached and isinstance(previous, str) and previous not in self.has and previous != "root":
             self.gap = previous
+        item_id = self.ours(item_id)
         self.has.add(item_id)
         if item_id in self.left:
             return [Confirmed(item_id)]
@@ -318,7 +322,16 @@ class Link:
             end = self.stream[-1][1] + self.stream[-1][2] if self.stream else start
             self.spoke[item_id] = (start, end)
 
+    def ours(self, item_id: str) -> str:
+        """The id that we know this item by."""
+        return next((own for own, name in self.names.items() if name == item_id), item_id) if self.names else item_id
+
     def _deleted(self, item_id: str) -> list[Event]:
+        if item_id not in self.has and item_id not in self.names.values():
+            return []
+        if self.names.get(item_id, item_id) != item_id:
+            return []  # the first copy, of which there is another by now
+        item_id = self.ours(item_id)
         self.has.discard(item_id)
         if any(key.startswith(f"gone/{item_id}/") for key in self.sent):
             return []  # as we said; what we gave stays noted, its correction is still owed

@@ -230,7 +230,7 @@ def _text_of(output: Any) -> str:
 
 
 def seeds(history: list[Item]) -> list[tuple[str, dict[str, Any]]]:
-    """A history as items for a new connection, with ids of ours; a call without its output, or the reverse, is left out."""
+    """A history as items for a new connection, with ids of ours; half a pair of call and output is left out."""
     made = {str(item.get("call_id")) for item in history if item.get("type") == "function_call"}
     given = {str(item.get("call_id")) for item in history if item.get("type") == "function_call_output"}
     found = []
