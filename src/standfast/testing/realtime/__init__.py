@@ -10,18 +10,36 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from standfast.testing.realtime.answering import Answering, Habits
     from standfast.testing.realtime.calls import LoopbackCall
-    from standfast.testing.realtime.conversation import Answering, Conversation, Habits
+    from standfast.testing.realtime.conversation import Conversation
     from standfast.testing.realtime.faults import Close, Cut, Fault, Instead, Lose, Refuse, Rejected, Slow, Stall
     from standfast.testing.realtime.journal import Frame, Journal
+    from standfast.testing.realtime.scripted import (
+        RealtimeConnectCall,
+        RealtimeScriptError,
+        RealtimeStep,
+        ScriptedRealtimeModel,
+        UnconsumedRealtimeSteps,
+        UnexpectedRealtimeSend,
+    )
     from standfast.testing.realtime.server import LoopbackRealtimeServer
     from standfast.testing.realtime.speech import Ears, Voice, tones
 
 _HOMES: dict[str, tuple[str, ...]] = {
     "calls": ("LoopbackCall",),
-    "conversation": ("Answering", "Conversation", "Habits"),
+    "answering": ("Answering", "Habits"),
+    "conversation": ("Conversation",),
     "faults": ("Close", "Cut", "Fault", "Instead", "Lose", "Refuse", "Rejected", "Slow", "Stall"),
     "journal": ("Frame", "Journal"),
+    "scripted": (
+        "RealtimeConnectCall",
+        "RealtimeScriptError",
+        "RealtimeStep",
+        "ScriptedRealtimeModel",
+        "UnconsumedRealtimeSteps",
+        "UnexpectedRealtimeSend",
+    ),
     "server": ("LoopbackRealtimeServer",),
     "speech": ("Ears", "Voice", "tones"),
 }
@@ -41,10 +59,16 @@ __all__ = [
     "LoopbackCall",
     "LoopbackRealtimeServer",
     "Lose",
+    "RealtimeConnectCall",
+    "RealtimeScriptError",
+    "RealtimeStep",
     "Refuse",
     "Rejected",
+    "ScriptedRealtimeModel",
     "Slow",
     "Stall",
+    "UnconsumedRealtimeSteps",
+    "UnexpectedRealtimeSend",
     "Voice",
     "tones",
 ]

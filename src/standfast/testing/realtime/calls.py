@@ -6,21 +6,20 @@ the caller's side: they speak, press keys, listen and hang up.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from standfast.testing.realtime.connection import Hub
 from standfast.testing.realtime.conversation import Conversation
 from standfast.testing.realtime.jobs import Playing
 
-if TYPE_CHECKING:
-    from standfast.testing.realtime.server import LoopbackRealtimeServer
-
 
 class LoopbackCall:
     """One call in progress, made by `server.call()`."""
 
-    def __init__(self, server: LoopbackRealtimeServer, hub: Hub, call_id: str) -> None:
-        self._server, self.hub, self.id = server, hub, call_id
+    def __init__(self, hub: Hub, call_id: str, inside: Callable[[Callable[[], None]], None]) -> None:
+        self.hub, self.id, self._inside = hub, call_id, inside
+        self.over = False
+        """Whether somebody has hung up: nobody can attach any more."""
 
     @property
     def conversation(self) -> Conversation:
@@ -34,12 +33,12 @@ class LoopbackCall:
             self.conversation.hear(audio)
             self.hub.changed()
 
-        self._server.inside(hear)
+        self._inside(hear)
 
     def press(self, key: str) -> None:
         """The caller presses a key of the telephone."""
         received_at = round(self.conversation.now())
-        self._server.inside(
+        self._inside(
             lambda: self.conversation.tell("input_audio_buffer.dtmf_event_received", event=key, received_at=received_at)
         )
 
@@ -51,14 +50,14 @@ class LoopbackCall:
                 if isinstance(job, Playing):
                     job.played_ms = ms
 
-        self._server.inside(note)
+        self._inside(note)
 
     def hang_up(self) -> None:
         """The caller hangs up: every connection is closed, and nobody can attach any more."""
 
         def end() -> None:
-            self._server.calls.pop(self.id, None)
+            self.over = True
             for connection in list(self.hub.connections):
                 connection.close(1000, "")
 
-        self._server.inside(end)
+        self._inside(end)

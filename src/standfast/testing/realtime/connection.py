@@ -17,7 +17,8 @@ from typing import Any
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 
-from standfast.testing.realtime.conversation import Answering, Conversation, Event
+from standfast.testing.realtime.answering import Answering
+from standfast.testing.realtime.conversation import Conversation, Event
 from standfast.testing.realtime.faults import (
     Close,
     Cut,

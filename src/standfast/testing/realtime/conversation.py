@@ -5,60 +5,31 @@ to `tell`, in order. What takes time (a response, a transcript, playing audio) i
 next, and does not go on before somebody calls `step`. So a schedule, a simulator or a socket decides when things
 happen, and this file decides what.
 
-It is made from the documentation and from what people reported of the service; `Habits` are the points on which
-reports differ.
+It is made from the documentation and from what people reported of the service; `answering.Habits` are the points on
+which reports differ.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Literal
+from typing import Any
 
 from standfast.ground.jsonvalue import Item, copy_json
-from standfast.testing.loopback.answers import Asked, Rule
+from standfast.testing.loopback.answers import Asked
 from standfast.testing.realtime import checks, refusals, settings
+from standfast.testing.realtime.answering import Answering
 from standfast.testing.realtime.audio import Format, format_of
 from standfast.testing.realtime.detection import Detector, Started
 from standfast.testing.realtime.items import Held, as_seen, shown
 from standfast.testing.realtime.jobs import Job, Playing, Transcribing
 from standfast.testing.realtime.refusals import Refused
 from standfast.testing.realtime.responding import Responding
-from standfast.testing.realtime.speech import Ears, Voice, tones
 
 Event = dict[str, Any]
 SESSION_LIMIT_S = 3_600.0
 COMMIT_MS_MIN = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Habits:
-    """What the service does one way or the other: reports differ, or it depends on the deployment."""
-
-    names_refused_response: bool = True
-    """Whether the refusal of a second response carries the id of the event that asked for it."""
-    echoes_metadata: bool = True
-    """Whether a response shows the metadata that it was asked for with."""
-    transcribes: Literal["at once", "after the reply"] = "at once"
-    """When the transcript of speech comes: beside the reply, or only after it."""
-    reuses_deleted_ids: bool = False
-    """Whether an item may have the id of one that was deleted."""
-
-
-@dataclass(slots=True)
-class Answering:
-    """Who speaks and who listens in place of the model; several conversations share one."""
-
-    rule: Rule
-    voice: Voice = tones
-    ears: Ears = field(default_factory=Ears)
-    transcripts: list[str | None] = field(default_factory=list)
-    """What is heard next, utterance by utterance, whatever was said. None: the transcript fails."""
-    habits: Habits = Habits()
-    delta_ms: int = 100
-    """How much audio one delta carries at most."""
 
 
 class Conversation:
@@ -375,7 +346,7 @@ class Conversation:
     def play(self, response: Responding, held: Held) -> None:
         """Audio of a response goes to the caller's ear; the client is only told that it plays."""
         if not any(isinstance(job, Playing) and job.response is response for job in self.jobs):
-            self.jobs.append(Playing(self, response, held))
+            self.jobs.append(Playing(self, response, response.id, held))
             self.tell("output_audio_buffer.started", response_id=response.id)
 
     def _clear_output(self) -> None:

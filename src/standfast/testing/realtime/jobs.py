@@ -8,22 +8,59 @@ ended never leaves half a step behind.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from standfast.testing.realtime.answering import Answering
+from standfast.testing.realtime.audio import Format
 from standfast.testing.realtime.items import Held
-
-if TYPE_CHECKING:
-    from standfast.testing.realtime.conversation import Conversation
-    from standfast.testing.realtime.responding import Responding
 
 Steps = Generator[str, None, None]
 TRANSCRIPTION = "conversation.item.input_audio_transcription"
 
 
+class Stage(Protocol):
+    """What a job needs of the conversation it belongs to."""
+
+    id: str
+    answering: Answering
+    session: dict[str, Any]
+    attached: bool
+    has_spoken: bool
+    jobs: list[Job]
+
+    @property
+    def active(self) -> Job | None:
+        """The response that writes to the conversation, if one is under way."""
+
+    def tell(self, kind: str, **fields: Any) -> None:
+        """Tell the client something."""
+
+    def new_id(self, prefix: str) -> str:
+        """A fresh id."""
+
+    def add(self, held: Held) -> None:
+        """Put an item at the end of the conversation, and tell the client."""
+
+    def previous_of(self, held: Held) -> str | None:
+        """The id of the item before this one."""
+
+    def truncate(self, held: Held, end_ms: int) -> None:
+        """Cut an item's audio."""
+
+    def play(self, response: Any, held: Held) -> None:
+        """Let audio of a response go to the caller's ear."""
+
+    def output_format(self) -> Format:
+        """The format in which the model's audio is sent."""
+
+    def ended(self, job: Any) -> None:
+        """A response is over."""
+
+
 class Job:
     """Something under way. `next` is the type of the event that the next step tells; None: it is over."""
 
-    def __init__(self, conversation: Conversation) -> None:
+    def __init__(self, conversation: Stage) -> None:
         self.conversation = conversation
         self.next: str | None = None
         self._steps: Steps | None = None
@@ -59,7 +96,7 @@ class Job:
 class Transcribing(Job):
     """The transcript of something that was said. It comes beside the reply, or not at all."""
 
-    def __init__(self, conversation: Conversation, held: Held) -> None:
+    def __init__(self, conversation: Stage, held: Held) -> None:
         super().__init__(conversation)
         self.held = held
         self.start()
@@ -95,9 +132,9 @@ class Transcribing(Job):
 class Playing(Job):
     """Audio of a response that plays in the caller's ear, of a call whose media goes past the websocket."""
 
-    def __init__(self, conversation: Conversation, response: Responding, held: Held) -> None:
+    def __init__(self, conversation: Stage, response: Job, response_id: str, held: Held) -> None:
         super().__init__(conversation)
-        self.response, self.held = response, held
+        self.response, self.response_id, self.held = response, response_id, held
         self.played_ms: int | None = None
         """How much the caller has heard; None: all that there is."""
         self.start()
@@ -110,12 +147,12 @@ class Playing(Job):
     def steps(self) -> Steps:
         """It stops by itself when the response is over and everything was played."""
         yield "output_audio_buffer.stopped"
-        self.conversation.tell("output_audio_buffer.stopped", response_id=self.response.id)
+        self.conversation.tell("output_audio_buffer.stopped", response_id=self.response_id)
 
     def clear(self) -> None:
         """Stop now. The service knows what was played and truncates the item itself."""
         self.end()
-        self.conversation.tell("output_audio_buffer.cleared", response_id=self.response.id)
+        self.conversation.tell("output_audio_buffer.cleared", response_id=self.response_id)
         if self.held.audio:
             played_ms = self.held.audio_ms if self.played_ms is None else min(self.played_ms, self.held.audio_ms)
             self.conversation.truncate(self.held, played_ms)

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.testing.loopback.answers import DELTA_CHARS, Asked, Reply, ScriptExhausted, resolve, text_of
 from standfast.testing.realtime.items import Held, shown
-from standfast.testing.realtime.jobs import Job, Steps
+from standfast.testing.realtime.jobs import Job, Stage, Steps
 from standfast.testing.realtime.speech import pieces
-
-if TYPE_CHECKING:
-    from standfast.testing.realtime.conversation import Conversation
 
 Status = Literal["completed", "cancelled", "failed", "incomplete"]
 Told = tuple[str, dict[str, Any]]
@@ -27,7 +24,7 @@ Told = tuple[str, dict[str, Any]]
 class Responding(Job):
     """A response under way."""
 
-    def __init__(self, conversation: Conversation, response_id: str, params: dict[str, Any], asked: Asked) -> None:
+    def __init__(self, conversation: Stage, response_id: str, params: dict[str, Any], asked: Asked) -> None:
         super().__init__(conversation)
         self.id, self.params, self.asked = response_id, params, asked
         self.beside = params.get("conversation") == "none"

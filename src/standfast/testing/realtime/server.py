@@ -21,9 +21,10 @@ from websockets.http11 import Request, Response
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.testing.loopback.answers import Answer, Rule, Script, as_rule
 from standfast.testing.loopback.faults import Gate
+from standfast.testing.realtime.answering import Answering, Habits
 from standfast.testing.realtime.calls import LoopbackCall
 from standfast.testing.realtime.connection import CLOSE_TIMEOUT_S, FRAME_BYTES_MAX, Connection, Hub, Serving
-from standfast.testing.realtime.conversation import SESSION_LIMIT_S, Answering, Conversation, Habits
+from standfast.testing.realtime.conversation import SESSION_LIMIT_S, Conversation
 from standfast.testing.realtime.faults import Fault, FramePlan, Holds, Rejected
 from standfast.testing.realtime.journal import WAIT_S, Direction, Frame, Journal, Match
 from standfast.testing.realtime.speech import Ears, Voice, tones
@@ -190,7 +191,7 @@ class LoopbackRealtimeServer(ServedInThread):
         """A call by phone or WebRTC that is in progress: connections attach to it by its id and may come and go."""
         call_id = f"rtc_loopback{len(self.calls) + 1:04d}"
         hub = self.inside(lambda: self._open(model, attached=True))
-        self.calls[call_id] = LoopbackCall(self, hub, call_id)
+        self.calls[call_id] = LoopbackCall(hub, call_id, self.inside)
         return self.calls[call_id]
 
     def items(self, conversation: int = -1) -> list[Item]:
@@ -226,7 +227,8 @@ class LoopbackRealtimeServer(ServedInThread):
             message = "Missing bearer or basic authentication in header"
             return _response(Rejected(401, message, code="missing_authentication"))
         call_id = query.get("call_id", [None])[0]
-        if call_id is not None and call_id not in self.calls:
+        call = self.calls.get(call_id or "")
+        if call_id is not None and (call is None or call.over):
             return _response(Rejected(404, f"No session found for call_id: {call_id}", code="call_id_not_found"))
         return None
 
