@@ -307,7 +307,9 @@ def _judged(talk: Talk, event: Judged, shown: list[Shown]) -> Talk:
     talk = evolve(talk, trips=(*talk.trips, response))
     if event.note is None or talk.ended:
         return talk
-    return _asking(talk, Part(f"g{talk.claim}x{talk.counter}", "note", talk.agent, event.note, response=response))
+    made = _asking(talk, Part(f"g{talk.claim}x{talk.counter}", "note", talk.agent, event.note, response=response))
+    # A note is not restored, but the reply it wants is owed all the same.
+    return evolve(made, asks=(*made.asks[:-1], evolve(made.asks[-1], bare=True)))
 
 
 # --- agents ----------------------------------------------------------------------------------------------------------
@@ -420,9 +422,10 @@ def _claimed(talk: Talk, stored: int, shown: list[Shown]) -> Talk:
         call = one.call
         if call.state == "begun" and one.asked_for is None:
             # A run inside a call is claimed itself: its call is entered again where that run stands.
-            call = (
-                evolve(call, state="asked") if call.child is not None else evolve(call, state="doubt", reason="unknown")
-            )
+            if call.child is not None:
+                call = evolve(call, state="asked")
+            else:
+                call = evolve(call, state="doubt", reason="unknown")
         if call.state == "waiting":
             shown.append(Shown("approval", call.id, call.reason))
         calls.append(evolve(one, call=call))

@@ -164,8 +164,6 @@ class Exchange:
             return True
         link.received[item_id] = link.received.get(item_id, 0) + size
         self.out_rate = link.out_rate
-        if item_id in link.cuts:
-            return False
         response = link.reply_of.get(item_id, link.active)
         return response is None or response not in link.unwanted
 

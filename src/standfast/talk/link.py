@@ -378,7 +378,12 @@ class Link:
         if self.active is not None and self.active not in (response_id, "?"):
             return []
         self.active = None
-        return [ReplyEnded(response_id, str(response.get("status") or "completed"))]
+        found: list[Event] = []
+        for item in response.get("output") or ():
+            # A call that was whole when its response was cut may be told only here.
+            if item.get("type") == "function_call":
+                found += self._item_done(item, response_id)
+        return [*found, ReplyEnded(response_id, str(response.get("status") or "completed"))]
 
     # --- errors ------------------------------------------------------------------------------------------------------
 
