@@ -7,18 +7,17 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from standfast.agents.context import (
-    AgentHookContext,
+from standfast.agents.approvals import (
     ApprovalBook,
-    ChildPaused,
-    Decision,
-    RunContextWrapper,
-    ToolContext,
     arguments_digest,
     decision_about,
+    decision_from_json,
+    decision_json,
     scope_of,
     tool_scope,
 )
+from standfast.agents.context import AgentHookContext, ChildPaused, RunContextWrapper, ToolContext
+from standfast.engine.run import Decision
 from standfast.ground.errors import ApprovalError
 from standfast.words.items import ToolApprovalItem
 from standfast.words.usage import Usage
@@ -121,14 +120,14 @@ def test_an_approval_item_without_a_call_is_refused():
 
 def test_a_decision_about_nothing_is_refused():
     with pytest.raises(ApprovalError):
-        ApprovalBook().record(Decision(None, PAY, approved=True))
+        ApprovalBook().record(Decision(True, None, PAY))
 
 
 def test_only_new_decisions_are_drained_and_only_once():
-    old = Decision("c1", PAY, approved=True)
+    old = Decision(True, "c1", PAY)
     book = ApprovalBook.of([old])
     assert book.drain() == []
-    new = Decision("c2", PAY, approved=False, message="no")
+    new = Decision(False, "c2", PAY, message="no")
     book.record(new)
     assert book.drain() == [new]
     assert book.drain() == []
@@ -149,7 +148,7 @@ decisions = st.builds(
 @given(st.lists(decisions, max_size=12))
 def test_a_book_says_what_the_rules_say_and_survives_json(made: list[Decision]):
     """The rules of §1.10, written a second time in the most naive way."""
-    book = ApprovalBook.of(Decision.from_json(decision.to_json()) for decision in made)
+    book = ApprovalBook.of(decision_from_json(decision_json(decision)) for decision in made)
     for call_id in ("c1", "c2", "c3", "c4"):
         own = [decision.approved for decision in made if decision.call_id == call_id]
         sticky = [decision.approved for decision in made if decision.sticky]
@@ -160,7 +159,7 @@ def test_a_book_says_what_the_rules_say_and_survives_json(made: list[Decision]):
 
 
 def test_a_sticky_decision_may_be_about_a_tool_alone():
-    book = ApprovalBook.of([Decision(None, PAY, approved=False, sticky=True, message="never")])
+    book = ApprovalBook.of([Decision(False, None, PAY, sticky=True, message="never")])
     assert (book.status("c1", PAY), book.message("c1", PAY)) == (False, "never")
 
 
@@ -174,7 +173,7 @@ def test_a_message_can_be_asked_for_with_the_item_that_shows_the_call():
 
 
 def test_a_message_belongs_to_its_rejection():
-    book = ApprovalBook.of([Decision("c1", PAY, approved=False, message="no"), Decision("c2", PAY, approved=False)])
+    book = ApprovalBook.of([Decision(False, "c1", PAY, message="no"), Decision(False, "c2", PAY)])
     assert book.message("c1", PAY) == "no"
     assert book.message("c2", PAY) is None
 

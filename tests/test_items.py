@@ -19,6 +19,7 @@ from openai.types.responses import (
 )
 
 from standfast.ground.errors import AgentsException, ModelBehaviorError
+from standfast.words.item_kinds import kind_of
 from standfast.words.items import (
     HandoffOutputItem,
     InputItem,
@@ -39,7 +40,6 @@ from standfast.words.items import (
     to_json_item,
     to_plain,
     tool_output,
-    view,
 )
 from standfast.words.stream_events import EVENT_NAMES, event_for
 from standfast.words.usage import Usage
@@ -255,8 +255,9 @@ def test_a_reply_is_seen_as_run_items_by_type():
         "mcp_approval_request": MCPApprovalRequestItem,
     }
     for kind, expected in kinds.items():
-        assert type(view(Someone(), {"type": kind, "id": "x"})) is expected
-    assert type(view(Someone(), CALL)) is ToolCallItem
+        assert kind_of({"type": kind, "id": "x"}).shown_as is expected
+    assert kind_of(CALL).shown_as is ToolCallItem
+    assert kind_of({"role": "user", "content": "hi"}).shown_as is MessageOutputItem
 
 
 def test_every_item_is_announced_under_its_public_name_or_not_at_all():

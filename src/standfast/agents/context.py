@@ -1,19 +1,16 @@
-"""What user code is handed while a run goes on, and the decisions people make about calls.
+"""What user code is handed while a run goes on.
 
 A `RunContextWrapper` carries the application's own object and the run's usage; the wrappers that hooks and tools get
-are derived from it and share both, and the `ApprovalBook`. The book is plain data: it answers what was decided about
-a call and remembers which decisions are new, so that the driver can write them down. It never looks at a model, a
-tool or a store, and a decision is only ever about the call that was shown: its id, its tool and its arguments.
+are derived from it and share both, and the `ApprovalBook`.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Generic
 
+from standfast.agents.approvals import ApprovalBook, arguments_digest, decision_about, scope_of, tool_scope
 from standfast.ground.errors import ApprovalError
 from standfast.ground.jsonvalue import Item
 from standfast.words.usage import Usage
@@ -40,163 +37,6 @@ class ChildPaused(BaseException):
     def __init__(self, child: Any = None) -> None:
         super().__init__(child)
         self.child = child
-
-
-# --- decisions -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What somebody decided about a call, or, if `sticky`, about every call of its scope from now on."""
-
-    call_id: str | None
-    scope: str
-    approved: bool
-    sticky: bool = False
-    message: str | None = None
-    arguments_digest: str | None = None
-
-    def to_json(self) -> Item:
-        """The decision as a JSON object."""
-        return {
-            "call_id": self.call_id,
-            "scope": self.scope,
-            "approved": self.approved,
-            "sticky": self.sticky,
-            "message": self.message,
-            "arguments_digest": self.arguments_digest,
-        }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Decision:
-        """The decision that `to_json` wrote."""
-        return cls(
-            call_id=value["call_id"],
-            scope=value["scope"],
-            approved=value["approved"],
-            sticky=value["sticky"],
-            message=value["message"],
-            arguments_digest=value["arguments_digest"],
-        )
-
-
-def tool_scope(name: str, *, namespace: str | None = None, kind: str = "function") -> str:
-    """What a sticky decision covers: one tool of one kind in one namespace (for hosted MCP: one server label)."""
-    return json.dumps([kind, namespace, name], separators=(",", ":"))
-
-
-def arguments_digest(arguments: str | None) -> str:
-    """What a call's arguments are known by. Sha-256, since somebody may gain from two calls that look alike."""
-    return sha256((arguments or "").encode("utf-8", "surrogatepass")).hexdigest()
-
-
-class ApprovalBook:
-    """Every decision of a run. One about a call overrides one about its tool; of two about the same, the last wins."""
-
-    __slots__ = ("_all", "_drained", "_of_call", "_of_scope")
-
-    def __init__(self) -> None:
-        self._all: list[Decision] = []
-        self._drained = 0
-        self._of_call: dict[str, Decision] = {}
-        self._of_scope: dict[tuple[str, bool], Decision] = {}
-
-    @classmethod
-    def of(cls, decisions: Iterable[Decision]) -> ApprovalBook:
-        """The book of a run that already knows these decisions, oldest first; none of them is new."""
-        book = cls()
-        for decision in decisions:
-            book.record(decision)
-        book._drained = len(book._all)
-        return book
-
-    def record(self, decision: Decision) -> None:
-        """Write a decision down; `drain` will return it."""
-        if decision.call_id is None and not decision.sticky:
-            raise ApprovalError(
-                "a decision about one call names no call",
-                "Give the call's id, or make the decision sticky for its tool.",
-            )
-        self._all.append(decision)
-        if decision.call_id is not None:
-            self._of_call[decision.call_id] = decision
-        if decision.sticky:
-            self._of_scope[decision.scope, decision.approved] = decision
-            # Whoever takes back what they allowed for good must be heard: else the next call runs against their word.
-            self._of_scope.pop((decision.scope, not decision.approved), None)
-
-    def drain(self) -> list[Decision]:
-        """The decisions made since the last time this was asked, oldest first."""
-        new = self._all[self._drained :]
-        self._drained = len(self._all)
-        return new
-
-    def decisions(self) -> list[Decision]:
-        """Every decision, oldest first."""
-        return list(self._all)
-
-    def status(self, call_id: str, scope: str, digest: str | None = None) -> bool | None:
-        """True or False if this call was decided, None if not.
-
-        Raises ApprovalError if the decision about this id was about another tool or other arguments.
-        """
-        decision = self._of_call.get(call_id)
-        if decision is not None:
-            _refuse_a_changed_call(decision, call_id, scope, digest)
-            return decision.approved
-        if (scope, True) in self._of_scope:
-            return True
-        if (scope, False) in self._of_scope:
-            return False
-        return None
-
-    def message(self, call_id: str, scope: str) -> str | None:
-        """What the person who rejected this call wants the model to read, if they said."""
-        decision = self._of_call.get(call_id)
-        if decision is not None and decision.scope == scope:
-            if decision.approved:
-                return None
-            if decision.message is not None:
-                return decision.message
-        elif (scope, True) in self._of_scope:
-            return None
-        sticky = self._of_scope.get((scope, False))
-        return sticky.message if sticky is not None else None
-
-
-def _refuse_a_changed_call(decision: Decision, call_id: str, scope: str, digest: str | None) -> None:
-    changed = None
-    if decision.scope != scope:
-        changed = "another tool"
-    elif digest is not None and decision.arguments_digest is not None and decision.arguments_digest != digest:
-        changed = "other arguments"
-    if changed is not None:
-        raise ApprovalError(
-            f"the decision about call {call_id!r} was made for {changed}",
-            "Show the call as it is now to whoever decides, and ask again.",
-        )
-
-
-def decision_about(item: Any, *, approved: bool, sticky: bool = False, message: str | None = None) -> Decision:
-    """The decision about the call that an approval item shows, bound to what it shows."""
-    call_id = item.call_id
-    if not call_id:
-        raise ApprovalError(
-            f"the approval item for {item.tool_name!r} names no call",
-            "Pass an item of `interruptions` as it is.",
-        )
-    return Decision(call_id, scope_of(item), approved, sticky, message, arguments_digest(item.arguments))
-
-
-def scope_of(item: Any) -> str:
-    """The scope that a sticky decision about this approval item covers."""
-    raw = item.raw_item
-    name = item.tool_name or _read(raw, "name") or ""
-    kind = _read(raw, "type")
-    if kind == "mcp_approval_request":
-        return tool_scope(name, namespace=_read(raw, "server_label"), kind="mcp")
-    namespace = getattr(item, "tool_namespace", None) or _read(raw, "namespace")
-    return tool_scope(name, namespace=namespace, kind="function" if kind in (None, "function_call") else str(kind))
 
 
 # --- wrappers --------------------------------------------------------------------------------------------------------

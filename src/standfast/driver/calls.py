@@ -12,7 +12,8 @@ import contextlib
 import inspect
 from typing import Any, Literal
 
-from standfast.agents.context import ApprovalBook, ChildPaused, ToolContext, arguments_digest, tool_scope
+from standfast.agents.approvals import ApprovalBook, arguments_digest, tool_scope
+from standfast.agents.context import ChildPaused, ToolContext
 from standfast.driver.agent_offer import tools_of
 from standfast.driver.handoff import hand_over
 from standfast.driver.loop import Driver
@@ -20,7 +21,7 @@ from standfast.driver.nested import ParentFailed, child_runner
 from standfast.driver.run_scope import Live
 from standfast.driver.saved_checks import call_item, idempotency_key, missing_tool, tool_of
 from standfast.engine.events import ApprovalNeeded, Begun, Decided, NotTaken, Returned, RunCall, Settle
-from standfast.engine.run import Call, Decision, Entry, Run, Turn
+from standfast.engine.run import Call, Entry, Run, Turn
 from standfast.ground.errors import ItemNotStorableError, UserError
 from standfast.ground.jsonvalue import encode
 from standfast.tools.invoke import CallOutcome, invoke, judge_before_approval, needs_approval
@@ -221,8 +222,7 @@ async def _approved(
 async def tell_decisions(driver: Driver, live: Live) -> None:
     """Write down what the application's own code decided while it ran."""
     for one in live.wrapper.approvals.drain():
-        decision = Decision(one.approved, one.call_id, one.scope, one.sticky, one.message, one.arguments_digest)
-        await driver.tell(Decided(decision))
+        await driver.tell(Decided(one))
 
 
 async def _hosted(driver: Driver, live: Live, effect: RunCall, turn: Turn, call: Call) -> None:

@@ -19,15 +19,8 @@ from standfast.engine.run import Call, Conclusion, Entry, Marks, Run, Turn, View
 from standfast.ground.errors import RunStateError, SessionConflictError
 from standfast.ground.jsonvalue import Item, encode_value
 from standfast.words.history import output_key
+from standfast.words.item_kinds import kind_of
 from standfast.words.items import ItemHelpers
-
-_KINDS = {
-    "message": "message_output_item",
-    "reasoning": "reasoning_item",
-    "mcp_approval_request": "mcp_approval_request_item",
-    "mcp_approval_response": "mcp_approval_response_item",
-    "compaction": "compaction_item",
-}
 
 
 async def adopted(live: Live, fresh: Run, items: list[Item], ending: dict[str, Any] | None = None) -> Run:
@@ -78,7 +71,7 @@ async def adopted(live: Live, fresh: Run, items: list[Item], ending: dict[str, A
 
 
 async def _entry(live: Live, run: Run, agent_key: str, item: Item) -> tuple[Entry, str]:
-    kind = item.get("type") or "message"
+    kind = item.get("type")
     agent = live.graph.agent(agent_key)
     if kind == "function_call":
         is_handoff = item.get("name") in await handoffs_of(live, run, agent)
@@ -99,7 +92,7 @@ async def _entry(live: Live, run: Run, agent_key: str, item: Item) -> tuple[Entr
             extra = {"source_agent": agent_key, "target_agent": target}
             return Entry("handoff_output_item", agent_key, item, extra), target
         return Entry("tool_call_output_item", agent_key, item), agent_key
-    return Entry(_KINDS.get(str(kind), "tool_call_item"), agent_key, item), agent_key
+    return Entry(kind_of(item).name, agent_key, item), agent_key
 
 
 async def _finished(live: Live, run: Run, last: list[Entry]) -> Run:

@@ -16,17 +16,8 @@ from standfast.engine.run import Call, Entry
 from standfast.ground.errors import ItemNotStorableError, ModelBehaviorError, UserError
 from standfast.ground.jsonvalue import Item, encode, encode_value
 from standfast.words.history import APPROVAL_PLACEHOLDER
+from standfast.words.item_kinds import KINDS, TOOL_CALL
 from standfast.words.items import read, to_input_json
-
-KINDS = {
-    "message": "message_output_item",
-    "reasoning": "reasoning_item",
-    "tool_search_call": "tool_search_call_item",
-    "tool_search_output": "tool_search_output_item",
-    "mcp_list_tools": "mcp_list_tools_item",
-    "mcp_approval_response": "mcp_approval_response_item",
-    "compaction": "compaction_item",
-}
 
 LOCAL_CALLS = frozenset({"computer_call", "local_shell_call", "apply_patch_call", "custom_tool_call"})
 """Calls whose output the program must give, of kinds that standfast has no tools for."""
@@ -181,14 +172,11 @@ def _other(reply: Reply, kind: str, item: Item, original: Any, agent: str) -> No
             f"the model made a {kind}, which standfast has no local tool for",
             "Remove that hosted tool from the agent, or offer the same ability as a function_tool.",
         )
-    entry_kind = KINDS.get(kind)
-    if entry_kind is None:
-        entry_kind = "tool_call_item"  # a tool of the provider's, or something newer than this release: it is kept
-        reply.hosted = True
+    known = KINDS.get(kind, TOOL_CALL)
+    if known is TOOL_CALL:
         reply.used.append(kind)
-    elif kind in ("mcp_list_tools", "tool_search_call", "tool_search_output"):
-        reply.hosted = True
-    _keep(reply, Entry(entry_kind, agent, item), original)
+    reply.hosted = reply.hosted or known.is_hosted
+    _keep(reply, Entry(known.name, agent, item), original)
 
 
 def _keep(reply: Reply, entry: Entry, original: Any) -> None:

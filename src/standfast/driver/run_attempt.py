@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from standfast.agents.context import Decision
 from standfast.agents.error_handlers import RunErrorDetails
 from standfast.driver.agent_graph import AgentGraph
 from standfast.driver.calls import show_outputs
@@ -392,9 +391,7 @@ class Execution:
         known = {(one.call_id, one.scope, one.approved) for one in book.decisions()}
         for one in run.progress.decisions:
             if (one.call_id, one.scope, one.approved) not in known:
-                book.record(
-                    Decision(one.call_id, one.scope or "", one.approved, one.sticky, one.message, one.arguments_digest)
-                )
+                book.record(one)
         book.drain()
 
     def _check_owner(self, run: Run) -> None:

@@ -17,41 +17,21 @@ from standfast.driver.event_buffer import Watch
 from standfast.driver.session_hold import Conversation
 from standfast.engine.run import Entry, Run
 from standfast.ground.jsonvalue import copy_json
+from standfast.words.item_kinds import shown
 from standfast.words.items import (
-    CompactionItem,
-    HandoffCallItem,
     HandoffOutputItem,
     InputItem,
-    MCPApprovalRequestItem,
-    MCPApprovalResponseItem,
-    MCPListToolsItem,
-    MessageOutputItem,
     ModelResponse,
-    ReasoningItem,
     RunItem,
     ToolCallItem,
     ToolCallOutputItem,
     ToolOrigin,
-    ToolSearchCallItem,
-    ToolSearchOutputItem,
     readable,
 )
 from standfast.words.stream_events import event_for
 from standfast.words.usage import Usage
 
 logger = logging.getLogger("standfast")
-
-_CLASSES: dict[str, Any] = {
-    "message_output_item": MessageOutputItem,
-    "reasoning_item": ReasoningItem,
-    "tool_search_call_item": ToolSearchCallItem,
-    "tool_search_output_item": ToolSearchOutputItem,
-    "handoff_call_item": HandoffCallItem,
-    "mcp_list_tools_item": MCPListToolsItem,
-    "mcp_approval_request_item": MCPApprovalRequestItem,
-    "mcp_approval_response_item": MCPApprovalResponseItem,
-    "compaction_item": CompactionItem,
-}
 
 _MISSING: Any = object()
 UNTRACED: Any = contextlib.nullcontext()
@@ -177,8 +157,7 @@ class Live:
             case "input_item":
                 return InputItem(agent, raw, input_id=str(extra.get("input_id", "")))
             case kind:
-                made: RunItem = _CLASSES.get(kind, ToolCallItem)(agent, readable(raw))
-                return made
+                return shown(kind, agent, readable(raw))
 
     def span(self, kind: str, name: str, **facts: Any) -> contextlib.AbstractContextManager[Span | None]:
         """A span around something this run does, for whoever traces; None, and nothing spent, where nobody does."""

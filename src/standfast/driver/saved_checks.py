@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from standfast.agents.context import arguments_digest, tool_scope
+from standfast.agents.approvals import arguments_digest, tool_scope
 from standfast.driver.agent_graph import AgentGraph
 from standfast.driver.agent_offer import tools_of
 from standfast.driver.reply_parsing import arguments_text, call_digest

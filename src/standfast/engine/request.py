@@ -7,17 +7,15 @@ the marks alone.
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
-import msgspec
-
 from standfast.engine.run import Run
 from standfast.ground.jsonvalue import Item
+from standfast.ground.likeness import canonical
 
 
 def offered(run: Run) -> tuple[int, ...]:
@@ -49,7 +47,7 @@ def left_out(ordinals: Sequence[int], items: Sequence[Item], returned: Sequence[
     unchanged was sent, in its place (then it is an anchor) or in another. Of the rest, between two anchors, something
     new returned means that all offered there were sent in some form; nothing returned means that they are still owed.
     """
-    offers, returns = [_likeness(item) for item in items], [_likeness(item) for item in returned]
+    offers, returns = [canonical(item) for item in items], [canonical(item) for item in returned]
     anchors = _anchors(offers, returns)
     missing = _without_copy(offers, returns, anchors)
     fresh = _without_copy(returns, offers, [(there, here) for here, there in anchors])
@@ -93,17 +91,3 @@ def _anchors(offers: list[bytes], returns: list[bytes]) -> list[tuple[int, int]]
     middle = [(start + at + step, start + there + step) for at, there, size in blocks for step in range(size)]
     ends = [(last + step, last_returned + step) for step in range(tail)]
     return [(place, place) for place in range(start)] + middle + ends
-
-
-_encode_sorted = msgspec.json.Encoder(order="sorted").encode
-
-
-def _likeness(item: Any) -> bytes:
-    """Equal for items that are equal, in whatever order their keys are."""
-    try:
-        return _encode_sorted(item)
-    except (msgspec.MsgspecError, TypeError, ValueError):
-        try:
-            return json.dumps(item, sort_keys=True).encode("ascii")
-        except (TypeError, ValueError):
-            return repr(item).encode("utf-8", "surrogatepass")

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from standfast.agents.context import RunContextWrapper, arguments_digest
+from standfast.agents.approvals import arguments_digest, decision_json
+from standfast.agents.context import RunContextWrapper
 from standfast.agents.run_config import RunConfig
 from standfast.driver.agent_graph import AgentGraph
 from standfast.driver.reply_parsing import arguments_text
@@ -214,8 +215,7 @@ class RunState:
         for one in self._wrapper.approvals.drain():
             if one.call_id not in {call.id for path, call, _ in _open_calls(self._run) if not path}:
                 continue  # about a tool, or a call to come: the book answers for it
-            decision = Decision(one.approved, one.call_id, one.scope, one.sticky, one.message, one.arguments_digest)
-            self._run = advance(self._run, Decided(decision))
+            self._run = advance(self._run, Decided(one))
 
     # --- input -------------------------------------------------------------------------------------------------------
 
@@ -265,7 +265,7 @@ class RunState:
         payload["revision"] = self._revision
         payload["saved_context"] = context_to_json(self._wrapper.context, context_serializer, strict_context)
         payload["usage"] = self._wrapper.usage.to_json()
-        payload["decisions"] = [one.to_json() for one in self._wrapper.approvals.decisions()]
+        payload["decisions"] = [decision_json(one) for one in self._wrapper.approvals.decisions()]
         return payload
 
     def to_string(

@@ -15,7 +15,8 @@ from functools import partial
 from typing import Any
 
 from standfast._doors.lazy import edge
-from standfast.agents.context import ApprovalBook, RunContextWrapper
+from standfast.agents.approvals import ApprovalBook
+from standfast.agents.context import RunContextWrapper
 from standfast.agents.error_handlers import RunErrorHandlers, check_error_handlers
 from standfast.agents.hooks import RunHooksBase
 from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, coerce_run_config

@@ -13,7 +13,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from standfast.agents.context import ApprovalBook, Decision, RunContextWrapper
+from standfast.agents.approvals import ApprovalBook, decision_from_json
+from standfast.agents.context import RunContextWrapper
 from standfast.driver.run_scope import usage_of
 from standfast.engine.run import Run
 from standfast.ground.errors import ItemNotStorableError, RunStateError, UserError
@@ -137,16 +138,6 @@ def _usage(payload: Mapping[str, Any], run: Run) -> Usage:
 def _book(payload: Mapping[str, Any]) -> ApprovalBook:
     decisions = payload.get("decisions", [])
     try:
-        return ApprovalBook.of([_decision(one) for one in decisions])
+        return ApprovalBook.of([decision_from_json(one) for one in decisions])
     except (TypeError, KeyError, AttributeError, ValueError, UserError):
         raise RunStateError("its decisions cannot be read", "Pass the payload unchanged.") from None
-
-
-def _decision(value: Any) -> Decision:
-    decision = Decision.from_json(value)
-    texts = (decision.call_id, decision.message, decision.arguments_digest)
-    if not all(text is None or isinstance(text, str) for text in texts) or not isinstance(decision.scope, str):
-        raise TypeError("a decision is about texts")
-    if not isinstance(decision.approved, bool) or not isinstance(decision.sticky, bool):
-        raise TypeError("a decision is yes or no")
-    return decision

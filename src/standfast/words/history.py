@@ -10,12 +10,10 @@ Likeness is never a reason to merge (two people may both say "yes"): only an id 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-import msgspec
-
+from standfast.ground import likeness
 from standfast.ground.jsonvalue import Item
 
 Key: TypeAlias = tuple[str, ...]
@@ -54,8 +52,6 @@ PLACEHOLDER_ID = "__fake_id__"
 APPROVAL_PLACEHOLDER = "tool_approval_item"
 """The type of a question to a person, which is no part of a conversation with a model."""
 
-_sorted_json = msgspec.json.Encoder(order="sorted").encode
-
 
 # --- one item --------------------------------------------------------------------------------------------------------
 
@@ -90,11 +86,7 @@ def omit_reasoning_id(item: Item) -> Item:
 def canonical(item: Item) -> bytes:
     """Bytes that are equal exactly when two items say the same: keys in order, internal ones left out."""
     said = item if INTERNAL_KEYS.isdisjoint(item) else {k: v for k, v in item.items() if k not in INTERNAL_KEYS}
-    try:
-        return _sorted_json(said)
-    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError):
-        # numbers and texts that only Python's json can write; whether we get here depends on the content alone
-        return json.dumps(said, sort_keys=True, separators=(",", ":"), default=str).encode("ascii")
+    return likeness.canonical(said)
 
 
 def is_message(item: Item) -> bool:

@@ -415,28 +415,6 @@ def _call_id(raw: Any) -> str | None:
     return found if isinstance(found, str) else None
 
 
-_VIEWS: dict[str, Any] = {
-    "message": MessageOutputItem,
-    "reasoning": ReasoningItem,
-    "tool_search_call": ToolSearchCallItem,
-    "tool_search_output": ToolSearchOutputItem,
-    "mcp_list_tools": MCPListToolsItem,
-    "mcp_approval_request": MCPApprovalRequestItem,
-    "mcp_approval_response": MCPApprovalResponseItem,
-    "compaction": CompactionItem,
-}
-
-
-def view(agent: Any, raw_item: Any) -> RunItem:
-    """The run item for an item of a model's reply; what is nothing else is a tool call, hosted tools included.
-
-    Whether a function call is a handoff is not written on it: the caller, who knows the agent's handoffs, makes the
-    `HandoffCallItem`.
-    """
-    made: RunItem = _VIEWS.get(read(raw_item, "type"), ToolCallItem)(agent, raw_item)
-    return made
-
-
 # --- a model's reply -------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,169 @@
+"""The decisions people make about calls, and the book that answers what was decided about one.
+
+The book is plain data: it answers what was decided about a call and remembers which decisions are new, so that whoever
+owns the call can write them down. It never looks at a model, a tool or a store, and a decision is only ever about the
+call that was shown: its id, its tool and its arguments.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from typing import Any
+
+from standfast.engine.run import Decision
+from standfast.ground.errors import ApprovalError
+from standfast.ground.jsonvalue import Item
+from standfast.words.items import ToolApprovalItem, read
+
+
+def decision_json(decision: Decision) -> Item:
+    """The decision as a JSON object."""
+    return {
+        "call_id": decision.call_id,
+        "scope": decision.scope,
+        "approved": decision.approved,
+        "sticky": decision.sticky,
+        "message": decision.message,
+        "arguments_digest": decision.arguments_digest,
+    }
+
+
+def decision_from_json(value: Mapping[str, Any]) -> Decision:
+    """The decision that `decision_json` wrote; raises TypeError or KeyError for anything else."""
+    decision = Decision(**{name: value[name] for name in Decision.__match_args__})
+    texts = (decision.call_id, decision.message, decision.arguments_digest)
+    if not all(text is None or isinstance(text, str) for text in texts) or not isinstance(decision.scope, str):
+        raise TypeError("a decision is about texts")
+    if not isinstance(decision.approved, bool) or not isinstance(decision.sticky, bool):
+        raise TypeError("a decision is yes or no")
+    return decision
+
+
+def tool_scope(name: str, *, namespace: str | None = None, kind: str = "function") -> str:
+    """What a sticky decision covers: one tool of one kind in one namespace (for hosted MCP: one server label)."""
+    return json.dumps([kind, namespace, name], separators=(",", ":"))
+
+
+def arguments_digest(arguments: str | None) -> str:
+    """What a call's arguments are known by. Sha-256, since somebody may gain from two calls that look alike."""
+    return sha256((arguments or "").encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class ApprovalBook:
+    """Every decision of a run. One about a call overrides one about its tool; of two about the same, the last wins."""
+
+    __slots__ = ("_all", "_drained", "_of_call", "_of_scope")
+
+    def __init__(self) -> None:
+        self._all: list[Decision] = []
+        self._drained = 0
+        self._of_call: dict[str, Decision] = {}
+        self._of_scope: dict[tuple[str, bool], Decision] = {}
+
+    @classmethod
+    def of(cls, decisions: Iterable[Decision]) -> ApprovalBook:
+        """The book of a run that already knows these decisions, oldest first; none of them is new."""
+        book = cls()
+        for decision in decisions:
+            book.record(decision)
+        book._drained = len(book._all)
+        return book
+
+    def record(self, decision: Decision) -> None:
+        """Write a decision down; `drain` will return it."""
+        if decision.call_id is None and not decision.sticky:
+            raise ApprovalError(
+                "a decision about one call names no call",
+                "Give the call's id, or make the decision sticky for its tool.",
+            )
+        self._all.append(decision)
+        if decision.call_id is not None:
+            self._of_call[decision.call_id] = decision
+        if decision.sticky:
+            self._of_scope[decision.scope or "", decision.approved] = decision
+            # Whoever takes back what they allowed for good must be heard: else the next call runs against their word.
+            self._of_scope.pop((decision.scope or "", not decision.approved), None)
+
+    def drain(self) -> list[Decision]:
+        """The decisions made since the last time this was asked, oldest first."""
+        new = self._all[self._drained :]
+        self._drained = len(self._all)
+        return new
+
+    def decisions(self) -> list[Decision]:
+        """Every decision, oldest first."""
+        return list(self._all)
+
+    def status(self, call_id: str, scope: str, digest: str | None = None) -> bool | None:
+        """True or False if this call was decided, None if not.
+
+        Raises ApprovalError if the decision about this id was about another tool or other arguments.
+        """
+        decision = self._of_call.get(call_id)
+        if decision is not None:
+            _refuse_a_changed_call(decision, call_id, scope, digest)
+            return decision.approved
+        if (scope, True) in self._of_scope:
+            return True
+        if (scope, False) in self._of_scope:
+            return False
+        return None
+
+    def message(self, call_id: str, scope: str) -> str | None:
+        """What the person who rejected this call wants the model to read, if they said."""
+        decision = self._of_call.get(call_id)
+        if decision is not None and decision.scope == scope:
+            if decision.approved:
+                return None
+            if decision.message is not None:
+                return decision.message
+        elif (scope, True) in self._of_scope:
+            return None
+        sticky = self._of_scope.get((scope, False))
+        return sticky.message if sticky is not None else None
+
+
+def _refuse_a_changed_call(decision: Decision, call_id: str, scope: str, digest: str | None) -> None:
+    changed = None
+    if decision.scope != scope:
+        changed = "another tool"
+    elif digest is not None and decision.arguments_digest is not None and decision.arguments_digest != digest:
+        changed = "other arguments"
+    if changed is not None:
+        raise ApprovalError(
+            f"the decision about call {call_id!r} was made for {changed}",
+            "Show the call as it is now to whoever decides, and ask again.",
+        )
+
+
+def decision_about(
+    item: ToolApprovalItem, *, approved: bool, sticky: bool = False, message: str | None = None
+) -> Decision:
+    """The decision about the call that an approval item shows, bound to what it shows."""
+    call_id = item.call_id
+    if not call_id:
+        raise ApprovalError(
+            f"the approval item for {item.tool_name!r} names no call",
+            "Pass an item of `interruptions` as it is.",
+        )
+    return Decision(
+        approved=approved,
+        call_id=call_id,
+        scope=scope_of(item),
+        sticky=sticky,
+        message=message,
+        arguments_digest=arguments_digest(item.arguments),
+    )
+
+
+def scope_of(item: ToolApprovalItem) -> str:
+    """The scope that a sticky decision about this approval item covers."""
+    raw = item.raw_item
+    name = item.tool_name or read(raw, "name") or ""
+    kind = read(raw, "type")
+    if kind == "mcp_approval_request":
+        return tool_scope(name, namespace=read(raw, "server_label"), kind="mcp")
+    namespace = getattr(item, "tool_namespace", None) or read(raw, "namespace")
+    return tool_scope(name, namespace=namespace, kind="function" if kind in (None, "function_call") else str(kind))
