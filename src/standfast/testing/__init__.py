@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from standfast.testing.answering_model import AnsweringModel
+from standfast.testing.leaks import LeakError, no_leaks
 from standfast.testing.script import (
     InvalidModelStep,
     ModelCall,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AnsweringModel",
     "InvalidModelStep",
+    "LeakError",
     "LoopbackRealtimeServer",
     "ModelCall",
     "ModelScriptError",
@@ -55,6 +57,7 @@ __all__ = [
     "final",
     "function_call",
     "handoff_call",
+    "no_leaks",
     "reasoning",
     "refusal",
     "stream_of",

@@ -21,7 +21,7 @@ from standfast.testing.loopback.answers import Asked
 from standfast.testing.realtime import checks, refusals, settings
 from standfast.testing.realtime.answering import Answering
 from standfast.testing.realtime.audio import Format, format_of
-from standfast.testing.realtime.detection import Detector, Started
+from standfast.testing.realtime.detection import ONSET_MS, Detector, Started
 from standfast.testing.realtime.items import Held, as_seen, shown
 from standfast.testing.realtime.jobs import Job, Playing, Transcribing
 from standfast.testing.realtime.refusals import Refused
@@ -256,7 +256,8 @@ class Conversation:
         if self._speech is None:
             self._wait_idly(detection)
             # Nobody speaks: only what could be the padding of the next speech is kept.
-            self._drop_until(self._detector.heard_ms - int(detection.get("prefix_padding_ms") or 300))
+            padding_ms = int(detection.get("prefix_padding_ms") or 300) + ONSET_MS
+            self._drop_until(self._detector.heard_ms - padding_ms)
 
     def _speech_started(self, at_ms: int, detection: Event) -> None:
         # What was committed is gone from the buffer: speech that follows at once begins behind it.

@@ -15,8 +15,8 @@ RATE_HZ = 8_000
 ULAW_SILENCE, ALAW_SILENCE = 0xFF, 0xD5
 
 # μ-law works on 14 bits. It adds a bias to the magnitude before it looks for the segment, so that the first segment is
-# not a special case; 8,159 is the largest magnitude that has a segment then.
-_ULAW_BIAS, _ULAW_MAX = 33, 8_159
+# not a special case; 8,158 is the largest magnitude that has a segment then.
+_ULAW_BIAS, _ULAW_MAX = 33, 8_158
 
 
 def encode_ulaw(pcm: bytes) -> bytes:
