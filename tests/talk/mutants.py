@@ -67,7 +67,9 @@ MUTANTS = [
         "        return response is None or response not in link.unwanted\n",
         "        return True\n",
     ),
-    Mutant("what was cut is not told", "due", "    for item_id, cut in link.cuts.items():", "    for item_id, cut in ():"),
+    Mutant(
+        "what was cut is not told", "due", "    for item_id, cut in link.cuts.items():", "    for item_id, cut in ():"
+    ),
     Mutant(
         "truncation beyond what was received",
         "due",
@@ -117,7 +119,12 @@ MUTANTS = [
         "        if not part.settled:\n            break\n",
         "        if part.kind == 'output' and not part.settled:\n            break\n",
     ),
-    Mutant("open calls are not given to a new connection", "due", "    seen += [_call_seed(one) for one", "    [_call_seed(one) for one"),
+    Mutant(
+        "open calls are not given to a new connection",
+        "due",
+        "    seen += [_call_seed(one) for one",
+        "    [_call_seed(one) for one",
+    ),
     Mutant(
         "a copy that turns out too long is left there",
         "due",
@@ -179,9 +186,15 @@ MUTANTS = [
         "    if link.pending:\n",
     ),
     Mutant(
-        "what is being said again is forgotten at the second loss",
+        "what was to be said again is forgotten at the second loss",
         "exchange",
-        "        for place, _, _ in before.pending:\n            tail = min(tail, place)\n",
+        "        wanted += [(place, place + len(data)) for place, data, _ in before.pending]\n",
         "",
+    ),
+    Mutant(
+        "what is understood is said again",
+        "exchange",
+        "for start, end in without(wanted, understood):",
+        "for start, end in wanted:",
     ),
 ]

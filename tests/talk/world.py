@@ -34,8 +34,8 @@ from standfast.talk.link import Link
 from standfast.talk.talk import SPEECH, Talk, worth_saving
 from standfast.talk.wire import session_object
 from standfast.testing.loopback.answers import Asked, call
-from standfast.testing.realtime.audio import silence
 from standfast.testing.realtime.answering import Answering, Habits
+from standfast.testing.realtime.audio import silence
 from standfast.testing.realtime.conversation import Conversation
 from standfast.testing.realtime.speech import Ears, tones
 
@@ -368,7 +368,7 @@ class World:
                 self.playing.add(item_id)
                 self.exchange.playback.take(item_id, size / 48, self.now)
         elif self.exchange.words(item_id, frame["delta"]) and self.exchange.look():
-            self.did("look", lambda: [])
+            self.did("look", list)
         return None
 
     def drop(self) -> None:

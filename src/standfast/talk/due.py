@@ -210,7 +210,7 @@ def _corrections(talk: Talk, link: Link) -> list[Frame]:
         if (gone in link.sent or item_id in link.has) and again not in link.sent:
             before = next((known for known, _ in reversed(there[:place]) if known in link.has), "root")
             # A server does not take the id of an item that it has deleted.
-            copy = {**item, "id": short_id(f"{item_id}.{len(text)}")}
+            copy = {**item, "id": short_id(f"{item_id}-{len(text)}")}
             before = link.names.get(before, before)
             body = {"type": "conversation.item.create", "event_id": again, "item": copy, "previous_item_id": before}
             out.append(Frame(again, body))

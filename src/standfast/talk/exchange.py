@@ -316,31 +316,28 @@ class Exchange:
         """
         asked = {ask.id for ask in self.talk.asks}
         again: set[str] = set()
-        ranges: list[tuple[int, int]] = list(before.spoke.values())
+        wanted: list[tuple[int, int]] = list(before.spoke.values())
         for part in self.talk.open:
             lost = part.kind == "said" and part.text is None and part.id in asked
             if lost and part.audio is not None and self.hearing.has(*part.audio):
                 again.add(part.id)
-                ranges.append(part.audio)
-        written_to = before.stream[-1][1] + before.stream[-1][2] if before.stream else self.hearing.start
-        tail = written_to - TAIL_MS * before.in_rate
+                wanted.append(part.audio)
+        understood = [one for one in before.heard_ranges if one not in wanted]
+        ends = [start for start, _ in wanted] if not before.detects else []
+        wanted += [(place, place + len(data)) for place, data, _ in before.pending]
+        given_to = before.stream[-1][1] + before.stream[-1][2] if before.stream else self.hearing.start
+        tail = [given_to - TAIL_MS * before.in_rate]
         if before.speech is not None:
-            tail = min(tail, before.speech[1])
+            tail.append(before.speech[1])
         if before.uncommitted is not None:
-            tail = min(tail, before.uncommitted)
-        # What is understood is not said twice: the tail begins behind the last utterance that ended.
-        understood = [end for _, end in before.heard_ranges]
-        tail = max([tail, *understood, *(end for _, end in ranges)])
-        for place, _, _ in before.pending:
-            tail = min(tail, place)
-        for start, end in sorted(ranges):
-            pieces = self.hearing.take(start, end)
-            link.pending.extend((place, data, False) for place, data in pieces)
-            if not before.detects and pieces:
+            tail.append(before.uncommitted)
+        wanted.append((max(min(tail), 0), self.hearing.end))
+        for start, end in without(wanted, understood):
+            link.pending.extend((place, data, False) for place, data in self.hearing.take(start, end))
+            if start in ends and link.pending:
                 place, data, _ = link.pending.pop()
                 link.pending.append((place, data, True))
-        link.pending.extend((place, data, False) for place, data in self.hearing.take(tail, self.hearing.end))
-        link.heard_ranges = list(before.heard_ranges)
+        link.heard_ranges = understood
         return again
 
     def lose(self, now: float) -> list[Shown]:
@@ -395,3 +392,21 @@ class Exchange:
         """A change cannot be made: its agent could not be resolved."""
         self.handoff_texts.pop(number, None)
         return [*self.tell(ChangeRefused(number, why, text), now), *self._after(now)]
+
+
+def without(wanted: list[tuple[int, int]], understood: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The stretches that are in one of `wanted` and in none of `understood`, in order, each once."""
+    found: list[tuple[int, int]] = []
+    at = 0
+    for start, end in sorted(wanted):
+        start = max(start, at)
+        for low, high in sorted(understood):
+            if low <= start < high:
+                start = high
+            elif start < low < end:
+                found.append((start, low))
+                start = high
+        if start < end:
+            found.append((start, end))
+        at = max(at, start, end)
+    return found

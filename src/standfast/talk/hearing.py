@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-TAIL_MS = 1_000
-"""How much of what came last is said again even if nobody was known to speak: voice detection is late."""
+TAIL_MS = 5_000
+"""How much of what came last is said again even if nobody was known to speak: what a server has noticed is known late,
+and more silence harms nobody."""
 
 
 class Hearing:

@@ -5,6 +5,7 @@ Everything that knows how a thing is spelt on this wire is here and in `link`. A
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
@@ -25,6 +26,7 @@ DEFAULT_MODEL_SETTINGS: dict[str, Any] = {
 ID_MAX = 32
 """Longer ids of items and calls are refused."""
 
+_ID = re.compile(r"[a-zA-Z0-9_-]{1,32}")
 _CAMEL = {
     "createResponse": "create_response",
     "interruptResponse": "interrupt_response",
@@ -37,8 +39,10 @@ _MISSING: Any = object()
 
 
 def short_id(value: str) -> str:
-    """An id this wire takes: itself, or for a longer one a digest that is always the same."""
-    return value if len(value) <= ID_MAX else "x" + sha256(value.encode("utf-8", "surrogatepass")).hexdigest()[:31]
+    """An id this wire takes: itself, or for one that is too long or odd a digest that is always the same."""
+    if _ID.fullmatch(value):
+        return value
+    return "x" + sha256(value.encode("utf-8", "surrogatepass")).hexdigest()[: ID_MAX - 1]
 
 
 # --- settings --------------------------------------------------------------------------------------------------------
