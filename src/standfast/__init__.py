@@ -74,7 +74,8 @@ if TYPE_CHECKING:
     from .backends.memory.runs import InMemoryRunStore
     from .backends.memory.session import InMemorySession, InMemoryStore
     from .backends.sqlite.session import SQLiteSession
-    from .driver.result import AgentToolInvocation, RunResult, RunResultStreaming
+    from .driver.result import RunResult, RunResultStreaming
+    from .driver.run_scope import AgentToolInvocation
     from .engine.run_store import LogTail, RunStore, RunSummary, SavedRun
     from .face.logs import enable_verbose_stdout_logging
     from .face.moving import MoveInterruptedError, MoveReport, move_to_conversation, move_to_session

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from ._doors.lazy import lazy
 
 if TYPE_CHECKING:
-    from .driver.result import AgentToolInvocation, RunResult, RunResultStreaming
+    from .driver.result import RunResult, RunResultStreaming
+    from .driver.run_scope import AgentToolInvocation
 
 __all__ = ["AgentToolInvocation", "RunResult", "RunResultStreaming"]
 __getattr__, __dir__ = lazy(__name__)

@@ -37,8 +37,8 @@ MUTANTS = [
     Mutant(
         "the input is stored before its turn is complete",
         "advance",
-        "    turn = Turn(event.turn, run.progress.agent, event.entries",
-        "    marks = evolve(marks, ready=len(run.ledger))\n    turn = Turn(event.turn",
+        "    turn = Turn(\n        event.turn,",
+        "    marks = evolve(marks, ready=len(run.ledger))\n    turn = Turn(\n        event.turn,",
     ),
     Mutant(
         "whatever is in the ledger is stored at once", "due", "storable = run.storable", "storable = len(run.ledger)"
@@ -160,8 +160,8 @@ MUTANTS = [
     Mutant(
         "a stop throws away what had returned",
         "advance",
-        ' for call in turn.calls if call.state != "returned"}',
-        " for call in turn.calls}",
+        'call if call.state == "returned" else with_not_completed(',
+        'call if call.state == "never" else with_not_completed(',
     ),
     Mutant(
         "a stop leaves open calls without output",

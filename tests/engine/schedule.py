@@ -243,7 +243,7 @@ class Play:
     def _resume(self) -> None:
         self.claims += 1
         claim = self._claim(())
-        if not self.run.settled:
+        if not self.run.is_closed:
             self.feed((), claim)
 
     def _claim(self, path: Path) -> Claimed:
@@ -387,7 +387,7 @@ class Play:
     @staticmethod
     def _check_begun(before: Run, after: Run, event: Event, keys: list[str]) -> None:
         if isinstance(event, Claimed):
-            assert not before.settled, "a run of which nothing is left to do was claimed"
+            assert not before.is_closed, "a run of which nothing is left to do was claimed"
             assert before.finished == after.finished
             for call in after.turn.calls if after.turn else ():
                 assert call.state != "begun", "a begun call is not in doubt after a claim"

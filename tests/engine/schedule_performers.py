@@ -171,7 +171,7 @@ class Performers:
         if call.child is None:
             yield ChildMoved(call.id, begun(f"{self.at(path).spec.run_id}/{call.id}", self.world.script_at(inner)))
             self.claim(inner)
-        elif not call.child.settled:
+        elif not call.child.is_closed:
             yield ChildMoved(call.id, self.moved(call.child, self.claim(inner)))
         yield CHILD
         child = self.at(inner)
@@ -206,7 +206,7 @@ class Performers:
 
 def _standing(run: Run, call: Call) -> Decision | None:
     """A decision made before it was asked for: about this call, else about every call of its scope."""
-    decisions = run.progress.decisions
+    decisions = list(run.decided)
     own = [decision for decision in decisions if decision.call_id == call.id]
     sticky = [decision for decision in decisions if decision.sticky and decision.scope == call.name]
     found: list[Any] = own or sticky

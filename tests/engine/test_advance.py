@@ -163,7 +163,7 @@ def test_a_decision_reaches_a_nested_run_inside_a_nested_run():
 
 def test_a_decision_made_before_it_is_asked_for_waits_for_the_call():
     run = after(started(), replied(1, A), Decided(Decision(True, "a")))
-    assert [decision.call_id for decision in run.progress.decisions] == ["a"]
+    assert [decision.call_id for decision in run.decided] == ["a"]
     assert due(run) == (RunCall(1, "a"),)
 
 

@@ -14,6 +14,7 @@ from standfast.engine.advance import advance
 from standfast.engine.codec import (
     decode_run,
     decode_saved,
+    encode_ending,
     encode_head,
     encode_run,
     encode_tails,
@@ -22,6 +23,7 @@ from standfast.engine.codec import (
 )
 from standfast.engine.due import due
 from standfast.engine.events import Claimed, Concluded, Judged, Replied
+from standfast.engine.log import Log
 from standfast.engine.run import Conclusion, Entry, Response, Run, begin
 from standfast.engine.run_store import SavedRun
 from standfast.engine.upgrades import VERSION
@@ -240,7 +242,7 @@ def test_of_a_run_that_has_ended_its_ending_can_be_all_that_is_kept():
     assert not has_ended(SavedRun("run", 1, encode_head(run)))
     assert ending_of(SavedRun("run", 1, encode_head(run))) is None
     run = advance(run, Concluded(1, Conclusion(True, {"a": [1]}), judged=True))
-    saved = SavedRun("run", 2, encode_head(run, short=True))
+    saved = SavedRun("run", 2, encode_ending(run))
     ending = ending_of(saved)
     assert ending is not None
     assert (ending["status"], ending["agent"], ending["output"]) == ("done", "agent", {"a": [1]})
@@ -260,4 +262,4 @@ def test_bytes_that_are_no_head_have_no_ending(head):
 def test_a_judged_run_is_saved_with_its_results():
     run = begin(run_id="run", agent="agent", input_items=[], verdict="blocking")
     run = advance(run, Judged("input", ({"guardrail": "polite", "info": [1, None]},)))
-    assert decode_run(encode_run(run)).progress.results == ({"guardrail": "polite", "info": [1, None]},)
+    assert decode_run(encode_run(run)).results == Log([{"guardrail": "polite", "info": [1, None]}])

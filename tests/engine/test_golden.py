@@ -22,7 +22,7 @@ def test_a_golden_run_is_read_and_wants_what_it_wanted(file: Path):
     run = decode_run(golden["run"])
     assert (run.status, wants(run)) == (golden["status"], golden["wants"])
     if golden["wants_when_claimed"] is None:
-        assert run.settled
+        assert run.is_closed
     else:
         assert wants(advance(run, Claimed("golden"))) == golden["wants_when_claimed"]
     assert decode_run(encode_run(run)) == run

@@ -95,7 +95,7 @@ def wants(run: Run) -> list[str]:
 
 def record(run: Run) -> dict[str, Any]:
     """What a file holds: the run, and what it wants, now and when somebody has claimed it."""
-    claimed = None if run.settled else wants(advance(run, Claimed("golden")))
+    claimed = None if run.is_closed else wants(advance(run, Claimed("golden")))
     return {"run": encode_run(run), "status": run.status, "wants": wants(run), "wants_when_claimed": claimed}
 
 

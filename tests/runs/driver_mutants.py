@@ -53,9 +53,8 @@ MUTANTS = [
     Mutant(
         "the input is stored before its turn is complete",
         "engine.advance",
-        "    turn = Turn(event.turn, run.progress.agent, event.entries",
-        "    marks = evolve(marks, ready=len(run.ledger))\n"
-        "    turn = Turn(event.turn, run.progress.agent, event.entries",
+        "    turn = Turn(\n        event.turn,",
+        "    marks = evolve(marks, ready=len(run.ledger))\n    turn = Turn(\n        event.turn,",
     ),
     Mutant("Begun is forgotten", "engine.advance", '("asked",), state="begun")', '("asked",), state="asked")'),
     Mutant(
@@ -104,15 +103,15 @@ MUTANTS = [
     Mutant(
         "nothing is saved before an append",
         "driver.perform",
-        "    await driver.save()\n    run = driver.run\n",
-        "    run = driver.run\n",
+        "    await loop.save()\n    run = loop.run\n",
+        "    run = loop.run\n",
     ),
     Mutant("an append starts at nothing", "driver.perform", "start=effect.start", "start=0"),
     Mutant(
         "an append leaves its last item for the next",
         "driver.perform",
-        "await driver.tell(Appended(effect.end)",
-        "await driver.tell(Appended(effect.end - 1)",
+        "await loop.record(Appended(effect.end)",
+        "await loop.record(Appended(effect.end - 1)",
     ),
     Mutant(
         "an append is thought to hold more",
@@ -122,31 +121,31 @@ MUTANTS = [
     ),
     Mutant(
         "a call begins without a word",
-        "driver.calls",
-        "            await driver.tell(Begun(call.id))\n",
+        "tools.desk",
+        "            await owner.begin(call)\n",
         "            pass\n",
     ),
     Mutant(
         "a call in doubt is always run again",
-        "driver.calls",
-        'if policy == "rerun" or call.kind == "agent":',
+        "tools.desk",
+        'if call.kind == "agent":',
         "if True:",
     ),
     Mutant(
         "a nested run is not saved",
         "driver.nested",
-        "if driver.saver is not None and (not child.finished or child.marks.stored < child.storable):",
+        "if is_saved and (not child.finished or child.marks.stored < child.storable):",
         "if False:",
     ),
     Mutant(
         "only the first save is made",
         "driver.run_saver",
-        "if run is None or run is self._done:",
-        "if run is None or self._done is not None:",
+        "if state is None or state is self._done:",
+        "if state is None or self._done is not None:",
     ),
     Mutant(
         "a saved run is not looked for",
-        "driver.run_attempt",
+        "driver.opening",
         "if saved is not None and not has_ended(saved):",
         "if False:",
     ),

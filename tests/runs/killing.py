@@ -17,7 +17,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 import standfast.driver.loop as drive
-import standfast.driver.perform as perform
+import standfast.driver.run_attempt as run_attempt
 from standfast.engine.events import Returned
 from standfast.testing.simulator.checks import problems
 from standfast.testing.simulator.journey import Journey, Kind, Wish
@@ -98,11 +98,11 @@ class Points:
 @contextlib.contextmanager
 def pointed(points: Points) -> Iterator[None]:
     """Let the driver pass these points."""
-    tell, done = drive.Driver.tell, perform._perform
+    record, done = drive.Loop.record, run_attempt.perform
 
-    async def told(self: Any, event: Any, **named: Any) -> None:
+    async def recorded(self: Any, event: Any, **named: Any) -> None:
         points.here(f"before {type(event).__name__}")
-        await tell(self, event, **named)
+        await record(self, event, **named)
         if isinstance(event, Returned) and event.entries[0].item.get("output") != UNKNOWN_OUTCOME:
             points.returned.add(unsalted(event.call_id))
         points.here(f"after {type(event).__name__}")
@@ -112,11 +112,11 @@ def pointed(points: Points) -> Iterator[None]:
         await done(live, driver, effect)
         points.here(f"after {effect.key}")
 
-    drive.Driver.tell, perform._perform = told, performed  # type: ignore[method-assign]
+    drive.Loop.record, run_attempt.perform = recorded, performed  # type: ignore[method-assign]
     try:
         yield
     finally:
-        drive.Driver.tell, perform._perform = tell, done  # type: ignore[method-assign]
+        drive.Loop.record, run_attempt.perform = record, done  # type: ignore[method-assign]
 
 
 @dataclass

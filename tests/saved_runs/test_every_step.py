@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from standfast import Agent, InMemorySession, ModelSettings, Runner, RunState, function_tool
-from standfast.driver.loop import Driver
+from standfast.driver.loop import Loop
 from standfast.engine.codec import decode_run, decode_saved, encode_head, encode_run, encode_tails
 from standfast.engine.due import due
 from standfast.engine.run import Run
@@ -26,13 +26,13 @@ from .desk import Desk, asks, kinds, look, pay, says
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[Run]:
     """Every run that any driver held, after each event; it is only looked at."""
     seen: list[Run] = []
-    tell = Driver.tell
+    record = Loop.record
 
-    async def noting(self: Driver, *args: Any, **kwargs: Any) -> None:
-        await tell(self, *args, **kwargs)
+    async def noting(self: Loop, *args: Any, **kwargs: Any) -> None:
+        await record(self, *args, **kwargs)
         seen.append(self.run)
 
-    monkeypatch.setattr(Driver, "tell", noting)
+    monkeypatch.setattr(Loop, "record", noting)
     return seen
 
 

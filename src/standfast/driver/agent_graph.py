@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from standfast.agents.agent import Agent
 from standfast.ground.errors import RunStateError
 
 
 class AgentGraph:
     """Every agent that can be reached, and those that turned up on the way."""
 
-    def __init__(self, start: Any) -> None:
+    def __init__(self, start: Agent[Any]) -> None:
         self.start = start
-        self._by_key: dict[str, Any] = {start.name: start}
+        self._by_key: dict[str, Agent[Any]] = {start.name: start}
         self._key_of: dict[int, str] = {id(start): start.name}
         self._walked = False
 
-    def key(self, agent: Any) -> str:
+    def key(self, agent: Agent[Any]) -> str:
         """The name a run knows this agent by."""
         key = self._key_of.get(id(agent))
         if key is None:
@@ -28,7 +29,7 @@ class AgentGraph:
             key = self._key_of.get(id(agent)) or self._add(agent)
         return key
 
-    def agent(self, key: str) -> Any:
+    def agent(self, key: str) -> Agent[Any]:
         """The agent a run knows by this name."""
         found = self._by_key.get(key)
         if found is None:
@@ -41,12 +42,12 @@ class AgentGraph:
             )
         return found
 
-    def agents(self) -> list[Any]:
+    def agents(self) -> list[Agent[Any]]:
         """Every agent that can be reached from the starting one."""
         self._walk()
         return list(self._by_key.values())
 
-    def _add(self, agent: Any) -> str:
+    def _add(self, agent: Agent[Any]) -> str:
         key, number = agent.name, 1
         while key in self._by_key:
             number += 1
@@ -67,7 +68,7 @@ class AgentGraph:
             queue += [after for after in _neighbours(agent) if all(after is not known for known in queue)]
 
 
-def _neighbours(agent: Any) -> list[Any]:
+def _neighbours(agent: Agent[Any]) -> list[Agent[Any]]:
     found = []
     for target in getattr(agent, "handoffs", ()):
         inner = target if hasattr(target, "handoffs") else getattr(target, "agent", None)

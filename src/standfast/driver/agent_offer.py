@@ -7,29 +7,33 @@ servers are asked again each turn, because they may answer differently.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from standfast.agents.agent import Agent
+from standfast.agents.context import RunContextWrapper
 from standfast.agents.handoffs import Handoff, handoff
 from standfast.agents.output_type import AgentOutputSchemaBase, output_schema_of
-from standfast.driver.run_scope import Live
-from standfast.engine.run import Run, evolve
+from standfast.agents.run_config import ToolNameCollisionPolicy
+from standfast.engine.run import evolve
 from standfast.ground.errors import UserError
-from standfast.llm.interface import Model
+from standfast.llm.interface import Model, ModelProvider
 from standfast.llm.settings import ModelSettings
 from standfast.tools.enabled import enabled
 from standfast.tools.function import FunctionTool
+from standfast.tools.hosted import Tool
 from standfast.tools.names import resolve_names
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ResolvedAgent:
     """Everything of a request but the conversation itself."""
 
     model: Any
+    """A `Model`, or anything with its methods: an application may bring its own."""
     settings: ModelSettings
-    tools: list[Any]
+    tools: list[Tool]
     handoffs: list[Handoff[Any, Any]]
     tools_by_name: dict[str, FunctionTool]
     handoffs_by_name: dict[str, Handoff[Any, Any]]
@@ -38,97 +42,96 @@ class Offer:
     prompt: Any = None
 
 
-async def offer_of(live: Live, run: Run, agent: Any) -> Offer:
-    """The agent's offer for the next request."""
-    key = ("offer", id(agent))
-    fixed: Offer | None = live.cache.get(key)
-    if fixed is None:
-        fixed = await _resolved(live, agent)
-        if _is_fixed(agent):
-            live.cache[key] = fixed
-    live.cache["current offer"] = (id(agent), fixed)
-    instructions, prompt = agent.instructions, None
-    if instructions is not None and not isinstance(instructions, str):
-        if agent.prompt is not None:
-            instructions, prompt = await asyncio.gather(
-                agent.get_system_prompt(live.wrapper), agent.get_prompt(live.wrapper)
+class AgentResolver:
+    """Resolves the agents of one run or call, and remembers what was last shown to the model."""
+
+    def __init__(
+        self,
+        wrapper: RunContextWrapper[Any],
+        provider: Callable[[], ModelProvider],
+        *,
+        collisions: ToolNameCollisionPolicy = "warn",
+        model: str | Model | None = None,
+        settings: ModelSettings | None = None,
+    ) -> None:
+        self._wrapper, self._provider = wrapper, provider
+        self._collisions, self._model, self._settings = collisions, model, settings
+        self._unchanging: dict[int, ResolvedAgent] = {}
+        self._current: tuple[int, ResolvedAgent] | None = None
+        self._models: dict[str | None, Model] = {}
+
+    async def for_request(self, agent: Agent[Any], *, has_used_tools: bool) -> ResolvedAgent:
+        """The agent as the next request shows it."""
+        resolved = self._unchanging.get(id(agent))
+        if resolved is None:
+            resolved = await self._resolve(agent)
+            if _is_unchanging(agent):
+                self._unchanging[id(agent)] = resolved
+        self._current = (id(agent), resolved)
+        instructions, prompt = agent.instructions, None
+        if instructions is not None and not isinstance(instructions, str):
+            if agent.prompt is None:
+                instructions = await agent.get_system_prompt(self._wrapper)
+            else:
+                both = (agent.get_system_prompt(self._wrapper), agent.get_prompt(self._wrapper))
+                instructions, prompt = await asyncio.gather(*both)
+        elif agent.prompt is not None:
+            prompt = await agent.get_prompt(self._wrapper)
+        settings = resolved.settings
+        if agent.reset_tool_choice and settings.tool_choice is not None and has_used_tools:
+            settings = replace(settings, tool_choice=None)  # else a forced tool would be called for ever
+        return evolve(resolved, instructions=instructions, prompt=prompt, settings=settings)
+
+    async def current(self, agent: Agent[Any]) -> ResolvedAgent:
+        """The agent as it was last shown to the model, or resolved now after a resume."""
+        if self._current is None or self._current[0] != id(agent):
+            self._current = (id(agent), await self._resolve(agent))
+        return self._current[1]
+
+    async def _resolve(self, agent: Agent[Any]) -> ResolvedAgent:
+        handoffs: list[Handoff[Any, Any]] = []
+        if agent.handoffs:
+            handoffs = [one if isinstance(one, Handoff) else handoff(one) for one in agent.handoffs]
+            handoffs = await enabled(handoffs, self._wrapper, agent)
+        tools: list[Tool] = []
+        if agent.tools or agent.mcp_servers or type(agent) is not Agent:  # another class may find its tools elsewhere
+            tools = await agent.get_all_tools(self._wrapper)
+        if tools or handoffs:
+            tools, handoffs = resolve_names(tools, handoffs, self._collisions)
+        by_name = {}
+        for tool in tools:
+            if isinstance(tool, FunctionTool):
+                by_name[tool.qualified_name] = by_name[tool.name] = tool
+        return ResolvedAgent(
+            model=self._model_of(agent),
+            settings=agent.model_settings.resolve(self._settings),
+            tools=tools,
+            handoffs=handoffs,
+            tools_by_name=by_name,
+            handoffs_by_name={one.tool_name: one for one in handoffs},
+            schema=output_schema(agent),
+        )
+
+    def _model_of(self, agent: Agent[Any]) -> Any:
+        """The model that answers for this agent: the run's, else the agent's; names go to the run's provider."""
+        wanted = self._model if self._model is not None else agent.model
+        if isinstance(wanted, Model) or hasattr(wanted, "get_response"):
+            return wanted
+        if wanted is not None and not isinstance(wanted, str):
+            raise UserError(
+                f"a {type(wanted).__name__} is not a model", "Give a model's name, or an object with get_response."
             )
-        else:
-            instructions = await agent.get_system_prompt(live.wrapper)
-    elif agent.prompt is not None:
-        prompt = await agent.get_prompt(live.wrapper)
-    settings = fixed.settings
-    if agent.reset_tool_choice and settings.tool_choice is not None and any(run.used_by(run.progress.agent)):
-        settings = replace(settings, tool_choice=None)  # else a forced tool would be called for ever
-    return evolve(fixed, instructions=instructions, prompt=prompt, settings=settings)
+        if wanted not in self._models:
+            self._models[wanted] = self._provider().get_model(wanted)
+        return self._models[wanted]
 
 
-async def tools_of(live: Live, run: Run, agent: Any) -> dict[str, FunctionTool]:
-    """The agent's tools by name, as last shown to the model, or resolved now after a resume."""
-    return (await _current(live, agent)).tools_by_name
-
-
-async def handoffs_of(live: Live, run: Run, agent: Any) -> dict[str, Handoff[Any, Any]]:
-    """The agent's handoffs by name, likewise."""
-    return (await _current(live, agent)).handoffs_by_name
-
-
-async def _current(live: Live, agent: Any) -> Offer:
-    known = live.cache.get("current offer")
-    if known is not None and known[0] == id(agent):
-        offer: Offer = known[1]
-        return offer
-    resolved = await _resolved(live, agent)
-    live.cache["current offer"] = (id(agent), resolved)
-    return resolved
-
-
-def _is_fixed(agent: Any) -> bool:
+def _is_unchanging(agent: Agent[Any]) -> bool:
     if agent.mcp_servers:
         return False
     return all(getattr(one, "is_enabled", True) is True for one in (*agent.tools, *agent.handoffs))
 
 
-async def _resolved(live: Live, agent: Any) -> Offer:
-    handoffs: list[Handoff[Any, Any]] = []
-    if agent.handoffs:
-        handoffs = [one if isinstance(one, Handoff) else handoff(one) for one in agent.handoffs]
-        handoffs = await enabled(handoffs, live.wrapper, agent)
-    tools: list[Any] = []
-    if agent.tools or agent.mcp_servers or type(agent) is not Agent:  # another class may find its tools elsewhere
-        tools = await agent.get_all_tools(live.wrapper)
-    if tools or handoffs:
-        tools, handoffs = resolve_names(tools, handoffs, live.config.tool_name_collision_policy)
-    by_name = {}
-    for tool in tools:
-        if isinstance(tool, FunctionTool):
-            by_name[tool.qualified_name] = by_name[tool.name] = tool
-    return Offer(
-        model=model_of(live, agent),
-        settings=agent.model_settings.resolve(live.config.model_settings),
-        tools=tools,
-        handoffs=handoffs,
-        tools_by_name=by_name,
-        handoffs_by_name={one.tool_name: one for one in handoffs},
-        schema=output_schema(agent),
-    )
-
-
-def model_of(live: Live, agent: Any) -> Any:
-    """The model that answers for this agent: the run's, else the agent's; names go to the run's provider."""
-    wanted = live.config.model if live.config.model is not None else agent.model
-    if isinstance(wanted, Model) or (wanted is not None and hasattr(wanted, "get_response")):
-        return wanted
-    if wanted is not None and not isinstance(wanted, str):
-        raise UserError(
-            f"a {type(wanted).__name__} is not a model", "Give a model's name, or an object with get_response."
-        )
-    models: dict[Any, Any] = live.cache.setdefault("models", {})
-    if wanted not in models:
-        models[wanted] = live.provider().get_model(wanted)
-    return models[wanted]
-
-
-def output_schema(agent: Any) -> AgentOutputSchemaBase | None:
+def output_schema(agent: Agent[Any]) -> AgentOutputSchemaBase | None:
     """The agent's output type as a schema; None for plain text."""
     return output_schema_of(agent.output_type)

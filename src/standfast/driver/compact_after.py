@@ -9,9 +9,8 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from standfast.driver.loop import Driver
-from standfast.driver.run_scope import Live, logger
-from standfast.engine.advance import advance
+from standfast.driver.loop import Loop
+from standfast.driver.run_scope import RunScope, logger
 from standfast.engine.events import Compacted
 from standfast.engine.run import Entry, Run
 from standfast.ground.jsonvalue import Item
@@ -22,19 +21,19 @@ _THEIR_DEFERRED = "_get_deferred_compaction_response_id"
 # The SDK's name for it: its compacting session works here as ours does there.
 
 
-async def compact_after(driver: Driver, live: Live) -> None:
+async def compact_after(loop: Loop, scope: RunScope) -> None:
     """Compact the session's history, if it wants to be."""
-    session = live.conversation.session if live.conversation is not None else None
+    session = scope.session.session if scope.session is not None else None
     # On the class, never by attribute delegation: an encrypting wrapper must not be bypassed.
     compact = getattr(session, "run_compaction", None) if hasattr(type(session), "run_compaction") else None
-    run = driver.run
+    run = loop.run
     if compact is None or not callable(compact) or not run.progress.ended or not len(run.responses):
         return
     response_id = next((one.response_id for one in reversed(list(run.responses)) if not one.hidden), None)
     args: dict[str, Any] = {"force": False}
-    if response_id is not None and _saw_everything(live, run):
+    if response_id is not None and _saw_everything(scope, run):
         args["response_id"] = response_id
-    store = _store_setting(live, run)
+    store = _store_setting(scope, run)
     if store is not None:
         args["store"] = store
     try:
@@ -43,14 +42,14 @@ async def compact_after(driver: Driver, live: Live) -> None:
             return
         deferred = getattr(session, "deferred_response_id", None) or getattr(session, _THEIR_DEFERRED, None)
         args["force"] = (await _awaited(deferred() if callable(deferred) else deferred)) is not None
-        named = {"wrapper": live.wrapper} if pass_wrapper(compact) else {}
+        named = {"wrapper": scope.wrapper} if pass_wrapper(compact) else {}
         made = await _awaited(compact(args, **named))
     except Exception as error:
         logger.warning("the session's history was not compacted: %s: %s", type(error).__name__, error)
         return
     entries = _entries(made, run.progress.agent)
     if entries:
-        driver.run = advance(driver.run, Compacted(entries))
+        loop.apply(Compacted(entries))
 
 
 def _entries(made: Any, agent: str) -> tuple[Entry, ...]:
@@ -60,16 +59,16 @@ def _entries(made: Any, agent: str) -> tuple[Entry, ...]:
     return tuple(Entry("compaction_item", agent, item) for item in items)
 
 
-def _saw_everything(live: Live, run: Run) -> bool:
+def _saw_everything(scope: RunScope, run: Run) -> bool:
     """Whether the last reply answers the whole history. What was kept from the model is not in its chain, and
     would be lost if that chain were compacted in the history's place."""
-    config, conversation = live.config, live.conversation
-    assert conversation is not None
-    limit = conversation.limit()
+    config, session = scope.config, scope.session
+    assert session is not None
+    limit = session.limit()
     return (
         config.call_model_input_filter is None
         and all(view.base is None for view in run.views)  # neither a session callback nor a handoff made one
-        and (limit is None or len(live.history) < limit)
+        and (limit is None or len(scope.history) < limit)
     )
 
 
@@ -77,9 +76,9 @@ def _ends_with_local_outputs(run: Run) -> bool:
     return len(run.ledger) > 0 and run.ledger[-1].kind in _LOCAL_OUTPUTS
 
 
-def _store_setting(live: Live, run: Run) -> bool | None:
-    agent = live.graph.agent(run.progress.agent)
-    store: bool | None = agent.model_settings.resolve(live.config.model_settings).store
+def _store_setting(scope: RunScope, run: Run) -> bool | None:
+    agent = scope.graph.agent(run.progress.agent)
+    store: bool | None = agent.model_settings.resolve(scope.config.model_settings).store
     return store
 
 

@@ -7,78 +7,83 @@ asked again. A turn that hands over never comes here.
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
-from standfast.agents.agent import ToolsToFinalOutputResult
+from standfast.agents.agent import Agent, ToolsToFinalOutputResult
 from standfast.agents.error_handlers import RunErrorData, RunErrorHandlerInput, read_handler_result
 from standfast.agents.output_type import AgentOutputSchemaBase
-from standfast.driver.agent_offer import output_schema, tools_of
+from standfast.driver.agent_offer import output_schema
 from standfast.driver.guardrails import output_guardrails
-from standfast.driver.hooks import hook_context, hook_pair
-from standfast.driver.loop import Driver
+from standfast.driver.hooks import hook_context, hook_pair, observing
+from standfast.driver.loop import Loop
 from standfast.driver.model_call import view_of
-from standfast.driver.run_scope import Live
-from standfast.driver.unsent import REMEDY, said_of
+from standfast.driver.run_scope import RunScope
+from standfast.driver.unsent import REMEDY, unsent_note
 from standfast.engine.events import Conclude, Concluded
 from standfast.engine.run import Conclusion, Entry, Run, Turn
 from standfast.ground.errors import MaxTurnsExceeded, ModelBehaviorError, ModelRefusalError, UserError
-from standfast.tools.function import FunctionToolResult
+from standfast.tools.function import FunctionTool, FunctionToolResult
 from standfast.words.items import ItemHelpers, to_plain
 
+HandledKind = Literal["max_turns", "model_refusal", "invalid_final_output"]
+HandledError = MaxTurnsExceeded | ModelRefusalError | ModelBehaviorError
 
-async def perform_conclude(driver: Driver, live: Live, effect: Conclude) -> None:
+
+async def perform_conclude(loop: Loop, scope: RunScope, effect: Conclude) -> None:
     """Find out what the turn means and tell the run."""
-    run = driver.run
-    agent = live.graph.agent(run.progress.agent)
+    run = loop.run
+    agent = scope.graph.agent(run.progress.agent)
     schema = output_schema(agent)
     if effect.exhausted:
         error = MaxTurnsExceeded(
-            f"the run used its {run.spec.max_turns} turns without a final output{said_of(run)}",
+            f"the run used its {run.spec.max_turns} turns without a final output{unsent_note(run)}",
             "Raise max_turns, or handle it with error_handlers={'max_turns': ...}."
-            + (f" {REMEDY} They are error.run_data.owed_items." if said_of(run) else ""),
+            + (f" {REMEDY} They are error.run_data.owed_items." if unsent_note(run) else ""),
         )
-        found = await _handled(live, run, agent, schema, "max_turns", error)
+        found = await _handled(scope, run, agent, schema, "max_turns", error)
         if found is None:
             raise error
     else:
         assert run.turn is not None  # due() asks for a conclusion only of a complete turn
-        found = await _meaning(live, run, run.turn, agent, schema)
+        found = await _meaning(scope, run, run.turn, agent, schema)
     if found is None:
-        await driver.tell(Concluded(effect.turn, Conclusion(final=False)), effect=effect)
+        await loop.record(Concluded(effect.turn, Conclusion(final=False)), completes=effect)
         return
     value, conclusion = found
-    live.final_output = value
+    scope.final_output = value
     if conclusion.entries:
-        live.show_entries(conclusion.entries)
-    if live.hooks is not None or agent.hooks is not None:
-        await hook_pair(live, agent, "on_agent_end", hook_context(live), agent, value)
-    judged = not output_guardrails(live, agent)
-    await driver.tell(Concluded(effect.turn, conclusion, judged), effect=effect)
+        scope.show_entries(conclusion.entries)
+    if scope.hooks is not None or agent.hooks is not None:
+        async with observing(loop):
+            await hook_pair(scope, agent, "on_agent_end", hook_context(scope), agent, value)
+    judged = not output_guardrails(scope, agent)
+    await loop.record(Concluded(effect.turn, conclusion, judged), completes=effect)
 
 
 async def _meaning(
-    live: Live, run: Run, turn: Turn, agent: Any, schema: AgentOutputSchemaBase | None
+    scope: RunScope, run: Run, turn: Turn, agent: Agent[Any], schema: AgentOutputSchemaBase | None
 ) -> tuple[Any, Conclusion] | None:
     if any(call.kind in ("tool", "agent", "unknown") for call in turn.calls):
-        return await final_from_tools(live, run, turn, agent, schema)
+        return await final_from_tools(scope, run, turn, agent, schema)
     if turn.calls:
         return None
     message = _last_message(turn)
-    if message is None and turn.again:
+    if message is None and turn.is_unanswered:
         return None
     refusal = ItemHelpers.extract_refusal(message) if message is not None else None
     if refusal is not None:
         error = ModelRefusalError(refusal)
-        found = await _handled(live, run, agent, schema, "model_refusal", error)
+        found = await _handled(scope, run, agent, schema, "model_refusal", error)
         if found is None:
             raise error
         return found
     text = ItemHelpers.extract_text(message) if message is not None else None
-    return await final_from_text(live, run, agent, schema, text)
+    return await final_from_text(scope, run, agent, schema, text)
 
 
 async def final_from_text(
-    live: Live, run: Run, agent: Any, schema: AgentOutputSchemaBase | None, text: str | None
+    scope: RunScope, run: Run, agent: Agent[Any], schema: AgentOutputSchemaBase | None, text: str | None
 ) -> tuple[Any, Conclusion] | None:
     """The final output a message stands for; None where the model must be asked again."""
     if schema is None or schema.is_plain_text():
@@ -92,15 +97,15 @@ async def final_from_text(
     empty = ModelBehaviorError(
         "the model gave no text for a structured output", "Handle it with error_handlers={'invalid_final_output': ...}."
     )
-    found = await _handled(live, run, agent, schema, "invalid_final_output", error or empty)
+    found = await _handled(scope, run, agent, schema, "invalid_final_output", error or empty)
     if found is None and error is not None:
         raise error
     return found
 
 
-def restored_output(live: Live, run: Run) -> Any:
+def restored_output(scope: RunScope, run: Run) -> Any:
     """The final output of a run that ended in another process, as its agent's output type where it was text."""
-    output, schema = run.progress.output, output_schema(live.graph.agent(run.progress.agent))
+    output, schema = run.progress.output, output_schema(scope.graph.agent(run.progress.agent))
     if schema is None or schema.is_plain_text() or not isinstance(output, str):
         return output
     try:
@@ -120,13 +125,13 @@ def _last_message(turn: Turn) -> dict[str, Any] | None:
 
 
 async def final_from_tools(
-    live: Live, run: Run, turn: Turn, agent: Any, schema: AgentOutputSchemaBase | None
+    scope: RunScope, run: Run, turn: Turn, agent: Agent[Any], schema: AgentOutputSchemaBase | None
 ) -> tuple[Any, Conclusion] | None:
     """The final output that the results of a turn's tools stand for; None where the model must be asked again."""
     behavior = agent.tool_use_behavior
     if behavior == "run_llm_again":
         return None
-    results = _results(live, await tools_of(live, run, agent), turn)
+    results = _results(scope, (await scope.agents.current(agent)).tools_by_name, turn)
     if not results:
         return None
     if behavior == "stop_on_first_tool":
@@ -135,7 +140,7 @@ async def final_from_tools(
         names = behavior.get("stop_at_tool_names", [])
         chosen = [pair for pair in results if _stops(pair[1].tool, names)][:1]
     elif callable(behavior):
-        answer = behavior(live.wrapper, [result for _, result in results])
+        answer = behavior(scope.wrapper, [result for _, result in results])
         if inspect.isawaitable(answer):
             answer = await answer
         if not isinstance(answer, ToolsToFinalOutputResult):
@@ -175,13 +180,13 @@ def _json_or_text(value: Any) -> Any:
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
 
 
-def _results(live: Live, tools: dict[str, Any], turn: Turn) -> list[tuple[str, FunctionToolResult]]:
+def _results(scope: RunScope, tools: dict[str, FunctionTool], turn: Turn) -> list[tuple[str, FunctionToolResult]]:
     results = []
     for call in turn.calls:
         tool = tools.get(call.name)
         if call.kind not in ("tool", "agent") or tool is None or not call.outputs:
             continue
-        item: Any = live.run_item(_owned(call.outputs[0], turn.agent))
+        item: Any = scope.run_item(_owned(call.outputs[0], turn.agent))
         results.append((call.id, FunctionToolResult(tool=tool, output=item.output, run_item=item)))
     return results
 
@@ -190,7 +195,7 @@ def _owned(entry: Entry, agent: str) -> Entry:
     return entry if entry.agent else Entry(entry.kind, agent, entry.item, entry.extra)
 
 
-def _stops(tool: Any, names: Any) -> bool:
+def _stops(tool: FunctionTool, names: Sequence[str]) -> bool:
     return tool.name in names or tool.qualified_name in names
 
 
@@ -198,25 +203,30 @@ def _stops(tool: Any, names: Any) -> bool:
 
 
 async def _handled(
-    live: Live, run: Run, agent: Any, schema: AgentOutputSchemaBase | None, kind: str, error: Any
+    scope: RunScope,
+    run: Run,
+    agent: Agent[Any],
+    schema: AgentOutputSchemaBase | None,
+    kind: HandledKind,
+    error: HandledError,
 ) -> tuple[Any, Conclusion] | None:
     """The output that the user's handler for this error gives; None if there is none, or it declines."""
-    handler = live.error_handlers.get(kind)
+    handler = (scope.arguments.error_handlers or {}).get(kind)
     if handler is None:
         return None
     turn = run.turn
     entries = [*run.ledger, *(turn.reply if turn is not None else ())]
-    items = live.run_items(entries)
+    items = scope.run_items(entries)
     answer = handler(
         RunErrorHandlerInput(
             error=error,
-            context=live.wrapper,
+            context=scope.wrapper,
             run_data=RunErrorData(
-                input=live.given_input,
+                input=scope.given_input,
                 new_items=items,
-                history=view_of(live, run),
+                history=view_of(scope, run),
                 output=[item.to_input_item() for item in items],
-                raw_responses=list(live.responses),
+                raw_responses=list(scope.responses),
                 last_agent=agent,
             ),
         )
@@ -230,7 +240,7 @@ async def _handled(
     text, value = _checked_output(schema, value)
     entry = Entry(
         "message_output_item",
-        live.graph.key(agent),
+        scope.graph.key(agent),
         {
             "type": "message",
             "role": "assistant",

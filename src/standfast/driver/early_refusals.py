@@ -11,7 +11,10 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
+from standfast.agents.agent import Agent
+from standfast.agents.as_tool import AgentTool
 from standfast.agents.handoffs import Handoff
+from standfast.agents.run_config import RunConfig
 from standfast.driver.agent_graph import AgentGraph
 from standfast.engine.run import Owner
 from standfast.ground.errors import UserError
@@ -21,7 +24,7 @@ logger = logging.getLogger("standfast")
 _KEEP = "let the application or a session own the conversation"
 
 
-def refuse_early(graph: AgentGraph, owner: Owner, config: Any) -> None:
+def refuse_early(graph: AgentGraph, owner: Owner, config: RunConfig) -> None:
     """Raise UserError for what this run, or a run of one of its agent tools, would be refused for later."""
     if owner.is_server:
         _refuse(graph.start, owner, config)
@@ -34,7 +37,7 @@ def refuse_early(graph: AgentGraph, owner: Owner, config: Any) -> None:
                 _refuse(described.agent, inner, described.run_config or config)
 
 
-def owner_of_tool(tool: Any) -> Owner:
+def owner_of_tool(tool: AgentTool) -> Owner:
     """Who owns the conversation of an agent that runs as a tool."""
     if tool.session is not None:
         return Owner("session", getattr(tool.session, "session_id", None))
@@ -45,7 +48,7 @@ def owner_of_tool(tool: Any) -> Owner:
     return Owner()
 
 
-def _refuse(start: Any, owner: Owner, config: Any) -> None:
+def _refuse(start: Agent[Any], owner: Owner, config: RunConfig) -> None:
     if config.handoff_input_filter is not None:
         raise UserError(
             "RunConfig.handoff_input_filter cannot change a conversation that a server owns", f"Remove it, or {_KEEP}."
@@ -77,12 +80,12 @@ def _output_guardrail(who: str) -> UserError:
     )
 
 
-def _handed_to(start: Any) -> Iterator[Any]:
+def _handed_to(start: Agent[Any]) -> Iterator[Agent[Any]]:
     """The agents that the conversation itself can come to: by handoffs only, a tool's run is one of its own."""
     queue = [start]
     for agent in queue:
         yield agent
         for target in agent.handoffs:
-            after = target if hasattr(target, "handoffs") else getattr(target, "agent", None)
+            after: Any = target if hasattr(target, "handoffs") else getattr(target, "agent", None)
             if after is not None and all(after is not known for known in queue):
                 queue.append(after)

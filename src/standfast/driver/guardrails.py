@@ -2,48 +2,67 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
-from standfast.agents.guardrails import InputGuardrail, OutputGuardrail, judge
+from standfast.agents.agent import Agent
+from standfast.agents.guardrails import (
+    GuardrailFunctionOutput,
+    InputGuardrail,
+    InputGuardrailResult,
+    OutputGuardrail,
+    OutputGuardrailResult,
+    ToolGuardrailFunctionOutput,
+    ToolInputGuardrail,
+    ToolInputGuardrailResult,
+    ToolOutputGuardrail,
+    ToolOutputGuardrailResult,
+    judge,
+)
 from standfast.agents.run_config import OutputGuardrailBlockedMessageArgs
-from standfast.driver.loop import Driver
-from standfast.driver.run_scope import Live, logger
+from standfast.driver.loop import Loop
+from standfast.driver.run_scope import GuardrailResults, RunScope, logger
 from standfast.engine.advance import WITHHELD
 from standfast.engine.events import Judge, Judged
 from standfast.engine.run import Run
-from standfast.ground.errors import InputGuardrailTripwireTriggered, OutputGuardrailTripwireTriggered
-from standfast.ground.jsonvalue import copy_json
-from standfast.words.items import to_plain
+from standfast.ground.errors import (
+    InputGuardrailTripwireTriggered,
+    OutputGuardrailTripwireTriggered,
+    StandfastError,
+)
+from standfast.ground.jsonvalue import Item, copy_json
+from standfast.tools.desk import json_or_repr
+
+G = TypeVar("G")
 
 
-def input_guardrails(live: Live, agent: Any) -> list[InputGuardrail[Any]]:
+def input_guardrails(scope: RunScope, agent: Agent[Any]) -> list[InputGuardrail[Any]]:
     """The agent's and the run's, in that order."""
-    return [*agent.input_guardrails, *(live.config.input_guardrails or ())]
+    return [*agent.input_guardrails, *(scope.config.input_guardrails or ())]
 
 
-def output_guardrails(live: Live, agent: Any) -> list[OutputGuardrail[Any]]:
+def output_guardrails(scope: RunScope, agent: Agent[Any]) -> list[OutputGuardrail[Any]]:
     """The agent's and the run's, in that order."""
-    return [*agent.output_guardrails, *(live.config.output_guardrails or ())]
+    return [*agent.output_guardrails, *(scope.config.output_guardrails or ())]
 
 
-async def perform_judge(driver: Driver, live: Live, effect: Judge) -> None:
+async def perform_judge(loop: Loop, scope: RunScope, effect: Judge) -> None:
     """Ask the guardrails of this stage and tell the verdict."""
-    run = driver.run
-    agent = live.graph.agent(run.progress.agent)
+    run = loop.run
+    agent = scope.graph.agent(run.progress.agent)
     if effect.stage == "output":
-        await _judge_output(driver, live, effect, agent)
+        await _judge_output(loop, scope, effect, agent)
     else:
-        await _judge_input(driver, live, effect, agent, run)
+        await _judge_input(loop, scope, effect, agent, run)
 
 
-async def _judge_input(driver: Driver, live: Live, effect: Judge, agent: Any, run: Run) -> None:
-    guardrails = input_guardrails(live, agent)
+async def _judge_input(loop: Loop, scope: RunScope, effect: Judge, agent: Agent[Any], run: Run) -> None:
+    guardrails = input_guardrails(scope, agent)
     more = False
     given: Any
     if effect.stage == "staged":
         given = [copy_json(item) for item in run.progress.staged]
     else:
-        given = live.given_input if isinstance(live.given_input, str) else copy_json(live.given_input)
+        given = scope.given_input if isinstance(scope.given_input, str) else copy_json(scope.given_input)
         if run.spec.owner.kind != "conversation" and run.progress.verdict == "blocking":
             blocking = [guardrail for guardrail in guardrails if not guardrail.run_in_parallel]
             more = len(blocking) < len(guardrails)
@@ -51,43 +70,43 @@ async def _judge_input(driver: Driver, live: Live, effect: Judge, agent: Any, ru
         elif run.spec.owner.kind != "conversation":
             guardrails = [guardrail for guardrail in guardrails if guardrail.run_in_parallel]
     results, tripped = (
-        await judge(guardrails, lambda one: _asked(live, agent, effect.stage, one, agent, given, live.wrapper))
+        await judge(guardrails, lambda one: _ask(scope, agent, effect.stage, one, agent, given, scope.wrapper))
         if guardrails
         else ([], None)
     )
-    live.input_results += results
+    scope.results.of_input += results
     if tripped is not None:
-        live.tripped = InputGuardrailTripwireTriggered(tripped)
-    await driver.tell(
+        scope.tripped = InputGuardrailTripwireTriggered(tripped)
+    await loop.record(
         Judged(effect.stage, tuple(_as_json(result, effect.stage) for result in results), tripped is not None, more),
-        effect=effect,
+        completes=effect,
     )
 
 
-async def _judge_output(driver: Driver, live: Live, effect: Judge, agent: Any) -> None:
-    guardrails = output_guardrails(live, agent)
-    output = live.final_output
+async def _judge_output(loop: Loop, scope: RunScope, effect: Judge, agent: Agent[Any]) -> None:
+    guardrails = output_guardrails(scope, agent)
+    output = scope.final_output
     results, tripped = (
-        await judge(guardrails, lambda one: _asked(live, agent, "output", one, live.wrapper, agent, output))
+        await judge(guardrails, lambda one: _ask(scope, agent, "output", one, scope.wrapper, agent, output))
         if guardrails
         else ([], None)
     )
-    live.output_results += results
+    scope.results.of_output += results
     withheld = ""
     if tripped is not None:
-        live.tripped = OutputGuardrailTripwireTriggered(tripped)
-        live.final_output = None
-        withheld = _blocked_message(live, agent, tripped.guardrail.get_name())
+        scope.tripped = OutputGuardrailTripwireTriggered(tripped)
+        scope.final_output = None
+        withheld = _blocked_message(scope, agent, tripped.guardrail.get_name())
     found = tuple(_as_json(result, "output") for result in results)
-    await driver.tell(Judged("output", found, tripped is not None, withheld=withheld), effect=effect)
+    await loop.record(Judged("output", found, tripped is not None, withheld=withheld), completes=effect)
 
 
-def _blocked_message(live: Live, agent: Any, guardrail_name: str) -> str:
+def _blocked_message(scope: RunScope, agent: Agent[Any], guardrail_name: str) -> str:
     """What stands in the place of a refused tool result; the usual text if a function declines or fails."""
-    wanted = live.config.output_guardrail_blocked_message
+    wanted = scope.config.output_guardrail_blocked_message
     if callable(wanted):
         try:
-            wanted = wanted(OutputGuardrailBlockedMessageArgs(WITHHELD, guardrail_name, agent, live.wrapper))
+            wanted = wanted(OutputGuardrailBlockedMessageArgs(WITHHELD, guardrail_name, agent, scope.wrapper))
         except Exception as error:
             # The verdict stands whatever the text does: the result must not be stored because a formatter failed.
             logger.warning("output_guardrail_blocked_message raised %s; the usual text is used", type(error).__name__)
@@ -95,28 +114,69 @@ def _blocked_message(live: Live, agent: Any, guardrail_name: str) -> str:
     return wanted if isinstance(wanted, str) and wanted else WITHHELD
 
 
-async def _asked(live: Live, agent: Any, stage: str, guardrail: Any, *arguments: Any) -> Any:
+async def _ask(scope: RunScope, agent: Agent[Any], stage: str, guardrail: Any, *arguments: object) -> Any:
     name = guardrail.get_name()
-    with live.span("guardrail", name, agent=agent, stage=stage, guardrail=name) as span:
+    with scope.span("guardrail", name, agent=agent, stage=stage, guardrail=name) as span:
         result = await guardrail.run(*arguments)
         if span is not None:
             span.note(tripped=bool(result.output.tripwire_triggered))
     return result
 
 
-def _as_json(result: Any, stage: str) -> dict[str, Any]:
-    info = to_plain(result.output.output_info)
-    return {
+def _as_json(result: InputGuardrailResult | OutputGuardrailResult, stage: str) -> Item:
+    found: Item = {
         "stage": stage,
         "guardrail": result.guardrail.get_name(),
         "tripped": bool(result.output.tripwire_triggered),
-        "info": info if _is_json(info) else repr(info),
+        "info": json_or_repr(result.output.output_info),
     }
+    if isinstance(result, OutputGuardrailResult):
+        found["agent"] = result.agent.name
+    return found
 
 
-def _is_json(value: Any) -> bool:
-    if isinstance(value, dict):
-        return all(isinstance(key, str) and _is_json(inner) for key, inner in value.items())
-    if isinstance(value, list):
-        return all(map(_is_json, value))
-    return value is None or isinstance(value, str | int | float | bool)
+# --- after a resume --------------------------------------------------------------------------------------------------
+
+
+def restored_results(scope: RunScope, run: Run) -> GuardrailResults:
+    """What guardrails said before the run was saved, as their own objects again.
+
+    A guardrail is known by its name; one that is not there any more is stood for by one of that name that cannot be
+    asked. What it said about its reasons comes back as the JSON it was saved as.
+    """
+    found = GuardrailResults()
+    tools = [tool for agent in scope.graph.agents() for tool in agent.tools] if len(run.results) else []
+    for one in run.results:
+        stage, name = one.get("stage"), str(one.get("guardrail"))
+        if stage in ("tool_input", "tool_output"):
+            said = ToolGuardrailFunctionOutput(one.get("info"), one.get("behavior") or {"type": "allow"})
+            known = [guard for tool in tools for guard in getattr(tool, f"{stage}_guardrails", None) or ()]
+            if stage == "tool_input":
+                found.of_tool_input.append(ToolInputGuardrailResult(_named(known, name, ToolInputGuardrail), said))
+            else:
+                found.of_tool_output.append(ToolOutputGuardrailResult(_named(known, name, ToolOutputGuardrail), said))
+            continue
+        verdict = GuardrailFunctionOutput(one.get("info"), bool(one.get("tripped")))
+        if stage == "output":
+            agent = scope.graph.agent(run.progress.agent)
+            guardrail = _named(output_guardrails(scope, agent), name, OutputGuardrail)
+            found.of_output.append(OutputGuardrailResult(guardrail, run.progress.output, agent, verdict))
+        else:
+            agents = scope.graph.agents()
+            known = [guard for agent in agents for guard in input_guardrails(scope, agent)]
+            found.of_input.append(InputGuardrailResult(_named(known, name, InputGuardrail), verdict))
+    return found
+
+
+def _named(known: list[Any], name: str, kind: type[G]) -> G:
+    for guardrail in known:
+        if guardrail.get_name() == name:
+            same: G = guardrail
+            return same
+    return kind(_gone, name=name)  # type: ignore[call-arg]  # every kind of guardrail is made of a function and a name
+
+
+def _gone(*arguments: object) -> Any:
+    raise StandfastError(
+        "this guardrail was not there when the run was resumed", "Resume with the agents it began with."
+    )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from standfast.agents.handoffs import HandoffInputData, nest_handoff_history
-from standfast.driver.agent_offer import handoffs_of
+from standfast.agents.agent import Agent
+from standfast.agents.handoffs import Handoff, HandoffInputData, nest_handoff_history
 from standfast.driver.hooks import handoff_hooks
-from standfast.driver.loop import Driver
+from standfast.driver.loop import Loop
 from standfast.driver.reply_parsing import stored_form
-from standfast.driver.run_scope import Live, logger
+from standfast.driver.run_scope import RunScope, logger
 from standfast.engine.events import Returned, RunCall
 from standfast.engine.run import Call, Entry, Run, Turn
 from standfast.ground.errors import ModelBehaviorError, UserError
@@ -19,44 +19,46 @@ from standfast.words.items import ItemHelpers, ToolApprovalItem
 from standfast.words.stream_events import AgentUpdatedStreamEvent
 
 
-async def hand_over(driver: Driver, live: Live, effect: RunCall, agent: Any, turn: Turn, call: Call) -> None:
+async def hand_over(loop: Loop, scope: RunScope, effect: RunCall, agent: Agent[Any], turn: Turn, call: Call) -> None:
     """Let the handoff choose its agent, shape what that agent sees, and tell the run who is next."""
-    handoff = (await handoffs_of(live, driver.run, agent)).get(call.name)
+    handoff = (await scope.agents.current(agent)).handoffs_by_name.get(call.name)
     if handoff is None:
         raise ModelBehaviorError(
             f"handoff {call.name!r} of agent {agent.name!r} is no longer there or no longer enabled",
             "Resume with the agent graph the run was started with.",
         )
-    with live.span("handoff", handoff.agent_name, agent=agent, call=call) as span:
-        target = await handoff.on_invoke_handoff(live.wrapper, call.arguments)
+    with scope.span("handoff", handoff.agent_name, agent=agent, call=call) as span:
+        target = await handoff.on_invoke_handoff(scope.wrapper, call.arguments)
         if not hasattr(target, "handoffs"):
             raise UserError(
                 f"handoff {call.name!r} returned a {type(target).__name__}", "on_invoke_handoff must return an Agent."
             )
         if span is not None:
             span.note(target=target)
-        await handoff_hooks(live, agent, target)
-    key = live.graph.key(target)
+        await handoff_hooks(scope, agent, target)
+    key = scope.graph.key(target)
     item = {"type": "function_call_output", "call_id": call.id, "output": handoff.get_transfer_message(target)}
     entry = Entry("handoff_output_item", turn.agent, item, {"source_agent": turn.agent, "target_agent": key})
-    base = await _base(live, driver.run, turn, handoff, entry)
+    base = await _base(scope, loop.run, turn, handoff, entry)
     outputs = [output for other in turn.calls for output in (other.outputs if other.id != call.id else (entry,))]
-    shown: set[str] = live.cache.setdefault("shown", set())
+    shown = scope.shown_calls
     ids = {one.get("call_id") for one in (output.item for output in outputs)}
     if not ids <= shown:
-        live.show_entries(output for output in outputs if output.item.get("call_id") not in shown)
+        scope.show_entries(output for output in outputs if output.item.get("call_id") not in shown)
         shown.update(str(one) for one in ids)
-    await driver.tell(Returned(call.id, (entry,), used=(call.name,), target=key, base=base), effect=effect)
-    live.tenure = None
-    live.shown_agent = key
-    live.show(AgentUpdatedStreamEvent(target))
+    await loop.record(Returned(call.id, (entry,), used=(call.name,), target=key, base=base), completes=effect)
+    scope.announced_agent = None
+    scope.shown_agent = key
+    scope.show(AgentUpdatedStreamEvent(target))
 
 
-async def _base(live: Live, run: Run, turn: Turn, handoff: Any, entry: Entry) -> tuple[Item, ...] | None:
+async def _base(
+    scope: RunScope, run: Run, turn: Turn, handoff: Handoff[Any, Any], entry: Entry
+) -> tuple[Item, ...] | None:
     """What the next agent sees in place of the whole conversation; None where it sees the whole."""
-    filter_input = handoff.input_filter or live.config.handoff_input_filter
+    filter_input = handoff.input_filter or scope.config.handoff_input_filter
     nest = handoff.nest_handoff_history
-    nest = live.config.nest_handoff_history if nest is None else nest
+    nest = scope.config.nest_handoff_history if nest is None else nest
     if filter_input is None and not nest:
         return None
     if run.spec.owner.is_server:
@@ -67,13 +69,13 @@ async def _base(live: Live, run: Run, turn: Turn, handoff: Any, entry: Entry) ->
             )
         logger.warning("nest_handoff_history is ignored: a server owns the conversation")
         return None
-    data = _input_data(live, run, turn, entry)
+    data = _input_data(scope, run, turn, entry)
     if filter_input is not None:
         changed = filter_input(data)
         if inspect.isawaitable(changed):
             changed = await changed
     else:
-        changed = nest_handoff_history(data, history_mapper=live.config.handoff_history_mapper)
+        changed = nest_handoff_history(data, history_mapper=scope.config.handoff_history_mapper)
     if not isinstance(changed, HandoffInputData):
         raise UserError(
             f"a handoff input filter returned a {type(changed).__name__}",
@@ -90,19 +92,19 @@ async def _base(live: Live, run: Run, turn: Turn, handoff: Any, entry: Entry) ->
     return tuple(base)
 
 
-def _input_data(live: Live, run: Run, turn: Turn, entry: Entry) -> HandoffInputData:
+def _input_data(scope: RunScope, run: Run, turn: Turn, entry: Entry) -> HandoffInputData:
     view, first = run.view, run.spec.input_count
-    base = live.history if view.base is None else view.base
+    base = scope.history if view.base is None else view.base
     inputs = [one.item for one in run.ledger[view.tail : first]] if view.tail < first else []
     history: Any
     if not base and run.spec.input_is_text and len(inputs) == 1:
-        history = live.given_input
+        history = scope.given_input
     else:
         history = tuple(copy_json(item) for item in (*base, *inputs))
     outputs = [one for call in turn.calls for one in (call.outputs or ((entry,) if call.kind == "handoff" else ()))]
     return HandoffInputData(
         input_history=history,
-        pre_handoff_items=tuple(live.run_items(run.ledger.since(max(view.tail, first)))),
-        new_items=tuple(live.run_items((*turn.reply, *outputs))),
-        run_context=live.wrapper,
+        pre_handoff_items=tuple(scope.run_items(run.ledger.since(max(view.tail, first)))),
+        new_items=tuple(scope.run_items((*turn.reply, *outputs))),
+        run_context=scope.wrapper,
     )

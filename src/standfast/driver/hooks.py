@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
+from standfast.agents.agent import Agent
 from standfast.agents.context import AgentHookContext
 from standfast.agents.hooks import await_both, overridden
-from standfast.driver.run_scope import Live
+from standfast.driver.loop import Loop
+from standfast.driver.run_scope import RunScope
 from standfast.engine.run import Run
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.words.stream_events import AgentUpdatedStreamEvent
@@ -16,48 +20,58 @@ from standfast.words.stream_events import AgentUpdatedStreamEvent
 AGENT_NAMES = {"on_agent_start": "on_start", "on_agent_end": "on_end"}
 
 
-def wants(live: Live, agent: Any, name: str) -> bool:
+@asynccontextmanager
+async def observing(loop: Loop) -> AsyncIterator[None]:
+    """Around hooks that only look at a reply that is in hand: if one raises, the run keeps the reply to go on from."""
+    try:
+        yield
+    except Exception as error:
+        loop.failed_observer = error
+        raise
+
+
+def wants(scope: RunScope, agent: Agent[Any], name: str) -> bool:
     """Whether anybody listens: what is copied for observers is copied only then."""
-    return bool(overridden(live.hooks, name) or overridden(agent.hooks, AGENT_NAMES.get(name, name)))
+    return bool(overridden(scope.hooks, name) or overridden(agent.hooks, AGENT_NAMES.get(name, name)))
 
 
-async def hook_pair(live: Live, agent: Any, name: str, *args: Any) -> None:
+async def hook_pair(scope: RunScope, agent: Agent[Any], name: str, *args: Any) -> None:
     """Call the run's hook and the agent's own, together; cheap where there is none."""
-    if live.hooks is None and agent.hooks is None:
+    if scope.hooks is None and agent.hooks is None:
         return
-    first = overridden(live.hooks, name)
+    first = overridden(scope.hooks, name)
     second = overridden(agent.hooks, AGENT_NAMES.get(name, name))
     await await_both(first and partial(first, *args), second and partial(second, *args))
 
 
-async def handoff_hooks(live: Live, source: Any, target: Any) -> None:
+async def handoff_hooks(scope: RunScope, source: Agent[Any], target: Agent[Any]) -> None:
     """Tell the run's hooks, and those of the agent that hands over, that it does (as the SDK does, not as it says)."""
-    first = overridden(live.hooks, "on_handoff")
+    first = overridden(scope.hooks, "on_handoff")
     second = overridden(source.hooks, "on_handoff")
     await await_both(
-        first and partial(first, context=live.wrapper, from_agent=source, to_agent=target),
-        second and partial(second, live.wrapper, agent=target, source=source),
+        first and partial(first, context=scope.wrapper, from_agent=source, to_agent=target),
+        second and partial(second, scope.wrapper, agent=target, source=source),
     )
 
 
-async def announce_agent(live: Live, run: Run, agent: Any, turn_input: list[Item]) -> None:
-    """Once for each tenure of an agent: show it to whoever watches, and call the start hooks."""
+async def announce_agent(scope: RunScope, run: Run, agent: Agent[Any], turn_input: list[Item]) -> None:
+    """Once each time an agent gets the conversation: show it to whoever watches, and call the start hooks."""
     key = run.progress.agent
-    if live.tenure == key:
+    if scope.announced_agent == key:
         return
-    live.tenure = key
-    if live.shown_agent != key:
-        live.shown_agent = key
-        live.show(AgentUpdatedStreamEvent(agent))
-    if live.hooks is not None or agent.hooks is not None:
+    scope.announced_agent = key
+    if scope.shown_agent != key:
+        scope.shown_agent = key
+        scope.show(AgentUpdatedStreamEvent(agent))
+    if scope.hooks is not None or agent.hooks is not None:
         # A copy: the application may change it, and history is not its to change. Only for who has asked to look.
-        live.wrapper.turn_input = copy_json(turn_input)
-        await hook_pair(live, agent, "on_agent_start", hook_context(live), agent)
+        scope.wrapper.turn_input = copy_json(turn_input)
+        await hook_pair(scope, agent, "on_agent_start", hook_context(scope), agent)
 
 
-def hook_context(live: Live) -> AgentHookContext[Any]:
+def hook_context(scope: RunScope) -> AgentHookContext[Any]:
     """What start and end hooks get."""
-    wrapper = live.wrapper
+    wrapper = scope.wrapper
     return AgentHookContext(
         wrapper.context, wrapper.usage, wrapper.turn_input, wrapper.tool_input, approvals=wrapper.approvals
     )

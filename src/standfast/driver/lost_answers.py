@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from standfast.driver.agent_offer import Offer
+from standfast.driver.agent_offer import ResolvedAgent
 from standfast.driver.run_scope import logger
 from standfast.engine.run import Run
 from standfast.ground.errors import ModelReplyError, SendOutcomeUnknownError
@@ -21,7 +21,7 @@ from standfast.llm.settlement import SendEvidence, Settled
 _NOT_FOUND = 404
 
 
-async def mark(run: Run, offer: Offer) -> str | None:
+async def newest_item_id(run: Run, resolved: ResolvedAgent) -> str | None:
     """The newest item the server's conversation is known to have, by which a lost answer can be settled.
 
     After a reply it is the reply's last item; before the first one the server is asked, where it can be.
@@ -34,7 +34,7 @@ async def mark(run: Run, offer: Offer) -> str | None:
     known = own[-1].items[-1].get("id") if own and own[-1].items else None
     if isinstance(known, str):
         return known
-    ask = getattr(offer.model, "mark", None)
+    ask = getattr(resolved.model, "mark", None)
     if ask is None:
         return None
     try:
@@ -47,9 +47,11 @@ async def mark(run: Run, offer: Offer) -> str | None:
     return found
 
 
-async def settled(run: Run, offer: Offer, items: Sequence[Item], error: Exception | None) -> Settled | None:
+async def ask_server(
+    run: Run, resolved: ResolvedAgent, items: Sequence[Item], error: Exception | None
+) -> Settled | None:
     """What the server says about the request that carried `items`; None if it cannot be known."""
-    ask = getattr(offer.model, "settle", None)
+    ask = getattr(resolved.model, "settle", None)
     if ask is None:
         return None
     found: Settled | None = await ask(
@@ -72,7 +74,7 @@ def in_flight(run: Run) -> list[Item]:
     return [run.ledger[ordinal].item for ordinal in run.progress.sent]
 
 
-def unknown(run: Run, found: Settled | None, error: Exception | None) -> Exception:
+def unknown_outcome(run: Run, found: Settled | None, error: Exception | None) -> Exception:
     """The error that ends a run whose last request was taken without a whole reply, or nobody knows."""
     owner = run.spec.owner
     where = f"conversation {owner.id!r}" if owner.kind == "conversation" else f"response {run.marks.response_id!r}"

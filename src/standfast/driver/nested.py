@@ -9,83 +9,78 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
 
 from standfast.agents.as_tool import AgentToolRun, relay_events
 from standfast.agents.context import ChildPaused
 from standfast.driver.early_refusals import owner_of_tool
-from standfast.driver.event_buffer import Watch
-from standfast.driver.loop import Driver
-from standfast.driver.result import AgentToolInvocation, RunResult, RunResultStreaming
-from standfast.driver.run_scope import Live
-from standfast.engine.events import ChildMoved
-from standfast.engine.run import Call, Run, Turn
+from standfast.driver.event_buffer import EventBuffer
+from standfast.driver.result import RunResult, RunResultBase, RunResultStreaming
+from standfast.driver.run_scope import AgentToolInvocation, ResumedRun, RunArguments, RunScope, StartedRun
+from standfast.engine.run import Call, Run
+from standfast.tools.desk import OwnerFailed
 
 
-class ParentFailed(BaseException):
-    """The outer run could not be saved while a nested one went on.
+def child_runner(
+    scope: RunScope, call: Call, *, run_id: str, record: Callable[[Run], Awaitable[None]], is_saved: bool
+) -> Callable[[AgentToolRun], Awaitable[RunResultBase]]:
+    """What a call's context gets to run an agent with. `record` notes in its owner where the nested run stands."""
 
-    Not an Exception, like `ChildPaused`: no failure of the tool, about which a model could be told something.
-    """
+    async def tell_owner(child: Run) -> None:
+        try:
+            await record(child)
+        except Exception as error:
+            raise OwnerFailed(error) from error  # no failure of the tool: whoever invoked it turns it back
 
-    def __init__(self, error: Exception) -> None:
-        super().__init__(error)
-        self.error = error
+    async def moved(child: Run) -> None:
+        # An ended child too, while its last turn is not stored: what its session gets, its parent knows first.
+        if is_saved and (not child.finished or child.marks.stored < child.storable):
+            await tell_owner(child)
 
-
-def child_runner(driver: Driver, live: Live, turn: Turn, call: Call) -> Callable[[AgentToolRun], Awaitable[Any]]:
-    """What a call's context gets to run an agent with."""
-
-    async def run_agent(request: AgentToolRun) -> Any:
+    async def run_agent(request: AgentToolRun) -> RunResultBase:
         tool = request.tool
-        watch = Watch() if tool.on_stream is not None else None
-        config = replace(tool.run_config or live.config, run_id=None)
-
-        async def tell(child: Run) -> None:
-            try:
-                await driver.tell(ChildMoved(call.id, child))
-            except Exception as error:
-                raise ParentFailed(error) from error
-
-        async def moved(child: Run) -> None:
-            # An ended child too, while its last turn is not stored: what its session gets, its parent knows first.
-            if driver.saver is not None and (not child.finished or child.marks.stored < child.storable):
-                await tell(child)
-
-        execution = live.spawn(
-            agent=tool.agent,
-            given_input=request.input,
-            wrapper=request.context.for_child(request.tool_input, run_config=config),
-            config=config,
-            hooks=tool.hooks,
-            max_turns=tool.max_turns,
-            owner=owner_of_tool(tool),
-            session=tool.session,
-            watch=watch,
-            invocation=AgentToolInvocation(call.name, call.id, call.arguments),
-            resumed=call.child,
-            run_id=f"{driver.run.spec.run_id}/{call.id}",
-            moved=moved,
+        events = EventBuffer() if tool.on_stream is not None else None
+        config = replace(tool.run_config or scope.config, run_id=None)
+        assert scope.spawn is not None  # only a scope that is read with has none, and that one runs nothing
+        outer = scope.arguments
+        child = scope.spawn(
+            RunArguments(
+                agent=tool.agent,
+                given_input=request.input,
+                wrapper=request.context.for_child(request.tool_input, run_config=config),
+                config=config,
+                provider=outer.provider,
+                owner=owner_of_tool(tool),
+                session=tool.session,
+                hooks=tool.hooks,
+                max_turns=tool.max_turns,
+                events=events,
+                # It may be told to keep quiet, or to keep out what was said.
+                tracer=scope.tracer.under(config) if scope.tracer is not None else None,
+                resumed=ResumedRun(call.child) if call.child is not None else None,
+                run_id=run_id,
+                outer=scope.session,
+                invocation=AgentToolInvocation(call.name, call.id, call.arguments),
+                moved=moved,
+            )
         )
-        result: Any
-        if watch is None:
-            await execution.go()
-            result = RunResult(execution.driver, execution.live, tool.max_turns)
-        else:
-            result = RunResultStreaming(execution.driver, execution.live, tool.max_turns, watch)
-            await _watched(result, execution, request)
-        if execution.run.paused:
-            live.children[call.id] = execution.live
-            await tell(execution.run)
-            raise ChildPaused(execution.run)
-        live.cache["child responses", call.id] = [replace(one, hidden=True) for one in execution.run.responses]
+        result = await _result_of(child, events, request)
+        if child.run.paused:
+            scope.children[call.id] = child.scope
+            await tell_owner(child.run)
+            raise ChildPaused(child.run)
+        scope.child_responses[call.id] = [replace(one, hidden=True) for one in child.run.responses]
         return result
 
     return run_agent
 
 
-async def _watched(result: RunResultStreaming, execution: Any, request: AgentToolRun) -> None:
-    task = asyncio.ensure_future(result._drain(execution.go))
+async def _result_of(child: StartedRun, events: EventBuffer | None, request: AgentToolRun) -> RunResultBase:
+    """Run it to rest; where the tool has an `on_stream`, that is given the events meanwhile."""
+    if events is None:
+        await child.go()
+        return RunResult(child)
+    result = RunResultStreaming(child, events)
+    task = asyncio.ensure_future(result._drain(child.go))
     result._go_on_in(task)
     assert request.tool.on_stream is not None
     try:
@@ -100,3 +95,4 @@ async def _watched(result: RunResultStreaming, execution: Any, request: AgentToo
         if not task.done():
             result.cancel()
             await asyncio.wait([task])
+    return result

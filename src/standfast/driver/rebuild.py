@@ -10,10 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from standfast.driver.agent_offer import handoffs_of, output_schema
+from standfast.agents.agent import Agent
+from standfast.driver.agent_offer import output_schema
 from standfast.driver.conclude import final_from_text, final_from_tools, restored_output
 from standfast.driver.reply_parsing import call_digest
-from standfast.driver.run_scope import Live
+from standfast.driver.run_scope import RunScope
 from standfast.engine.advance import NOT_COMPLETED
 from standfast.engine.run import Call, Conclusion, Entry, Marks, Run, Turn, View
 from standfast.ground.errors import RunStateError, SessionConflictError
@@ -23,7 +24,9 @@ from standfast.words.item_kinds import kind_of
 from standfast.words.items import ItemHelpers
 
 
-async def adopted(live: Live, fresh: Run, items: list[Item], ending: dict[str, Any] | None = None) -> Run:
+async def rebuilt_from_items(
+    scope: RunScope, fresh: Run, items: list[Item], ending: dict[str, Any] | None = None
+) -> Run:
     """The run that wrote `items`, as far as they tell; raises SessionConflictError if its input was another.
 
     `ending` is what a run store kept of a run that ended; without one, its last turn tells whether it did.
@@ -38,12 +41,13 @@ async def adopted(live: Live, fresh: Run, items: list[Item], ending: dict[str, A
     entries = list(fresh.ledger)
     agent_key, turns, last = fresh.spec.agent, 0, []  # type: str, int, list[Entry]
     answering = True
+    handoffs: dict[str, str] = {}  # the handoffs that were called, by call id
     for item in items[count:]:
         is_output = output_key(item) is not None
         if not is_output and answering:
             turns, last = turns + 1, []
         answering = is_output
-        entry, agent_key = await _entry(live, fresh, agent_key, item)
+        entry, agent_key = await _entry(scope, handoffs, agent_key, item)
         entries.append(entry)
         last.append(entry)
     ledger = fresh.ledger.appended(entries[count:])
@@ -65,57 +69,56 @@ async def adopted(live: Live, fresh: Run, items: list[Item], ending: dict[str, A
             )
         progress = replace(run.progress, agent=ending["agent"], ended=True, output=ending["output"])
         run = replace(run, progress=progress)
-        live.final_output = restored_output(live, run)
+        scope.final_output = restored_output(scope, run)
         return run
-    return await _finished(live, run, last)
+    return await _finished(scope, run, last)
 
 
-async def _entry(live: Live, run: Run, agent_key: str, item: Item) -> tuple[Entry, str]:
+async def _entry(scope: RunScope, called: dict[str, str], agent_key: str, item: Item) -> tuple[Entry, str]:
     kind = item.get("type")
-    agent = live.graph.agent(agent_key)
+    agent = scope.graph.agent(agent_key)
     if kind == "function_call":
-        is_handoff = item.get("name") in await handoffs_of(live, run, agent)
-        pending: dict[str, Any] = live.cache.setdefault("adopted handoffs", {})
+        is_handoff = item.get("name") in (await scope.agents.current(agent)).handoffs_by_name
         if is_handoff:
-            pending[str(item.get("call_id"))] = item.get("name")
+            called[str(item.get("call_id"))] = str(item.get("name"))
         return Entry("handoff_call_item" if is_handoff else "tool_call_item", agent_key, item), agent_key
     if kind == "function_call_output":
-        name = live.cache.get("adopted handoffs", {}).get(str(item.get("call_id")))
-        handoff = (await handoffs_of(live, run, agent)).get(name) if name else None
+        name = called.get(str(item.get("call_id")))
+        handoff = (await scope.agents.current(agent)).handoffs_by_name.get(name) if name else None
         # Only its own message says that it happened: a second handoff is ignored, a stopped one is not completed.
         if (
             handoff is not None
             and handoff.agent is not None
             and item.get("output") == handoff.get_transfer_message(handoff.agent)
         ):
-            target = live.graph.key(handoff.agent)
+            target = scope.graph.key(handoff.agent)
             extra = {"source_agent": agent_key, "target_agent": target}
             return Entry("handoff_output_item", agent_key, item, extra), target
         return Entry("tool_call_output_item", agent_key, item), agent_key
     return Entry(kind_of(item).name, agent_key, item), agent_key
 
 
-async def _finished(live: Live, run: Run, last: list[Entry]) -> Run:
+async def _finished(scope: RunScope, run: Run, last: list[Entry]) -> Run:
     """The run ended, if its last turn said something and asked for nothing, or if its tools' results end a run."""
-    agent = live.graph.agent(run.progress.agent)
-    found = await _meaning(live, run, agent, last) if last else None
+    agent = scope.graph.agent(run.progress.agent)
+    found = await _meaning(scope, run, agent, last) if last else None
     if found is None:
         return run
-    live.final_output = found[0]
+    scope.final_output = found[0]
     return replace(run, progress=replace(run.progress, ended=True, output=found[1].output))
 
 
-async def _meaning(live: Live, run: Run, agent: Any, last: list[Entry]) -> tuple[Any, Conclusion] | None:
+async def _meaning(scope: RunScope, run: Run, agent: Agent[Any], last: list[Entry]) -> tuple[Any, Conclusion] | None:
     kinds = {entry.kind for entry in last}
     if "tool_call_output_item" not in kinds and last[-1].kind == "message_output_item":
         # What a provider's own tools did may stand before it, in the same reply or in one of its own.
         text = ItemHelpers.extract_text(last[-1].item)
-        return await final_from_text(live, run, agent, output_schema(agent), text)
+        return await final_from_text(scope, run, agent, output_schema(agent), text)
     outputs = {entry.item.get("call_id"): entry for entry in last if entry.kind == "tool_call_output_item"}
     calls = [entry for entry in last if entry.kind == "tool_call_item" and entry.item.get("type") == "function_call"]
     if not calls or "handoff_output_item" in kinds or any(_cut_short(entry) for entry in outputs.values()):
         return None
-    return await final_from_tools(live, run, _turn_of(run, calls, outputs), agent, output_schema(agent))
+    return await final_from_tools(scope, run, _turn_of(run, calls, outputs), agent, output_schema(agent))
 
 
 def _cut_short(entry: Entry) -> bool:

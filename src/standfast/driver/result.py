@@ -1,19 +1,20 @@
-"""What a run came to: views over its data and its live side. Nothing here is a second copy of a run's history."""
+"""What a run came to: views over its data and its scope side. Nothing here is a second copy of a run's history."""
 
 from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from typing import Any, Literal, TypeVar, cast
 
+from standfast.agents.agent import Agent
+from standfast.agents.context import RunContextWrapper
 from standfast.driver.agent_graph import AgentGraph
-from standfast.driver.event_buffer import Watch
-from standfast.driver.loop import Driver
-from standfast.driver.run_scope import Live
-from standfast.driver.saved_checks import call_item, nested_agent
-from standfast.driver.unsent import owed
+from standfast.driver.call_lookup import call_item_or_made, nested_agent
+from standfast.driver.event_buffer import EventBuffer
+from standfast.driver.run_scope import AgentToolInvocation, RunScope, StartedRun
+from standfast.driver.unsent import unsent_items
 from standfast.engine.request import view_items
 from standfast.engine.run import Call, Run, View
 from standfast.ground.errors import InvalidSettingError, SettingTypeError, StandfastError
@@ -26,46 +27,36 @@ T = TypeVar("T")
 InputListMode = Literal["preserve_all", "normalized"]
 
 
-@dataclass(frozen=True)
-class AgentToolInvocation:
-    """The call that a nested run answers."""
-
-    tool_name: str
-    tool_call_id: str
-    tool_arguments: str
-
-
-def interruptions_of(run: Run, live: Live) -> list[ToolApprovalItem]:
+def interruptions_of(run: Run, scope: RunScope) -> list[ToolApprovalItem]:
     """The calls that wait for a person, those of nested runs included, in call order."""
     found: list[ToolApprovalItem] = []
     for call in run.turn.calls if run.turn is not None else ():
         if call.child is not None:
-            found += interruptions_of(call.child, _inside(run, live, call))
+            found += interruptions_of(call.child, _inside(run, scope, call))
         elif call.state == "waiting":
-            found.append(_approval(run, live, call))
+            found.append(_approval(run, scope, call))
     return found
 
 
-def _inside(run: Run, live: Live, call: Call) -> Live:
-    """The live side of a nested run; one to read with, if the run was paused in another process."""
-    known = live.children.get(call.id)
+def _inside(run: Run, scope: RunScope, call: Call) -> RunScope:
+    """The scope side of a nested run; one to read with, if the run was paused in another process."""
+    known = scope.children.get(call.id)
     if known is None:
         assert run.turn is not None
-        agent = nested_agent(live.graph.agent(run.turn.agent), call)
-        graph = live.graph if agent is None else AgentGraph(agent)
-        known = live.children[call.id] = Live(graph=graph, wrapper=live.wrapper, config=live.config)
+        agent = nested_agent(scope.graph.agent(run.turn.agent), call)
+        graph = scope.graph if agent is None else AgentGraph(agent)
+        known = scope.children[call.id] = RunScope(scope.arguments, graph=graph)
     return known
 
 
-def _approval(run: Run, live: Live, call: Call) -> ToolApprovalItem:
-    known: dict[str, ToolApprovalItem] = live.cache.setdefault("approvals", {})
+def _approval(run: Run, scope: RunScope, call: Call) -> ToolApprovalItem:
+    known = scope.approvals
     if call.id not in known:
         assert run.turn is not None
-        agent = live.graph.agent(run.turn.agent)
-        made = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
-        item = call_item(run.turn, call) or made
+        agent = scope.graph.agent(run.turn.agent)
+        item = call_item_or_made(run.turn, call)
         known[call.id] = ToolApprovalItem(
-            agent, live.original(item), tool_name=call.name, reason=call.reason or "approval"
+            agent, scope.original(item), tool_name=call.name, reason=call.reason or "approval"
         )
     return known[call.id]
 
@@ -73,18 +64,16 @@ def _approval(run: Run, live: Live, call: Call) -> ToolApprovalItem:
 class RunResultBase:
     """What both kinds of result have."""
 
-    def __init__(
-        self, driver: Driver, live: Live, max_turns: int | None, state_of: Callable[[Any], Any] | None = None
-    ) -> None:
-        self._driver, self._live = driver, live
+    def __init__(self, attempt: StartedRun, state_of: Callable[[], Any] | None = None) -> None:
+        self._attempt, self._scope = attempt, attempt.scope
         self._state_of = state_of
-        self.max_turns = max_turns
+        self.max_turns = attempt.scope.arguments.max_turns
         self._items: list[RunItem] | None = None
         self._released: Any = None
 
     @property
     def _run(self) -> Run:
-        return self._driver.run
+        return self._attempt.run
 
     @property
     def run_id(self) -> str:
@@ -95,37 +84,37 @@ class RunResultBase:
     def input(self) -> str | list[Item]:
         """The input as it was given, or, with a session, with the history before it; after a rewriting handoff, what
         the handoff made of it."""
-        run, live = self._run, self._live
+        run, scope = self._run, self._scope
         view = run.view
         if view.base is not None and len(run.views) > 1:
             return [copy_json(item) for item in view.base]
-        if live.conversation is None and isinstance(live.given_input, str):
-            return live.given_input
+        if scope.session is None and isinstance(scope.given_input, str):
+            return scope.given_input
         first = run.views[0]
-        base = live.history if first.base is None else first.base
+        base = scope.history if first.base is None else first.base
         own = [entry.item for entry in run.ledger[: run.spec.input_count]] if first.tail == 0 else []
         return [copy_json(item) for item in (*base, *own)]
 
     @property
     def new_items(self) -> list[RunItem]:
         """Every item of this run, whatever a filter hid from the model; open calls and approval questions included."""
-        run, live = self._run, self._live
+        run, scope = self._run, self._scope
         if self._items is None:
-            items = live.run_items(run.ledger)
+            items = scope.run_items(run.ledger)
             turn = run.turn
             if turn is not None:
-                items += live.run_items(turn.reply)
+                items += scope.run_items(turn.reply)
                 for call in turn.calls:
-                    items += live.run_items(call.outputs)
-                items += interruptions_of(run, live)
-            items += live.run_items(run.progress.compacted)
+                    items += scope.run_items(call.outputs)
+                items += interruptions_of(run, scope)
+            items += scope.run_items(run.progress.compacted)
             self._items = items
         return self._items
 
     @property
     def raw_responses(self) -> list[ModelResponse]:
         """Every reply of the model, those before a resume included."""
-        return self._live.responses
+        return self._scope.responses
 
     @property
     def final_output(self) -> Any:
@@ -133,91 +122,90 @@ class RunResultBase:
         run = self._run
         if not run.progress.ended or run.marks.stored < run.storable:
             return None
-        return self._live.final_output
+        return self._scope.final_output
 
     @property
     def interruptions(self) -> list[ToolApprovalItem]:
         """The calls that wait for a person."""
-        return interruptions_of(self._run, self._live)
+        return interruptions_of(self._run, self._scope)
 
     @property
     def input_guardrail_results(self) -> list[Any]:
         """What the input guardrails said."""
-        return self._live.input_results
+        return self._scope.results.of_input
 
     @property
     def output_guardrail_results(self) -> list[Any]:
         """What the output guardrails said."""
-        return self._live.output_results
+        return self._scope.results.of_output
 
     @property
     def tool_input_guardrail_results(self) -> list[Any]:
         """What the tools' input guardrails said."""
-        return self._live.tool_input_results
+        return self._scope.results.of_tool_input
 
     @property
     def tool_output_guardrail_results(self) -> list[Any]:
         """What the tools' output guardrails said."""
-        return self._live.tool_output_results
+        return self._scope.results.of_tool_output
 
     @property
-    def context_wrapper(self) -> Any:
+    def context_wrapper(self) -> RunContextWrapper[Any]:
         """The context the run had, with its usage."""
-        return self._live.wrapper
+        return self._scope.wrapper
 
     @property
-    def last_agent(self) -> Any:
+    def last_agent(self) -> Agent[Any]:
         """The agent that had the conversation last."""
         if self._released is not None:
-            agent = self._released()
+            agent: Agent[Any] | None = self._released()
             if agent is None:
                 raise StandfastError(
                     "the last agent was released and is gone", "Keep a reference to it, or read it before releasing."
                 )
             return agent
-        return self._live.graph.agent(self._run.progress.agent)
+        return self._scope.graph.agent(self._run.progress.agent)
 
     @property
     def last_response_id(self) -> str | None:
         """The id of the last reply, for `previous_response_id` of the next run."""
-        return self._live.responses[-1].response_id if self._live.responses else None
+        return self._scope.responses[-1].response_id if self._scope.responses else None
 
     @property
     def agent_tool_invocation(self) -> AgentToolInvocation | None:
         """The call that this run answers, if it is nested."""
-        invocation: AgentToolInvocation | None = self._live.invocation
-        return invocation
+        return self._scope.arguments.invocation
 
     @property
     def left_out(self) -> list[Any]:
         """Stored or given items that were left out of requests because no provider accepts them; not deleted (C8)."""
-        return self._live.left_out
+        return self._scope.left_out
 
     @property
     def owed_items(self) -> list[Item]:
         """What the server that owns the conversation has not got yet, if the run ended owing it (D11)."""
-        return owed(self._run)
+        return unsent_items(self._run)
 
     def to_state(self) -> Any:
         """The run as a `RunState`, to approve, save and resume; each is independent of the others."""
         if self._state_of is None:
             raise StandfastError("a nested run is saved with its parent", "Take the outer result's state.")
-        return self._state_of(self)
+        return self._state_of()
 
     def to_input_list(self, *, mode: InputListMode = "preserve_all") -> list[Item]:
         """The whole conversation, ready to be sent again: calls that were not answered are left out (D12).
 
         "normalized" is what the model saw, "preserve_all" the input and everything the run added.
         """
-        run, live = self._run, self._live
+        run, scope = self._run, self._scope
         if mode == "normalized":
-            items = view_items(run, live.history)
+            items = view_items(run, scope.history)
         elif mode == "preserve_all":
             first = run.views[0]
             if first.base is None:
-                items = view_items(_with_view(run, View(None, live.history_tail)), live.history)
+                items = view_items(_with_view(run, View(None, scope.history_tail)), scope.history)
             else:
-                items = view_items(_with_view(run, first), live.history)
+                items = view_items(_with_view(run, first), scope.history)
         else:
             raise InvalidSettingError(f"{mode!r} is no mode of an input list", "Choose 'preserve_all' or 'normalized'.")
         turn = run.turn
@@ -225,7 +213,7 @@ class RunResultBase:
             items += [entry.item for entry in turn.reply]
             items += [entry.item for call in turn.calls for entry in call.outputs]
         kept, _ = prune([copy_json(item) for item in items])
-        if live.config.reasoning_item_id_policy == "omit":
+        if scope.config.reasoning_item_id_policy == "omit":
             for item in kept:
                 if item.get("type") == "reasoning":
                     item.pop("id", None)
@@ -245,7 +233,7 @@ class RunResultBase:
         if release_new_items:
             for item in self.new_items:
                 item.release_agent()
-        self._released = weakref.ref(self._live.graph.agent(self._run.progress.agent))
+        self._released = weakref.ref(self._scope.graph.agent(self._run.progress.agent))
 
     def __str__(self) -> str:
         run = self._run
@@ -272,14 +260,12 @@ class RunResultStreaming(RunResultBase):
 
     def __init__(
         self,
-        driver: Driver,
-        live: Live,
-        max_turns: int | None,
-        watch: Watch,
-        state_of: Callable[[Any], Any] | None = None,
+        attempt: StartedRun,
+        events: EventBuffer,
+        state_of: Callable[[], Any] | None = None,
     ) -> None:
-        super().__init__(driver, live, max_turns, state_of)
-        self._watch = watch
+        super().__init__(attempt, state_of)
+        self._events = events
         self._task: asyncio.Task[None] | None = None
         self._error: BaseException | None = None
         self._cut = False
@@ -294,10 +280,10 @@ class RunResultStreaming(RunResultBase):
     @property
     def is_complete(self) -> bool:
         """Whether nothing more will happen."""
-        return self._cut or self._watch.ended
+        return self._cut or self._events.ended
 
     @property
-    def current_agent(self) -> Any:
+    def current_agent(self) -> Agent[Any]:
         """The agent that has the conversation now."""
         return self.last_agent
 
@@ -319,12 +305,12 @@ class RunResultStreaming(RunResultBase):
     def cancel(self, mode: Literal["immediate", "after_turn"] = "immediate") -> None:
         """Stop the run: at once, or once the turn under way is finished and stored."""
         if mode == "after_turn":
-            self._driver.stop_after_turn()
+            self._attempt.loop.stop_after_turn()
         elif mode == "immediate":
-            if not self._watch.ended:
+            if not self._events.ended:
                 self._cut = True
-                self._watch.discard()
-                if not self._driver.stop_now() and self._task is not None:
+                self._events.discard()
+                if not self._attempt.loop.stop_now() and self._task is not None:
                     self._task.cancel()  # it is still waiting for its session or reading it
         else:
             raise InvalidSettingError(f"{mode!r} is no way to cancel", "Choose 'immediate' or 'after_turn'.")
@@ -336,7 +322,7 @@ class RunResultStreaming(RunResultBase):
     async def _next_event(self) -> StreamEvent:
         if not self._cut:
             try:
-                event: StreamEvent | None = await self._watch.next()
+                event = await self._events.next()
             except asyncio.CancelledError:
                 self.cancel()  # whoever stops waiting for a run in this way wants it stopped
                 raise
@@ -354,11 +340,11 @@ class RunResultStreaming(RunResultBase):
         task.add_done_callback(self._over)
 
     def _over(self, task: asyncio.Task[None]) -> None:
-        if not self._watch.ended:
+        if not self._events.ended:
             self._error = asyncio.CancelledError("the run was cancelled before it began")
-            self._watch.end()
+            self._events.end()
 
-    async def _drain(self, work: Callable[[], Any]) -> None:
+    async def _drain(self, work: Callable[[], Awaitable[None]]) -> None:
         """Drive to the end and let the watcher know. The task itself never fails: who watches gets the error."""
         try:
             await work()
@@ -372,40 +358,23 @@ class RunResultStreaming(RunResultBase):
             self._error = error
             raise
         finally:
-            self._watch.end()
+            self._events.end()
 
 
 class _Events:
-    """An iteration over a run's events. A class, so that dropping it is noticed at once and stops nothing."""
+    """An iteration over a run's events. Not a generator: leaving or dropping it must stop nothing."""
 
     def __init__(self, result: RunResultStreaming) -> None:
         self._result = result
-        self._here = False
 
     def __aiter__(self) -> _Events:
         return self
 
     async def __anext__(self) -> StreamEvent:
-        watch = self._result._watch
-        if not self._here:
-            self._here = True
-            watch.arrive()
-        if watch.events and not self._result._cut:
-            return watch.events.popleft()  # type: ignore[no-any-return]  # the fast path: nothing to wait for
-        try:
-            return await self._result._next_event()
-        except BaseException:
-            self._leave()
-            raise
+        waiting = self._result._events.events
+        if waiting and not self._result._cut:
+            return waiting.popleft()  # the fast path: nothing to wait for
+        return await self._result._next_event()
 
     async def aclose(self) -> None:
         """Stop watching; the run goes on."""
-        self._leave()
-
-    def _leave(self) -> None:
-        if self._here:
-            self._here = False
-            self._result._watch.leave()
-
-    def __del__(self) -> None:
-        self._leave()

@@ -9,26 +9,46 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
 
+from standfast.agents.agent import Agent
+from standfast.agents.context import RunContextWrapper
+from standfast.agents.error_handlers import RunErrorHandlers
+from standfast.agents.guardrails import (
+    InputGuardrailResult,
+    OutputGuardrailResult,
+    ToolInputGuardrailResult,
+    ToolOutputGuardrailResult,
+)
+from standfast.agents.hooks import RunHooksBase
+from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig
 from standfast.driver.agent_graph import AgentGraph
-from standfast.driver.event_buffer import Watch
-from standfast.driver.session_hold import Conversation
-from standfast.engine.run import Entry, Run
-from standfast.ground.jsonvalue import copy_json
+from standfast.driver.agent_offer import AgentResolver
+from standfast.driver.event_buffer import EventBuffer
+from standfast.driver.loop import Loop
+from standfast.driver.session_hold import SessionHold
+from standfast.engine.run import Entry, Owner, Response, Run
+from standfast.engine.run_store import RunStore
+from standfast.ground.jsonvalue import Item, copy_json
+from standfast.llm.interface import ModelProvider
+from standfast.sessions.protocol import Session
+from standfast.tools.desk import Places
+from standfast.words.history import Prepared
 from standfast.words.item_kinds import shown
 from standfast.words.items import (
     HandoffOutputItem,
     InputItem,
     ModelResponse,
     RunItem,
+    ToolApprovalItem,
     ToolCallItem,
     ToolCallOutputItem,
     ToolOrigin,
     readable,
 )
-from standfast.words.stream_events import event_for
+from standfast.words.stream_events import StreamEvent, event_for
 from standfast.words.usage import Usage
 
 logger = logging.getLogger("standfast")
@@ -52,74 +72,168 @@ class Tracer(Protocol):
         """A span of this kind ("run", "model", "tool", "handoff", "guardrail"), the current one inside `with`."""
         ...
 
-    def under(self, config: Any) -> Tracer | None:
+    def under(self, config: RunConfig) -> Tracer | None:
         """Whoever traces a nested run of this config."""
         ...
 
 
-class Live:
-    """The live side of one run."""
+@dataclass(frozen=True)
+class AgentToolInvocation:
+    """The call that a nested run answers."""
+
+    tool_name: str
+    tool_call_id: str
+    tool_arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResumedRun:
+    """A saved run that is to go on, and what is known of it besides its data."""
+
+    run: Run
+    revision: int = 0
+    store: RunStore | None = None
+    takeover: bool = False
+    """Whether to take a run that is marked as running though no lease proves that its worker is gone."""
+    status: str | None = None
+    """What its store said of it, if this very call has loaded and checked it; None: it is still to be checked."""
+    scope: RunScope | None = None
+    """What this process had of it when it paused, if it did so here."""
+
+
+@dataclass(slots=True)
+class RunArguments:
+    """Everything one call of the runner was given, once it was checked."""
+
+    agent: Agent[Any]
+    given_input: str | list[Item]
+    wrapper: RunContextWrapper[Any]
+    config: RunConfig
+    provider: Callable[[], ModelProvider]
+    owner: Owner = Owner()  # noqa: RUF009 — frozen
+    session: Session | None = None
+    hooks: RunHooksBase[Any, Any] | None = None
+    max_turns: int | None = DEFAULT_MAX_TURNS
+    error_handlers: RunErrorHandlers[Any] | None = None
+    events: EventBuffer | None = None
+    tracer: Tracer | None = None
+    resumed: ResumedRun | None = None
+    run_id: str | None = None
+    """A nested run's: that of its parent, and its call."""
+    outer: SessionHold | None = None
+    """A nested run's: its parent's hold on a session, which may be the same one."""
+    invocation: AgentToolInvocation | None = None
+    moved: Callable[[Run], Awaitable[None]] | None = None
+    """A nested run's: its parent is told of each step, and saves it; such a run has no store of its own."""
+
+
+class StartedRun(Protocol):
+    """A run that was started: what its result, and the call a nested one answers, see of it."""
+
+    scope: RunScope
+    loop: Loop
+
+    @property
+    def run(self) -> Run:
+        """The run as it is now."""
+        ...
+
+    async def go(self) -> None:
+        """Run to rest. Raises what ended the run."""
+        ...
+
+
+Spawner: TypeAlias = Callable[[RunArguments], StartedRun]
+"""Starts a nested run. Handed down by whoever knows how, so that calls need not know the runner that made them."""
+
+
+@dataclass(slots=True)
+class GuardrailResults:
+    """What guardrails said in this run, as their own objects."""
+
+    of_input: list[InputGuardrailResult] = field(default_factory=list)
+    of_output: list[OutputGuardrailResult] = field(default_factory=list)
+    of_tool_input: list[ToolInputGuardrailResult] = field(default_factory=list)
+    of_tool_output: list[ToolOutputGuardrailResult] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class PreparedView:
+    """The conversation as the last request sent it, so that the next works only on what is new."""
+
+    view_count: int
+    items: Prepared
+    ledger_count: int
+
+
+class RunScope:
+    """What this process has of one run."""
 
     def __init__(
         self,
+        arguments: RunArguments,
         *,
-        graph: AgentGraph,
-        wrapper: Any,
-        config: Any,
-        hooks: Any = None,
-        conversation: Conversation | None = None,
-        watch: Watch | None = None,
-        error_handlers: Any = None,
-        given_input: Any = None,
-        tracer: Tracer | None = None,
-        provider: Any = None,
-        invocation: Any = None,
+        graph: AgentGraph | None = None,
+        session: SessionHold | None = None,
+        spawn: Spawner | None = None,
     ) -> None:
-        self.graph = graph
-        self.wrapper = wrapper
-        self.config = config
-        self.hooks = hooks
-        self.conversation = conversation
-        self.watch = watch
-        self.error_handlers = error_handlers or {}
-        self.given_input = given_input
-        self.tracer = tracer
-        self.provider = provider
-        self.invocation = invocation
-        self.history: list[dict[str, Any]] = []
+        self.arguments = arguments
+        self.config, self.wrapper, self.hooks = arguments.config, arguments.wrapper, arguments.hooks
+        self.events, self.tracer = arguments.events, arguments.tracer
+        self.given_input = arguments.given_input
+        self.graph = graph or AgentGraph(arguments.agent)
+        self.session = session
+        self.spawn = spawn
+        config = self.config
+        self.agents = AgentResolver(
+            self.wrapper,
+            arguments.provider,
+            collisions=config.tool_name_collision_policy,
+            model=config.model,
+            settings=config.model_settings,
+        )
+        execution = config.tool_execution
+        self.places = Places(execution.max_function_tool_concurrency if execution is not None else None)
+        self.history: list[Item] = []
         """What the session held when the run began, or was resumed."""
         self.history_tail = 0
         """How much of the run's own ledger that history already contains."""
         self.final_output: Any = None
         self.responses: list[ModelResponse] = []
-        self.input_results: list[Any] = []
-        self.output_results: list[Any] = []
-        self.tool_input_results: list[Any] = []
-        self.tool_output_results: list[Any] = []
+        self.results = GuardrailResults()
         self.tripped: BaseException | None = None
-        self.tenure: str | None = None
+        self.announced_agent: str | None = None
         """The agent whose start hooks have been called."""
         self.shown_agent: str | None = None
+        """The agent that whoever watches was last told of."""
+        self.shown_calls: set[str] = set()
+        """The calls whose outputs whoever watches has seen."""
         self.left_out: list[Any] = []
         """Items of a client-owned history that no provider would accept: left out of requests, not deleted (C8)."""
-        self.cache: dict[Any, Any] = {}
-        self.spawn: Any = None
-        """Makes the execution of a nested run; set by the one this run belongs to."""
-        self.children: dict[str, Live] = {}
-        """The live side of nested runs that are paused in this process, by call id."""
-        self._originals: dict[int, tuple[Any, Any, Any]] = {}
+        self.prepared: PreparedView | None = None
+        self.known_calls: dict[str, str] = {}
+        """The calls in the run's history and their digests, found once each."""
+        self.known_upto = 0
+        """How much of the ledger `known_calls` was read from."""
+        self.approvals: dict[str, ToolApprovalItem] = {}
+        """The questions to a person, by call id: the same call is shown as the same object."""
+        self.child_responses: dict[str, list[Response]] = {}
+        """Replies of nested runs that ended, until their call's output is recorded."""
+        self.children: dict[str, RunScope] = {}
+        """What this process has of nested runs that are paused, by call id."""
+        self._originals: dict[int, tuple[Item, Any, Any]] = {}
         self._views: dict[int, tuple[Entry, RunItem]] = {}
 
     # --- items -------------------------------------------------------------------------------------------------------
 
-    def remember(self, item: dict[str, Any], original: Any = _MISSING, native: Any = _MISSING) -> None:
+    def remember(self, item: Item, original: object = _MISSING, native: object = _MISSING) -> None:
         """Keep the typed object or the native value beside its JSON (held here too, so that its id is its own)."""
         if original is item:
             original = _MISSING
         if original is not _MISSING or native is not _MISSING:
             self._originals[id(item)] = (item, original, native)
 
-    def original(self, item: dict[str, Any]) -> Any:
+    def original(self, item: Item) -> Any:
         """The object the model gave for this item, in this process; else the item, readable like one."""
         _, original, _ = self._originals.get(id(item), (None, _MISSING, _MISSING))
         return readable(item if original is _MISSING else original)
@@ -165,19 +279,17 @@ class Live:
 
     # --- watching ----------------------------------------------------------------------------------------------------
 
-    def show(self, event: Any) -> None:
+    def show(self, event: StreamEvent) -> None:
         """Let a watcher, if there is one, see this."""
-        if self.watch is not None:
-            self.watch.show(event)
+        if self.events is not None:
+            self.events.show(event)
 
     def show_entries(self, entries: Iterable[Entry]) -> None:
         """Announce these entries as run items."""
-        if self.watch is None:
-            return
-        for entry in entries:
+        for entry in entries if self.events is not None else ():
             event = event_for(self.run_item(entry))
             if event is not None:
-                self.watch.show(event)
+                self.show(event)
 
 
 def usage_of(run: Run) -> Usage:

@@ -9,18 +9,19 @@ was loaded, or whose calls differ from those that were saved, is refused.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from standfast.agents.approvals import arguments_digest, tool_scope
+from standfast.agents.approvals import arguments_digest
 from standfast.driver.agent_graph import AgentGraph
-from standfast.driver.agent_offer import tools_of
+from standfast.driver.call_lookup import call_item, missing_tool, nested_agent, scope_of_call, tool_of
 from standfast.driver.reply_parsing import arguments_text, call_digest
-from standfast.driver.run_scope import Live
+from standfast.driver.run_scope import RunScope
+from standfast.driver.session_hold import session_id_of
 from standfast.engine.codec import decode_saved
-from standfast.engine.run import Call, Decision, Run, Turn
+from standfast.engine.run import Call, Decision, Run
 from standfast.engine.run_store import RunStore
-from standfast.ground.errors import ApprovalError, ModelBehaviorError, NotFoundError, RunClaimedError, RunStateError
+from standfast.ground.errors import ApprovalError, NotFoundError, OwnerError, RunClaimedError, RunStateError
 from standfast.ground.jsonvalue import Item
+from standfast.sessions.protocol import Session
 
 _TEXTS = ("type", "role", "id", "call_id", "name", "namespace", "server_label", "approval_request_id")
 """What an item is known by. Everything else in it is the provider's business."""
@@ -71,33 +72,6 @@ def agents_of(run: Run) -> set[str]:
     return found
 
 
-def nested_agent(agent: Any, call: Call) -> Any:
-    """The agent that a call of this agent's runs, if the call is of an agent used as a tool."""
-    for tool in getattr(agent, "tools", ()):
-        described = getattr(tool, "agent_tool", None)
-        if described is not None and getattr(tool, "name", None) == call.name:
-            return described.agent
-    return None
-
-
-def call_item(turn: Turn, call: Call) -> Item | None:
-    """The item of the reply that is this call."""
-    name = "id" if call.kind == "hosted" else "call_id"
-    return next((entry.item for entry in turn.reply if entry.item.get(name) == call.id), None)
-
-
-def idempotency_key(run: Run, call_id: str) -> str:
-    """The same for every attempt at this call, in any process, and for no other call."""
-    return f"{run.spec.run_id}:{call_id}"
-
-
-def scope_of_call(call: Call, item: Item) -> str:
-    """What a sticky decision about this call covers."""
-    if call.kind == "hosted":
-        return tool_scope(call.name, namespace=item.get("server_label"), kind="mcp")
-    return tool_scope(call.name, namespace=item.get("namespace"))
-
-
 def _check_call(call: Call, item: Item | None) -> None:
     if item is None:
         raise RunStateError(
@@ -120,34 +94,38 @@ def _check_decision(call: Call, decision: Decision, item: Item) -> None:
         )
 
 
+def check_owner(run: Run, session: Session | None) -> None:
+    """Raise if the run is given a session it does not belong to, or lacks the one it does."""
+    owner = run.spec.owner
+    if owner.kind == "session":
+        given = session_id_of(session) if session is not None else None
+        if session is None or (owner.id is not None and given != owner.id):
+            raise OwnerError(
+                f"run {run.spec.run_id!r} belongs to session {owner.id!r} and was given {given!r}",
+                "Resume it with the session it was started with.",
+            )
+    elif session is not None:
+        raise OwnerError(
+            f"run {run.spec.run_id!r} is not owned by a session ({owner.kind}) and was given one",
+            "Resume it without session=, or start a new run on the session.",
+        )
+
+
 # --- tools -----------------------------------------------------------------------------------------------------------
 
 
-async def check_tools(live: Live, run: Run) -> None:
+async def check_tools(scope: RunScope, run: Run) -> None:
     """Raise if a tool that is still to run is gone, unless the model is to be told; before another one runs."""
     turn = run.turn
-    if turn is None or live.config.tool_not_found_behavior == "return_error_to_model":
+    if turn is None or scope.config.tool_not_found_behavior == "return_error_to_model":
         return
-    agent = live.graph.agent(turn.agent)
+    agent = scope.graph.agent(turn.agent)
     for call in turn.calls:
         if call.state == "returned" or call.kind not in ("tool", "agent"):
             continue
-        if tool_of(await tools_of(live, run, agent), call_item(turn, call), call) is None:
+        tools = (await scope.agents.current(agent)).tools_by_name
+        if tool_of(tools, call_item(turn, call), call) is None:
             raise missing_tool(agent, call)
-
-
-def tool_of(tools: dict[str, Any], item: Item | None, call: Call) -> Any:
-    """The tool a call is for: that of its namespace, where the call names one."""
-    namespace = (item or {}).get("namespace")
-    return tools.get(f"{namespace}.{call.name}" if namespace else call.name) or tools.get(call.name)
-
-
-def missing_tool(agent: Any, call: Call) -> ModelBehaviorError:
-    """What is raised about a call of a tool that is gone."""
-    return ModelBehaviorError(
-        f"tool {call.name!r} of agent {agent.name!r} is no longer there or no longer enabled",
-        "Resume with the agent that has it, or set RunConfig(tool_not_found_behavior='return_error_to_model').",
-    )
 
 
 # --- against the store -----------------------------------------------------------------------------------------------

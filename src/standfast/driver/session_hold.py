@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+import os
+from collections.abc import Hashable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
+from standfast.agents.context import RunContextWrapper
+from standfast.agents.run_config import Concurrency
 from standfast.engine.run_store import RunStore
 from standfast.ground.errors import LeaseLostError, OwnerError, StoreError
 from standfast.ground.jsonvalue import Item
 from standfast.plain.adapter import PlainSession
-from standfast.sessions.protocol import Lease, SessionSettings, abilities
+from standfast.sessions.protocol import Lease, Session, SessionSettings, abilities
 
 logger = logging.getLogger("standfast")
 
 
-def session_id_of(session: Any) -> str | None:
+def session_id_of(session: Session) -> str | None:
     """The session's id; None for one that has no id before its first use."""
     try:
         return str(session.session_id)
@@ -29,13 +32,41 @@ def session_id_of(session: Any) -> str | None:
         return None
 
 
-class Conversation:
+def conversation_key(session: Session) -> Hashable:
+    """What two objects share that are the same conversation: the store they use, and the id in it.
+
+    To be `standfast.sessions.protocol.conversation_key` once sessions say it themselves; until then the store is found
+    by looking: through wrappers, by the file's path however it is spelt, by the store object.
+    """
+    inner: Any = session
+    while (wrapped := getattr(inner, "underlying_session", None)) is not None:
+        inner = wrapped
+    path, store = getattr(inner, "db_path", None), getattr(inner, "store", None)
+    if path is not None and str(path) != ":memory:":
+        return (os.path.abspath(path), session_id_of(inner))
+    if store is not None:
+        return (id(store), session_id_of(inner))
+    return id(inner)
+
+
+class SessionHold:
     """One run's hold on a session."""
 
-    def __init__(self, session: Any, *, config: Any, wrapper: Any, outer: Conversation | None = None) -> None:
-        self.session = session
+    def __init__(
+        self,
+        session: Session,
+        *,
+        concurrency: Concurrency = "wait",
+        lease_ttl_s: float,
+        lease_wait_s: float,
+        settings: SessionSettings | None = None,
+        wrapper: RunContextWrapper[Any] | None = None,
+        outer: SessionHold | None = None,
+    ) -> None:
+        self.session: Any = session  # what it can do beyond the five methods is asked of `abilities`, not of its type
         self.session_id = session_id_of(session)
-        self._config = config
+        self._concurrency, self._settings = concurrency, settings
+        self._lease_ttl_s, self._lease_wait_s = lease_ttl_s, lease_wait_s
         self._able = "append" in abilities(session)
         self._leasable = "lease" in abilities(session)
         self._plain = None if self._able else PlainSession(session, wrapper=wrapper)
@@ -46,13 +77,9 @@ class Conversation:
         # A nested run on its parent's session uses the parent's lease (C13).
         self._outer = outer if outer is not None and outer.is_same(session) else None
 
-    def is_same(self, session: Any) -> bool:
-        """Whether this is the same conversation in the same store."""
-        if self.session is session:
-            return True
-        mine, other = self.session, session
-        same_store = getattr(mine, "db_path", None) == getattr(other, "db_path", object())
-        return type(mine) is type(other) and same_store and self.session_id == session_id_of(other)
+    def is_same(self, session: Session) -> bool:
+        """Whether this is the same conversation in the same store, also through another object or a wrapper."""
+        return conversation_key(self.session) == conversation_key(session)
 
     @property
     def cannot(self) -> tuple[str, ...]:
@@ -70,12 +97,16 @@ class Conversation:
 
     async def hold(self) -> None:
         """Become the only run on this conversation, as the concurrency policy says (C13)."""
-        policy = self._config.concurrency
-        if policy == "allow" or self._outer is not None or self._lease is not None or self._stack is not None:
+        if (
+            self._concurrency == "allow"
+            or self._outer is not None
+            or self._lease is not None
+            or self._stack is not None
+        ):
             return
-        wait_s = 0.0 if policy == "reject" else self._config.lease_wait_s
+        wait_s = 0.0 if self._concurrency == "reject" else self._lease_wait_s
         if self._leasable:
-            self._lease = await self.session.lease(ttl_s=self._config.lease_ttl_s, wait_s=wait_s)
+            self._lease = await self.session.lease(ttl_s=self._lease_ttl_s, wait_s=wait_s)
             self._renew_later()
         elif self._plain is not None:
             stack = AsyncExitStack()
@@ -108,7 +139,7 @@ class Conversation:
 
     def _renew_later(self) -> None:
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._config.lease_ttl_s / 3, self._renew_now)
+        self._timer = loop.call_later(self._lease_ttl_s / 3, self._renew_now)
 
     def _renew_now(self) -> None:
         self._renewal = asyncio.ensure_future(self._renew())
@@ -132,7 +163,7 @@ class Conversation:
         if not isinstance(own, SessionSettings):  # a dict, or the settings of the SDK's own sessions
             limit = own.get("limit") if isinstance(own, dict) else getattr(own, "limit", None)
             own = SessionSettings(limit)
-        return own.resolve(self._config.session_settings).limit
+        return own.resolve(self._settings).limit
 
     async def read(self) -> list[Item]:
         """The history a run starts from."""

@@ -15,20 +15,20 @@ from standfast.ground.jsonvalue import Item, copy_json
 REMEDY = "Give them to the next run of that conversation, before its own input: Runner.run(agent, owed + [new input])."
 
 
-def owed(run: Run) -> list[Item]:
+def unsent_items(run: Run) -> list[Item]:
     """What the server that owns the conversation has not got; copies."""
     return [copy_json(item) for item in delta(run)] if run.spec.owner.is_server else []
 
 
-def said_of(run: Run) -> str:
+def unsent_note(run: Run) -> str:
     """What a run's last words say about it; empty if nothing is owed."""
-    items = owed(run)
+    items = unsent_items(run)
     return f"; the server has not got {len(items)} items of it ({_kinds(items)})" if items else ""
 
 
-def warn_if_owing(run: Run) -> None:
+def warn_if_unsent(run: Run) -> None:
     """Say it where nothing is raised."""
-    if run.finished and (items := owed(run)):
+    if run.finished and (items := unsent_items(run)):
         logger.warning(
             "run %s ended without sending %d items (%s), which are its result's `owed_items`. %s",
             run.spec.run_id,

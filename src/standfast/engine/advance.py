@@ -51,8 +51,9 @@ def advance(run: Run, event: Event) -> Run:
             return _judged(run, event)
         case Replied() if run.turn is None and not run.finished and event.turn == run.progress.turns + 1:
             return _replied(run, event)
-        case ApprovalNeeded(call_id, reason):
-            return _change_call(run, call_id, ("asked", "doubt"), state="waiting", reason=reason)
+        case ApprovalNeeded(call_id, reason, results):
+            run = _change_call(run, call_id, ("asked", "doubt"), state="waiting", reason=reason)
+            return evolve(run, results=run.results.appended(results)) if results else run
         case Decided():
             return _decided(run, event)
         case Returned():
@@ -64,7 +65,7 @@ def advance(run: Run, event: Event) -> Run:
             return _concluded(run, number, conclusion, judged)
         case Compacted(entries) if run.finished:
             return _progress(run, compacted=(*run.progress.compacted, *entries))
-        case Claimed() if not run.settled:
+        case Claimed() if not run.is_closed:
             return _claimed(run, event)
         case InputStaged(items) if not run.finished:
             staged = () if items is None else (*run.progress.staged, *items)
@@ -82,7 +83,7 @@ def advance(run: Run, event: Event) -> Run:
 
 
 def _judged(run: Run, event: Judged) -> Run:
-    run = _progress(run, results=(*run.progress.results, *event.results)) if event.results else run
+    run = evolve(run, results=run.results.appended(event.results)) if event.results else run
     verdict = run.progress.verdict
     if event.stage == "input" and verdict in ("blocking", "parallel"):
         if event.tripped:
@@ -133,7 +134,9 @@ def _replied(run: Run, event: Replied) -> Run:
     acknowledged = owner.kind == "conversation" or (owner.kind == "chain" and response_id is not None)
     if response_id is not None and owner.kind == "chain":
         marks = evolve(marks, response_id=response_id)
-    turn = Turn(event.turn, run.progress.agent, event.entries, event.calls, acknowledged, event.owed, event.again)
+    turn = Turn(
+        event.turn, run.progress.agent, event.entries, event.calls, acknowledged, event.owed, event.is_unanswered
+    )
     agent, used = run.progress.agent, run.progress.used
     used += tuple(pair for pair in dict.fromkeys((agent, name) for name in event.used) if pair not in used)
     progress = evolve(run.progress, turns=event.turn, used=used, **NOTHING_SENT)
@@ -152,13 +155,13 @@ def _decided(run: Run, event: Decided) -> Run:
             run, call.id, ("waiting", "asked"), child=child, state="waiting" if child.paused else "asked"
         )
     if decision.sticky:
-        run = _progress(run, decisions=(*run.progress.decisions, decision))
+        run = evolve(run, decided=run.decided.appended((decision,)))
     if decision.call_id is None:
         return run
     call = run.call(decision.call_id)
     if call is None or call.state not in ("waiting", "asked") or (call.state == "asked" and call.decision is None):
         # An application may decide before it is asked; the decision waits for the call.
-        return run if decision.sticky else _progress(run, decisions=(*run.progress.decisions, decision))
+        return run if decision.sticky else evolve(run, decided=run.decided.appended((decision,)))
     return _change_call(run, call.id, ("waiting", "asked"), decision=decision, state="asked")
 
 
@@ -177,9 +180,11 @@ def _returned(run: Run, event: Returned) -> Run:
     )
     turn = run.turn
     assert turn is not None  # _change_call found the call in it
-    if event.results or event.used:
+    if event.results:
+        run = evolve(run, results=run.results.appended(event.results))
+    if event.used:
         used = tuple(pair for pair in ((turn.agent, name) for name in event.used) if pair not in run.progress.used)
-        run = _progress(run, results=(*run.progress.results, *event.results), used=(*run.progress.used, *used))
+        run = _progress(run, used=(*run.progress.used, *used))
     if event.responses:
         run = evolve(run, responses=run.responses.appended(event.responses))
     if turn.complete and any(call.target for call in turn.calls):
@@ -236,9 +241,13 @@ def _stopped(run: Run, event: Stopped) -> Run:
         upto = event.upto if turn is None else max(event.upto, turn.number)  # what has begun stays due
         earlier = run.progress.stop
         return run if earlier is not None and earlier.upto <= upto else _progress(run, stop=Stop("after_turn", upto))
+    if turn is not None and _stays_open(run, turn, event):
+        return _progress(run, stop=Stop(event.mode, turn.number - 1))
     if turn is not None and _must_keep(run, turn, event):
-        open_calls = {call.id: closed(call, _last_word(call, event)) for call in turn.calls if call.state != "returned"}
-        calls = tuple(open_calls.get(call.id, call) for call in turn.calls)
+        calls = tuple(
+            call if call.state == "returned" else with_not_completed(call, _last_word(call, event))
+            for call in turn.calls
+        )
         entries = turn.conclusion.entries if turn.conclusion is not None else ()
         nested = [one for call in turn.calls if call.child is not None for one in call.child.responses]
         if nested:  # replies that arrived were paid for, whatever becomes of the run they were for
@@ -250,6 +259,14 @@ def _stopped(run: Run, event: Stopped) -> Run:
     if event.mode == "abandoned":
         return _progress(run, ended=True, stop=Stop("abandoned", run.progress.turns))
     return _progress(run, stop=Stop(event.mode, run.progress.turns))
+
+
+def _stays_open(run: Run, turn: Turn, event: Stopped) -> bool:
+    """Whether the reply in hand waits, as it is, for whoever resumes the run: nothing of it has happened yet."""
+    if event.mode == "abandoned" or turn.ran or run.progress.verdict != "passed":
+        return False
+    # A server has the reply and was asked for nothing more: closed, the turn would leave it an empty request to answer.
+    return event.keeps_turn or (run.spec.owner.is_server and turn.complete and turn.conclusion is None)
 
 
 def _must_keep(run: Run, turn: Turn, event: Stopped) -> bool:
@@ -269,7 +286,7 @@ def _last_word(call: Call, event: Stopped) -> str:
 # --- shared steps ----------------------------------------------------------------------------------------------------
 
 
-def closed(call: Call, message: str) -> Call:
+def with_not_completed(call: Call, message: str) -> Call:
     """The call with an output that says it was not completed, so that history stays valid for a provider (C8)."""
     item: dict[str, Any]
     if call.kind == "hosted":

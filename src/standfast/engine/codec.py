@@ -7,18 +7,19 @@ name code.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, get_args
 
 import msgspec
 
 from standfast.engine.log import Log
-from standfast.engine.run import Entry, Response, Run, Turn, View
+from standfast.engine.run import Run, Turn
 from standfast.engine.run_store import LogTail, SavedRun
 from standfast.engine.upgrades import SCHEMA, SCHEMAS, VERSION, upgrade
 from standfast.ground.errors import RunStateError
 from standfast.ground.jsonvalue import decode_value, encode_value
 
-LOGS: dict[str, Any] = {"ledger": Entry, "responses": Response, "views": View}
+LOGS = ("ledger", "responses", "views", "results", "decided")
 
 
 def encode_run(run: Run) -> dict[str, Any]:
@@ -37,18 +38,48 @@ def decode_run(payload: Any) -> Run:
     return run
 
 
-def encode_head(run: Run, *, short: bool = False) -> bytes:
-    """The small part of a run: everything but the logs, with their lengths; `short` keeps only that it ended."""
-    if short:
-        ending = {
-            "status": run.status,
-            "agent": run.progress.agent,
-            "output": run.progress.output,
-            "tripped": run.tripped or run.withheld,
-            # Whose save this is: else a second resumer's would look like a repeat of the first one's.
-            "claim": run.progress.claim,
-        }
-        return encode_value({"schema": SCHEMA, "version": VERSION, "ended": run.spec.run_id, **ending})
+class RunRecord:
+    """A run as a run store keeps it.
+
+    Of a run that ended in a session only that is kept, and how: what it came to is in the session. Without a session
+    the whole is kept, for a process that died before it could hand over the result.
+    """
+
+    def __init__(self, run: Run) -> None:
+        owner = run.spec.owner
+        self._run = run
+        self._only_ending = run.is_closed and owner.kind == "session"
+        self.run_id, self.status, self.agent = run.spec.run_id, run.status, run.progress.agent
+        self.session_id = owner.id if owner.kind == "session" else None
+
+    def head(self) -> bytes:
+        """The small part, whole."""
+        return encode_ending(self._run) if self._only_ending else encode_head(self._run)
+
+    def tails(self, saved: Mapping[str, int]) -> Mapping[str, LogTail]:
+        """What each log has beyond what is saved; of a run of which only its end is kept, nothing, from the start."""
+        return {name: LogTail(0, ()) for name in saved} if self._only_ending else encode_tails(self._run, saved)
+
+    def lengths(self) -> Mapping[str, int]:
+        """How long each log is."""
+        return {} if self._only_ending else _lengths(self._run)
+
+
+def encode_ending(run: Run) -> bytes:
+    """That a run ended, and how."""
+    ending = {
+        "status": run.status,
+        "agent": run.progress.agent,
+        "output": run.progress.output,
+        "tripped": run.tripped or run.withheld,
+        # Whose save this is: else a second resumer's would look like a repeat of the first one's.
+        "claim": run.progress.claim,
+    }
+    return encode_value({"schema": SCHEMA, "version": VERSION, "ended": run.spec.run_id, **ending})
+
+
+def encode_head(run: Run) -> bytes:
+    """The small part of a run: everything but the logs, with their lengths."""
     head = {
         "schema": SCHEMA,
         "version": VERSION,
@@ -56,12 +87,16 @@ def encode_head(run: Run, *, short: bool = False) -> bytes:
         "progress": _plain(run.progress),
         "marks": _plain(run.marks),
         "turn": _plain(run.turn),
-        "lengths": {name: len(getattr(run, name)) for name in LOGS},
+        "lengths": _lengths(run),
     }
     return encode_value(head)
 
 
-def encode_tails(run: Run, saved: dict[str, int]) -> dict[str, LogTail]:
+def _lengths(run: Run) -> dict[str, int]:
+    return {name: len(getattr(run, name)) for name in LOGS}
+
+
+def encode_tails(run: Run, saved: Mapping[str, int]) -> dict[str, LogTail]:
     """What each log has beyond what is saved already."""
     return {
         name: LogTail(saved.get(name, 0), [encode_value(_plain(record)) for record in records])
@@ -88,7 +123,7 @@ def ending_of(saved: SavedRun) -> dict[str, Any] | None:
 def decode_saved(saved: SavedRun) -> Run:
     """The run a store holds."""
     try:
-        head = decode_value(saved.head)
+        stored = decode_value(saved.head)
         logs = {name: [decode_value(record) for record in saved.logs.get(name, ())] for name in LOGS}
     except ValueError:
         raise _unreadable("it is not JSON") from None
@@ -97,10 +132,13 @@ def decode_saved(saved: SavedRun) -> Run:
             f"run {saved.run_id!r} has ended and cannot be resumed",
             "Start a new turn on the same session, with another run id.",
         )
-    if not isinstance(head, dict) or not isinstance(head.get("lengths"), dict):
+    head = upgrade(stored)  # a record of another kind is named here, before anything of it is looked at
+    lengths = head.pop("lengths", None)
+    if not isinstance(lengths, dict):
         raise _unreadable("its head is not one of ours")
-    lengths = head.pop("lengths")
     for name, records in logs.items():
+        if name in head and name not in stored:
+            continue  # the version it was saved in kept this in the head
         wanted = lengths.get(name)
         if type(wanted) is not int or not 0 <= wanted <= len(records):
             raise _unreadable(f"its {name} log is not as long as its head says")

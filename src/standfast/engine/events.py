@@ -7,7 +7,7 @@ what is in flight. Events carry conclusions, never live objects.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from standfast.engine.run import Call, Conclusion, Decision, Entry, Response, Run, StopMode
 from standfast.ground.jsonvalue import Item
@@ -130,7 +130,7 @@ class Judged:
     """A verdict. `results` are the guardrails' conclusions as JSON."""
 
     stage: Stage
-    results: tuple[dict[str, Any], ...] = ()
+    results: tuple[Item, ...] = ()
     tripped: bool = False
     more: bool = False
     """Whether these were the blocking ones and others are to run beside the model."""
@@ -148,8 +148,8 @@ class Replied:
     response: Response
     owed: tuple[int, ...] = ()
     """Ordinals that were offered to the server and left out by a filter."""
-    again: bool = False
-    """See Turn.again."""
+    is_unanswered: bool = False
+    """See Turn.is_unanswered."""
     used: tuple[str, ...] = ()
     """The tools it called, hosted ones too."""
 
@@ -160,6 +160,8 @@ class ApprovalNeeded:
 
     call_id: str
     reason: str = "approval"
+    results: tuple[Item, ...] = ()
+    """What guardrails that looked before the question said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +178,7 @@ class Returned:
 
     call_id: str
     entries: tuple[Entry, ...]
-    results: tuple[dict[str, Any], ...] = ()
+    results: tuple[Item, ...] = ()
     used: tuple[str, ...] = ()
     target: str | None = None
     base: tuple[Item, ...] | None = None
@@ -240,6 +242,8 @@ class Stopped:
     upto: int = 0
     message: str = ""
     """What unfinished calls get as their output."""
+    keeps_turn: bool = False
+    """Whether what failed only observed the reply: then resuming goes on from it, and none is asked for again."""
 
 
 Event = (

@@ -152,7 +152,7 @@ class Turn:
     acknowledged: bool = False
     """Whether the server that owns the conversation has, with this reply, everything up to it."""
     owed: tuple[int, ...] = ()
-    again: bool = False
+    is_unanswered: bool = False
     """Whether a reply without a message is no answer yet: a hosted tool was active, or only old calls were repeated."""
     conclusion: Conclusion | None = None
 
@@ -187,7 +187,7 @@ class Marks:
     stored: int = 0
     """The session has this run's `ledger[:stored]`."""
     ready: int = 0
-    """`ledger[:ready]` may be stored: up to the last settled turn (C3)."""
+    """`ledger[:ready]` may be stored: up to the last turn that joined (C3)."""
     acknowledged: int = 0
     """The server has `ledger[:acknowledged]`, less `owed`."""
     owed: tuple[int, ...] = ()
@@ -215,9 +215,6 @@ class Progress:
     ended: bool = False
     output: Any = None
     staged: tuple[Item, ...] = ()
-    decisions: tuple[Decision, ...] = ()
-    results: tuple[dict[str, Any], ...] = ()
-    """What guardrails concluded, in order."""
     used: tuple[tuple[str, str], ...] = ()
     """(agent, tool) pairs that were used, for reset_tool_choice."""
     begun: str | None = None
@@ -248,6 +245,10 @@ class Run:
     ledger: Log[Entry] = field(default_factory=Log)
     responses: Log[Response] = field(default_factory=Log)
     views: Log[View] = field(default_factory=Log)
+    results: Log[Item] = field(default_factory=Log)
+    """What guardrails concluded, in order, as JSON. A log and not part of the head: a run may have very many."""
+    decided: Log[Decision] = field(default_factory=Log)
+    """Decisions about calls to come: made before they were asked for, or about every call of a tool."""
 
     @property
     def view(self) -> View:
@@ -262,9 +263,7 @@ class Run:
     @property
     def withheld(self) -> bool:
         """Whether an output guardrail ended the run."""
-        return self.progress.ended and any(
-            one.get("stage") == "output" and one.get("tripped") for one in self.progress.results
-        )
+        return self.progress.ended and any(one.get("stage") == "output" and one.get("tripped") for one in self.results)
 
     @property
     def storable(self) -> int:
@@ -304,7 +303,7 @@ class Run:
         return self.progress.ended or self.tripped
 
     @property
-    def settled(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether it has ended and its session holds all of it: there is nothing left to resume (D7)."""
         return self.finished and self.marks.stored >= self.storable
 
@@ -312,7 +311,7 @@ class Run:
     def status(self) -> str:
         """One word for a listing: running, paused, done, failed, cancelled."""
         stop = self.progress.stop
-        if self.finished and not self.settled:
+        if self.finished and not self.is_closed:
             return "running"  # a kill before its last append must leave something to resume
         if self.tripped:
             return "failed"

@@ -44,6 +44,27 @@ class SavedRun:
     logs: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
 
 
+class Record(Protocol):
+    """Something that can be saved as a run is: a head, logs that only grow, and what a listing shows of it."""
+
+    run_id: str
+    status: str
+    agent: str
+    session_id: str | None
+
+    def head(self) -> bytes:
+        """The small part, whole."""
+        ...
+
+    def tails(self, saved: Mapping[str, int]) -> Mapping[str, LogTail]:
+        """What each log has beyond these lengths, which are saved already."""
+        ...
+
+    def lengths(self) -> Mapping[str, int]:
+        """How long each log is once this is saved."""
+        ...
+
+
 @runtime_checkable
 class RunStore(Protocol):
     """Keeps runs. Every method is atomic and durable when it returns."""

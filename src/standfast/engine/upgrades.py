@@ -18,24 +18,52 @@ SCHEMAS = (SCHEMA, "holdfast.run")
 VERSION = 2
 
 
-def _own_name(payload: dict[str, Any]) -> dict[str, Any]:
-    """Version 2: the package's own name."""
-    return payload | {"schema": SCHEMA, "version": 2}
+Payload = dict[str, Any]
 
 
-STEPS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _own_name}
+def _own_name_and_logs(payload: Payload) -> Payload:
+    """Version 2: the package's own name; what guardrails and people said are logs, no longer parts of the head."""
+    return _with_logs(payload) | {"schema": SCHEMA, "version": 2}
+
+
+def _with_logs(run: Payload) -> Payload:
+    """A run of version 1 in the layout of version 2, the runs inside its calls included."""
+    if "ended" in run and "progress" not in run:
+        return run  # only that it ended was kept
+    run = dict(run)
+    progress, turn = run.get("progress"), run.get("turn")
+    if isinstance(progress, dict):
+        run["progress"] = {name: value for name, value in progress.items() if name not in ("results", "decisions")}
+        run["results"], run["decided"] = progress.get("results", []), progress.get("decisions", [])
+    if isinstance(turn, dict):
+        calls = turn.get("calls", [])
+        if isinstance(calls, list):
+            calls = [_call_with_logs(call) for call in calls]
+        run["turn"] = {name: value for name, value in turn.items() if name != "again"}
+        run["turn"] |= {"calls": calls, "is_unanswered": turn.get("again", False)}
+    return run
+
+
+def _call_with_logs(call: Any) -> Any:
+    child = call.get("child") if isinstance(call, dict) else None
+    return call | {"child": _with_logs(child)} if isinstance(child, dict) else call
+
+
+STEPS: dict[int, Callable[[Payload], Payload]] = {1: _own_name_and_logs}
 """From version N to N + 1."""
 
 
-def upgrade(payload: Any) -> dict[str, Any]:
+def upgrade(payload: Any) -> Payload:
     """The payload in today's layout; newer, unknown and foreign ones are refused by name (D9)."""
     if not isinstance(payload, dict):
         raise RunStateError(
             f"a {type(payload).__name__} is not a saved run", "Pass what RunState.to_json() or to_string() gave."
         )
     if payload.get("schema") not in SCHEMAS:
-        foreign = payload.get("$schemaVersion")
+        foreign, other = payload.get("$schemaVersion"), payload.get("schema")
         what = f"a run state of the OpenAI Agents SDK, version {foreign!r}" if foreign else "not a standfast run"
+        if isinstance(other, str) and not foreign:
+            what = f"not a standfast run but a record of another kind, {other[:40]!r}"
         raise RunStateError(f"this payload is {what}", "Resume it with the program that saved it.")
     version = payload.get("version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
@@ -45,7 +73,7 @@ def upgrade(payload: Any) -> dict[str, Any]:
             f"this run was saved by a newer standfast (version {version}; this one reads up to {VERSION})",
             "Upgrade standfast in this process, or resume where it was saved.",
         )
-    found: dict[str, Any] = payload
+    found: Payload = payload
     while version < VERSION:
         found = STEPS[version](dict(found))
         version += 1

@@ -14,24 +14,33 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from standfast.agents.agent import Agent
 from standfast.agents.approvals import arguments_digest, decision_json
 from standfast.agents.context import RunContextWrapper
 from standfast.agents.run_config import RunConfig
 from standfast.driver.agent_graph import AgentGraph
+from standfast.driver.call_lookup import call_item, idempotency_key, scope_of_call
+from standfast.driver.opening import own_items
 from standfast.driver.reply_parsing import arguments_text
 from standfast.driver.result import interruptions_of
-from standfast.driver.run_attempt import own_items
-from standfast.driver.run_scope import Live
-from standfast.driver.saved_checks import call_item, check_saved, idempotency_key, scope_of_call
-from standfast.driver.session_hold import session_id_of
+from standfast.driver.run_scope import ResumedRun, RunArguments, RunScope
+from standfast.driver.saved_checks import check_saved
 from standfast.engine.advance import advance, refuse_finished
 from standfast.engine.codec import decode_run, encode_run
 from standfast.engine.events import Decided, InputStaged
-from standfast.engine.run import Call, Decision, Owner, Run, begin
+from standfast.engine.run import Call, Decision, Run, begin
 from standfast.engine.run_store import RunStore
-from standfast.face.saved_context import ContextDeserializer, ContextSerializer, around, context_to_json, wrapper_from
-from standfast.ground.errors import ApprovalError, OwnerError, RunStateError, UserError
+from standfast.face.owners import owner_of
+from standfast.face.saved_context import (
+    ContextDeserializer,
+    ContextSerializer,
+    context_to_json,
+    wrap_context,
+    wrapper_from,
+)
+from standfast.ground.errors import ApprovalError, RunStateError, UserError
 from standfast.ground.jsonvalue import Item, copy_json, encode
+from standfast.llm.interface import ModelProvider
 from standfast.words.items import ToolApprovalItem
 
 Path = tuple[str, ...]
@@ -74,7 +83,7 @@ class RunState:
         self,
         context: Any,
         original_input: str | list[Item],
-        starting_agent: Any,
+        starting_agent: Agent[Any],
         max_turns: int | None = 10,
         *,
         conversation_id: str | None = None,
@@ -95,27 +104,29 @@ class RunState:
 
     @classmethod
     def _of(
-        cls, run: Run, wrapper: Any, agent: Any, live: Live | None, revision: int, store: RunStore | None = None
-    ) -> RunState:
-        state = cls.__new__(cls)
-        state._set(run, wrapper, agent, live, revision, store)
-        return state
-
-    def _set(
-        self,
+        cls,
         run: Run,
-        wrapper: Any,
-        agent: Any,
-        live: Live | None = None,
+        wrapper: RunContextWrapper[Any],
+        agent: Agent[Any],
+        scope: RunScope | None = None,
         revision: int = 0,
         store: RunStore | None = None,
-    ) -> None:
+    ) -> RunState:
+        state = cls.__new__(cls)
+        state._set(run, wrapper, agent)
+        state._scope, state._revision, state._store = scope, revision, store
+        return state
+
+    def _set(self, run: Run, wrapper: RunContextWrapper[Any], agent: Agent[Any]) -> None:
         self._run, self._wrapper, self._agent = run, wrapper, agent
-        self._live = live
-        self._revision = revision
-        self._store = store
-        self._busy = False
-        self._takeover = False
+        self._scope: RunScope | None = None
+        self._revision = 0
+        self._store: RunStore | None = None
+        self._is_busy = False
+
+    def _resumed(self, *, takeover: bool = False, status: str | None = None) -> ResumedRun:
+        """This state, as what goes on with it needs it."""
+        return ResumedRun(self._run, self._revision, self._store, takeover, status, self._scope)
 
     # --- what it holds -----------------------------------------------------------------------------------------------
 
@@ -140,7 +151,7 @@ class RunState:
         return self._run.spec.max_turns
 
     @property
-    def context_wrapper(self) -> Any:
+    def context_wrapper(self) -> RunContextWrapper[Any]:
         """The application's context, with the run's usage and decisions."""
         return self._wrapper
 
@@ -159,10 +170,8 @@ class RunState:
             used.setdefault(agent, []).append(tool)
         return used
 
-    def _reader(self) -> Live:
-        if self._live is None:
-            self._live = Live(graph=AgentGraph(self._agent), wrapper=self._wrapper, config=RunConfig())
-        return self._live
+    def _reader(self) -> RunScope:
+        return self._scope or reading_scope(self._agent, self._wrapper)
 
     # --- decisions ---------------------------------------------------------------------------------------------------
 
@@ -280,7 +289,7 @@ class RunState:
 
     @staticmethod
     async def from_json(
-        initial_agent: Any,
+        initial_agent: Agent[Any],
         state_json: Mapping[str, Any],
         *,
         context_override: Any = None,
@@ -301,7 +310,7 @@ class RunState:
 
     @staticmethod
     async def from_string(
-        initial_agent: Any,
+        initial_agent: Agent[Any],
         state_string: str,
         *,
         context_override: Any = None,
@@ -331,14 +340,29 @@ class RunState:
 # --- helpers ---------------------------------------------------------------------------------------------------------
 
 
-def _loaded(agent: Any, payload: dict[str, Any], override: Any, deserializer: Any, strict: bool) -> RunState:
+def _loaded(
+    agent: Agent[Any],
+    payload: dict[str, Any],
+    override: object,
+    deserializer: ContextDeserializer | None,
+    strict: bool,
+) -> RunState:
     run = decode_run(payload)
     check_saved(run, AgentGraph(agent))
     revision = payload.get("revision", 0)
     if not isinstance(revision, int) or isinstance(revision, bool) or revision < 0:
         raise RunStateError(f"{revision!r} is not the revision of a saved run", "Pass the payload unchanged.")
     wrapper = wrapper_from(payload, run, override, deserializer, strict)
-    return RunState._of(run, wrapper, agent, None, revision)
+    return RunState._of(run, wrapper, agent, revision=revision)
+
+
+def reading_scope(agent: Agent[Any], wrapper: RunContextWrapper[Any]) -> RunScope:
+    """A scope to look at a saved run with: it knows the agents, and can run nothing."""
+    return RunScope(RunArguments(agent, "", wrapper, RunConfig(), provider=_no_provider))
+
+
+def _no_provider() -> ModelProvider:
+    raise RunStateError("a state that is only looked at asks no model", "Resume it with Runner.run(agent, state).")
 
 
 def _detached(item: ToolApprovalItem) -> ToolApprovalItem:
@@ -365,18 +389,18 @@ def _open_calls(run: Run, path: Path = ()) -> Iterator[tuple[Path, Call, str]]:
 def _records(run: Run) -> Iterator[CallRecord]:
     for entry in run.ledger:
         if entry.kind in ("tool_call_item", "handoff_call_item") and entry.item.get("type") == "function_call":
-            yield _settled(run, entry.item)
+            yield _done_record(run, entry.item)
     for call in run.turn.calls if run.turn is not None else ():
         run_id = run.spec.run_id
-        key = idempotency_key(run, call.id)
+        key = idempotency_key(run.spec.run_id, call.id)
         yield CallRecord(call.id, call.name, call.arguments, _STATUS[call.state], key, run_id)
         if call.child is not None:
             yield from _records(call.child)
 
 
-def _settled(run: Run, item: Item) -> CallRecord:
+def _done_record(run: Run, item: Item) -> CallRecord:
     call_id = str(item.get("call_id"))
-    key = idempotency_key(run, call_id)
+    key = idempotency_key(run.spec.run_id, call_id)
     return CallRecord(call_id, str(item.get("name")), arguments_text(item), "done", key, run.spec.run_id)
 
 
@@ -388,37 +412,8 @@ def _may_end(behavior: Any, names: list[str]) -> bool:
     return True
 
 
-def with_context(wrapper: Any, context: Any) -> Any:
+def with_context(wrapper: RunContextWrapper[Any], context: object) -> RunContextWrapper[Any]:
     """The wrapper of a resumed run with another application object; usage and decisions stay."""
     if context is None or context is wrapper:
         return wrapper
-    return around(context, wrapper.usage, wrapper.approvals)
-
-
-def owner_of(session: Any, conversation_id: str | None, previous_response_id: str | None, auto: bool) -> Owner:
-    """Who owns the conversation of a run with these arguments; refuses two (D1)."""
-    if session is None and conversation_id is None and previous_response_id is None and not auto:
-        return Owner()
-    given = {
-        "session": session is not None,
-        "conversation_id": conversation_id is not None,
-        "previous_response_id" if previous_response_id is not None else "auto_previous_response_id": bool(
-            previous_response_id is not None or auto
-        ),
-    }
-    named = [name for name, is_given in given.items() if is_given]
-    if len(named) > 1:
-        raise OwnerError(
-            f"the conversation would have two owners: {' and '.join(named)}",
-            "Keep one: a session stores the history here; the other two leave it to the server.",
-        )
-    for name, value in (("conversation_id", conversation_id), ("previous_response_id", previous_response_id)):
-        if value is not None and not (isinstance(value, str) and value):
-            raise OwnerError(f"{value!r} is no {name}", "Give the id that the server gave, or leave it out.")
-    if session is not None:
-        return Owner("session", session_id_of(session))
-    if conversation_id is not None:
-        return Owner("conversation", conversation_id)
-    if previous_response_id is not None or auto:
-        return Owner("chain", previous_response_id)
-    return Owner()
+    return wrap_context(context, wrapper.usage, wrapper.approvals)

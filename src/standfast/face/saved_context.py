@@ -29,7 +29,7 @@ WAYS = ("none", "mapping", "asdict", "model_dump", "omitted", "context_serialize
 """How a context may have been written down."""
 
 
-def context_to_json(context: Any, serializer: ContextSerializer | None, strict: bool) -> Item:
+def context_to_json(context: object, serializer: ContextSerializer | None, strict: bool) -> Item:
     """The context as JSON, with the way it was written; raises UserError where that cannot be."""
     if serializer is not None:
         value = serializer(context)
@@ -68,10 +68,10 @@ def _json(what: str, value: Mapping[str, Any]) -> Item:
 def wrapper_from(
     payload: Mapping[str, Any],
     run: Run,
-    override: Any,
+    override: object,
     deserializer: ContextDeserializer | None,
     strict: bool,
-) -> Any:
+) -> RunContextWrapper[Any]:
     """The context of a loaded run, with its usage and decisions; raises RunStateError or UserError if it has none."""
     usage, book = _usage(payload, run), _book(payload)
     if override is not None:
@@ -80,7 +80,7 @@ def wrapper_from(
                 f"context_override is a {type(override).__name__}",
                 "Pass the application's object, or a RunContextWrapper.",
             )
-        return around(override, usage, book)
+        return wrap_context(override, usage, book)
     via, value = _saved(payload)
     if via == "none":
         return RunContextWrapper(None, usage, approvals=book)
@@ -97,7 +97,7 @@ def wrapper_from(
     return RunContextWrapper(dict(value), usage, approvals=book)
 
 
-def around(context: Any, usage: Usage, book: ApprovalBook) -> Any:
+def wrap_context(context: object, usage: Usage, book: ApprovalBook) -> RunContextWrapper[Any]:
     """A wrapper of this application object that knows what a run has used and what was decided about it."""
     if isinstance(context, RunContextWrapper):
         context.usage, context.approvals = usage, book

@@ -1,0 +1,61 @@
+"""From a call of a run to the item, the tool and the agent it stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from standfast.agents.agent import Agent
+from standfast.agents.approvals import tool_scope
+from standfast.engine.run import Call, Turn
+from standfast.ground.errors import ModelBehaviorError
+from standfast.ground.jsonvalue import Item
+from standfast.tools.function import FunctionTool
+
+
+def call_item(turn: Turn, call: Call) -> Item | None:
+    """The item of the reply that is this call."""
+    name = "id" if call.kind == "hosted" else "call_id"
+    return next((entry.item for entry in turn.reply if entry.item.get(name) == call.id), None)
+
+
+def call_item_or_made(turn: Turn, call: Call) -> Item:
+    """`call_item`, or, where the reply does not have it, one that says the same."""
+    made = {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments}
+    return call_item(turn, call) or made
+
+
+def idempotency_key(run_id: str, call_id: str) -> str:
+    """The same for every attempt at this call, in any process, and for no other call."""
+    return f"{run_id}:{call_id}"
+
+
+def scope_of_call(call: Call, item: Item) -> str:
+    """What a sticky decision about this call covers."""
+    if call.kind == "hosted":
+        return tool_scope(call.name, namespace=item.get("server_label"), kind="mcp")
+    return tool_scope(call.name, namespace=item.get("namespace"))
+
+
+def tool_of(tools: Mapping[str, FunctionTool], item: Item | None, call: Call) -> FunctionTool | None:
+    """The tool a call is for: that of its namespace, where the call names one."""
+    namespace = (item or {}).get("namespace")
+    return tools.get(f"{namespace}.{call.name}" if namespace else call.name) or tools.get(call.name)
+
+
+def missing_tool(agent: Agent[Any], call: Call) -> ModelBehaviorError:
+    """What is raised about a call of a tool that is gone."""
+    return ModelBehaviorError(
+        f"tool {call.name!r} of agent {agent.name!r} is no longer there or no longer enabled",
+        "Resume with the agent that has it, or set RunConfig(tool_not_found_behavior='return_error_to_model').",
+    )
+
+
+def nested_agent(agent: Agent[Any], call: Call) -> Agent[Any] | None:
+    """The agent that a call of this agent's runs, if the call is of an agent used as a tool."""
+    for tool in getattr(agent, "tools", ()):
+        described = getattr(tool, "agent_tool", None)
+        if described is not None and getattr(tool, "name", None) == call.name:
+            inner: Agent[Any] = described.agent
+            return inner
+    return None

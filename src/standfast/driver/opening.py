@@ -1,0 +1,278 @@
+"""Where a run starts: one function for each way in.
+
+A fresh run, one that goes on under its old id, a resumed one and one that is given up differ only in the `Run` that the
+loop starts with, and in what must be checked before anything of it happens.
+"""
+
+from __future__ import annotations
+
+import inspect
+import uuid
+from dataclasses import dataclass
+
+from standfast.driver.conclude import restored_output
+from standfast.driver.guardrails import input_guardrails, restored_results
+from standfast.driver.rebuild import rebuilt_from_items
+from standfast.driver.run_saver import RunSaver
+from standfast.driver.run_scope import ResumedRun, RunScope, usage_of
+from standfast.driver.saved_checks import check_owner, check_saved, check_tools, check_unclaimed
+from standfast.engine.advance import advance, refuse_finished
+from standfast.engine.codec import RunRecord, decode_saved, ending_of, has_ended
+from standfast.engine.due import due
+from standfast.engine.events import Claimed, Stopped
+from standfast.engine.log import Log
+from standfast.engine.run import Run, Verdict, View, begin, evolve
+from standfast.engine.run_store import RunStore
+from standfast.ground.errors import RunClaimedError, RunStateError, SessionBusyError, SessionConflictError, UserError
+from standfast.ground.jsonvalue import Item, copy_json, encode
+from standfast.words.history import deduplicate, normalise, sanitise_for_store
+from standfast.words.items import ItemHelpers, ModelResponse, readable
+from standfast.words.usage import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A run that may go on, and how it is saved from now on."""
+
+    run: Run
+    saver: RunSaver[Run] | None = None
+    has_read: bool = False
+    """Whether the session's history was read on the way."""
+
+
+# --- a new run -------------------------------------------------------------------------------------------------------
+
+
+def fresh_run(scope: RunScope) -> Run:
+    """A run before anything was read, sent or stored."""
+    arguments = scope.arguments
+    items = own_items(arguments.given_input)
+    if arguments.owner.kind == "session":
+        for item in items:
+            encode(item)  # what no session takes is refused now, not when tools have run and nothing can be stored
+    return begin(
+        run_id=arguments.run_id or arguments.config.run_id or uuid.uuid4().hex,
+        agent=scope.graph.key(arguments.agent),
+        input_items=items,
+        owner=arguments.owner,
+        max_turns=arguments.max_turns,
+        verdict=_first_verdict(scope),
+        input_is_text=isinstance(arguments.given_input, str),
+    )
+
+
+def own_items(given: str | list[Item]) -> list[Item]:
+    """The run's own input as items: normalised and de-duplicated, sharing nothing with the caller's (C1, C2)."""
+    if not isinstance(given, str | list):
+        raise UserError(
+            f"the input of a run is a {type(given).__name__}", "Give a text, a list of items, or a RunState."
+        )
+    # Questions to a person are left out here, where no ordinal counts them yet (C5).
+    items = [sanitise_for_store(normalise(item)) for item in ItemHelpers.input_to_new_input_list(given)]
+    return deduplicate([item for item in items if item is not None])
+
+
+def _first_verdict(scope: RunScope) -> Verdict:
+    guardrails = input_guardrails(scope, scope.graph.start)
+    if not guardrails:
+        return "passed"
+    # What a server has taken cannot be taken back: there, every guardrail comes first (D10).
+    if scope.arguments.owner.kind == "conversation" or any(not one.run_in_parallel for one in guardrails):
+        return "blocking"
+    return "parallel"
+
+
+async def open_new(scope: RunScope, fresh: Run, store: RunStore | None) -> Opened:
+    """A run that was started: with its own id it may turn out to have been started before."""
+    if scope.session is not None:
+        await scope.session.hold()
+    named = scope.config.run_id is not None
+    if named and (earlier := await _open_earlier(scope, fresh, store)) is not None:
+        return earlier
+    run = fresh
+    if scope.session is not None:
+        scope.history = await scope.session.read()
+        base = await _base_from_callback(scope, fresh)
+        if base is not None:
+            run = evolve(fresh, views=Log([View(tuple(base), len(fresh.ledger))]))
+    saver = RunSaver(store, RunRecord, needed=named) if store is not None else None
+    return Opened(run, saver, has_read=True)
+
+
+async def _base_from_callback(scope: RunScope, fresh: Run) -> list[Item] | None:
+    """What a `session_input_callback` makes the model see; None where it sees the history and the input."""
+    callback = scope.config.session_input_callback
+    if callback is None:
+        return None
+    if not callable(callback):
+        raise UserError(
+            f"session_input_callback is a {type(callback).__name__}", "Give a function (history, new) -> list."
+        )
+    seen = callback([copy_json(item) for item in scope.history], [copy_json(entry.item) for entry in fresh.ledger])
+    if inspect.isawaitable(seen):
+        seen = await seen
+    if not isinstance(seen, list):
+        raise UserError(
+            f"session_input_callback returned a {type(seen).__name__}", "Return the list of items the model sees."
+        )
+    strangers = {type(item).__name__ for item in seen if not isinstance(item, dict)}
+    if strangers:
+        raise UserError(
+            f"session_input_callback returned a list with {', '.join(sorted(strangers))} in it",
+            "Every item the model sees is a dict in the Responses input format.",
+        )
+    return [copy_json(item) for item in seen]
+
+
+# --- the same id again -----------------------------------------------------------------------------------------------
+
+
+async def _open_earlier(scope: RunScope, fresh: Run, store: RunStore | None) -> Opened | None:
+    """What an earlier run of the same id left: its saved state, or, failing that, its items in the session (C12)."""
+    run_id, session = fresh.spec.run_id, scope.session
+    saved = await store.load_run(run_id) if store is not None else None
+    if saved is not None and not has_ended(saved):
+        return await _open_again(scope, fresh, decode_saved(saved), store, saved.revision)
+    count = await session.accepted(run_id) if session is not None else 0
+    items = await session.written(run_id) if session is not None and count else []
+    if not items:
+        if count:
+            # Its ordinals are used up: whatever this run would store under them would be taken for a repeat.
+            raise SessionConflictError(
+                f"run {run_id!r} has written to this session, and what it wrote cannot be told any more",
+                "Resume it from its state, or start a new run under another run_id.",
+            )
+        if saved is not None:
+            raise RunStateError(f"run {run_id!r} has ended", "Start the next run under another run_id.")
+        return None
+    run = await rebuilt_from_items(scope, fresh, items, ending_of(saved) if saved is not None else None)
+    revision, needed = (saved.revision, False) if saved is not None else (0, True)
+    return Opened(run, RunSaver(store, RunRecord, revision=revision, needed=needed) if store is not None else None)
+
+
+async def _open_again(scope: RunScope, fresh: Run, earlier: Run, store: RunStore | None, revision: int) -> Opened:
+    if [entry.item for entry in fresh.ledger] != [entry.item for entry in earlier.ledger[: earlier.spec.input_count]]:
+        raise SessionConflictError(
+            f"run {fresh.spec.run_id!r} was started with another input than it is given now",
+            "Give the same input to continue it, or another run_id to start a new run.",
+        )
+    check_owner(earlier, scope.arguments.session)
+    check_saved(earlier, scope.graph)
+    scope.wrapper.usage.add(usage_of(earlier))  # what it cost before is part of what it costs
+    if earlier.is_closed or (earlier.paused and not due(earlier)):
+        return await _look_at(scope, earlier, store, revision)
+    return await _claim(scope, earlier, store, revision)
+
+
+# --- resumed ---------------------------------------------------------------------------------------------------------
+
+
+async def open_resumed(scope: RunScope, resumed: ResumedRun, store: RunStore | None) -> Opened:
+    """A saved run that goes on. Whatever speaks against it is found before anything is taken."""
+    run, status, session = resumed.run, resumed.status, scope.session
+    if run.is_closed:
+        refuse_finished(run)
+    check_owner(run, scope.arguments.session)
+    if status is None:  # else whoever loaded it, just now, has looked at all of this
+        check_saved(run, scope.graph)
+        status = await check_unclaimed(run, store, resumed.revision)
+    if run.paused and not due(run):
+        return await _look_at(scope, run, store, resumed.revision)
+    if session is not None:
+        await _hold(scope, resumed, store)
+    leased = session is not None and session.lease is not None
+    if status == "running" and not (leased or resumed.takeover or scope.config.run_id):
+        # With a lease on its session we would know that whoever had it is gone. Here nobody can tell.
+        raise RunClaimedError(
+            f"run {run.spec.run_id!r} is marked as running, perhaps by another worker",
+            "If that worker is gone, resume it with takeover=True; what it had begun is settled, not repeated.",
+        )
+    return await _claim(scope, run, store, resumed.revision)
+
+
+async def _hold(scope: RunScope, resumed: ResumedRun, store: RunStore | None) -> None:
+    assert scope.session is not None
+    try:
+        await scope.session.hold()
+    except SessionBusyError:
+        # Whoever has the session may have it because they resumed this very run: then that is what is said.
+        await check_unclaimed(resumed.run, store, resumed.revision)
+        raise
+
+
+async def _look_at(scope: RunScope, run: Run, store: RunStore | None, revision: int) -> Opened:
+    """A run that has ended, or about which nobody has decided: it is read, and neither written nor consumed."""
+    if not run.is_closed:
+        run = advance(run, Claimed(run.progress.claim or "", stored=await _stored_count(scope, run)))
+    _restore(scope, run)
+    return Opened(run, RunSaver(store, RunRecord, revision=revision, saved=run) if store is not None else None)
+
+
+async def _claim(scope: RunScope, run: Run, store: RunStore | None, revision: int) -> Opened:
+    """Take a saved run, once: of two who try, the second is told and nothing of it runs (C12)."""
+    run = advance(run, Claimed(uuid.uuid4().hex, stored=await _stored_count(scope, run)))
+    _restore(scope, run)
+    await check_tools(scope, run)
+    if store is None:
+        return Opened(run)
+    # The whole run is written, not what is new: the state at hand may be ahead of what was saved.
+    saver = RunSaver(store, RunRecord, revision=revision, needed=revision > 0)
+    if saver.needed:
+        await saver.save(run)
+    return Opened(run, saver)
+
+
+async def open_abandoned(scope: RunScope, resumed: ResumedRun, store: RunStore, message: str) -> Opened:
+    """A saved run that is given up: what is open is closed with `message`, and written down."""
+    run = resumed.run
+    if run.is_closed:
+        refuse_finished(run)
+    check_owner(run, scope.arguments.session)
+    if scope.session is not None:
+        await _hold(scope, resumed, store)
+    run = advance(run, Claimed(uuid.uuid4().hex, stored=await _stored_count(scope, run)))
+    run = advance(run, Stopped("abandoned", message=message)) if not run.finished else run
+    saver = RunSaver(store, RunRecord, revision=resumed.revision, needed=True)
+    await saver.save(run)
+    return Opened(run, saver)
+
+
+async def _stored_count(scope: RunScope, run: Run) -> int:
+    """How many of the run's items its session holds, whatever the run knows of that."""
+    if scope.session is None:
+        return 0
+    held = await scope.session.counts(run.spec.run_id, run.marks.stored)
+    if held > len(run.ledger):
+        raise RunClaimedError(
+            f"run {run.spec.run_id!r} has gone on since this state of it was taken: its session holds {held} of its"
+            f" items, and the state knows {len(run.ledger)}",
+            "Resume its latest state, or by its id; what it has done since must not be done again.",
+        )
+    return held
+
+
+def _restore(scope: RunScope, run: Run) -> None:
+    """Give this process what a saved run knows: decisions, replies, what guardrails said, its input and its output."""
+    book = scope.wrapper.approvals
+    known = {(one.call_id, one.scope, one.approved) for one in book.decisions()}
+    for one in run.decided:
+        if (one.call_id, one.scope, one.approved) not in known:
+            book.record(one)
+    book.drain()
+    if run.progress.ended:
+        scope.final_output = restored_output(scope, run)
+    scope.responses = [
+        ModelResponse(
+            [readable(item) for item in one.items], Usage.from_json(one.usage), one.response_id, one.request_id
+        )
+        for one in run.responses
+        if not one.hidden
+    ]
+    resumed = scope.arguments.resumed
+    earlier = resumed.scope if resumed is not None else None
+    scope.results = earlier.results if earlier is not None else restored_results(scope, run)
+    inputs = [entry.item for entry in run.ledger[: run.spec.input_count]]
+    text = inputs[0].get("content") if run.spec.input_is_text and len(inputs) == 1 else None
+    scope.given_input = text if isinstance(text, str) else [copy_json(item) for item in inputs]
+    if run.turn is not None:
+        scope.shown_calls = {call.id for call in run.turn.calls if call.state == "returned"}

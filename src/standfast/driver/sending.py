@@ -1,0 +1,305 @@
+"""Sending a request, and sending it again: what is retried, what is asked of the server first, and when to give up.
+
+That a watched run calls `stream_response` and an unwatched one `get_response` is the only fork between the two modes,
+in `_send`; whether to try again never looks at it. The run learns of a reply, or of nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import random
+from typing import Any
+
+from standfast.driver.agent_offer import ResolvedAgent
+from standfast.driver.event_buffer import EventBuffer
+from standfast.driver.loop import Loop
+from standfast.driver.lost_answers import ask_server, unknown_outcome
+from standfast.driver.run_scope import UNTRACED, RunScope, Span
+from standfast.engine.events import Begun, NotTaken
+from standfast.engine.request import stateful
+from standfast.engine.run import Run
+from standfast.ground.errors import ModelBehaviorError, ModelTimeoutError
+from standfast.ground.jsonvalue import Item
+from standfast.llm.failures import normalise_error
+from standfast.llm.interface import ModelTracing
+from standfast.llm.reply import StreamAssembler
+from standfast.llm.retry import (
+    Ask,
+    GiveUp,
+    ModelRetryAdvice,
+    ModelRetryAdviceRequest,
+    ModelRetryNormalizedError,
+    RetryDecision,
+    RetryPolicyContext,
+    Wait,
+    after,
+    is_conversation_locked,
+    not_taken,
+)
+from standfast.llm.settlement import Settled
+from standfast.words.items import ModelResponse
+from standfast.words.stream_events import RawResponsesStreamEvent
+
+
+class Sending:
+    """One request of a run, through all its attempts."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        scope: RunScope,
+        resolved: ResolvedAgent,
+        instructions: str | None,
+        items: list[Item],
+        *,
+        earlier_may_arrive: bool = False,
+    ) -> None:
+        self._loop, self._scope, self._resolved = loop, scope, resolved
+        self._instructions, self._items = instructions, items
+        self._earlier_may_arrive = earlier_may_arrive
+        """Whether a request with the same was not found at the server, and may only have been slow."""
+        self._attempt = 1
+        """The number of this attempt, as the retry settings count."""
+        self._lock_count = 0
+        """Attempts that met a conversation locked by another: waited for, and not counted."""
+        self._output_begun = False
+
+    @property
+    def _run(self) -> Run:
+        return self._loop.run
+
+    async def ask(self) -> tuple[ModelResponse, int]:
+        """The reply, and how many attempts failed before it. Raises what ended the attempts."""
+        failed = 0
+        last: Exception | None = None
+        while True:
+            self._output_begun = False
+            if self._earlier_may_arrive and (arrived := await self._arrived(last)) is not None:
+                return arrived, failed
+            if self._run.progress.reply_id is not None:
+                await self._loop.record(_named(self._run, None))  # that was the answer to an earlier attempt
+            try:
+                with self._span(failed + 1) as span:
+                    response = await self._send_in_time()
+                    if span is not None:
+                        span.note(response=response)
+                return response, failed
+            except Exception as error:
+                found, wait = await self._after(error)
+                if found is not None:
+                    return found, failed
+                failed, last = failed + 1, error
+                await asyncio.sleep(wait)
+
+    async def _after(self, error: Exception) -> tuple[ModelResponse | None, float]:
+        """What a failed attempt leads to: the reply all the same, or a wait before the next one; raises if neither."""
+        run, found = self._run, None
+        failure, advice = self._read(error)
+        if stateful(run) and not not_taken(failure, advice):
+            found = await ask_server(run, self._resolved, self._items, error)
+            if found is not None and found.taken:
+                if found.response is not None:
+                    return found.response, 0
+                await self._loop.record(_named(run, getattr(error, "response_id", None)))
+                raise unknown_outcome(run, found, error) from error
+            # The server does not have it: that is evidence (D5), and in a conversation only as of now.
+            if found is not None and run.spec.owner.kind == "conversation":
+                self._earlier_may_arrive = True
+        verdict = await self._verdict(error, failure, advice, found)
+        if isinstance(verdict, GiveUp):
+            lost = await self._given_up(verdict, failure, error)
+            if lost is not error:
+                raise lost from error
+            raise error
+        if verdict.counted:
+            self._attempt += 1
+        else:
+            self._lock_count += 1
+        return None, verdict.seconds
+
+    async def _arrived(self, error: Exception | None) -> ModelResponse | None:
+        """The answer to an earlier request with the same, if it was only slow; None if the server still lacks it."""
+        found = await ask_server(self._run, self._resolved, self._items, error)
+        if found is None or (found.taken and found.response is None):
+            raise unknown_outcome(self._run, found, error) from error
+        return found.response
+
+    async def _given_up(self, verdict: GiveUp, failure: ModelRetryNormalizedError, error: Exception) -> Exception:
+        """What to raise: another error than the one met, if its outcome is unknown."""
+        run = self._run
+        # A lock may be that of our own request, which then has been taken.
+        if verdict.outcome_unknown or (self._earlier_may_arrive and is_conversation_locked(failure)):
+            return unknown_outcome(run, None, error)
+        if run.progress.begun is not None and not self._earlier_may_arrive:
+            await self._loop.record(NotTaken())  # a conversation is looked at again when the run is resumed
+        return error
+
+    # --- whether to try again ----------------------------------------------------------------------------------------
+
+    async def _verdict(
+        self,
+        error: Exception,
+        failure: ModelRetryNormalizedError,
+        advice: ModelRetryAdvice | None,
+        found: Settled | None,
+    ) -> Wait | GiveUp:
+        """What to do about a failed attempt; the user's policy is asked only if it can matter."""
+        decision: RetryDecision | None = None
+        while True:
+            verdict = after(
+                failure,
+                attempt=self._attempt,
+                settings=self._resolved.settings.retry,
+                stateful=stateful(self._run),
+                output_begun=self._output_begun,
+                advice=advice,
+                decision=decision,
+                locked_retries=self._lock_count,
+                settled_not_taken=found is not None,
+                jitter=random.random(),
+            )
+            if not isinstance(verdict, Ask):
+                return verdict
+            decision = await self._policy(error, failure, advice)
+
+    async def may_send_again(self, error: Exception) -> bool:
+        """Whether the user's policy takes it upon itself to send again a request that the server may have taken."""
+        failure, advice = self._read(error)
+        return isinstance(await self._verdict(error, failure, advice, None), Wait)
+
+    def _read(self, error: Exception) -> tuple[ModelRetryNormalizedError, ModelRetryAdvice | None]:
+        """What is known about a failure: what it says itself, and what the model's adapter says about it."""
+        failure = normalise_error(error)
+        ask = getattr(self._resolved.model, "get_retry_advice", None)
+        if ask is None:
+            return failure, None
+        advice: ModelRetryAdvice | None = ask(
+            ModelRetryAdviceRequest(
+                error=error,
+                attempt=self._attempt,
+                stream=self._scope.events is not None,
+                previous_response_id=self._run.marks.response_id,
+                conversation_id=_conversation_id(self._run),
+            )
+        )
+        return (failure, None) if advice is None else (failure.overlaid(advice.normalized), advice)
+
+    async def _policy(
+        self, error: Exception, failure: ModelRetryNormalizedError, advice: ModelRetryAdvice | None
+    ) -> RetryDecision:
+        settings = self._resolved.settings.retry
+        assert settings is not None  # `after` asks only where there is a policy
+        assert settings.policy is not None
+        answer = settings.policy(
+            RetryPolicyContext(
+                error=error,
+                attempt=self._attempt,
+                max_retries=settings.max_retries or 0,
+                stream=self._scope.events is not None,
+                normalized=failure,
+                provider_advice=advice,
+                previous_response_id=self._run.marks.response_id,
+                conversation_id=_conversation_id(self._run),
+            )
+        )
+        if inspect.isawaitable(answer):
+            answer = await answer
+        return answer if isinstance(answer, RetryDecision) else RetryDecision(retry=bool(answer))
+
+    # --- one attempt -------------------------------------------------------------------------------------------------
+
+    def _span(self, number: int) -> contextlib.AbstractContextManager[Span | None]:
+        scope, owner = self._scope, self._run.spec.owner
+        if scope.tracer is None:
+            return UNTRACED  # type: ignore[no-any-return]  # a turn stays cheap where nobody traces
+        return scope.span(
+            "model",
+            getattr(self._resolved.model, "model", ""),
+            agent=scope.graph.agent(self._run.progress.agent),
+            offer=self._resolved,
+            instructions=self._instructions,
+            items=self._items,
+            attempt=number,
+            stream=scope.events is not None,
+            conversation=owner.id if owner.kind in ("session", "conversation") else None,
+        )
+
+    async def _send_in_time(self) -> ModelResponse:
+        timeout_s = self._resolved.settings.timeout
+        if timeout_s is None:
+            return await self._send()
+        try:
+            async with asyncio.timeout(timeout_s) as limit:
+                return await self._send()
+        except TimeoutError as error:
+            if limit.expired():
+                raise ModelTimeoutError(timeout_s) from error
+            raise
+
+    async def _send(self) -> ModelResponse:
+        resolved, run, config = self._resolved, self._run, self._scope.config
+        ids = {
+            "previous_response_id": run.marks.response_id,
+            "conversation_id": _conversation_id(run),
+            "prompt": resolved.prompt,
+        }
+        tracing = ModelTracing.DISABLED
+        if not config.tracing_disabled:
+            sensitive = config.trace_include_sensitive_data
+            tracing = ModelTracing.ENABLED if sensitive else ModelTracing.ENABLED_WITHOUT_DATA
+        request: dict[str, Any] = {  # in the order in which `stream_response` takes them
+            "system_instructions": self._instructions,
+            "input": self._items,
+            "model_settings": resolved.settings,
+            "tools": resolved.tools,
+            "output_schema": resolved.schema,
+            "handoffs": resolved.handoffs,
+            "tracing": tracing,
+        }
+        if self._scope.events is not None:
+            # The SDK calls the one by position and the other by name, and other people's models rely on it.
+            return await self._watch(resolved.model.stream_response(*request.values(), **ids), self._scope.events)
+        response = await resolved.model.get_response(**request, **ids)
+        if not hasattr(response, "output"):
+            raise ModelBehaviorError(
+                f"the model returned a {type(response).__name__}", "A Model returns ModelResponse(output, usage, id)."
+            )
+        whole: ModelResponse = response
+        return whole
+
+    async def _watch(self, stream: Any, events: EventBuffer) -> ModelResponse:
+        """Show a reply as it comes, and put it together."""
+        run, assembler = self._run, StreamAssembler()
+        try:
+            show, feed = events.show, assembler.feed
+            # Behind a response nothing can be listed. That its answer had a name is all a lost one can be asked for by.
+            unnamed = run.progress.begun is not None and run.spec.owner.kind == "chain"
+            async for event in stream:
+                show(RawResponsesStreamEvent(event))
+                feed(event)
+                if unnamed and assembler.response_id is not None:
+                    unnamed = False
+                    await self._loop.record(_named(run, assembler.response_id))
+        except Exception as error:
+            self._output_begun = assembler.output_begun
+            if getattr(error, "response_id", None) is None and assembler.response_id is not None:
+                with contextlib.suppress(AttributeError):
+                    error.response_id = assembler.response_id  # type: ignore[attr-defined]  # what the server is asked
+            raise
+        finally:
+            close = getattr(stream, "aclose", None)
+            if close is not None:
+                await close()
+        return assembler.result(preserve_raw_usage=bool(self._resolved.settings.preserve_raw_usage))
+
+
+def _conversation_id(run: Run) -> str | None:
+    return run.spec.owner.id if run.spec.owner.kind == "conversation" else None
+
+
+def _named(run: Run, reply_id: str | None) -> Begun:
+    """The request that has left, with the id its reply was seen to have."""
+    progress = run.progress
+    return Begun(None, progress.begun, progress.sent, progress.mark, progress.payload, reply_id)

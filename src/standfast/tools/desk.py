@@ -1,0 +1,180 @@
+"""One call of a tool from asked to answered, for text runs and voice calls alike.
+
+`invoke` is the policy of a call that runs. Here is what comes around it, in this order: whether it may run
+(`approval_of`), a place among the calls that may run at once, the note that the call begins, which is saved before
+anything of it happens, and the entry that its output becomes in a history. Whoever owns the call (a run today, a voice
+call later) is known only as a `CallOwner`; the tool and the agent are those that were offered when the call arrived.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from standfast.agents.context import ToolContext
+from standfast.agents.guardrails import ToolInputGuardrailResult, ToolOutputGuardrailResult
+from standfast.agents.hooks import RunHooksBase
+from standfast.engine.run import Call, Entry
+from standfast.ground.errors import ItemNotStorableError, UserError
+from standfast.ground.jsonvalue import Item, encode
+from standfast.tools.approval import DecisionOwner, Refused, Waits, approval_of
+from standfast.tools.function import FunctionTool
+from standfast.tools.invoke import CallOutcome, invoke
+from standfast.words.items import ItemHelpers, to_plain
+
+NO_LIMIT: AbstractAsyncContextManager[Any] = nullcontext()
+
+
+class OwnerFailed(BaseException):
+    """Whoever owns the call could not note something while an agent inside the call went on.
+
+    Not an Exception, like `ChildPaused`: it is no failure of the tool, about which a model could be told something.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class CallSpan(Protocol):
+    """A call as whoever traces sees it."""
+
+    def note(self, **facts: Any) -> None:
+        """Add what is known by now."""
+        ...
+
+
+class CallOwner(DecisionOwner, Protocol):
+    """What a call needs of whoever owns it."""
+
+    hooks: RunHooksBase[Any, Any] | None
+
+    async def begin(self, call: Call) -> None:
+        """Note that the call begins. Returns when that is saved: from here on it is never repeated silently."""
+        ...
+
+    def place(self) -> AbstractAsyncContextManager[Any]:
+        """A place among the calls that may run at once."""
+        ...
+
+    def span(self, call: Call, tool: FunctionTool, agent: Any) -> AbstractContextManager[CallSpan | None]:
+        """A span around the call, for whoever traces; gives None where nobody does."""
+        ...
+
+
+class Places:
+    """At most so many calls at once; no limit costs nothing."""
+
+    def __init__(self, limit: int | None) -> None:
+        self._gate = asyncio.Semaphore(limit) if limit is not None else None
+
+    def one(self) -> AbstractAsyncContextManager[Any]:
+        """One place, taken inside `async with`."""
+        return NO_LIMIT if self._gate is None else self._gate
+
+
+async def carry_out(
+    owner: CallOwner, call: Call, tool: FunctionTool, context: ToolContext[Any], *, agent: Any
+) -> CallOutcome | Refused | Waits:
+    """Run the call if it may run: its outcome, the text the model reads in its place, or that it waits.
+
+    Raises what ends a run, and `ChildPaused` if an agent inside the call waits.
+    """
+    verdict = await approval_of(owner, call, tool, context, agent=agent)
+    if verdict is not None:
+        return verdict
+    async with owner.place():
+        if call.state == "asked" and (call.child is None or call.decision is not None):
+            await owner.begin(call)
+        with owner.span(call, tool, agent) as span:
+            try:
+                outcome = await invoke(
+                    tool,
+                    context,
+                    call.arguments,
+                    agent=agent,
+                    run_hooks=owner.hooks,
+                    agent_hooks=agent.hooks,
+                    formatter=owner.formatter,
+                    again=call.child is not None,
+                )
+            except OwnerFailed as failed:
+                # Only around `invoke`: met while `begin` notes a nested call, it belongs to the run outside that one,
+                # and turned into its error here a store fault would become a tool's output.
+                raise failed.error from None
+            if span is not None:
+                span.note(outcome=outcome, error=outcome.error)
+    return outcome
+
+
+def after_a_crash(call: Call, tool: FunctionTool | None) -> Literal["rerun", "ask", "report"]:
+    """What becomes of a call that had begun when its process died: its tool's policy, never a silent repeat."""
+    # A nested run notes where it stands before it does anything that counts: one that is not there has done nothing.
+    if call.kind == "agent":
+        return "rerun"
+    return getattr(tool, "on_unknown", "report")
+
+
+# --- what a call leaves in a history ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CallAnswer:
+    """What a call came to, as a history keeps it."""
+
+    entry: Entry
+    results: tuple[Item, ...] = ()
+    """What tool guardrails said, as JSON."""
+
+
+def answer_of(outcome: CallOutcome | Refused, call_item: Item, tool: FunctionTool, agent_key: str) -> CallAnswer:
+    """The entry of a call's output, and what guardrails said about it."""
+    if isinstance(outcome, Refused):
+        item = ItemHelpers.tool_call_output_item(call_item, outcome.text)
+        results = tuple(guardrail_json("tool_input", one) for one in outcome.results)
+        return CallAnswer(Entry("tool_call_output_item", agent_key, item), results)
+    item = ItemHelpers.tool_call_output_item(call_item, "")
+    item["output"] = outcome.item_output
+    extra: Item = {}
+    if tool.origin is not None:
+        extra["tool_origin"] = tool.origin.to_json_dict()
+    if outcome.custom_data is not None:
+        extra["custom_data"] = _custom_json(tool, outcome.custom_data)
+    entry = Entry("tool_call_output_item", agent_key, item, extra or None)
+    before = [guardrail_json("tool_input", one) for one in outcome.input_results]
+    return CallAnswer(entry, (*before, *(guardrail_json("tool_output", one) for one in outcome.output_results)))
+
+
+def guardrail_json(stage: str, result: ToolInputGuardrailResult | ToolOutputGuardrailResult) -> Item:
+    """What a tool guardrail said, as JSON."""
+    output = result.output
+    return {
+        "stage": stage,
+        "guardrail": result.guardrail.get_name(),
+        "behavior": dict(output.behavior),
+        "info": json_or_repr(output.output_info),
+    }
+
+
+def json_or_repr(value: Any) -> Any:
+    """The value as JSON, or, where it cannot be, its repr: what a guardrail says about its reasons may be anything."""
+    plain = to_plain(value)
+    try:
+        encode({"value": plain})
+    except ItemNotStorableError:
+        return repr(value)
+    return plain
+
+
+def _custom_json(tool: FunctionTool, data: dict[str, Any]) -> Any:
+    plain = to_plain(data)
+    try:
+        encode(plain)  # what cannot be saved is refused now, while the turn can still be stored without it
+    except ItemNotStorableError as error:
+        raise UserError(
+            f"the custom_data_extractor of tool {tool.qualified_name!r} returned what is not JSON: {error.what}",
+            "Return a mapping of JSON values, or None.",
+        ) from None
+    return plain
