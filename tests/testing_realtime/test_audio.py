@@ -9,7 +9,8 @@ from hypothesis import given, strategies as st
 
 from standfast.testing.realtime import g711
 from standfast.testing.realtime.audio import FORMATS, PCM, PCMU, level, silence, tone
-from standfast.testing.realtime.speech import Ears, pieces, tones
+from standfast.testing.realtime.detection import Detector
+from standfast.testing.realtime.speech import Ears, pieces, speech, tones
 
 EVERY_SAMPLE = array("h", range(-32_768, 32_768)).tobytes()
 # Pairs of a sample and its byte, from the tables of ITU-T G.711 (scaled to 16 bits).
@@ -71,3 +72,23 @@ def test_ears_hear_what_they_were_taught_in_order_and_longest():
     assert ears.hear(recording, PCM) == "thank you book a table"
     assert ears.hear(silence(500), PCM) == ""
     assert ears.hear(tones("something else"), PCM) == ""
+
+
+def test_without_a_speech_synthesiser_words_are_tones(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("standfast.testing.realtime.speech.installed", lambda: False)
+    assert speech("good evening") == tones("good evening")
+
+
+def test_the_best_voice_there_is_can_be_heard_and_understood():
+    """eSpeak NG where its wheel is installed, as ./dev installs it; tones elsewhere."""
+    pcm = speech("Good evening, a table for two please.")
+    assert speech("Good evening, a table for two please.") == pcm
+    assert level(pcm) > 1_000
+    assert PCM.ms(pcm) > 500
+    (started, stopped) = Detector().feed(silence(500) + pcm + silence(800), {})
+    assert started.at_ms < 600
+    assert stopped.at_ms > 500 + PCM.ms(pcm) - 400
+    ears = Ears()
+    ears.learn("good evening", pcm)
+    for kind in FORMATS.values():
+        assert ears.hear(kind.from_pcm(silence(100) + pcm + silence(100)), kind) == "good evening"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         UnexpectedRealtimeSend,
     )
     from standfast.testing.realtime.server import LoopbackRealtimeServer
-    from standfast.testing.realtime.speech import Ears, Voice, tones
+    from standfast.testing.realtime.speech import Ears, Voice, speech, tones
 
 _HOMES: dict[str, tuple[str, ...]] = {
     "calls": ("LoopbackCall",),
@@ -41,7 +41,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "UnexpectedRealtimeSend",
     ),
     "server": ("LoopbackRealtimeServer",),
-    "speech": ("Ears", "Voice", "tones"),
+    "speech": ("Ears", "Voice", "speech", "tones"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -70,6 +70,7 @@ __all__ = [
     "UnconsumedRealtimeSteps",
     "UnexpectedRealtimeSend",
     "Voice",
+    "speech",
     "tones",
 ]
 

@@ -70,7 +70,7 @@ def tone(ms: int, hz: float = 440.0, *, peak: int = TONE_PEAK) -> bytes:
     """A sine tone."""
     count = ms * RATE_HZ // 1000
     turn = 2 * math.pi * hz / RATE_HZ
-    return _bytes(array("h", (round(peak * math.sin(turn * place)) for place in range(count))))
+    return as_pcm(array("h", (round(peak * math.sin(turn * place)) for place in range(count))))
 
 
 def level(pcm: bytes) -> float:
@@ -84,7 +84,7 @@ def slower(pcm: bytes) -> bytes:
     samples = _samples(pcm)
     whole = len(samples) - len(samples) % 3
     threes = zip(samples[0:whole:3], samples[1:whole:3], samples[2:whole:3], strict=True)
-    return _bytes(array("h", (sum(three) // 3 for three in threes)))
+    return as_pcm(array("h", (sum(three) // 3 for three in threes)))
 
 
 def faster(pcm: bytes) -> bytes:
@@ -95,7 +95,7 @@ def faster(pcm: bytes) -> bytes:
     made[0::3] = samples
     made[1::3] = array("h", ((2 * here + there) // 3 for here, there in zip(samples, following, strict=True)))
     made[2::3] = array("h", ((here + 2 * there) // 3 for here, there in zip(samples, following, strict=True)))
-    return _bytes(made)
+    return as_pcm(made)
 
 
 def _samples(pcm: bytes) -> array[int]:
@@ -105,7 +105,8 @@ def _samples(pcm: bytes) -> array[int]:
     return samples
 
 
-def _bytes(samples: array[int]) -> bytes:
+def as_pcm(samples: array[int]) -> bytes:
+    """Samples as the bytes that go over the wire: 16 bits, little-endian."""
     if sys.byteorder == "big":  # pragma: no cover — no such machine here
         samples.byteswap()
     return samples.tobytes()

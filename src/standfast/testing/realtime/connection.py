@@ -209,8 +209,9 @@ class Connection:
         if self._dead or any(isinstance(fault, Lose) for fault in faults):
             return
         instead = next((fault for fault in faults if isinstance(fault, Instead)), None)
-        await self.socket.send(json.dumps(event) if instead is None else instead.text)
+        # Written down first: a client that has seen a frame must find it in the journal.
         self.serving.journal.add(frame)
+        await self.socket.send(json.dumps(event) if instead is None else instead.text)
         await self._suffer(faults, "after")
 
     # --- reading -----------------------------------------------------------------------------------------------------

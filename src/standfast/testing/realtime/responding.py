@@ -105,11 +105,11 @@ class Responding(Job):
         held.item["content"] = [{"type": "output_audio"}]
         held.text = ""
         self._tell("response.content_part.added", **at, part={"type": "audio", "transcript": ""})
-        for piece in pieces(words):
+        for piece, sounds in self._sounds(held, words):
             yield "response.output_audio_transcript.delta"
             held.text += piece
             self._tell("response.output_audio_transcript.delta", **at, delta=piece)
-            for sound in self._sounds(held, piece):
+            for sound in sounds:
                 yield "response.output_audio.delta"
                 held.audio += sound
                 self.conversation.has_spoken = True
@@ -118,12 +118,20 @@ class Responding(Job):
                 else:
                     self._tell("response.output_audio.delta", **at, delta=base64.b64encode(sound).decode("ascii"))
 
-    def _sounds(self, held: Held, words: str) -> Iterator[bytes]:
-        """The audio of some words, in the session's format, in pieces of a delta's length."""
-        data = held.kind.from_pcm(self.conversation.answering.voice(words.strip()))
+    def _sounds(self, held: Held, words: str) -> Iterator[tuple[str, list[bytes]]]:
+        """Each word with its share of the audio, in the session's format, in pieces of a delta's length.
+
+        The voice says all of it at once, as people do; which part of it is which word is told by proportion.
+        """
+        data = held.kind.from_pcm(self.conversation.answering.voice(words))
         size = self.conversation.answering.delta_ms * held.kind.bytes_per_ms
-        for start in range(0, len(data), size):
-            yield data[start : start + size]
+        chars, start = 0, 0
+        for piece in pieces(words):
+            chars += len(piece)
+            ms = held.kind.ms(data) * chars // len(words)
+            end = len(data) if chars == len(words) else ms * held.kind.bytes_per_ms
+            yield piece, [data[place : min(place + size, end)] for place in range(start, end, size)]
+            start = end
 
     def _write(self, held: Held, words: str) -> Steps:
         at = self._at(held)

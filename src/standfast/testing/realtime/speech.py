@@ -1,7 +1,7 @@
 """Speech for tests and demos: a voice that makes audio of words, and ears that know words by their sound.
 
 `tones` is a voice that needs nothing: each word is a tone of its own pitch, so that the same words always sound the
-same. `espeak` speaks real words where the wheel `espeakng-loader` is installed. There is no speech recognition here:
+same. `speech` speaks real words where the wheel `espeakng-loader` is installed. There is no speech recognition here:
 `Ears` remember what they were taught, and find it again in audio byte by byte, in any of the three formats.
 """
 
@@ -13,6 +13,7 @@ from functools import lru_cache
 from zlib import crc32
 
 from standfast.testing.realtime.audio import FORMATS, Format, silence, tone
+from standfast.testing.realtime.espeak import espeak, installed
 
 Voice = Callable[[str], bytes]
 """From words to PCM of 24 kHz. Deterministic, so that ears can be taught without hearing it first."""
@@ -29,6 +30,11 @@ KNOWN_MAX = 4_096
 def tones(words: str) -> bytes:
     """Words as tones: one for each word, of a pitch that belongs to it, with a short gap after it."""
     return b"".join(tone(_word_ms(word), _pitch(word)) + silence(GAP_MS) for word in words.split())
+
+
+def speech(words: str) -> bytes:
+    """Words in the best voice there is: eSpeak NG where its wheel is installed, else tones."""
+    return espeak(words) if installed() else tones(words)
 
 
 def _word_ms(word: str) -> int:
