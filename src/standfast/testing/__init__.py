@@ -33,6 +33,7 @@ from standfast.testing.stream import StreamPiece, stream_of
 
 if TYPE_CHECKING:
     from standfast.testing.realtime import (
+        LoopbackPhone,
         LoopbackRealtimeServer,
         RealtimeStep,
         ScriptedRealtimeModel,
@@ -42,6 +43,7 @@ __all__ = [
     "AnsweringModel",
     "InvalidModelStep",
     "LeakError",
+    "LoopbackPhone",
     "LoopbackRealtimeServer",
     "ModelCall",
     "ModelScriptError",
@@ -64,7 +66,7 @@ __all__ = [
     "text_of",
 ]
 
-_REALTIME = ("LoopbackRealtimeServer", "RealtimeStep", "ScriptedRealtimeModel")
+_REALTIME = ("LoopbackPhone", "LoopbackRealtimeServer", "RealtimeStep", "ScriptedRealtimeModel")
 
 
 def __getattr__(name: str) -> Any:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from standfast.testing.realtime.conversation import Conversation
     from standfast.testing.realtime.faults import Close, Cut, Fault, Instead, Lose, Refuse, Rejected, Slow, Stall
     from standfast.testing.realtime.journal import Frame, Journal
+    from standfast.testing.realtime.phone import LoopbackPhone, Mark
     from standfast.testing.realtime.scripted import (
         RealtimeConnectCall,
         RealtimeScriptError,
@@ -32,6 +33,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "conversation": ("Conversation",),
     "faults": ("Close", "Cut", "Fault", "Instead", "Lose", "Refuse", "Rejected", "Slow", "Stall"),
     "journal": ("Frame", "Journal"),
+    "phone": ("LoopbackPhone", "Mark"),
     "scripted": (
         "RealtimeConnectCall",
         "RealtimeScriptError",
@@ -57,8 +59,10 @@ __all__ = [
     "Instead",
     "Journal",
     "LoopbackCall",
+    "LoopbackPhone",
     "LoopbackRealtimeServer",
     "Lose",
+    "Mark",
     "RealtimeConnectCall",
     "RealtimeScriptError",
     "RealtimeStep",
