@@ -23,6 +23,7 @@ from standfast.talk.events import (
     Claimed,
     Confirmed,
     Decided,
+    Delegated,
     Event,
     HungUp,
     Interrupted,
@@ -77,6 +78,10 @@ def _changed(talk: Talk, event: Event, shown: list[Shown]) -> Talk:
             return talk if part is None else _placed(talk, evolve(part, known=True))
         case Added():
             return _added(talk, event)
+        case Delegated(ask_id):
+            part = talk.part(ask_id)
+            talk = evolve(talk, asks=tuple(ask for ask in talk.asks if ask.id != ask_id))
+            return talk if part is None else _placed(talk, evolve(part, known=True))
         case Removed(item_id):
             return _removed(talk, item_id)
         case Transcribed(item_id, text):

@@ -22,7 +22,7 @@ class Confirmed:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """A server has an item that we did not give it. `ask`: who asks for a reply to it, "ours" or "server", if anybody."""
+    """A server has an item that we did not give it. `ask`: who asks for a reply to it ("ours", "server"), if anybody."""
 
     item_id: str
     kind: PartKind
@@ -33,6 +33,13 @@ class Added:
     idle: bool = False
     cut: bool = False
     guarded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Delegated:
+    """A transport has taken something of ours and sees to the reply itself."""
+
+    ask_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +276,7 @@ class HungUp:
 Event = (
     Confirmed
     | Added
+    | Delegated
     | Removed
     | Transcribed
     | Spoke
