@@ -59,6 +59,11 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "CompactionRefusedError",
         "CompactionError",
         "PartialBatchError",
+        "RealtimeStateError",
+        "ConnectionLostError",
+        "ConnectionRefusedByServerError",
+        "SlowConsumerError",
+        "CloseTimeoutError",
     ),
     "sessions.protocol": (
         "TResponseInputItem",
@@ -268,6 +273,145 @@ BEHIND_DOORS: dict[str, tuple[str, ...]] = {
     "tools.function": ("tool",),
     "tools.schema": ("FuncSchema", "function_schema"),
     "words.items": ("TResponseOutputItem",),
+    "talk.items": (
+        "InputText",
+        "InputAudio",
+        "InputImage",
+        "AssistantText",
+        "AssistantAudio",
+        "SystemMessageItem",
+        "UserMessageItem",
+        "AssistantMessageItem",
+        "RealtimeToolCallItem",
+        "RealtimeMessageItem",
+        "RealtimeItem",
+        "RealtimeResponse",
+    ),
+    "talk.model_events": (
+        "RealtimeConnectionStatus",
+        "RealtimeModelErrorEvent",
+        "RealtimeModelToolCallEvent",
+        "RealtimeModelAudioEvent",
+        "RealtimeModelAudioInterruptedEvent",
+        "RealtimeModelAudioDoneEvent",
+        "RealtimeModelInputAudioTranscriptionCompletedEvent",
+        "RealtimeModelInputAudioTimeoutTriggeredEvent",
+        "RealtimeModelTranscriptDeltaEvent",
+        "RealtimeModelOutputTextDeltaEvent",
+        "RealtimeModelItemUpdatedEvent",
+        "RealtimeModelItemDeletedEvent",
+        "RealtimeModelConnectionStatusEvent",
+        "RealtimeModelEndOfStreamEvent",
+        "RealtimeModelTurnStartedEvent",
+        "RealtimeModelCachedTokensDetails",
+        "RealtimeModelInputTokensDetails",
+        "RealtimeModelOutputTokensDetails",
+        "RealtimeModelUsageEvent",
+        "RealtimeModelTurnEndedEvent",
+        "RealtimeModelOtherEvent",
+        "RealtimeModelExceptionEvent",
+        "RealtimeModelRawServerEvent",
+        "RealtimeModelEvent",
+    ),
+    "talk.model_inputs": (
+        "RealtimeModelRawClientMessage",
+        "RealtimeModelInputTextContent",
+        "RealtimeModelInputImageContent",
+        "RealtimeModelUserInputMessage",
+        "RealtimeModelUserInput",
+        "RealtimeModelSendRawMessage",
+        "RealtimeModelSendUserInput",
+        "RealtimeModelSendAudio",
+        "RealtimeModelSendToolOutput",
+        "RealtimeModelSendInterrupt",
+        "RealtimeModelSendSessionUpdate",
+        "RealtimeModelSendEvent",
+    ),
+    "talk.settings": (
+        "RealtimeModelName",
+        "RealtimeAudioFormat",
+        "RealtimeReasoningEffort",
+        "RealtimeCustomVoice",
+        "RealtimeVoice",
+        "RealtimeClientMessage",
+        "RealtimeInputAudioTranscriptionConfig",
+        "RealtimeInputAudioNoiseReductionConfig",
+        "RealtimeTurnDetectionConfig",
+        "RealtimeAudioInputConfig",
+        "RealtimeAudioOutputConfig",
+        "RealtimeAudioConfig",
+        "RealtimeReasoningConfig",
+        "RealtimeModelTracingConfig",
+        "RealtimeSessionModelSettings",
+        "RealtimeUserInputText",
+        "RealtimeUserInputImage",
+        "RealtimeUserInputMessage",
+        "RealtimeUserInput",
+        "to_realtime_audio_format",
+    ),
+    "talk.interface": (
+        "RealtimePlaybackState",
+        "RealtimePlaybackTracker",
+        "RealtimeModelListener",
+        "RealtimeModelConfig",
+        "RealtimeModel",
+        "FrameTransport",
+    ),
+    "talk.wire": ("DEFAULT_MODEL_SETTINGS",),
+    "agents.realtime_agent": (
+        "RealtimeAgent",
+        "RealtimeAgentHooks",
+        "RealtimeRunHooks",
+        "realtime_handoff",
+    ),
+    "agents.realtime_config": (
+        "RealtimeGuardrailsSettings",
+        "RealtimeToolExecutionConfig",
+        "RealtimeReconnectConfig",
+        "RealtimeRunConfig",
+    ),
+    "agents.realtime_events": (
+        "RealtimeEventInfo",
+        "RealtimeAgentStartEvent",
+        "RealtimeAgentEndEvent",
+        "RealtimeHandoffEvent",
+        "RealtimeToolStart",
+        "RealtimeToolEnd",
+        "RealtimeToolApprovalRequired",
+        "RealtimeRawModelEvent",
+        "RealtimeAudioEnd",
+        "RealtimeAudio",
+        "RealtimeAudioInterrupted",
+        "RealtimeError",
+        "RealtimeHistoryUpdated",
+        "RealtimeHistoryAdded",
+        "RealtimeGuardrailTripped",
+        "RealtimeInputAudioTimeoutTriggered",
+        "RealtimeAudioDropped",
+        "RealtimeConnectionLost",
+        "RealtimeReconnected",
+        "RealtimeCallDropped",
+        "RealtimeSessionEvent",
+    ),
+    "calls.session": (
+        "RealtimeSession",
+        "REJECTION_MESSAGE",
+    ),
+    "face.realtime_runner": ("RealtimeRunner",),
+    "transports.websocket": (
+        "OpenAIRealtimeWebSocketModel",
+        "OpenAIRealtimeSIPModel",
+        "TransportConfig",
+        "get_api_key",
+    ),
+    "testing.realtime.scripted": (
+        "ScriptedRealtimeModel",
+        "RealtimeStep",
+        "RealtimeConnectCall",
+        "RealtimeScriptError",
+        "UnexpectedRealtimeSend",
+        "UnconsumedRealtimeSteps",
+    ),
 }
 """Module to the names it gives only to the doors below: the SDK has them there, and not in `agents` itself."""
 
@@ -339,6 +483,74 @@ DOORS: dict[str, str] = {
     "memory.openai_conversations_session": "OpenAIConversationsSession start_openai_conversations_session",
     "memory.openai_responses_compaction_session": "OpenAIResponsesCompactionSession",
     "memory.util": "SessionInputCallback",
+    "realtime": "AssistantAudio AssistantMessageItem AssistantText DEFAULT_MODEL_SETTINGS FrameTransport InputAudio "
+    "InputImage InputText OpenAIRealtimeSIPModel OpenAIRealtimeWebSocketModel RealtimeAgent "
+    "RealtimeAgentEndEvent RealtimeAgentHooks RealtimeAgentStartEvent RealtimeAudio RealtimeAudioDropped "
+    "RealtimeAudioEnd RealtimeAudioFormat RealtimeAudioInterrupted RealtimeCallDropped "
+    "RealtimeClientMessage RealtimeConnectionLost RealtimeConnectionStatus RealtimeError "
+    "RealtimeEventInfo RealtimeGuardrailTripped RealtimeGuardrailsSettings RealtimeHandoffEvent "
+    "RealtimeHistoryAdded RealtimeHistoryUpdated RealtimeInputAudioNoiseReductionConfig "
+    "RealtimeInputAudioTimeoutTriggered RealtimeInputAudioTranscriptionConfig RealtimeItem "
+    "RealtimeMessageItem RealtimeModel RealtimeModelAudioDoneEvent RealtimeModelAudioEvent "
+    "RealtimeModelAudioInterruptedEvent RealtimeModelCachedTokensDetails RealtimeModelConfig "
+    "RealtimeModelConnectionStatusEvent RealtimeModelEndOfStreamEvent RealtimeModelErrorEvent "
+    "RealtimeModelEvent RealtimeModelExceptionEvent RealtimeModelInputAudioTranscriptionCompletedEvent "
+    "RealtimeModelInputTextContent RealtimeModelInputTokensDetails RealtimeModelItemDeletedEvent "
+    "RealtimeModelItemUpdatedEvent RealtimeModelListener RealtimeModelName RealtimeModelOtherEvent "
+    "RealtimeModelOutputTextDeltaEvent RealtimeModelOutputTokensDetails RealtimeModelRawClientMessage "
+    "RealtimeModelSendAudio RealtimeModelSendEvent RealtimeModelSendInterrupt RealtimeModelSendRawMessage "
+    "RealtimeModelSendSessionUpdate RealtimeModelSendToolOutput RealtimeModelSendUserInput "
+    "RealtimeModelToolCallEvent RealtimeModelTracingConfig RealtimeModelTranscriptDeltaEvent "
+    "RealtimeModelTurnEndedEvent RealtimeModelTurnStartedEvent RealtimeModelUsageEvent "
+    "RealtimeModelUserInput RealtimeModelUserInputMessage RealtimePlaybackState RealtimePlaybackTracker "
+    "RealtimeRawModelEvent RealtimeReasoningConfig RealtimeReasoningEffort RealtimeReconnectConfig "
+    "RealtimeReconnected RealtimeResponse RealtimeRunConfig RealtimeRunHooks RealtimeRunner "
+    "RealtimeSession RealtimeSessionEvent RealtimeSessionModelSettings RealtimeToolApprovalRequired "
+    "RealtimeToolCallItem RealtimeToolEnd RealtimeToolExecutionConfig RealtimeToolStart "
+    "RealtimeTurnDetectionConfig RealtimeUserInput RealtimeUserInputMessage RealtimeUserInputText "
+    "SystemMessageItem TransportConfig UserMessageItem get_api_key realtime_handoff",
+    "realtime.agent": "RealtimeAgent RealtimeAgentHooks RealtimeRunHooks",
+    "realtime.audio_formats": "to_realtime_audio_format",
+    "realtime.config": "RealtimeAudioConfig RealtimeAudioFormat RealtimeAudioInputConfig RealtimeAudioOutputConfig "
+    "RealtimeClientMessage RealtimeCustomVoice RealtimeGuardrailsSettings "
+    "RealtimeInputAudioNoiseReductionConfig RealtimeInputAudioTranscriptionConfig RealtimeModelName "
+    "RealtimeModelTracingConfig RealtimeReasoningConfig RealtimeReasoningEffort RealtimeReconnectConfig "
+    "RealtimeRunConfig RealtimeSessionModelSettings RealtimeToolExecutionConfig "
+    "RealtimeTurnDetectionConfig RealtimeUserInput RealtimeUserInputImage RealtimeUserInputMessage "
+    "RealtimeUserInputText RealtimeVoice",
+    "realtime.events": "RealtimeAgentEndEvent RealtimeAgentStartEvent RealtimeAudio "
+    "RealtimeAudioDropped RealtimeAudioEnd "
+    "RealtimeAudioInterrupted RealtimeCallDropped RealtimeConnectionLost RealtimeError RealtimeEventInfo "
+    "RealtimeGuardrailTripped RealtimeHandoffEvent RealtimeHistoryAdded RealtimeHistoryUpdated "
+    "RealtimeInputAudioTimeoutTriggered RealtimeRawModelEvent RealtimeReconnected RealtimeSessionEvent "
+    "RealtimeToolApprovalRequired RealtimeToolEnd RealtimeToolStart",
+    "realtime.handoffs": "realtime_handoff",
+    "realtime.items": "AssistantAudio AssistantMessageItem AssistantText InputAudio InputImage InputText RealtimeItem "
+    "RealtimeMessageItem RealtimeResponse RealtimeToolCallItem SystemMessageItem UserMessageItem",
+    "realtime.model": "FrameTransport RealtimeModel RealtimeModelConfig RealtimeModelListener RealtimePlaybackState "
+    "RealtimePlaybackTracker",
+    "realtime.model_events": "RealtimeConnectionStatus RealtimeModelAudioDoneEvent RealtimeModelAudioEvent "
+    "RealtimeModelAudioInterruptedEvent RealtimeModelCachedTokensDetails "
+    "RealtimeModelConnectionStatusEvent RealtimeModelEndOfStreamEvent RealtimeModelErrorEvent "
+    "RealtimeModelEvent RealtimeModelExceptionEvent RealtimeModelInputAudioTimeoutTriggeredEvent "
+    "RealtimeModelInputAudioTranscriptionCompletedEvent RealtimeModelInputTokensDetails "
+    "RealtimeModelItemDeletedEvent RealtimeModelItemUpdatedEvent RealtimeModelOtherEvent "
+    "RealtimeModelOutputTextDeltaEvent RealtimeModelOutputTokensDetails RealtimeModelRawServerEvent "
+    "RealtimeModelToolCallEvent RealtimeModelTranscriptDeltaEvent RealtimeModelTurnEndedEvent "
+    "RealtimeModelTurnStartedEvent RealtimeModelUsageEvent",
+    "realtime.model_inputs": "RealtimeModelInputImageContent "
+    "RealtimeModelInputTextContent RealtimeModelRawClientMessage "
+    "RealtimeModelSendAudio RealtimeModelSendEvent RealtimeModelSendInterrupt RealtimeModelSendRawMessage "
+    "RealtimeModelSendSessionUpdate RealtimeModelSendToolOutput RealtimeModelSendUserInput "
+    "RealtimeModelUserInput RealtimeModelUserInputMessage",
+    "realtime.openai_realtime": "DEFAULT_MODEL_SETTINGS OpenAIRealtimeSIPModel "
+    "OpenAIRealtimeWebSocketModel TransportConfig "
+    "get_api_key",
+    "realtime.runner": "RealtimeRunner",
+    "realtime.session": "REJECTION_MESSAGE RealtimeSession",
+    "realtime.testing": "RealtimeConnectCall RealtimeScriptError RealtimeStep "
+    "ScriptedRealtimeModel UnconsumedRealtimeSteps "
+    "UnexpectedRealtimeSend",
     "extensions": "",
     "extensions.memory": "AdvancedSQLiteSession AsyncSQLiteSession DaprSession EncryptedSession MongoDBSession "
     "RedisSession SQLAlchemySession",
@@ -423,6 +635,7 @@ KITS: tuple[str, ...] = ("conformance", "testing")
 
 EXTRAS: dict[str, str] = {
     "openai": "openai",
+    "websockets": "realtime",
     "starlette": "testing",
     "uvicorn": "testing",
     "hypothesis": "conformance",

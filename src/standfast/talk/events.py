@@ -22,7 +22,7 @@ class Confirmed:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """A server has an item that we did not give it. `ask`: who asks for a reply to it ("ours", "server"), if anybody."""
+    """A server has an item that we did not give it. `ask`: who asks for a reply to it (ours, server), if anybody."""
 
     item_id: str
     kind: PartKind
