@@ -48,6 +48,7 @@ class Connecting:
         self.ready: asyncio.Event = asyncio.Event()
         self.last_heard = 0.0
         self.on_lost: Callable[[], None] | None = None
+        self.on_restored: Callable[[], None] | None = None
         self.waiters: dict[str, asyncio.Future[None]] = {}
         """Whoever waits until a message is sent, where the transport alone can say so."""
         self._failures: dict[str, int] = {}
@@ -174,6 +175,8 @@ class Connecting:
         said, self._said_again = self._said_again, 0
         gap, self._gap = self._gap, None
         scope.show(RealtimeReconnected(len(link.left), said / link.in_rate, cut, gap, scope.info))
+        if self.on_restored is not None:
+            self.on_restored()
 
     def note(self, one: Shown) -> None:
         """Remember what the next `reconnected` event reports."""

@@ -53,6 +53,7 @@ class Hands(Reconciler[Exchange, Event, Do]):
         self.stats_late = 0
         """Bytes of audio that came after an interruption."""
         self.stopped = False
+        self._news = asyncio.Event()
 
     # --- what happens ------------------------------------------------------------------------------------------------
 
@@ -88,6 +89,7 @@ class Hands(Reconciler[Exchange, Event, Do]):
 
     def look_again(self) -> None:
         """Compare what is due with what is under way, soon."""
+        self._news.set()
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
@@ -104,8 +106,15 @@ class Hands(Reconciler[Exchange, Event, Do]):
         self.look_again()
         await future
 
+    async def at_rest(self) -> None:
+        """Return when nothing is due any more but what a person must decide."""
+        while not self.stopped and (self._what_is_due(self.state) or self.running()):
+            self._news.clear()
+            await self._news.wait()
+
     def is_saved(self, version: int) -> None:
         """The call is saved as it was at this version."""
+        self._news.set()
         self.saved_version = max(self.saved_version, version)
         for wanted, future in self._waiting:
             if wanted <= self.saved_version and not future.done():
@@ -159,6 +168,8 @@ class Hands(Reconciler[Exchange, Event, Do]):
             self._failed(effect, error)  # somebody's code cancelled itself
         except Exception as error:
             self._failed(effect, error)
+        finally:
+            asyncio.get_running_loop().call_soon(self._news.set)  # once the task has ended
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 

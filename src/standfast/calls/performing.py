@@ -104,7 +104,7 @@ class Performing:
         one = scope.hands.talk.call(effect.of)
         if one is None:
             return
-        offer = await self._offer_of(one)
+        offer = await self.offer_of(one)
         call = one.call
         handoff = offer.handoffs.get(call.name)
         if handoff is not None:
@@ -162,7 +162,7 @@ class Performing:
         scope.error({"message": f"Tool call failed: {one.call.name}", "error": error})
         return self._returned(one, tool, offer, FAILED)
 
-    async def _offer_of(self, one: OpenCall) -> Offer:
+    async def offer_of(self, one: OpenCall) -> Offer:
         """What was offered when the call arrived; after a takeover, what its agent offers now."""
         scope = self._scope
         offer = scope.offers.get(one.call.id)
@@ -218,7 +218,7 @@ class Performing:
         one = scope.hands.talk.call(effect.of)
         if one is None:
             return
-        offer = await self._offer_of(one)
+        offer = await self.offer_of(one)
         tool = offer.tools.get(one.call.name)
         match after_a_crash(one.call, tool):
             case "rerun":

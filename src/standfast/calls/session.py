@@ -116,8 +116,9 @@ class RealtimeSession(RealtimeModelListener):
         exchange.link = None if scope.restores else PlainLink(0)
         self._connecting = Connecting(scope, has_session=session is not None)
         self._connecting.on_lost = self._reconnecting
+        self._connecting.on_restored = self._restored
         self._showing = Showing(scope, self._connecting)
-        performing = Performing(scope)
+        self._performing = performing = Performing(scope)
         scope.hands = Hands(
             exchange,
             performers={
@@ -208,8 +209,12 @@ class RealtimeSession(RealtimeModelListener):
     ) -> None:
         await self.close()
 
-    async def enter(self) -> Self:
-        """Connect. If anything fails, everything that was acquired is released and the first error is raised (E1)."""
+    async def enter(self, *, connect: bool = True) -> Self:
+        """Connect. If anything fails, everything that was acquired is released and the first error is raised (E1).
+
+        With `connect=False` a call that was hung up, or lost, is only settled: its waiting calls can be decided, run
+        and are stored; `settled` waits for that.
+        """
         if self._state != "new":
             raise RealtimeStateError(
                 f"this session is {self._state} and cannot be entered", "Make a new one with RealtimeRunner.run()."
@@ -218,7 +223,7 @@ class RealtimeSession(RealtimeModelListener):
         scope = self._scope
         scope.context = contextvars.copy_context()
         try:
-            await self._acquire()
+            await self._acquire(connect)
         except BaseException as error:
             await self._give_back(error)
             raise
@@ -227,13 +232,25 @@ class RealtimeSession(RealtimeModelListener):
         scope.show(RealtimeHistoryUpdated(scope.history.items(), scope.info))
         return self
 
-    async def _acquire(self) -> None:
+    async def settled(self) -> None:
+        """Return when nothing is left to do but what a person must decide: calls have run, everything is stored."""
+        await self._scope.hands.at_rest()
+
+    async def _acquire(self, connect: bool) -> None:
         scope = self._scope
         if scope.memory is not None:
-            await self._remember(scope.memory)
+            await self._remember(scope.memory, connect)
         scope.offer = await scope.resolve(scope.agent, initial=True)
         if scope.restores:
             scope.offer.session_object(attached=scope.attached)  # settings that cannot be sent are refused before that
+        for one in scope.hands.talk.calls:  # a call that was taken over: its questions are asked here again
+            await self._performing.offer_of(one)
+            question = self._showing.approval(one.call.id) if one.call.state == "waiting" else None
+            if question is not None:
+                scope.show(question)
+        if not connect:
+            self._start()
+            return
         scope.model.add_listener(self)
         self._listening = True
         tracker = scope.model_config.get("playback_tracker")
@@ -247,20 +264,23 @@ class RealtimeSession(RealtimeModelListener):
             if self._error is not None:
                 raise self._error
 
-    async def _remember(self, memory: Memory) -> None:
+    async def _remember(self, memory: Memory, connect: bool) -> None:
         hands = self._scope.hands
         self._connecting.history = await memory.begin()
         found = await memory.load(self.run_id) if memory.store is not None else None
         if found is not None:
             talk, stored = found
-            if talk.ended and not talk.calls:
-                raise NotFoundError(f"call {self.run_id!r} has been hung up", "Start a new one on the same session.")
+            if talk.ended and (connect or not talk.calls):
+                remedy = "Settle what it left with enter(connect=False)." if talk.calls else "Start a new one."
+                raise NotFoundError(f"call {self.run_id!r} has been hung up", remedy)
             self._exchange.talk = talk
             for decision in talk.decisions:
                 self._scope.book().record(decision)
             self._scope.book().drain()
             hands.has_memory = True
             hands.tell(Claimed(stored))
+            if not connect and not talk.ended:
+                hands.tell(HungUp())
         elif self._resumes:
             raise NotFoundError(
                 f"there is no call {self.run_id!r} on this session", "Give the run_id that the call had."
@@ -515,6 +535,10 @@ class RealtimeSession(RealtimeModelListener):
             self._error = error
         self._connecting.ready.set()
         self._scope.wake_readers()
+
+    def _restored(self) -> None:
+        if self._state == "reconnecting":
+            self._state = "open"
 
     def _reconnecting(self) -> None:
         if self._state == "open":

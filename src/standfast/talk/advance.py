@@ -266,7 +266,8 @@ def _interrupted(talk: Talk, event: Interrupted, shown: list[Shown]) -> Talk:
         if concerned and (not part.done or part.heard_ms < part.total_ms):
             heard_ms = min(max(part.heard_ms, event.heard.get(part.id, 0)), part.total_ms)
             if not part.done or heard_ms < part.total_ms:
-                if heard_ms < part.total_ms:
+                # Also between two pieces of audio: more was to come.
+                if heard_ms < part.total_ms or (part.total_ms and not part.done):
                     shown.append(Shown("audio_interrupted", part.id))
                 part = evolve(part, heard_ms=heard_ms, cut=True)
             else:
