@@ -109,6 +109,7 @@ class Exchange:
                 part = before.part(event.item_id)
                 if part is not None and part.response is not None:
                     self.link.unwanted.add(part.response)
+                    self.link.tripped.add(part.response)
         if before.open is not self.talk.open and (self.buffers or self.playback.tracks):
             self._tidy()
         return list(shown)

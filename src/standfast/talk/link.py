@@ -91,6 +91,8 @@ class Link:
     """Responses beside the conversation."""
     unwanted: set[str] = field(default_factory=set)
     """Responses whose audio nobody wants any more."""
+    tripped: set[str] = field(default_factory=set)
+    """Those of them that a guardrail refused."""
     cancelled: set[str] = field(default_factory=set)
     reply_of: dict[str, str] = field(default_factory=dict)
     received: dict[str, int] = field(default_factory=dict)

@@ -50,7 +50,6 @@ class PlainLink(Link):
         self.calls: dict[str, RealtimeModelToolCallEvent] = {}
         self.echoes: list[str] = []
         """Texts that were sent and will come back as items of the transport's own."""
-        self.tripped: set[str] = set()
         self.turn = 0
 
     def hear(self, event: RealtimeModelEvent) -> list[Event]:
