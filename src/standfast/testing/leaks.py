@@ -18,6 +18,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from standfast.tools import threads
+
 GRACE_S = 5.0
 # How long something may take to end after the block: the other end of a socket closes in its own time.
 LOOK_EVERY_S = 0.01
@@ -52,9 +54,11 @@ class Alive:
     def beyond(self, before: Alive) -> list[str]:
         """What is alive here and was not there before, in words."""
         found = [f"task {task.get_name()}: {task.get_coro()}" for task in self.tasks - before.tasks]
-        # A pool that a loop keeps for blocking work lives as long as the loop does, on purpose.
-        threads = [thread for thread in self.threads - before.threads if not thread.name.startswith("asyncio_")]
-        found += [f"thread {thread.name}" for thread in threads]
+        # A pool that a loop keeps for blocking work lives as long as the loop does, on purpose; and a thread of ours
+        # that has no tool to run waits a while for the next one.
+        idle = set(threads._pool.idle)
+        left = [one for one in self.threads - before.threads - idle if not one.name.startswith("asyncio_")]
+        found += [f"thread {thread.name}" for thread in left]
         found += [f"socket with descriptor {number}" for number, _ in sorted(self.sockets - before.sockets)]
         found += [f"timer {handle}" for handle in self.timers - before.timers]
         return found

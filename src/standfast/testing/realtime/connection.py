@@ -115,7 +115,7 @@ class Hub:
         for job in self.conversation.jobs:
             if not job.ready or job in self._held:
                 continue
-            gate = None if job in self._looked_at else self.serving.holds.take(str(job.next))
+            gate = None if job in self._looked_at else self.serving.holds.take(job)
             self._looked_at.add(job)
             if gate is None:
                 return job
@@ -265,9 +265,9 @@ class Connection:
 
     def expire(self, minutes: int) -> None:
         """The time limit is reached: an error, and the end."""
-        refused = session_expired(minutes)
-        self.hub.conversation.refuse(refused)
-        self.close(1001, refused.message)
+        over = session_expired(minutes)
+        self.hub.conversation.tell("error", error=over.error(None))
+        self.close(1001, over.message)
 
     def abort(self) -> None:
         """Tear the connection down at once."""

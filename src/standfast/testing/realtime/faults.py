@@ -13,6 +13,7 @@ from threading import Lock
 from typing import Any, Literal
 
 from standfast.testing.loopback.faults import Gate
+from standfast.testing.realtime.jobs import Job
 from standfast.testing.realtime.journal import Direction, Frame, Match
 
 Side = Literal["before", "after"]
@@ -132,29 +133,37 @@ class FramePlan:
             return sum(queued.times for queued in self._queue)
 
 
+@dataclass(slots=True)
+class _Held:
+    kind: str
+    skip: int
+    about: str
+    gate: Gate
+
+
 class Holds:
     """Gates before which the service's own work waits: the model stops speaking, a transcript is late."""
 
     def __init__(self) -> None:
-        self._queue: list[tuple[str, int, Gate]] = []
+        self._queue: list[_Held] = []
         self._lock = Lock()
 
-    def add(self, kind: str, skip: int) -> Gate:
-        """A gate before the event of that type, after the first `skip` of them."""
-        gate = Gate()
+    def add(self, kind: str, skip: int, about: str) -> Gate:
+        """A gate before the event of that type, after the first `skip` of them, of work that is about something."""
+        held = _Held(kind, skip, about, Gate())
         with self._lock:
-            self._queue.append((kind, skip, gate))
-        return gate
+            self._queue.append(held)
+        return held.gate
 
-    def take(self, kind: str) -> Gate | None:
-        """The gate before which an event of that type has to wait, if there is one."""
+    def take(self, job: Job) -> Gate | None:
+        """The gate before which this work has to wait now, if there is one."""
         with self._lock:
-            for place, (wanted, skip, gate) in enumerate(self._queue):
-                if wanted != kind:
+            for held in list(self._queue):
+                if held.kind != job.next or held.about not in job.about:
                     continue
-                if skip:
-                    self._queue[place] = (wanted, skip - 1, gate)
+                if held.skip:
+                    held.skip -= 1
                     continue
-                del self._queue[place]
-                return gate
+                self._queue.remove(held)
+                return held.gate
         return None

@@ -63,6 +63,8 @@ class Job:
     def __init__(self, conversation: Stage) -> None:
         self.conversation = conversation
         self.next: str | None = None
+        self.about = ""
+        """What this work is about: for a reply, the words it answers; for a transcript, the words."""
         self._steps: Steps | None = None
 
     @property
@@ -99,6 +101,7 @@ class Transcribing(Job):
     def __init__(self, conversation: Stage, held: Held) -> None:
         super().__init__(conversation)
         self.held = held
+        self.about = held.text or ""
         self.start()
 
     @property

@@ -27,6 +27,7 @@ class Responding(Job):
     def __init__(self, conversation: Stage, response_id: str, params: dict[str, Any], asked: Asked) -> None:
         super().__init__(conversation)
         self.id, self.params, self.asked = response_id, params, asked
+        self.about = asked.last_text
         self.beside = params.get("conversation") == "none"
         """Whether it runs beside the conversation and leaves nothing in it."""
         modalities = params.get("output_modalities") or conversation.session["output_modalities"]

@@ -144,12 +144,13 @@ class LoopbackRealtimeServer(ServedInThread):
         """Faults that no frame has met yet; a test that ends with some did not test what it meant to."""
         return self._serving.plan.waiting + len(self._rejections)
 
-    def hold(self, kind: str, *, skip: int = 0) -> Gate:
+    def hold(self, kind: str, *, skip: int = 0, about: str = "") -> Gate:
         """Let the service wait before its next event of that type (after `skip` of them), until the gate is released.
 
-        Only the work that the event belongs to waits: while a reply is held, the server still listens and answers.
+        Only the work that the event belongs to waits: while a reply is held, the server still listens and answers. With
+        `about` only a reply counts that answers these words (or a transcript of them).
         """
-        return self._serving.holds.add(kind, skip)
+        return self._serving.holds.add(kind, skip, about)
 
     def reject(self, rejected: Rejected | int, *, times: int = 1) -> None:
         """Answer the next attempts to connect with an HTTP status."""
