@@ -48,6 +48,9 @@ def _module(name: str, old: str, new: str, fault: str) -> Any:
     return made
 
 
+_LOST_ASKS = (
+    "    asks = tuple(evolve(ask, ours=True, by=None) for ask in talk.asks)\n    return evolve(talk, open=tuple(parts)"
+)
 MUTANTS = [
     Mutant(
         "a reply is asked for while one is under way",
@@ -97,13 +100,13 @@ MUTANTS = [
     Mutant(
         "a lost reply is forgotten",
         "advance",
-        "    asks = tuple(evolve(ask, ours=True, by=None) for ask in talk.asks)\n    return evolve(talk, open=tuple(parts)",
+        _LOST_ASKS,
         "    asks = tuple(ask for ask in talk.asks if ask.by is None)\n    return evolve(talk, open=tuple(parts)",
     ),
     Mutant(
         "what the server was to answer stays its to answer on a new connection",
         "advance",
-        "    asks = tuple(evolve(ask, ours=True, by=None) for ask in talk.asks)\n    return evolve(talk, open=tuple(parts)",
+        _LOST_ASKS,
         "    asks = tuple(evolve(ask, by=None) for ask in talk.asks)\n    return evolve(talk, open=tuple(parts)",
     ),
     Mutant("speech is not said again", "exchange", "again = self._say_again(link, before)", "again = set()"),
@@ -164,8 +167,8 @@ MUTANTS = [
     Mutant(
         "a failed change stays in the way",
         "advance",
-        '    shown.append(Shown("change_refused", change.agent, why))\n    talk = evolve(talk, changes=talk.changes[1:],',
-        '    shown.append(Shown("change_refused", change.agent, why))\n    talk = evolve(talk, changes=talk.changes,',
+        "change.agent, why))\n    talk = evolve(talk, changes=talk.changes[1:],",
+        "change.agent, why))\n    talk = evolve(talk, changes=talk.changes,",
     ),
     Mutant(
         "an answer covers what came after it began",

@@ -469,7 +469,7 @@ class World:
         talk, link = self.talk, self.exchange.link
         assert talk.ended or (link is not None and link.seeded)
         assert not talk.open, f"not settled: {talk.open}"
-        assert not talk.asks and not talk.calls and not talk.changes, (talk.asks, talk.calls, talk.changes)
+        assert (talk.asks, talk.calls, talk.changes) == ((), (), ()), "something is still wanted"
         assert self.rows == [entry.item for entry in talk.ledger], "the session is not the ledger"
         self.check_effects()
         self.check_words()

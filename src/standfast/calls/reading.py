@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Awaitable, Callable
 
 from standfast.agents.realtime_events import RealtimeAudio, RealtimeSessionEvent
@@ -24,6 +25,8 @@ class EventIterator:
     ) -> None:
         self._scope, self._outlet = scope, outlet
         self._is_over, self._failure, self._close, self._arm = is_over, failure, close, arm
+        # Whoever leaves the loop early does not say so: then nothing must be kept for them.
+        weakref.finalize(self, scope.forget_outlet, outlet)
 
     def __aiter__(self) -> EventIterator:
         return self
@@ -31,7 +34,7 @@ class EventIterator:
     async def __anext__(self) -> RealtimeSessionEvent:
         scope, outlet = self._scope, self._outlet
         while True:
-            event = outlet.get(1 / scope.hands.exchange.out_rate)
+            event = outlet.get()
             if event is not None:
                 if type(event) is RealtimeAudio:
                     scope.take(event)

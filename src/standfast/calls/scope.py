@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -25,7 +24,7 @@ from standfast.calls.hands import Hands
 from standfast.calls.history import History
 from standfast.calls.memory import Memory
 from standfast.calls.offer import Offer, resolve
-from standfast.calls.outlet import AUDIO_BYTES_MAX, CONTROL_MAX, Outlet
+from standfast.calls.outlet import AUDIO_BYTES_MAX, CONTROL_MAX, Outlet, raw_size
 from standfast.driver.agent_graph import AgentGraph
 from standfast.driver.run_scope import Tracer
 from standfast.llm.interface import ModelProvider
@@ -68,7 +67,7 @@ class CallScope:
         self.places = Places(limit)
         self.context: contextvars.Context | None = None
         self.raw_events = config.get("raw_events", True)
-        self._outlets: weakref.WeakSet[Outlet] = weakref.WeakSet()
+        self._outlets: list[Outlet] = []
         self.first_outlet: Outlet | None = self.new_outlet()
         """Where events go before anybody iterates; the first iterator reads it."""
         self.taken: dict[str, int] = {}
@@ -119,21 +118,35 @@ class CallScope:
         outlet = Outlet(
             audio_bytes_max=self.config.get("audio_buffer_bytes", AUDIO_BYTES_MAX),
             control_max=self.config.get("event_buffer_count", CONTROL_MAX),
+            raw_audio=self.raw_events,
         )
-        self._outlets.add(outlet)
+        self._outlets.append(outlet)
         return outlet
+
+    def forget_outlet(self, outlet: Outlet) -> None:
+        """Its reader is gone."""
+        if outlet in self._outlets:
+            self._outlets.remove(outlet)
 
     def show(self, event: RealtimeSessionEvent) -> None:
         """Let every reader see this."""
-        for outlet in list(self._outlets):
-            dropped = outlet.put(event)
-            if dropped:
-                self._dropped(dropped)
+        for outlet in self._outlets:
+            outlet.put(event)
 
     def show_raw(self, event: Any) -> None:
         """Let every reader see what the transport told, unless nobody wants that."""
         if self.raw_events:
-            self.show(RealtimeRawModelEvent(event, self.info))
+            shown, size = RealtimeRawModelEvent(event, self.info), raw_size(event)
+            for outlet in self._outlets:
+                outlet.put_raw(shown, size)
+
+    def show_audio(self, event: RealtimeAudio) -> None:
+        """Let every reader hear this; what a slow one had to drop for it nobody hears, if nobody else did."""
+        size = len(event.audio.data)
+        for outlet in self._outlets:
+            dropped = outlet.put_audio(event, size)
+            if dropped:
+                self._dropped(dropped)
 
     def error(self, error: Any) -> None:
         """Show that something went wrong; the call goes on."""
@@ -141,20 +154,20 @@ class CallScope:
 
     def drop_audio(self, item_id: str) -> None:
         """Nobody wants to hear this item any more."""
-        for outlet in list(self._outlets):
-            outlet.drop_audio(item_id)
+        for outlet in self._outlets:
+            outlet.forget_audio(item_id)
 
     def wake_readers(self) -> None:
         """Let every reader look again: the session ends."""
-        for outlet in list(self._outlets):
+        for outlet in self._outlets:
             outlet.wake()
 
-    def _dropped(self, dropped: list[tuple[RealtimeAudio, int]]) -> None:
+    def _dropped(self, dropped: list[RealtimeAudio]) -> None:
         exchange = self.hands.exchange
-        for event, size in dropped:
-            self.stats["audio_dropped_bytes"] += size
+        for event in dropped:
+            self.stats["audio_dropped_bytes"] += len(event.audio.data)
             if len(self._outlets) == 1:
-                exchange.playback.miss(event.item_id, size / exchange.out_rate)
+                exchange.playback.miss(event.item_id, len(event.audio.data) / exchange.out_rate)
 
     def take(self, event: RealtimeAudio) -> None:
         """A reader has taken some audio: from now on it is being heard."""
@@ -166,7 +179,6 @@ class CallScope:
         size = min(len(event.audio.data), end - known)
         self.taken[event.item_id] = end
         exchange.playback.take(event.item_id, size / exchange.out_rate, self.hands.now())
-        self.hands.look_again()
 
     def book(self) -> ApprovalBook:
         """Every decision of this call."""

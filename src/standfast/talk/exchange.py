@@ -163,8 +163,10 @@ class Exchange:
         link = self.link
         if link is None:
             return True
-        link.received[item_id] = link.received.get(item_id, 0) + size
-        self.out_rate = link.out_rate
+        received = link.received
+        received[item_id] = received.get(item_id, 0) + size
+        if not link.unwanted:
+            return True
         response = link.reply_of.get(item_id, link.active)
         return response is None or response not in link.unwanted
 

@@ -30,20 +30,25 @@ class Playback:
     def __init__(self) -> None:
         self.tracks: dict[str, Track] = {}
         self._free_at = 0.0
+        self._last: Track | None = None
         self.tracked = False
         """Whether somebody reports what was played; then the clock is not asked."""
 
     def take(self, item_id: str, ms: float, now: float) -> None:
         """A reader has taken so much more of this item."""
-        track = self.tracks.setdefault(item_id, Track())
-        start = max(now, self._free_at)
-        self._free_at = start + ms / 1000
+        track = self.tracks.get(item_id)
+        if track is None:
+            track = self.tracks[item_id] = Track()
         track.taken_ms += ms
-        if track.segments and abs(track.segments[-1][0] + track.segments[-1][1] / 1000 - start) < 1e-6:
+        free_at = self._free_at
+        if now < free_at and track is self._last:  # it goes on without a pause
             first, length = track.segments[-1]
             track.segments[-1] = (first, length + ms)
-        else:
-            track.segments.append((start, ms))
+            self._free_at = free_at + ms / 1000
+            return
+        start = max(now, free_at)
+        track.segments.append((start, ms))
+        self._last, self._free_at = track, start + ms / 1000
 
     def miss(self, item_id: str, ms: float) -> None:
         """So much of this item was dropped: nobody will hear it."""
@@ -97,7 +102,8 @@ class Playback:
 
     def stop(self, item_id: str, now: float) -> None:
         """This item is not played any more; the next one can begin."""
-        self.tracks.pop(item_id, None)
+        if self.tracks.pop(item_id, None) is self._last:
+            self._last = None
         self._free_at = min(self._free_at, now)
 
     def forget(self, item_id: str) -> None:

@@ -19,6 +19,7 @@ from contextlib import suppress
 from typing import Any, NotRequired, TypedDict
 from urllib.parse import urlencode
 
+import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 
@@ -246,6 +247,9 @@ class _NotConnected(RealtimeStateError, AssertionError):
     """The SDK asserts this; who catches that goes on catching it."""
 
 
+_DECODER, _ENCODER = msgspec.json.Decoder(), msgspec.json.Encoder()
+
+
 class _Line:
     """One connection: its socket and its reader."""
 
@@ -265,7 +269,7 @@ class _Line:
         async with self._order:
             try:
                 for frame in frames:
-                    await self._socket.send(json.dumps(frame))
+                    await self._socket.send(_ENCODER.encode(frame).decode())
             except ConnectionClosed as closed:
                 raise _lost(closed) from closed
 
@@ -283,11 +287,11 @@ class _Line:
 
     async def _told(self, message: str | bytes) -> None:
         try:
-            frame = json.loads(message)
+            frame = _DECODER.decode(message)
             if not isinstance(frame, dict):
                 raise ValueError(f"a frame is an object, not a {type(frame).__name__}")
             meanings = model_events(frame)
-        except (ValueError, KeyError, TypeError) as error:
+        except (msgspec.MsgspecError, ValueError, KeyError, TypeError, AttributeError) as error:
             return await self._model._tell(RealtimeModelErrorEvent({"type": "invalid_frame", "message": str(error)}))
         await self._model._tell(RealtimeModelRawServerEvent(frame))
         for event in meanings:
