@@ -54,6 +54,7 @@ from standfast.talk.plain import PlainLink
 from standfast.talk.settings import RealtimeUserInput
 from standfast.talk.talk import Talk
 from standfast.talk.wire import typed_content
+from standfast.tools.threads import WATCH, ThreadWatch
 from standfast.words.usage import Usage
 
 logger = logging.getLogger("standfast")
@@ -146,6 +147,7 @@ class RealtimeSession(RealtimeModelListener):
         self._hook_tasks: set[asyncio.Task[Any]] = set()
         self._changes: dict[int, asyncio.Future[None]] = {}
         self._left_behind: list[str] = []
+        self._threads = ThreadWatch()
 
     # --- what it is --------------------------------------------------------------------------------------------------
 
@@ -222,6 +224,7 @@ class RealtimeSession(RealtimeModelListener):
         self._state = "entering"
         scope = self._scope
         scope.context = contextvars.copy_context()
+        scope.context.run(WATCH.set, self._threads)
         try:
             await self._acquire(connect)
         except BaseException as error:
@@ -661,6 +664,7 @@ class RealtimeSession(RealtimeModelListener):
 
     def _begin_closing(self) -> asyncio.Task[None]:
         if self._closing is None or (self._closing.done() and self._state != "closed"):
+            self._report_dropped()  # before readers are told that it is over
             self._state = "closing"
             self._closing = asyncio.get_running_loop().create_task(self._close())
             self._closing.add_done_callback(_retrieved)
@@ -715,6 +719,7 @@ class RealtimeSession(RealtimeModelListener):
         hands = self._scope.hands
         timeout_s = self._scope.config.get("close_timeout_s", 5.0)
         self._left_behind += await hands.stop(timeout_s)
+        self._left_behind += await self._threads.left_after(timeout_s)
         hooks = [task for task in self._hook_tasks if not task.done()]
         for task in hooks:
             task.cancel()
@@ -722,15 +727,21 @@ class RealtimeSession(RealtimeModelListener):
             await asyncio.wait(hooks, timeout=timeout_s)
         hands.stopped = True
 
+    def _report_dropped(self) -> None:
+        """Without a session nothing of what waits, or could not be sent, is kept: say so (E2)."""
+        scope, talk = self._scope, self._scope.hands.talk
+        if scope.memory is not None or self._closing is not None:
+            return
+        for one in talk.calls:
+            part = next((part for part in talk.open if part.call_id == one.call.id), None)
+            output = part.text if part is not None else None
+            scope.show(RealtimeCallDropped(one.call.id, one.call.name, output, scope.info))
+
     async def _hang_up(self, problems: list[BaseException]) -> None:
         """Nobody listens any more: what was heard is stored, what waits is kept in the record or reported dropped."""
-        scope, hands, memory = self._scope, self._scope.hands, self._scope.memory
+        hands, memory = self._scope.hands, self._scope.memory
         exchange = self._exchange
         if memory is None:
-            for one in hands.talk.calls:
-                part = next((part for part in hands.talk.open if part.call_id == one.call.id), None)
-                output = part.text if part is not None else None
-                scope.show(RealtimeCallDropped(one.call.id, one.call.name, output, scope.info))
             return
         if not hands.has_memory:
             await memory.release()
