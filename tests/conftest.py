@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # A slow machine is not a failure: no test may depend on speed. A failing example is printed so that it can be replayed
@@ -17,3 +19,15 @@ settings.register_profile(
     derandomize=bool(os.environ.get("CI")),
 )
 settings.load_profile("standfast")
+
+VOICE = ("/calls/", "/talk/", "/realtime_paths/", "/transports/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Enter tests of voice calls in the scorecard under the clauses that their docstrings name."""
+    for item in items:
+        if any(folder in str(item.path) for folder in VOICE):
+            text = getattr(getattr(item, "function", None), "__doc__", None) or ""
+            named = sorted(set(re.findall(r"\bE(?:1[0-5]|[1-9])\b", text)))
+            if named:
+                item.add_marker(pytest.mark.clause(*named, backend="calls"))

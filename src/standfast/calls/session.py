@@ -465,8 +465,8 @@ class RealtimeSession(RealtimeModelListener):
             return
         if self._scope.offer is None and not self._scope.restores:
             await self._feed()
-        self._showing.receive(event)
-        self._arm()
+        if not self._showing.receive(event):
+            self._arm()
 
     async def _feed(self) -> None:
         """Fed before it is entered: what a call may need is resolved now, and what that starts is owned as ever."""
@@ -595,6 +595,12 @@ class RealtimeSession(RealtimeModelListener):
         if tracker is not None:
             self._exchange.playback.report(tracker.get_state(), self._exchange.received_ms())
 
+    def _arm_for_playback(self) -> None:
+        """A reader took audio: look again when it has been played, unless a look before that is due anyway."""
+        timer = self._timer
+        if timer is None or timer.when() > self._exchange.playback.free_at + 0.1:
+            self._arm()
+
     def _arm(self) -> None:
         """Look again when something will have been heard, when a server has been silent for too long, or expires."""
         if self._timer is not None:
@@ -649,7 +655,7 @@ class RealtimeSession(RealtimeModelListener):
             is_over=lambda: self._state in ("closing", "closed"),
             failure=lambda: self._error if self._state != "closed" else None,
             close=self.close,
-            arm=self._arm,
+            arm=self._arm_for_playback,
         )
 
     # --- closing -----------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """The contract as data: every promise has a name that the kit tests, the docs print and an error may mention.
 
 Part A is what any session promises, part B what a session with abilities promises, part C what a run leaves in a
-session, part D who owns a conversation. `ability` is the one a session must declare for the clause to be its own;
-None means that every session is held to it.
+session, part D who owns a conversation, part E what a voice session does. `ability` is the one a session must declare
+for the clause to be its own; None means that every session is held to it.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ PARTS: dict[str, str] = {
     "B": "Abilities that a session may declare",
     "C": "What a run persists",
     "D": "Who owns the conversation",
+    "E": "A realtime session",
 }
 """Letter of a part to its title."""
 
@@ -397,7 +398,112 @@ _D = (
     ),
 )
 
-CLAUSES: dict[str, Clause] = {clause.id: clause for clause in (*_A, *_B, *_C, *_D)}
+_E = (
+    Clause(
+        "E1",
+        "nothing before, nothing after",
+        "Constructing a voice session does nothing outside the process. Entering acquires; if it fails at any "
+        "step, all that was acquired is released, the first error is raised and release errors are attached to "
+        "it.",
+    ),
+    Clause(
+        "E2",
+        "one owner",
+        "After `close` nothing of a session is alive or registered. Code that cannot be stopped is waited for, "
+        "then named in an error, and reaches nothing any more. What was pending is reported dropped or, with a "
+        "session, kept in the call's record and settled later without a connection.",
+    ),
+    Clause(
+        "E3",
+        "close",
+        "`close` may be called again, from another task, from a tool or listener, or while others iterate; the "
+        "model is closed once. If that fails, iterators still end, every caller gets the error, and it can be "
+        "tried again. Iterators deliver what is queued first.",
+    ),
+    Clause(
+        "E4",
+        "no failure is lost",
+        "A cancelled background task is awaited; an exception in one reaches the event stream or `close`; nobody "
+        "is left waiting. A session may be iterated and fed before it is entered, and is closed in the same way.",
+    ),
+    Clause(
+        "E5",
+        "calls keep their agent",
+        "A tool call runs with the agent, tools and settings of when it arrived. `async_tool_calls=False` means "
+        "one at a time, in order, never inside the reader; a call that waits for a person does not occupy the "
+        "place.",
+    ),
+    Clause(
+        "E6",
+        "agent changes",
+        "Handoff and `update_agent` are one operation. A change is committed, and the event and hooks follow, "
+        "when the model has confirmed the settings; a refusal or failure leaves the old agent.",
+    ),
+    Clause(
+        "E7",
+        "output guardrails",
+        "They look at thresholds and once at the end of every reply. A trip marks the reply first, emits one "
+        "event, cancels, and sends at most one note, none if a newer reply began. One that raises is skipped, or "
+        "counts as a trip by setting. Of a refused reply history keeps what was heard; the note is neither stored "
+        "nor restored.",
+    ),
+    Clause(
+        "E8",
+        "interruptions",
+        "`audio_interrupted` is the signal to stop. Truncation comes from the tracker, else from a clock for each "
+        "item, never beyond what was received on this connection; an item without audio is deleted instead. What "
+        "was cut is told to the server even if the item is history by then.",
+    ),
+    Clause(
+        "E9",
+        "replies",
+        "A reply is not asked for while one is known to be active or a call that belongs into it is running; "
+        "several that ask get one. One that was refused, failed (once) or lost is asked for again. Responses "
+        "outside the conversation are not held.",
+    ),
+    Clause(
+        "E10",
+        "outputs",
+        "A tool output that could not be sent is sent again under the same item id, without running the tool "
+        "again, across reconnection and takeover too.",
+    ),
+    Clause(
+        "E11",
+        "tool guardrails",
+        "Tool input guardrails run, optionally, before approval and always after it; a rejection goes back as "
+        "tool output and as an event.",
+    ),
+    Clause(
+        "E12",
+        "slow readers",
+        "Queues are bounded: audio is dropped first, counted and reported, a newer history replaces a waiting "
+        "one, and a reader past the bound for other events ends with `SlowConsumerError` while the session and "
+        "other readers go on. Audio that no reader has taken was not heard.",
+    ),
+    Clause(
+        "E13",
+        "lost connections",
+        "A lost connection is an event, not an end, when reconnecting is on. A connection that owns its "
+        "conversation gets the history, the open calls and the speech that was not understood; an attached one "
+        "only what its server lacks. The lost reply is asked for again, nothing runs twice, what was cut is "
+        "reported.",
+    ),
+    Clause(
+        "E14",
+        "memory",
+        "The conversation is written to a session as it happens: each item when it is settled, in the server's "
+        "order, a call together with its output, replies as they were heard. A text agent can continue it, and "
+        "after `kill -9` another process can take the call over; the first is refused.",
+    ),
+    Clause(
+        "E15",
+        "context",
+        "Tools, guardrails and hooks run in a copy of the context captured at entry, whoever approved or "
+        "delivered the call; entering in one task and closing in another works.",
+    ),
+)
+
+CLAUSES: dict[str, Clause] = {clause.id: clause for clause in (*_A, *_B, *_C, *_D, *_E)}
 """Every clause by its id, in the order of the contract."""
 
 

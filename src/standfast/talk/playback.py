@@ -29,7 +29,8 @@ class Playback:
 
     def __init__(self) -> None:
         self.tracks: dict[str, Track] = {}
-        self._free_at = 0.0
+        self.free_at = 0.0
+        """When everything that was taken will have been played."""
         self._last: Track | None = None
         self.tracked = False
         """Whether somebody reports what was played; then the clock is not asked."""
@@ -40,15 +41,15 @@ class Playback:
         if track is None:
             track = self.tracks[item_id] = Track()
         track.taken_ms += ms
-        free_at = self._free_at
+        free_at = self.free_at
         if now < free_at and track is self._last:  # it goes on without a pause
             first, length = track.segments[-1]
             track.segments[-1] = (first, length + ms)
-            self._free_at = free_at + ms / 1000
+            self.free_at = free_at + ms / 1000
             return
         start = max(now, free_at)
         track.segments.append((start, ms))
-        self._last, self._free_at = track, start + ms / 1000
+        self._last, self.free_at = track, start + ms / 1000
 
     def miss(self, item_id: str, ms: float) -> None:
         """So much of this item was dropped: nobody will hear it."""
@@ -104,7 +105,7 @@ class Playback:
         """This item is not played any more; the next one can begin."""
         if self.tracks.pop(item_id, None) is self._last:
             self._last = None
-        self._free_at = min(self._free_at, now)
+        self.free_at = min(self.free_at, now)
 
     def forget(self, item_id: str) -> None:
         """Nobody will ask about this item any more."""
