@@ -2,7 +2,8 @@
 
 Both get the same fake model (the same typed objects, made anew for each reply), tracing off, and take turns within each
 round; the table shows medians over rounds. CPU time of the process is measured, so waiting for a disk does not count.
-Run it with `./dev bench bench_runs`.
+Run it with `./dev bench bench_runs`. `--beside NAME` measures a third library in the same rounds: an earlier release
+that can be imported under that name (put its folder on PYTHONPATH).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import importlib
 import statistics
 import tempfile
 import time
@@ -73,11 +75,15 @@ def stream_events(deltas: int) -> list[Any]:
     return [*pieces, ResponseCompletedEvent(type="response.completed", response=response, sequence_number=deltas)]
 
 
-def fake_model(library: Any, steps: list[Callable[[], Any]], deltas: int = 0) -> Any:
-    """The same model for either library: answers from `steps`, in turn, for ever."""
+def fake_model(library: Any, steps: list[Callable[[], Any]], deltas: int = 0, plain: bool = False) -> Any:
+    """The same model for either library: answers from `steps`, in turn, for ever. `plain`: as JSON, not as objects."""
 
     # Made once: what a provider's library spends on its events is not what is compared here.
     events = stream_events(deltas)
+    if plain:
+        events = [event.model_dump(mode="json") for event in events]
+        ready = [step().model_dump(mode="json", exclude_none=True) for step in steps]
+        steps = [lambda item=item: item for item in ready]  # type: ignore[misc]  # a default binds the item
 
     class Fake(library.Model):  # type: ignore[misc,name-defined]  # the base is chosen at run time
         def __init__(self) -> None:
@@ -95,9 +101,22 @@ def fake_model(library: Any, steps: list[Callable[[], Any]], deltas: int = 0) ->
     return Fake()
 
 
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
+def parallel_model(library: Any, count: int) -> Any:
+    """A model that asks for `count` calls at once, then answers."""
+
+    class Fake(library.Model):  # type: ignore[misc,name-defined]  # the base is chosen at run time
+        def __init__(self) -> None:
+            self.calls = 0
+
+        async def get_response(self, *_: Any, **__: Any) -> Any:
+            self.calls += 1
+            output = [call(number) for number in range(count)] if self.calls % 2 else [text("done")]
+            return library.ModelResponse(output=output, usage=library.Usage(requests=1), response_id=None)
+
+        def stream_response(self, *_: Any, **__: Any) -> Any:
+            raise NotImplementedError
+
+    return Fake()
 
 
 class Contestant:
@@ -108,13 +127,15 @@ class Contestant:
         self.sessions: dict[str, Any] = {}
         self.config = library.RunConfig(tracing_disabled=True)
 
-    def agent(self, tool_turns: int = 0, deltas: int = 0) -> Any:
+    def agent(self, tool_turns: int = 0, deltas: int = 0, plain: bool = False, parallel: int = 0) -> Any:
         async def add_async(a: int, b: int) -> int:
             """Add two numbers."""
             return a + b
 
-        tools = [self.library.function_tool(add_async, name_override="add")] if tool_turns else []
-        model = fake_model(self.library, replies(tool_turns), deltas)
+        tools = [self.library.function_tool(add_async, name_override="add")] if tool_turns or parallel else []
+        model = fake_model(self.library, replies(tool_turns), deltas, plain and self.library is not peer)
+        if parallel:
+            model = parallel_model(self.library, parallel)
         return self.library.Agent(name="bench", instructions="Be brief.", model=model, tools=tools)
 
     def session(self, name: str) -> Any:
@@ -144,9 +165,12 @@ async def cpu_s(work: Callable[[], Awaitable[Any]], times: int) -> float:
 Case = Callable[[Contestant], Awaitable[float]]
 
 
-async def one_turn(who: Contestant) -> float:
-    agent = who.agent()
-    return await cpu_s(lambda: who.run(agent), 60)
+def one_turn(plain: bool) -> Case:
+    async def case(who: Contestant) -> float:
+        agent = who.agent(plain=plain)
+        return await cpu_s(lambda: who.run(agent), 60)
+
+    return case
 
 
 def on_a_history(items: int) -> Case:
@@ -175,9 +199,27 @@ def tool_turns(count: int) -> Case:
     return case
 
 
-async def streamed(who: Contestant) -> float:
-    agent = who.agent(deltas=200)
-    return await cpu_s(lambda: who.stream(agent), 5)
+def streamed(plain: bool) -> Case:
+    async def case(who: Contestant) -> float:
+        agent = who.agent(deltas=200, plain=plain)
+        return await cpu_s(lambda: who.stream(agent), 5)
+
+    return case
+
+
+def parallel_calls(count: int, saved: bool) -> Case:
+    """Many calls in one reply on SQLite, with and without saving the run beside its session."""
+
+    async def case(who: Contestant) -> float:
+        agent = who.agent(parallel=count)
+        session = who.session(f"parallel-{saved}")
+        await session.clear_session()
+        config = (
+            who.config if saved or who.library is peer else who.library.RunConfig(tracing_disabled=True, save="never")
+        )
+        return await cpu_s(lambda: who.library.Runner.run(agent, "hi", session=session, run_config=config), 1)
+
+    return case
 
 
 async def thousand_at_once(who: Contestant) -> float:
@@ -186,20 +228,25 @@ async def thousand_at_once(who: Contestant) -> float:
 
 
 CASES: dict[str, Case] = {
-    "one turn, no session": one_turn,
+    "one turn, no session": one_turn(plain=False),
+    "one turn, no session, plain replies (openai-agents: typed)": one_turn(plain=True),
     "one turn on 0 items": on_a_history(0),
     "one turn on 5,000 items": on_a_history(5000),
     "10 tool turns in one run": tool_turns(10),
     "40 tool turns in one run": tool_turns(40),
-    "a streamed answer of 200 deltas": streamed,
+    "a streamed answer of 200 deltas": streamed(plain=False),
+    "a streamed answer of 200 deltas, plain (openai-agents: typed)": streamed(plain=True),
+    "400 calls in one reply, SQLite": parallel_calls(400, saved=True),
+    "400 calls in one reply, SQLite, save=never": parallel_calls(400, saved=False),
     "1,000 runs at once": thousand_at_once,
 }
 
 
-async def measure(rounds: int) -> dict[str, dict[str, float]]:
-    medians: dict[str, dict[str, float]] = {}
+async def measure(libraries: dict[str, Any], rounds: int) -> dict[str, dict[str, list[float]]]:
+    """CPU seconds of every case, library and round."""
+    found: dict[str, dict[str, list[float]]] = {}
     with tempfile.TemporaryDirectory() as name:
-        contestants = {"standfast": Contestant(standfast, Path(name)), "openai-agents": Contestant(peer, Path(name))}
+        contestants = {label: Contestant(library, Path(name)) for label, library in libraries.items()}
         for case_name, case in CASES.items():
             seen: dict[str, list[float]] = {who: [] for who in contestants}
             for round_number in range(rounds + 1):  # the first round only warms up
@@ -207,21 +254,33 @@ async def measure(rounds: int) -> dict[str, dict[str, float]]:
                     took = await case(contestant)
                     if round_number:
                         seen[who].append(took)
-            medians[case_name] = {who: statistics.median(times) for who, times in seen.items()}
-    return medians
+            found[case_name] = seen
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
-    medians = asyncio.run(measure(rounds))
-    print(f"CPU time of one call, medians of {rounds} rounds.\n")
-    print("| case | standfast ms | openai-agents ms | times less |")
-    print("|---|---:|---:|---:|")
+    parser.add_argument("--beside", default=None, help="the import name of an earlier release to measure too")
+    options = parser.parse_args()
+    libraries = {"standfast": standfast, "openai-agents": peer}
+    if options.beside:
+        libraries[options.beside] = importlib.import_module(options.beside)
+    found = asyncio.run(measure(libraries, options.rounds))
+    medians = {case: {who: statistics.median(times) for who, times in row.items()} for case, row in found.items()}
+    print(f"CPU time of one call, medians of {options.rounds} rounds.\n")
+    earlier = f" {options.beside} ms | standfast / {options.beside} (spread of rounds) |" if options.beside else ""
+    print(f"| case | standfast ms | openai-agents ms | times less |{earlier}")
+    print("|---|---:|---:|---:|" + ("---:|---:|" if options.beside else ""))
     for name, row in medians.items():
         ours, theirs = row["standfast"], row["openai-agents"]
-        print(f"| {name} | {ours * 1000:.2f} | {theirs * 1000:.2f} | {theirs / ours:.1f} |")
+        line = f"| {name} | {ours * 1000:.2f} | {theirs * 1000:.2f} | {theirs / ours:.1f} |"
+        if options.beside:
+            before = found[name][options.beside]
+            ratios = [now / then for now, then in zip(found[name]["standfast"], before, strict=True)]
+            ratio = ours / row[options.beside]
+            line += f" {row[options.beside] * 1000:.2f} | {ratio:.2f} ({min(ratios):.2f} to {max(ratios):.2f}) |"
+        print(line)
     growth = {
         who: (medians["one turn on 5,000 items"][who] - medians["one turn on 0 items"][who]) / 5000
         for who in ("standfast", "openai-agents")
@@ -232,6 +291,9 @@ def main() -> None:
     )
     ten, forty = medians["10 tool turns in one run"]["standfast"], medians["40 tool turns in one run"]["standfast"]
     print(f"40 tool turns cost {forty / ten:.2f} times what 10 cost (linear would be 4 or a little less).")
+    saved = medians["400 calls in one reply, SQLite"]["standfast"]
+    unsaved = medians["400 calls in one reply, SQLite, save=never"]["standfast"]
+    print(f"400 parallel calls on SQLite cost {saved / unsaved:.1f} times what they cost without saving the run.")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ def files() -> list[Path]:
     for folder, folders, names in os.walk(ROOT):
         # Caches and environments are not ours; of what begins with a dot only the CI script is.
         folders[:] = [name for name in folders if name == ".ci" or not name.startswith((".", "__pycache__"))]
-        found += [Path(folder) / name for name in names if not name.startswith(".dev")]
+        found += [Path(folder) / name for name in names if name != ".git" and not name.startswith(".dev")]
     return found
 
 
@@ -70,6 +70,45 @@ def test_dev_passes_over_a_python_that_is_too_old(tmp_path: Path):
     ended = dev(PATH=str(tmp_path), PYTHON="")
     assert ended.returncode == 0, ended.stderr
     assert "usage: ./dev" in ended.stdout
+
+
+def test_dev_says_which_python_it_did_not_find_before_it_does_anything():
+    ended = dev("test", "--python", "9.9")
+    assert ended.returncode == 1
+    assert "no working Python 9.9" in ended.stderr
+
+
+def test_a_python_that_is_on_path_and_does_not_run_is_passed_over(tmp_path: Path):
+    """As pyenv's shims: they are there for versions that are not switched on, and complain."""
+    sys.path.insert(0, str(ROOT / "tools"))
+    try:
+        import dev as commands
+    finally:
+        sys.path.pop(0)
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    shim = tmp_path / f"python{version}"
+    shim.write_text("#!/bin/sh\necho command not found >&2\nexit 127\n")
+    shim.chmod(0o755)
+    found = commands.find_python(version, path=str(tmp_path))
+    assert found is not None
+    assert found != str(shim)
+    assert commands.find_python("9.9", path=str(tmp_path)) is None
+    assert commands.pythons_named(("-x", "--python", "3.11", "--python=3.13")) == (["3.11", "3.13"], ["-x"])
+
+
+def test_a_test_that_hangs_fails_and_the_others_run(tmp_path: Path):
+    """The time limit of `pyproject.toml`, in a worker of xdist as everything is run."""
+    (tmp_path / "test_hang.py").write_text(
+        "import threading\ndef test_hangs(): threading.Event().wait()\ndef test_ends(): pass\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "1", "-c", str(ROOT / "pyproject.toml"), "--timeout=1"]
+    command += ["--rootdir", str(tmp_path), "-p", "no:cacheprovider", str(tmp_path / "test_hang.py")]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert ended.returncode == 1
+    assert "1 failed, 1 passed" in ended.stdout
+    assert "Timeout" in ended.stdout
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
+    assert any(option.startswith("--timeout=") for option in options["addopts"])
 
 
 def test_continuous_integration_runs_what_people_run():

@@ -34,12 +34,17 @@ def demo(*args: str) -> int:
 
 
 def test(*args: str) -> int:
-    """Lint, types, then every test (arguments go to pytest; `./dev test tests/test_layers.py` runs one file)."""
-    code = lint()
+    """Lint, types, then every test (`--python 3.13`, repeatable: on these Pythons; the rest goes to pytest)."""
+    wanted, rest = pythons_named(args)
+    if wanted:
+        return test_on(wanted, rest)
+    need("dev")
+    code = 0 if LINTED in os.environ else lint()
     if code:
         return code
-    chosen = any(arg.startswith(("-n", "--numprocesses", "--pdb")) for arg in args)
-    return python("-m", "pytest", *([] if chosen else ["-n", "2"]), *args)
+    say(f"testing on Python {sys.version.split()[0]}")
+    chosen = any(arg.startswith(("-n", "--numprocesses", "--pdb")) for arg in rest)
+    return python("-m", "pytest", *([] if chosen else ["-n", "2"]), *rest)
 
 
 def lint(*args: str) -> int:
@@ -80,6 +85,12 @@ def sim(*args: str) -> int:
     return python("-m", "standfast.testing.simulator.simulate", *args)
 
 
+def voice(*args: str) -> int:
+    """Talk to an agent in the browser, interrupt it, approve a call, kill its worker (`--phone`: by telephone)."""
+    need("dev")
+    return python(str(ROOT / "examples" / "voice" / "supervise.py"), *args)
+
+
 def names(*args: str) -> int:
     """Write what follows from src/standfast/_doors/exports.py: `__init__`, the doors, the reference of names."""
     need("dev")
@@ -99,7 +110,67 @@ def lock(*args: str) -> int:
     return max(subprocess.call([uv, "pip", "compile", *files, *options], cwd=REQUIREMENTS) for files in (dev, run))
 
 
-COMMANDS: dict[str, Callable[..., int]] = {f.__name__: f for f in (demo, test, lint, bench, sim, names, lock)}
+COMMANDS: dict[str, Callable[..., int]] = {f.__name__: f for f in (demo, voice, test, lint, bench, sim, names, lock)}
+
+
+# --- other Pythons ---------------------------------------------------------------------------------------------------
+
+KNOWN = ("3.11", "3.12", "3.13", "3.14")
+LINTED = "STANDFAST_DEV_LINTED"  # set for the runs on other Pythons: what ruff and mypy say does not depend on these
+
+
+def pythons_named(args: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """The versions that `--python` names, and the other arguments. "ends" names the oldest and the newest there are."""
+    wanted: list[str] = []
+    rest: list[str] = []
+    left = list(args)
+    while left:
+        arg = left.pop(0)
+        if arg == "--python" and left:
+            wanted.append(left.pop(0))
+        elif arg.startswith("--python="):
+            wanted.append(arg.partition("=")[2])
+        else:
+            rest.append(arg)
+    return wanted, rest
+
+
+def test_on(wanted: list[str], args: list[str]) -> int:
+    """Run `./dev test` with each of these Pythons, in an environment of its own; the first exit code that is not 0."""
+    found = {version: executable for version in KNOWN if (executable := find_python(version)) is not None}
+    if wanted == ["ends"]:
+        wanted = list(dict.fromkeys([*list(found)[:1], *list(found)[-1:]]))
+    missing = [version for version in wanted if version not in found]
+    if missing or not wanted:
+        named = ", ".join(missing) or f"of {', '.join(KNOWN)}"
+        say(f"no working Python {named} was found; looked on PATH and in pyenv")
+        return 1
+    say(f"testing on Python {' and '.join(wanted)}, of {', '.join(found)} that are here")
+    codes = {"lint": lint()}
+    for version in wanted if not codes["lint"] else ():
+        environment = {**os.environ, LINTED: "1", "PYTHON": found[version]}
+        if version == f"{sys.version_info[0]}.{sys.version_info[1]}" and not os.environ.get("PYTHON"):
+            del environment["PYTHON"]  # the one in use has its environment already
+        codes[version] = subprocess.call([found[version], __file__, "test", *args], cwd=ROOT, env=environment)
+    for version, code in codes.items():
+        say(f"{version}: {'passed' if code == 0 else f'failed (exit code {code})'}")
+    return next((code for code in codes.values() if code), 0)
+
+
+def find_python(version: str, path: str | None = None) -> str | None:
+    """An executable of this version that really runs (a shim of pyenv's may only complain); None if there is none."""
+    candidates = [sys.executable, shutil.which(f"python{version}", path=path)]
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    candidates += map(str, sorted(pyenv.glob(f"{version}.*/bin/python"), reverse=True))
+    ask = "import sys, sqlite3, venv, ensurepip; print('%d.%d' % sys.version_info[:2])"
+    for candidate in filter(None, candidates):
+        try:
+            told = subprocess.run([candidate, "-c", ask], capture_output=True, text=True, timeout=60).stdout
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        if told.strip() == version:
+            return candidate
+    return None
 
 
 # --- the environment -------------------------------------------------------------------------------------------------

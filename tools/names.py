@@ -2,7 +2,7 @@
 
 The table in `src/standfast/_doors/exports.py` is what a person edits. From it come `standfast/__init__.py` and the
 doors, with the imports that type checkers read, and the reference of names with the first sentence of each docstring.
-The page of the contract is written from the clauses that the kit tests. `tests/test_public_names.py` fails when a
+The page of the contract is written from the clauses that the kit tests. `tests/doors/test_public_names.py` fails when a
 written file is not what this script would write.
 """
 
@@ -126,7 +126,7 @@ def names_page() -> str:
 
 
 def contract_page() -> str:
-    """The contract as the kit tests it: every clause under its part."""
+    """The contract: every clause in full, under its part."""
     lines = [CONTRACT_DOC.strip()]
     for letter, title in clauses.PARTS.items():
         lines += ["", f"## {letter}. {title}", "", "| id | promise |", "|---|---|"]

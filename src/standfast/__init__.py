@@ -248,16 +248,18 @@ if TYPE_CHECKING:
         ToolCallOutputItem,
         ToolOrigin,
         ToolOriginType,
+        ToolSearchCallItem,
+        ToolSearchOutputItem,
+    )
+    from .words.stream_events import AgentUpdatedStreamEvent, RawResponsesStreamEvent, RunItemStreamEvent, StreamEvent
+    from .words.tool_outputs import (
         ToolOutputFileContent,
         ToolOutputFileContentDict,
         ToolOutputImage,
         ToolOutputImageDict,
         ToolOutputText,
         ToolOutputTextDict,
-        ToolSearchCallItem,
-        ToolSearchOutputItem,
     )
-    from .words.stream_events import AgentUpdatedStreamEvent, RawResponsesStreamEvent, RunItemStreamEvent, StreamEvent
     from .words.usage import Usage
 
 __version__ = "0.1.0"

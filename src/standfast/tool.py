@@ -32,9 +32,8 @@ if TYPE_CHECKING:
         WebSearchTool,
         WebSearchToolImageSettings,
     )
-    from .words.items import (
-        ToolOrigin,
-        ToolOriginType,
+    from .words.items import ToolOrigin, ToolOriginType
+    from .words.tool_outputs import (
         ToolOutputFileContent,
         ToolOutputFileContentDict,
         ToolOutputImage,

@@ -134,6 +134,8 @@ def test_it_declares_every_ability() -> None:
         "corrupt",
         "times",
         "runs",
+        "written",
+        "record",
     } == declared
 
 

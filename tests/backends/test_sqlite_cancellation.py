@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from standfast.backends.sqlite.session import SQLiteSession
+from tests.backends.sqlite_inside import Gate, broken, carrier_to
 
 
 def message(text: str) -> dict[str, Any]:
@@ -25,29 +26,19 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "s.db"
 
 
-class Gate:
-    """Holds the writer inside a transaction, so that a test decides what happens before its commit."""
-
-    def __init__(self) -> None:
-        self.entered, self.go_on = threading.Event(), threading.Event()
-
-    def __call__(self, db: sqlite3.Connection) -> None:
-        self.entered.set()
-        self.go_on.wait(30)
-
-
 async def test_a_pop_cancelled_while_queued_is_never_done(path: Path) -> None:
     session, gate = SQLiteSession("s", path), Gate()
     await session.add_items([message("1")])
-    blocker = asyncio.create_task(session._write(gate))
-    await asyncio.to_thread(gate.entered.wait, 30)
-    pop = asyncio.create_task(session.pop_item())
-    await asyncio.sleep(0.02)
-    pop.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await pop
-    gate.go_on.set()
-    await blocker
+    with carrier_to(path) as carrier:
+        blocker = asyncio.create_task(carrier.carry(gate, 30))
+        await asyncio.to_thread(gate.entered.wait, 30)
+        pop = asyncio.create_task(session.pop_item())
+        await asyncio.sleep(0.02)
+        pop.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await pop
+        gate.go_on.set()
+        await blocker
     assert await session.get_items() == [message("1")]
     session.close()
 
@@ -56,16 +47,15 @@ async def test_a_pop_cancelled_inside_its_transaction_is_undone_in_it(path: Path
     session, gate = SQLiteSession("s", path), Gate()
     await session.append([message("1"), message("2")], writer="run", start=0)
     head = await session.head()
-    ahead = asyncio.create_task(session._write(lambda db: None))
-    await ahead
-    pop = asyncio.create_task(session.pop_item())
-    behind = asyncio.create_task(session._write(gate))  # the same group: the pop is done and its commit must wait
-    await asyncio.to_thread(gate.entered.wait, 30)
-    pop.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await pop
-    gate.go_on.set()
-    await behind
+    with carrier_to(path) as carrier:
+        pop = asyncio.create_task(session.pop_item())
+        behind = asyncio.create_task(carrier.carry(gate, 30))  # the same group: the pop is begun and must wait
+        await asyncio.to_thread(gate.entered.wait, 30)
+        pop.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await pop
+        gate.go_on.set()
+        await behind
     assert await session.head() == head
     assert await session.written("run") == [message("1"), message("2")]
     session.close()
@@ -94,23 +84,18 @@ async def test_a_pop_whose_answer_nobody_takes_is_put_back_before_the_next_write
 
 
 async def test_an_undo_survives_the_failure_of_the_group_it_was_in(path: Path) -> None:
-    session = SQLiteSession("s", path)
-    gate = Gate()
+    session, gate = SQLiteSession("s", path), Gate()
     await session.add_items([message("1")])
-    ahead = asyncio.create_task(session._write(lambda db: None))
-    pop = asyncio.create_task(session.pop_item())
-    behind = asyncio.create_task(session._write(gate))
-
-    def broken(db: sqlite3.Connection) -> None:
-        db.execute("DELETE FROM agent_messages")
-        raise ZeroDivisionError("a bug of ours")
-
-    failing = asyncio.create_task(session._write(broken))
-    await asyncio.to_thread(gate.entered.wait, 30)
-    pop.cancel()
-    gate.go_on.set()
-    await asyncio.gather(ahead, pop, behind, failing, return_exceptions=True)
+    with carrier_to(path) as carrier:
+        pop = asyncio.create_task(session.pop_item())
+        behind = asyncio.create_task(carrier.carry(gate, 30))
+        failing = asyncio.create_task(carrier.carry(broken, 30))
+        await asyncio.to_thread(gate.entered.wait, 30)
+        pop.cancel()
+        gate.go_on.set()
+        await asyncio.gather(pop, behind, failing, return_exceptions=True)
     assert pop.cancelled()
+    assert isinstance(failing.exception(), ZeroDivisionError)
     await session.add_items([message("2")])
     assert await session.get_items() == [message("1"), message("2")]
     session.close()

@@ -16,10 +16,12 @@ from typing import Any
 import pytest
 from agents.memory.sqlite_session import SQLiteSession as PeerSession
 
-from standfast.backends.sqlite import engine, files
+from standfast.backends.sqlite import files
 from standfast.backends.sqlite.session import SQLiteSession
-from standfast.backends.sqlite.statements import numbered
 from standfast.ground.errors import LeaseLostError, SessionBusyError, SessionConflictError
+from tests.backends.sqlite_inside import Gate, carrier_to, connections, value
+
+__all__ = ["connections"]
 
 
 def message(text: str) -> dict[str, Any]:
@@ -34,28 +36,35 @@ def path(tmp_path: Path) -> Path:
 # --- connections ------------------------------------------------------------------------------
 
 
-async def test_commits_are_synced_and_no_connection_checkpoints_by_itself(path: Path) -> None:
+async def test_commits_are_synced_and_no_connection_checkpoints_by_itself(
+    path: Path, connections: list[sqlite3.Connection]
+) -> None:
     """SIGKILL does not prove a sync, so the setting is asserted (A23)."""
     session = SQLiteSession("s", path)
-    assert await session._read(lambda db: db.execute("PRAGMA query_only").fetchone()[0]) == 1
     async with await session.lease(ttl_s=5, wait_s=1):  # leases relax it for themselves
-        assert await session._write(lambda db: db.execute("PRAGMA synchronous").fetchone()[0]) == 2
-    assert await session._write(lambda db: db.execute("PRAGMA wal_autocheckpoint").fetchone()[0]) == 0
-    assert await session._write(lambda db: db.execute("PRAGMA journal_mode").fetchone()[0]) == b"wal"
+        await session.add_items([message("1")])
+    await session.get_items()
+    writer, reader = connections
+    assert (value(writer, "synchronous"), value(writer, "journal_mode")) == (2, b"wal")
+    assert (value(writer, "wal_autocheckpoint"), value(reader, "wal_autocheckpoint")) == (0, 0)
+    assert value(reader, "query_only") == 1
     session.close()
 
 
-async def test_one_engine_serves_every_object_on_a_file_whatever_its_path_is_called(path: Path, tmp_path: Path) -> None:
+async def test_one_engine_serves_every_object_on_a_file_whatever_its_path_is_called(
+    path: Path, tmp_path: Path, connections: list[sqlite3.Connection]
+) -> None:
     link = tmp_path / "link.db"
     link.symlink_to(path)
     sessions = [SQLiteSession("s", path), SQLiteSession("t", str(path)), SQLiteSession("s", link)]
     for session in sessions:
         await session.add_items([message("x")])
-    assert len({id(session._store) for session in sessions}) == 1
+    assert len(connections) == 1
+    assert sessions[0].conversation_key() == sessions[2].conversation_key() != sessions[1].conversation_key()
     assert len(await sessions[0].get_items()) == 2
     for session in sessions:
         session.close()
-    assert str(path) not in engine._engines
+    assert not Path(f"{path}-wal").exists()
 
 
 async def test_a_path_is_a_path_whatever_characters_it_has(tmp_path: Path) -> None:
@@ -67,18 +76,44 @@ async def test_a_path_is_a_path_whatever_characters_it_has(tmp_path: Path) -> No
         assert (tmp_path / name).exists()
 
 
-async def test_many_turns_at_once_share_commits(path: Path) -> None:
-    """Counted where commits are: 320 turns of 64 sessions in far fewer transactions, and every turn is there."""
+async def test_many_turns_at_once_share_commits_and_statements(
+    path: Path, connections: list[sqlite3.Connection]
+) -> None:
+    """Counted where they are made: 320 turns of 64 sessions in far fewer transactions and statements."""
     sessions = [SQLiteSession(f"s{number}", path) for number in range(64)]
-    await sessions[0].add_items([message("first")])
+    for session in sessions:
+        await session.append([message("first")], writer="run", start=0)
     statements: list[str] = []
-    await sessions[0]._write(lambda db: db.set_trace_callback(statements.append))
-    await asyncio.gather(*(session.add_items([message("x")]) for session in sessions for _ in range(5)))
-    await sessions[0]._write(lambda db: db.set_trace_callback(None))
-    commits = [statement for statement in statements if statement == "COMMIT"]
-    assert len(commits) <= 64
+    connections[0].set_trace_callback(statements.append)
+    for number in range(5):
+        turns = [session.append([message("x")], writer="run", start=1 + number) for session in sessions]
+        await asyncio.gather(*turns)
+    connections[0].set_trace_callback(None)
+    assert statements.count("COMMIT") <= 64
+    assert len(statements) <= 320
     for session in sessions:
         assert (await session.get_items())[-5:] == [message("x")] * 5
+        session.close()
+
+
+async def test_turns_of_one_session_that_share_a_commit_see_each_other_in_order(path: Path) -> None:
+    """What goes in step are different sessions; the same one is one turn after the other (A10, B1)."""
+    sessions = [SQLiteSession(f"s{number % 3}", path) for number in range(12)]
+    with carrier_to(path) as carrier:
+        gate = Gate()
+        held = asyncio.create_task(carrier.carry(gate, 30))
+        await asyncio.to_thread(gate.entered.wait, 30)
+        turns = [
+            asyncio.create_task(session.append([message(str(n // 3))], writer="run", start=n // 3))
+            for n, session in enumerate(sessions)
+        ]
+        await asyncio.sleep(0)
+        gate.go_on.set()
+        await held
+        heads = await asyncio.gather(*turns)
+    assert len(set(heads)) == 12
+    for session in sessions:
+        assert await session.get_items() == [message(str(n)) for n in range(4)]
         session.close()
 
 
@@ -100,29 +135,44 @@ async def test_pairs_of_tables_in_one_file_do_not_meet(path: Path) -> None:
 # --- the cost of what runs for every turn -------------------------------------------------------------------------
 
 
-async def test_no_statement_of_a_turn_scans_a_table(path: Path) -> None:
-    """Flat from 10 to 100,000 items means: every statement of append, pop, head and limit searches by key."""
-    session = SQLiteSession("s", path)
-    await session.append([message("1")], writer="run", start=0)
-    sql = session._sql
-    hot = [
-        sql.newest_items, sql.rows_before, sql.ends, sql.first_id, sql.newest_id, sql.row_here, sql.whole_row,
-        sql.delete_row, sql.tail_rows, sql.epoch, sql.times, sql.writer, sql.batch, sql.move_writer, sql.lease, sql.run,
-        sql.run_log_length, sql.cut_run_log, sql.generations, sql.written, sql.put_row_back,
-    ]  # fmt: skip
-
-    def plans(db: sqlite3.Connection) -> dict[str, list[str]]:
-        found = {}
-        for statement in hot:
-            values: Any = numbered(*[None] * 9) if ":1" in statement else [None] * statement.count("?")
-            rows = db.execute(f"EXPLAIN QUERY PLAN {statement}", values).fetchall()
-            found[statement] = [row[3].decode() for row in rows]
-        return found
-
-    for statement, steps in (await session._write(plans)).items():
-        assert not [step for step in steps if step.startswith("SCAN") and "CONSTANT" not in step], (statement, steps)
-        assert not [step for step in steps if "TEMP B-TREE" in step], (statement, steps)
+async def test_no_statement_of_a_turn_scans_a_table(path: Path, connections: list[sqlite3.Connection]) -> None:
+    """Flat from 10 to 100,000 items means: every statement of append, pop, head, pages and listing searches by key."""
+    session, peer = SQLiteSession("s", path), PeerSession("p", path)
+    await session.append([message(str(n)) for n in range(40)], writer="run", start=0)
+    await session.get_items(limit=1)
+    statements: list[str] = []
+    for db in connections:
+        db.set_trace_callback(statements.append)
+    await session.append([message("40")], writer="run", start=40, expect=await session.head())
+    await session.append([message("0")], writer="run", start=0)
+    await session.rewind(writer="run", to=40)
+    await session.pop_item()
+    await session.page(limit=3)
+    await session.get_items(limit=5)
+    await session.info()
+    async with await session.lease(ttl_s=5, wait_s=1) as lease:
+        await session.append([message("40")], writer="run", start=40, lease=lease)
+    await session.run_store().save_run("r", expect=0, head=b"", tails={}, status="running", agent="A", session_id="s")
+    await session.run_store().list_runs(session_id="s")
+    await peer.add_items([message("foreign")])
+    await session.list_sessions(limit=2)
+    await session.add_items([message("41")])
+    for db in connections:
+        db.set_trace_callback(None)
+    own = [one for one in statements if one.split()[0] in ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")]
+    assert len(own) > 30
+    for statement in own:
+        with closing(sqlite3.connect(path)) as db:
+            steps = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {statement}")]
+        scans = [step for step in steps if step.startswith("SCAN")]
+        # The values that were given, and the one row that says how far the listing's order has come.
+        assert not [step for step in scans if not _is_small(step)], (statement, steps)
     session.close()
+    peer.close()
+
+
+def _is_small(step: str) -> bool:
+    return "CONSTANT" in step or step.split()[1] in ("n", "agent_messages_standfast_order") or "VALUES" in step
 
 
 async def test_a_batch_larger_than_one_statement_is_whole_and_in_order(path: Path) -> None:
@@ -246,7 +296,7 @@ async def test_a_file_is_migrated_while_an_older_program_keeps_using_it(path: Pa
     assert [item["content"] for item in await session.get_items()] == ["1", "2"]
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("SELECT tables, version FROM standfast_schema").fetchall() == [
-            ("agent_sessions/agent_messages", 1)
+            ("agent_sessions/agent_messages", 2)
         ]
         rows = db.execute("SELECT standfast_writer, standfast_ordinal FROM agent_messages ORDER BY id").fetchall()
     assert rows == [(None, None), ("run", 0)]

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -31,6 +30,7 @@ from standfast.ground.errors import (
     StoreTimeoutError,
     StoreUnavailableError,
 )
+from tests.backends.sqlite_inside import Gate, broken, carrier_to, value
 
 
 def message(text: str) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def write_lock(path: Path) -> Iterator[None]:
     "names",
     [
         {"sessions_table": "a b"}, {"messages_table": ""}, {"messages_table": 'x"y'}, {"sessions_table": "sqlite_x"},
-        {"sessions_table": "t", "messages_table": "T"}, {"sessions_table": "agent_messages_standfast_batches"},
+        {"sessions_table": "t", "messages_table": "T"}, {"sessions_table": "agent_messages_standfast_cells"},
         {"sessions_table": "idx_agent_messages_session_id"}, {"sessions_table": "standfast_schema"},
     ],
 )  # fmt: skip
@@ -270,32 +270,22 @@ async def test_a_cancelled_caller_gets_control_back_at_once_while_the_store_stal
 async def test_a_commit_past_its_deadline_is_an_unknown_outcome_and_repeating_the_append_is_safe(path: Path) -> None:
     slow, session = SQLiteSession("s", path), SQLiteSession("s", path, timeout_s=0.2)
     await slow.add_items([message("1")])
-    entered, go_on = threading.Event(), threading.Event()
-
-    def stall(db: sqlite3.Connection) -> None:
-        entered.set()
-        go_on.wait(30)
-
-    stalled = asyncio.create_task(slow._write(stall))
-    await asyncio.to_thread(entered.wait, 30)
-    with pytest.raises(StoreTimeoutError):  # it never left the queue
-        await session.append([message("2")], writer="run", start=0)
-    go_on.set()
-    await stalled
-    go_on.clear()
     batch = [message("2")]
-
-    def append_slowly(db: sqlite3.Connection) -> None:
-        from standfast.backends.sqlite import history
-        from standfast.ground.jsonvalue import digest, encode
-
-        data = encode(batch[0])
-        history.append(db, session._sql, "s", history.Batch("run", 0, [data.decode()], [digest(data)], None, None))
-        go_on.wait(30)
-
-    with pytest.raises(OutcomeUnknownError):  # the transaction was under way
-        await session._write(append_slowly)
-    go_on.set()
+    with carrier_to(path) as carrier:
+        gate = Gate()
+        stalled = asyncio.create_task(carrier.carry(gate, 30))
+        await asyncio.to_thread(gate.entered.wait, 30)
+        with pytest.raises(StoreTimeoutError):  # it never left the queue
+            await session.append(batch, writer="run", start=0)
+        gate.go_on.set()
+        await stalled
+        gate = Gate()
+        appending = asyncio.create_task(session.append(batch, writer="run", start=0))
+        stalled = asyncio.create_task(carrier.carry(gate, 30))  # in the same transaction
+        with pytest.raises(OutcomeUnknownError):  # which is under way
+            await appending
+        gate.go_on.set()
+        await stalled
     await slow.append(batch, writer="run", start=0)
     assert await slow.get_items() == [message("1"), message("2")]
     slow.close()
@@ -326,27 +316,29 @@ async def test_a_program_that_hangs_in_a_checkpoint_stalls_no_caller_beyond_its_
 # --- no room ------------------------------------------------------------------------------
 
 
-async def test_a_batch_the_disk_has_no_room_for_touches_no_other_batch_of_its_group(path: Path) -> None:
+async def test_a_batch_the_disk_has_no_room_for_touches_no_other_batch_of_its_group(
+    path: Path, connections: list[sqlite3.Connection]
+) -> None:
     """SQLite's own page limit is a full disk to it: SQLITE_FULL in the middle of a grouped transaction (A6, A10)."""
     session = SQLiteSession("big", path)
     await session.add_items([message("1")])
-
-    def limit_pages(db: sqlite3.Connection) -> None:
-        pages = db.execute("PRAGMA page_count").fetchone()[0]
-        db.execute(f"PRAGMA max_page_count={pages + 40}")
-
-    await session._write(limit_pages)
+    connections[0].execute(f"PRAGMA max_page_count={value(connections[0], 'page_count') + 40}")
     small = [SQLiteSession(f"small {n}", path) for n in range(20)]
-    gate = asyncio.create_task(session._write(lambda db: time.sleep(0.1)))  # the rest queues up behind it: one group
-    await asyncio.sleep(0)
-    results = await asyncio.gather(
-        *(one.add_items([message("a"), message("b")]) for one in small[:10]),
-        session.add_items([message("x" * 400_000)]),
-        session.append([message("y" * 400_000)], writer="run", start=0),
-        *(one.add_items([message("a"), message("b")]) for one in small[10:]),
-        return_exceptions=True,
-    )
-    await gate
+    with carrier_to(path) as carrier:
+        gate = Gate()
+        held = asyncio.create_task(carrier.carry(gate, 30))  # the rest queues up behind it: one group
+        await asyncio.to_thread(gate.entered.wait, 30)
+        writing = asyncio.gather(
+            *(one.add_items([message("a"), message("b")]) for one in small[:10]),
+            session.add_items([message("x" * 400_000)]),
+            session.append([message("y" * 400_000)], writer="run", start=0),
+            *(one.add_items([message("a"), message("b")]) for one in small[10:]),
+            return_exceptions=True,
+        )
+        await asyncio.sleep(0)
+        gate.go_on.set()
+        await held
+        results = await writing
     failures = [result for result in results if isinstance(result, BaseException)]
     assert [type(failure) for failure in failures] == [StoreFullError, StoreFullError]
     assert await session.get_items() == [message("1")]
@@ -360,15 +352,11 @@ async def test_a_batch_the_disk_has_no_room_for_touches_no_other_batch_of_its_gr
 async def test_an_operation_that_breaks_half_way_leaves_nothing_and_hurts_nobody(path: Path) -> None:
     session = SQLiteSession("s", path)
     await session.add_items([message("1")])
-
-    def broken(db: sqlite3.Connection) -> None:
-        db.execute("DELETE FROM agent_messages")
-        raise ZeroDivisionError("a bug of ours")
-
-    results = await asyncio.gather(
-        session.add_items([message("2")]), session._write(broken), session.add_items([message("3")]),
-        return_exceptions=True,
-    )  # fmt: skip
+    with carrier_to(path) as carrier:
+        results = await asyncio.gather(
+            session.add_items([message("2")]), carrier.carry(broken, 30), session.add_items([message("3")]),
+            return_exceptions=True,
+        )  # fmt: skip
     assert [type(result) for result in results] == [type(None), ZeroDivisionError, type(None)]
     assert await session.get_items() == [message("1"), message("2"), message("3")]
     session.close()

@@ -24,7 +24,8 @@ from standfast.ground.errors import ConnectionLostError
 from standfast.realtime import RealtimeAgent, realtime_handoff
 from standfast.testing import LoopbackRealtimeServer
 from standfast.testing.loopback import call
-from standfast.testing.realtime.faults import Cut, Slow
+from standfast.testing.loopback.faults import Gate
+from standfast.testing.realtime.faults import Cut, Stall
 
 
 def agent(*tools: Any, name: str = "voice", **more: Any) -> RealtimeAgent[Any]:
@@ -335,12 +336,14 @@ async def test_speech_interrupts_and_late_audio_is_not_shown():
 
 async def test_an_interruption_before_the_reply_exists_stops_it():
     async with LoopbackRealtimeServer(["never to be heard"]) as server:
-        server.fault(Slow(0.3), on="response.created", direction="sent")
+        gate = Gate()
+        server.fault(Stall(gate), on="response.created", direction="sent")
         session = await runner(agent()).run(model_config=at(server))
         async with talking(session) as reader:
             await session.send_message("talk")
             await server.until("response.create")
             await session.interrupt()
+            gate.release()
             await server.until("response.cancel")
             await reader.until("agent_end")
             assert not reader.of("audio")

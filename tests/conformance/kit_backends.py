@@ -5,17 +5,22 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import agents
 
 from standfast.backends.memory.session import InMemorySession, InMemoryStore
-from standfast.backends.sqlite.session import SQLiteSession
 from standfast.conformance import Backend, message
+from standfast.conformance.reference_session import ReferenceSession, ReferenceStore
 from standfast.conformance.sqlite_file import SQLiteFile
+from standfast.sessions.port import Name
+
+if TYPE_CHECKING:
+    from standfast.backends.sqlite.session import SQLiteSession
 
 TABLES: Mapping[str, Any] = {"sessions_table": "conversations", "messages_table": "turns"}
 BAD_TABLES: tuple[Mapping[str, Any], ...] = (
@@ -34,7 +39,6 @@ class Memory(Backend):
     closes_when_called = True
     not_applicable: Mapping[str, str] = {
         "A15": "memory has no tables or keys to name",
-        "A20": "no expiry can be configured: history in memory ends with the process",
         "A23": "nothing in memory outlives its process",
         "B10": "no other program can open this process's memory",
     }
@@ -52,11 +56,18 @@ class Memory(Backend):
     def inject_record(self, session_id: str, data: bytes) -> None:
         self.store.inject_record(session_id, data)
 
+    def damage_newest(self, session_id: str, data: bytes) -> None:
+        live = self.store._names[Name("session", session_id)].live
+        live[-1] = live[-1]._replace(data=data)
+
     def shift_times(self, session_id: str, seconds: float) -> None:
-        talk, change = self.store.conversation(session_id), timedelta(seconds=seconds)
-        assert talk.created_at is not None
-        assert talk.updated_at is not None
-        talk.created_at, talk.updated_at = talk.created_at + change, talk.updated_at + change
+        stored = self.store._names[Name("session", session_id)]
+        assert stored.created is not None
+        assert stored.updated is not None
+        stored.created, stored.updated = stored.created + seconds, stored.updated + seconds
+
+    def expiring(self, session_id: str, seconds: int) -> InMemorySession:
+        return InMemorySession(session_id, store=InMemoryStore(ttl_s=seconds))
 
     @contextmanager
     def stall(self) -> Iterator[None]:
@@ -72,6 +83,40 @@ class Memory(Backend):
             assert len(await again.get_items()) == 3
 
         return InMemorySession(session_id, store=store), still_works
+
+
+class Reference(Memory):
+    """The kit's own oracle, which shares no line with the rules."""
+
+    name = "ReferenceSession"
+    not_applicable: Mapping[str, str] = {**Memory.not_applicable, "A20": "no expiry can be configured"}
+
+    @cached_property
+    def store(self) -> ReferenceStore:  # type: ignore[override]
+        return ReferenceStore()
+
+    def open(self, session_id: str, **options: Any) -> ReferenceSession:  # type: ignore[override]
+        return ReferenceSession(session_id, store=self.store, **options)
+
+    def damage_newest(self, session_id: str, data: bytes) -> None:
+        rows = self.store.conversation(session_id).rows
+        rows[-1] = replace(rows[-1], data=data, fault="not a JSON object")
+
+    def shift_times(self, session_id: str, seconds: float) -> None:
+        talk, change = self.store.conversation(session_id), timedelta(seconds=seconds)
+        assert talk.created_at is not None
+        assert talk.updated_at is not None
+        talk.created_at, talk.updated_at = talk.created_at + change, talk.updated_at + change
+
+    def handed_in(self, session_id: str) -> tuple[Any, Callable[[], Awaitable[Any]]]:
+        store = ReferenceStore()
+
+        async def still_works() -> None:
+            again = ReferenceSession(session_id, store=store)
+            await again.add_items([message("again")])
+            assert len(await again.get_items()) == 3
+
+        return ReferenceSession(session_id, store=store), still_works
 
 
 class AgentsSQLite(SQLiteFile):
@@ -94,6 +139,8 @@ class StandfastSQLite(SQLiteFile):
     not_applicable: Mapping[str, str] = {"A20": "no expiry can be configured"}
 
     def open(self, session_id: str, **options: Any) -> SQLiteSession:
+        from standfast.backends.sqlite.session import SQLiteSession
+
         return SQLiteSession(session_id, self.path, **options)
 
     def peer(self, session_id: str) -> agents.SQLiteSession:

@@ -91,7 +91,7 @@ def test_a_broken_clause_fails_its_test_and_says_what_was_seen(ended: Any) -> No
     assert ended[1].returncode == 1
     assert "test_A2_a_limit_gives_the_latest_items_oldest_first" in output
     assert "A2 (limit) is broken by lists: after get_items(limit=1) of 7 items: 1 instead of 1 items" in output
-    assert "promised: `get_items(limit=N)` gives the latest N valid items" in output
+    assert "promised: `get_items(limit=N)` returns the latest N valid items" in output
 
 
 def test_the_scorecard_is_printed_at_the_end(ended: Any) -> None:

@@ -44,7 +44,7 @@ MUTANTS = [
         "whatever is in the ledger is stored at once", "due", "storable = run.storable", "storable = len(run.ledger)"
     ),
     Mutant("Begun is forgotten", "advance", '("asked",), state="begun")', '("asked",), state="asked")'),
-    Mutant("a begun request is forgotten", "advance", "begun=key, sent=sent", "begun=None, sent=sent"),
+    Mutant("a begun request is forgotten", "advance", "outgoing=outgoing, after", "outgoing=None, after"),
     Mutant(
         "outputs join in reverse",
         "advance",
@@ -86,7 +86,7 @@ MUTANTS = [
         'state="doubt", reason="unknown")',
         'state="doubt")',
     ),
-    Mutant("a claim doubts no request", "advance", "doubt=run.progress.begun is not None", "doubt=False"),
+    Mutant("a claim doubts no request", "advance", "doubt=run.progress.outgoing is not None", "doubt=False"),
     Mutant(
         "a claim leaves the view where it was",
         "advance",
@@ -156,6 +156,18 @@ MUTANTS = [
     ),
     Mutant(
         "a stop drops a reply the server has", "advance", "if turn.ran or run.spec.owner.is_server:", "if turn.ran:"
+    ),
+    Mutant(
+        "a kept reply goes on though the run was stopped",
+        "advance",
+        "stop=Stop(event.mode, turn.number - 1)",
+        "stop=Stop(event.mode, turn.number)",
+    ),
+    Mutant(
+        "a turn whose tools ran is kept from its session",
+        "advance",
+        'event.mode == "abandoned" or turn.ran or',
+        'event.mode == "abandoned" or',
     ),
     Mutant(
         "a stop throws away what had returned",

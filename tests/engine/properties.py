@@ -82,7 +82,7 @@ def assert_server_agrees(play: Play) -> None:
         return
     has = play.world.server(()).context(run.marks.response_id)
     offers = [run.ledger[ordinal].item for ordinal in offered(run)]
-    if run.progress.begun is None:
+    if run.progress.outgoing is None:
         assert counted(has) + counted(offers) == counted(entry.item for entry in run.ledger)
 
 

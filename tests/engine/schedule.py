@@ -59,7 +59,7 @@ Action = tuple[str, int]
 as that is so)."""
 Saves = Literal["every", "lazy"]
 
-STOPS = ("after_turn", "immediate", "failed", "abandoned")
+STOPS = ("after_turn", "immediate", "failed", "observed", "abandoned")
 STEPS_MAX = 2_000
 # A script of a few turns needs some hundred steps; more means that the run goes round in circles.
 
@@ -163,7 +163,7 @@ class Play:
         if kind in ("crash", "hunt") or (kind == "strike" and self._perilous(number)):
             return self._crash()
         if kind in STOPS and not self.run.finished:
-            return self._stop(kind)  # type: ignore[arg-type]  # one of the four modes
+            return self._stop(kind)
         if kind == "other" and self.script.owner == "session":
             self.world.session(()).rows.append((None, user("from another")))
             return None
@@ -197,7 +197,7 @@ class Play:
         if isinstance(flight.effect, RunCall):
             call = run.call(flight.effect.call_id)
             return call is not None and call.state != "begun"
-        return not (isinstance(flight.effect, CallModel) and run.progress.begun)
+        return not (isinstance(flight.effect, CallModel) and run.progress.outgoing)
 
     def _start(self, path: Path, effect: Effect) -> None:
         self._check_start(path, effect)
@@ -254,10 +254,12 @@ class Play:
             stored = self.world.session(path).written(run.spec.run_id)
         return Claimed(f"claim {self.claims}", stored=stored)
 
-    def _stop(self, mode: StopMode) -> None:
+    def _stop(self, how: str) -> None:
+        # "observed": what failed was a hook that only looked at the reply, which is kept.
+        mode: StopMode = "failed" if how == "observed" else how  # type: ignore[assignment]  # one of the four modes
         upto = self.run.progress.turns + any(isinstance(flight.effect, CallModel) for flight in self.flights.values())
         self.stopped |= mode != "after_turn"
-        self.feed((), Stopped(mode, upto))
+        self.feed((), Stopped(mode, upto, keeps_turn=how == "observed"))
 
     def _wake(self) -> None:
         """What the outside does with a run that rests: people decide, or somebody resumes it."""
@@ -372,6 +374,8 @@ class Play:
         wanted = self.engine.due(after)
         keys = [effect.key for effect in wanted]
         assert len(set(keys)) == len(keys), "two effects under one key"
+        if isinstance(event, Stopped) and event.mode != "after_turn":
+            assert all(isinstance(effect, Append) for effect in wanted), "a stopped run wants more than its append"
         if after.finished:
             assert after.turn is None
             assert all(isinstance(effect, Append) for effect in wanted), "a finished run wants more than its append"

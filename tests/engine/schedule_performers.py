@@ -32,7 +32,7 @@ from standfast.engine.events import (
     Settle,
 )
 from standfast.engine.request import offered
-from standfast.engine.run import Call, Conclusion, Decision, Entry, Owner, Run, begin
+from standfast.engine.run import Call, Conclusion, Decision, Entry, Outgoing, Owner, Run, begin
 
 CUT = "cut"
 """A point at which the world has reacted and nobody has heard of it yet."""
@@ -116,7 +116,7 @@ class Performers:
         plan = world.script_at(path).turn(turn)
         owed = tuple(ordinals[place] for place in sorted(set(plan.left_out)) if place < len(ordinals) - 1)
         sent = tuple(ordinal for ordinal in ordinals if ordinal not in owed)
-        yield Begun(None, f"{turn}/model", sent)
+        yield Begun(None, Outgoing(f"{turn}/model", sent))
         answered = world.reply(path, turn, run.progress.agent)
         items = [run.ledger[ordinal].item for ordinal in sent]
         world.server(path).take(turn, run.marks.response_id, items, answered)
@@ -128,7 +128,8 @@ class Performers:
         answered: Answered | None = self.world.server(path).taken.get(turn)
         if answered is None:
             return NotTaken()
-        owed = tuple(ordinal for ordinal in offered(run) if ordinal not in run.progress.sent)
+        assert run.progress.outgoing is not None
+        owed = tuple(ordinal for ordinal in offered(run) if ordinal not in run.progress.outgoing.sent)
         return Replied(turn, answered.entries, answered.calls, answered.response, owed)
 
     def _call(self, path: Path, call_id: str) -> Steps:

@@ -106,6 +106,6 @@ def _with_stops(
 
 gentle = schedules("after_turn")
 """Any order, effects that fail, crashes, and ends after a turn from which somebody resumes: still the calm history."""
-anything = schedules("after_turn", "immediate", "failed", "other", "immediate", "abandoned")
+anything = schedules("after_turn", "immediate", "failed", "observed", "other", "immediate", "abandoned")
 """Everything that can happen."""
 saves = st.sampled_from(["every", "lazy"])

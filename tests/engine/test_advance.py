@@ -31,8 +31,10 @@ from standfast.engine.events import (
     Stopped,
 )
 from standfast.engine.request import delta, offered, view_items
-from standfast.engine.run import Call, Conclusion, Decision, Entry, Owner, Response, Run, Verdict, begin
+from standfast.engine.run import Call, Conclusion, Decision, Entry, Outgoing, Owner, Response, Run, Verdict, begin
 from standfast.ground.errors import CallerError, RunStateError
+
+SENT = Begun(None, Outgoing("1/model", (0,)))
 
 
 def started(kind: str = "session", verdict: Verdict = "passed", max_turns: int | None = 10) -> Run:
@@ -80,7 +82,7 @@ def test_a_begun_call_is_settled_and_not_repeated_after_a_claim():
 
 
 def test_a_request_that_left_is_settled_and_not_repeated_after_a_claim():
-    run = after(started("conversation"), Begun(None, "1/model", (0,)), Claimed("me"))
+    run = after(started("conversation"), SENT, Claimed("me"))
     assert due(run) == (Settle(1),)
     assert due(after(run, NotTaken())) == (CallModel(1),)
     assert due(after(run, replied(1))) == (Conclude(1),)
@@ -322,7 +324,7 @@ def test_an_end_after_the_turn_does_not_undo_an_end_at_once():
 
 def test_a_stop_keeps_what_the_server_has_and_owes_it_the_outputs():
     """D11: the server knows the calls, so their outputs are still offered, though none of them ran."""
-    run = after(started("conversation"), Begun(None, "1/model", (0,)), replied(1, A), Stopped("immediate"))
+    run = after(started("conversation"), SENT, replied(1, A), Stopped("immediate"))
     assert delta(run) == [{"type": "function_call_output", "call_id": "a", "output": NOT_COMPLETED}]
     assert due(after(run, Claimed("me"))) == (CallModel(2),)
 
@@ -366,14 +368,18 @@ def test_staged_input_is_judged_and_sent_before_the_next_request():
 
 def test_a_reply_without_an_id_moves_nothing_on_a_chain():
     """D4: the next request carries what was sent and that reply again."""
-    run = after(started("chain"), Begun(None, "1/model", (0,)), replied(1, A), Begun("a"), returned(A))
+    run = after(started("chain"), SENT, replied(1, A), Begun("a"), returned(A))
     run = after(run, Concluded(1, Conclusion(False)))
     assert (run.marks.response_id, offered(run)) == ("somewhere", (0, 1, 2))
 
 
 def test_a_reply_with_an_id_moves_the_chain_and_its_mark():
     run = after(
-        started("chain"), Begun(None, "1/model", (0,)), replied(1, A, response_id="r1"), Begun("a"), returned(A)
+        started("chain"),
+        SENT,
+        replied(1, A, response_id="r1"),
+        Begun("a"),
+        returned(A),
     )
     run = after(run, Concluded(1, Conclusion(False)))
     assert (run.marks.response_id, offered(run)) == ("r1", (2,))
@@ -381,7 +387,9 @@ def test_a_reply_with_an_id_moves_the_chain_and_its_mark():
 
 def test_what_a_filter_left_out_is_offered_again():
     """D3."""
-    run = after(started("conversation"), Begun(None, "1/model", ()), replied(1, A, owed=(0,)), Begun("a"), returned(A))
+    run = after(
+        started("conversation"), Begun(None, Outgoing("1/model")), replied(1, A, owed=(0,)), Begun("a"), returned(A)
+    )
     run = after(run, Concluded(1, Conclusion(False)))
     assert delta(run) == [user("yes"), answer(A, "ok").item]
 
@@ -424,3 +432,25 @@ def test_a_call_does_not_return_without_an_output():
     """C8: a call whose turn is appended has an output; and a run that could not be read again must not be saved."""
     with pytest.raises(CallerError, match="output"):
         advance(after(started(), replied(1, A), Begun("a")), Returned("a", ()))
+
+
+def test_a_reply_that_an_observer_failed_over_waits_for_whoever_resumes():
+    """Nothing of it has happened, and it was paid for: closed, it would be asked for again."""
+    for owner in ("replay", "session", "conversation", "chain"):
+        run = after(started(owner), replied(1, A), Stopped("failed", keeps_turn=True))
+        assert (due(run), run.status, len(run.ledger)) == ((), "failed", 1)
+        assert due(after(run, Claimed("me"))) == (RunCall(1, "a"),)
+
+
+def test_a_server_is_not_asked_again_for_a_reply_that_it_gave():
+    """The turn was closed without its conclusion, and an empty request followed."""
+    for stopped in (Stopped("failed"), Stopped("immediate")):
+        run = after(started("conversation"), SENT, replied(1), stopped)
+        assert due(run) == ()
+        assert due(after(run, Claimed("me"))) == (Conclude(1),)
+
+
+def test_a_turn_whose_tools_ran_joins_whatever_failed():
+    run = after(started(), replied(1, A), Begun("a"), returned(A), Stopped("failed", keeps_turn=True))
+    assert run.turn is None
+    assert len(run.ledger) == 3

@@ -263,3 +263,10 @@ def test_a_judged_run_is_saved_with_its_results():
     run = begin(run_id="run", agent="agent", input_items=[], verdict="blocking")
     run = advance(run, Judged("input", ({"guardrail": "polite", "info": [1, None]},)))
     assert decode_run(encode_run(run)).results == Log([{"guardrail": "polite", "info": [1, None]}])
+
+
+def test_a_record_of_another_kind_is_named_before_its_lengths_are_looked_at():
+    """A run store may hold other records than runs: whoever resumes one by mistake is told what it is."""
+    saved = SavedRun("call", 1, encode_value({"schema": "standfast.call", "version": 1, "lengths": {}}))
+    with pytest.raises(RunStateError, match=r"a record of another kind, 'standfast\.call'"):
+        decode_saved(saved)

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from standfast.engine.advance import advance
-from standfast.engine.codec import decode_run, encode_run
+from standfast.engine.codec import decode_run, decode_saved, encode_run
 from standfast.engine.events import Claimed
+from standfast.engine.run_store import SavedRun
 from standfast.engine.upgrades import STEPS, VERSION
+from standfast.ground.jsonvalue import encode_value
 from tests.golden.write import FOLDER, SCRIPTS, wants
 
 FILES = sorted(FOLDER.glob("v*/*.json"))
@@ -57,3 +59,13 @@ def test_the_corpus_covers_every_version_and_every_story():
     assert stories == set(SCRIPTS)
     statuses = {json.loads(file.read_text(encoding="utf-8"))["status"] for file in FILES}
     assert {"running", "paused", "done", "failed"} <= statuses
+
+
+@pytest.mark.parametrize("file", sorted((FOLDER / "v1").glob("*.json")), ids=lambda file: file.stem)
+def test_a_run_that_version_1_saved_in_a_store_is_read(file: Path):
+    """Version 1 kept what guardrails and people said in the head, and had three logs."""
+    payload = json.loads(file.read_text(encoding="utf-8"))["run"]
+    logs = {name: payload.pop(name) for name in ("ledger", "responses", "views")}
+    head = payload | {"lengths": {name: len(records) for name, records in logs.items()}}
+    saved = SavedRun("r", 1, encode_value(head), {name: [encode_value(one) for one in logs[name]] for name in logs})
+    assert decode_saved(saved) == decode_run(payload | logs)

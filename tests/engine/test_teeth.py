@@ -39,10 +39,12 @@ def corpus() -> list[tuple[Script, list[Action], Saves]]:
 
 
 def stopped_after_a_crash() -> Iterator[tuple[Script, list[Action], Saves]]:
-    """What chance seldom tells: a call is cut off by a crash, and soon after it the run is stopped."""
+    """What chance seldom tells: a crash cuts a call off and the run is stopped soon after, or a hook fails anywhere."""
     for doubt, pause, stop in product(("rerun", "ask", "ask_reject", "report"), range(6), ("immediate", "failed")):
         script = Script(turns=(ScriptTurn((ScriptCall(doubt=doubt), ScriptCall(name="look"))),))
         yield script, [("hunt", 1), *[("calm", 0)] * pause, (stop, 0)], "every"
+    for owner, pause in product(("replay", "session", "conversation", "chain"), range(12)):
+        yield Script(owner, turns=(ScriptTurn((ScriptCall(),)),)), [*[("calm", 0)] * pause, ("observed", 0)], "every"
 
 
 @cache

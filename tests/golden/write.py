@@ -81,7 +81,7 @@ def blows(offset: int) -> list[Action]:
 def looks(run: Run) -> Iterator[str]:
     """What tells an interesting state from the ones before it, in nested runs too."""
     yield from (run.status, *wants(run))
-    if run.progress.begun is not None:
+    if run.progress.outgoing is not None:
         yield "begun"
     for call in run.turn.calls if run.turn is not None else ():
         yield call.state

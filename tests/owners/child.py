@@ -1,18 +1,16 @@
 """A process that runs an agent until it is killed. It says "here" when it stands where it is to die: with a request of
 its about to leave, or half answered. (With one in flight, the server knows where it stands.)
-
-Processes are forked from one that has imported everything: a test of a death should not pay for a birth.
 """
 
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 from collections.abc import AsyncIterator, Callable
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from helpers import children
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from standfast import Agent, OpenAIResponsesModel, RunConfig, Runner, SQLiteSession, function_tool
@@ -76,18 +74,14 @@ def live(work: Callable[[dict[str, Any], Connection], Any], told: dict[str, Any]
 
 def born(work: Callable[[dict[str, Any], Connection], Any], told: dict[str, Any]) -> tuple[BaseProcess, Connection]:
     """A process that does this work, and what it says."""
-    nursery = multiprocessing.get_context("forkserver")
-    nursery.set_forkserver_preload(["owners.child", "standfast.face.runner", "openai.resources.responses.responses"])
-    here, there = nursery.Pipe(duplex=False)
-    child = nursery.Process(target=live, args=(work, told, there), daemon=True)
-    child.start()
+    here, there = children.pipe()
+    preload = ["standfast.face.runner", "openai.resources.responses.responses"]
+    child = children.born(live, work, told, there, preload=preload)
     there.close()
     return child, here
 
 
 def killed(child: BaseProcess, line: Connection) -> None:
-    """SIGKILL: no handler, no clean-up, no farewell."""
-    child.kill()
-    child.join()
-    child.close()
+    """Kill the child, and hang up."""
+    children.killed(child)
     line.close()

@@ -230,7 +230,7 @@ async def test_a_locked_conversation_is_waited_for_without_a_policy(
     streamed: bool, server: LoopbackServer, client: AsyncOpenAI, monkeypatch: pytest.MonkeyPatch
 ):
     """(a): it was refused, so it was not taken. Another's lock is not asked about: their "hi" is not ours."""
-    monkeypatch.setattr("standfast.driver.model_call.asyncio.sleep", _no_time)
+    monkeypatch.setattr("standfast.driver.sending.asyncio.sleep", _no_time)
     world = World(server, client, CONVERSATION, streamed, settings=NO_RETRY)
     server.fault(conversation_locked(), times=3)
     await world.say("hi")

@@ -8,16 +8,15 @@ the call had begun. When the program is finally left alone, every conversation m
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
 import random
-import signal
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import children
 
 from standfast import NotFoundError, Runner, RunStateError, SQLiteSession
 from standfast.ground.jsonvalue import Item
@@ -27,28 +26,14 @@ from standfast.testing.simulator.world import invalid
 
 from . import victim
 
-KILLS = int(os.environ.get("STANDFAST_KILLS", "160"))
+KILLS = int(os.environ.get("STANDFAST_KILLS", "64"))
 PROGRAMS = 4
 KILLS_OF_ONE_MAX = 25
-DEADLINE_S = 300  # generous: it only ends a program that hangs
-
-births = multiprocessing.get_context("forkserver")
-births.set_forkserver_preload(["tests.runs.victim"])
 
 
 def lived(folder: Path, seed: int, kill_after_s: float | None) -> bool:
     """One life of the program; whether it was killed before it ended by itself."""
-    child = births.Process(target=victim.live, args=(str(folder), seed), daemon=True)
-    child.start()
-    child.join(DEADLINE_S if kill_after_s is None else kill_after_s)
-    if child.is_alive():
-        assert kill_after_s is not None, "the program hangs"
-        child.kill()
-        child.join()
-    code = child.exitcode
-    child.close()
-    assert code in (0, -signal.SIGKILL), f"the program failed ({code}); its standard error says why"
-    return code != 0
+    return children.ended(children.born(victim.live, str(folder), seed), kill_after_s)
 
 
 async def left_behind(folder: Path, seed: int, talk: int) -> tuple[list[Item], dict[str, str]]:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from standfast import Agent, InMemorySession, RunConfig, Runner
+import pytest
+
+from standfast import Agent, InMemorySession, RunConfig, Runner, SQLiteSession
 from standfast.backends.memory.runs import InMemoryRunStore
+from standfast.carrying.wrapper import SessionWrapper
 from standfast.engine.run_store import LogTail
 from standfast.testing import ScriptedModel, assistant_message, function_call
 
@@ -65,3 +70,33 @@ async def test_a_nested_answer_that_was_stored_is_not_asked_for_again() -> None:
     assert [item["output"] for item in outputs] == ["inner says two"]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+def memory_twice(folder: Path) -> tuple[Any, Any]:
+    first = InMemorySession("s")
+    return first, InMemorySession("s", store=first.store)
+
+
+def spelt_differently(folder: Path) -> tuple[Any, Any]:
+    return SQLiteSession("s", folder / "db"), SQLiteSession("s", str(folder / "." / "db"))
+
+
+def wrapped(folder: Path) -> tuple[Any, Any]:
+    first = SQLiteSession("s", folder / "db")
+    return SessionWrapper(first), SQLiteSession("s", folder / "db")
+
+
+@pytest.mark.clause("C13", backend="runs")
+@pytest.mark.parametrize("two", [memory_twice, spelt_differently, wrapped], ids=lambda function: function.__name__)
+async def test_a_nested_run_on_its_parents_conversation_uses_its_lease(
+    two: Callable[[Path], tuple[Any, Any]], tmp_path: Path
+):
+    """Through another object it used to wait for its own parent, and be told that another run had the session."""
+    outer, inner = two(tmp_path)
+    config = RunConfig(lease_wait_s=0.5)
+    result = await Runner.run(family(inner, fresh=True), "hi", session=outer, run_config=config)
+    assert result.final_output == "outer says two"
+    for session in (outer, inner):
+        close = getattr(session, "close", None)
+        if close is not None:
+            await close()

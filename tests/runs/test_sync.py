@@ -7,10 +7,8 @@ warning an error.
 from __future__ import annotations
 
 import asyncio
-import select
 import signal
 import subprocess
-import sys
 import textwrap
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import children
 
 from standfast import Agent, InMemorySession, Runner, SQLiteSession, function_tool
 from standfast.testing import ScriptedModel, final, function_call
@@ -103,13 +102,8 @@ from standfast.testing import ModelStep, ScriptedModel, final, function_call
 
 
 def child(program: str, folder: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-X", "dev", "-W", "error", "-c", PREAMBLE + textwrap.dedent(program)],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    flags = ["-X", "dev", "-W", "error"]
+    return children.program(PREAMBLE + textwrap.dedent(program), folder=folder, flags=flags, errors=True)
 
 
 def run_child(program: str, folder: Path) -> str:
@@ -198,18 +192,10 @@ INTERRUPTED = """
 """
 
 
-def wait_for(started: subprocess.Popen[str], line: str) -> None:
-    assert started.stdout is not None
-    ready, _, _ = select.select([started.stdout], [], [], DEADLINE_S)
-    assert ready, "the child did not get there"
-    said = started.stdout.readline().strip()
-    assert said == line, f"{said!r}, {started.communicate(timeout=DEADLINE_S)}"
-
-
 def test_ctrl_c_stops_a_run_in_order_and_the_session_can_be_used_at_once(tmp_path: Path):
     """What a tool did is in the history, the interrupted call has an output (C8), no lease is left (C14)."""
     started = child(INTERRUPTED, tmp_path)
-    wait_for(started, "ready")
+    children.wait_for(started, "ready")
     started.send_signal(signal.SIGINT)
     out, errors = started.communicate(timeout=DEADLINE_S)
     assert (started.returncode, errors) == (0, "")
@@ -252,7 +238,7 @@ def test_ctrl_c_while_a_sync_tool_is_stuck_in_its_thread_still_ends_the_program(
             print("interrupted")
     """
     started = child(program, tmp_path)
-    wait_for(started, "ready")
+    children.wait_for(started, "ready")
     started.send_signal(signal.SIGINT)
     out, errors = started.communicate(timeout=DEADLINE_S)
     assert (started.returncode, out.strip(), errors) == (0, "interrupted", "")

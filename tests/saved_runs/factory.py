@@ -12,13 +12,12 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from helpers import children
 
 from standfast import (
     Agent,
@@ -207,36 +206,19 @@ def in_a_process(job: Job) -> None:
 
 
 class Forker:
-    """A process that has everything loaded and no threads: workers are forked from it, so that hundreds cost little."""
+    """Does jobs in processes of their own, which are forked from this module run as a program."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-        )
+        self._children = children.Forker(__name__)
+        self.close = self._children.close
 
     def run(self, jobs: Sequence[Job]) -> list[dict[str, Any] | None]:
-        """What became of these jobs, done at the same time, each in a process of its own; None if it was killed."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps([asdict(job) for job in jobs]) + "\n")
-        self._process.stdin.flush()
-        ended = json.loads(self._process.stdout.readline())
-        return [_outcome(job, pid, status) for job, (pid, status) in zip(jobs, ended, strict=True)]
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait()
-        self._process.stdout.close()
+        """What became of these jobs, done at the same time; None if it was killed."""
+        ended = self._children.run([asdict(job) for job in jobs])
+        return [_outcome(job, pid, code) for job, (pid, code) in zip(jobs, ended, strict=True)]
 
 
-def _outcome(job: Job, pid: int, status: int) -> dict[str, Any] | None:
-    code = os.waitstatus_to_exitcode(status)
+def _outcome(job: Job, pid: int, code: int) -> dict[str, Any] | None:
     if code == -signal.SIGKILL:
         return None
     assert code == 0, f"a worker ended with {code}; its traceback is above"
@@ -250,28 +232,6 @@ async def _warm() -> None:
     result.to_state().to_string()
 
 
-def _fork(job: Job) -> int:
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            in_a_process(job)
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    return pid
-
-
-def serve() -> None:
-    """Fork a worker for each job of each line, and tell how they ended."""
-    asyncio.run(_warm())
-    for line in sys.stdin:
-        pids = [_fork(Job(**job)) for job in json.loads(line)]
-        print(json.dumps([os.waitpid(pid, 0) for pid in pids]), flush=True)
-
-
 def evidence(job: Job) -> list[dict[str, str]]:
     """What the tools really did, in order."""
     if not job.evidence.exists():
@@ -280,4 +240,5 @@ def evidence(job: Job) -> list[dict[str, str]]:
 
 
 if __name__ == "__main__":
-    serve()
+    asyncio.run(_warm())
+    children.serve(lambda job: in_a_process(Job(**job)))

@@ -23,9 +23,11 @@ from standfast import (
     SessionConflictError,
     SQLiteSession,
     UserError,
+    function_tool,
 )
 from standfast.engine.advance import NOT_COMPLETED
-from standfast.testing import ScriptedModel, handoff_call
+from standfast.engine.run_store import SavedRun
+from standfast.testing import ScriptedModel, assistant_message, function_call, handoff_call
 from standfast.tools.texts import UNKNOWN_OUTCOME
 
 from .desk import Desk, asks, kinds, look, outputs, pay, says
@@ -366,3 +368,32 @@ async def test_an_ended_run_is_not_started_again_under_its_id_and_gives_its_resu
             await Runner.resume(desk.agent, run_id, session=session)
         with pytest.raises(RunStateError, match="ended"):
             await Runner.cancel_run(desk.agent, run_id, session=session)
+
+
+class Counting(InMemoryRunStore):
+    """Counts how often a run is read."""
+
+    loads = 0
+
+    async def load_run(self, run_id: str) -> SavedRun | None:
+        self.loads += 1
+        return await super().load_run(run_id)
+
+
+async def test_resuming_by_id_reads_the_run_once():
+    """It was loaded, decoded and checked twice: once to make a state of it, and again to resume that."""
+    store = Counting()
+    config = RunConfig(run_store=store, run_id="r")
+    agent = Agent(name="a", model=ScriptedModel([[function_call("note", {"text": "x"}, call_id="n1")]]), tools=[note])
+    with pytest.raises(Exception):  # noqa: B017 — whatever a script says that is used up
+        await Runner.run(agent, "hi", run_config=config)
+    agent.model = ScriptedModel([[assistant_message("done")]])
+    store.loads = 0
+    result = await Runner.resume(agent, "r", run_store=store)
+    assert (result.final_output, store.loads) == ("done", 1)
+
+
+@function_tool
+def note(text: str) -> str:
+    """Note."""
+    return "noted"

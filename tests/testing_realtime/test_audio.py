@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from standfast.testing.realtime import g711
 from standfast.testing.realtime.audio import FORMATS, PCM, PCMU, level, silence, tone
 from standfast.testing.realtime.detection import Detector
-from standfast.testing.realtime.speech import Ears, pieces, speech, tones
+from standfast.testing.realtime.speech import Ears, pieces, spoken, tones
 
 EVERY_SAMPLE = array("h", range(-32_768, 32_768)).tobytes()
 # Pairs of a sample and its byte, from the tables of ITU-T G.711 (scaled to 16 bits).
@@ -76,13 +76,13 @@ def test_ears_hear_what_they_were_taught_in_order_and_longest():
 
 def test_without_a_speech_synthesiser_words_are_tones(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("standfast.testing.realtime.speech.installed", lambda: False)
-    assert speech("good evening") == tones("good evening")
+    assert spoken("good evening") == tones("good evening")
 
 
 def test_the_best_voice_there_is_can_be_heard_and_understood():
     """eSpeak NG where its wheel is installed, as ./dev installs it; tones elsewhere."""
-    pcm = speech("Good evening, a table for two please.")
-    assert speech("Good evening, a table for two please.") == pcm
+    pcm = spoken("Good evening, a table for two please.")
+    assert spoken("Good evening, a table for two please.") == pcm
     assert level(pcm) > 1_000
     assert PCM.ms(pcm) > 500
     (started, stopped) = Detector().feed(silence(500) + pcm + silence(800), {})

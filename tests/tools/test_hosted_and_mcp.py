@@ -43,6 +43,18 @@ def test_anything_else_a_provider_has_passes_through():
     assert (tool.name, tool.tool_config) == ("brand_new", {"type": "brand_new", "size": 3})
 
 
+@pytest.mark.parametrize("kind", ["computer_use_preview", "local_shell", "apply_patch", "custom"])
+def test_a_tool_that_the_program_would_have_to_run_is_refused_before_a_model_can_ask_for_it(kind: str):
+    with pytest.raises(UserError, match=r"run by the program.*function_tool"):
+        hosted.ProviderTool({"type": kind})
+
+
+def test_the_advice_about_computer_use_is_no_dead_end():
+    with pytest.raises(ImportError, match="function tools") as refused:
+        from standfast import ComputerTool  # noqa: F401
+    assert "ProviderTool" not in str(refused.value)
+
+
 @pytest.mark.parametrize("config", [None, "mcp", {}, {"type": 3}])
 def test_a_definition_without_a_type_is_refused(config: Any):
     with pytest.raises(UserError, match="no definition"):

@@ -29,7 +29,7 @@ from standfast.tools.texts import (
     rejection_text,
     unknown_tool_text,
 )
-from standfast.words.items import ToolOutputImage
+from standfast.words.tool_outputs import ToolOutputImage
 
 FOREVER_S = 3600.0
 SOON_S = 0.01

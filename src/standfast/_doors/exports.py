@@ -112,13 +112,15 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "ToolApprovalItem",
         "RunItem",
         "ModelResponse",
+        "ItemHelpers",
+    ),
+    "words.tool_outputs": (
         "ToolOutputText",
         "ToolOutputTextDict",
         "ToolOutputImage",
         "ToolOutputImageDict",
         "ToolOutputFileContent",
         "ToolOutputFileContentDict",
-        "ItemHelpers",
     ),
     "words.usage": ("Usage",),
     "words.stream_events": (
@@ -471,6 +473,8 @@ DOORS: dict[str, str] = {
     "models.openai_chatcompletions": "OpenAIChatCompletionsModel",
     "computer": "",
     "editor": "",
+    "mcp": "",
+    "realtime": "",
     "sandbox": "",
     "voice": "",
     "memory": "OpenAIConversationsSession OpenAIResponsesCompactionArgs OpenAIResponsesCompactionAwareSession "
@@ -571,7 +575,7 @@ ABSENT: dict[str, tuple[str, str, str]] = {
         "computer",
         "AsyncComputer Button Computer ComputerProvider ComputerTool ComputerToolCustomDataContext "
         "ComputerToolCustomDataExtractor Environment dispose_resolved_computers resolve_computer",
-        "Offer what the computer should do as function tools; ProviderTool passes a provider's own definition on.",
+        "Offer what the computer should do as function tools.",
     ),
     "shell tools": (
         "",
@@ -615,6 +619,33 @@ ABSENT: dict[str, tuple[str, str, str]] = {
         "voice",
         "AudioInput SingleAgentVoiceWorkflow StreamedAudioInput VoicePipeline VoicePipelineConfig VoiceWorkflowBase",
         "Turn speech into text before the run, and the run's text into speech after it.",
+    ),
+    "MCP servers of its own": (
+        "mcp",
+        "MCPServer MCPServerManager MCPServerSse MCPServerSseParams MCPServerStdio MCPServerStdioParams "
+        "MCPServerStreamableHttp MCPServerStreamableHttpParams create_static_tool_filter",
+        "Connect the SDK's server (agents.mcp), or any object with list_tools and call_tool, and give it to "
+        "Agent(mcp_servers=[...]): its tools and settings work.",
+    ),
+    "realtime sessions": (
+        "realtime",
+        "RealtimeAgent RealtimeRunner RealtimeSession realtime_handoff",
+        "They are to come; until then the SDK's can be used beside standfast.",
+    ),
+    "models over LiteLLM and any-llm": (
+        "",
+        "AnyLLMModel AnyLLMProvider LitellmModel LitellmProvider",
+        "Use OpenAIChatCompletionsModel with the provider's compatible endpoint, or write a Model: two methods.",
+    ),
+    "trimming of tool outputs": (
+        "",
+        "ToolOutputTrimmer",
+        "Shorten them in RunConfig(call_model_input_filter=...), which leaves the history as it is.",
+    ),
+    "drawings of agents": (
+        "",
+        "draw_graph get_main_graph",
+        "Walk agent.handoffs and agent.tools.",
     ),
     "tracing system of its own": (
         "",

@@ -28,6 +28,7 @@ from standfast.agents.model_defaults import get_default_model_settings
 from standfast.agents.output_type import AgentOutputSchemaBase
 from standfast.agents.prompts import DynamicPromptFunction, Prompt, resolve_prompt
 from standfast.agents.run_config import RunConfig
+from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import SettingTypeError
 from standfast.llm.interface import Model
 from standfast.llm.settings import ModelSettings, coerce_model_settings
@@ -180,8 +181,15 @@ class Agent(AgentBase[TContext]):
         for name in _LISTS:
             if not isinstance(getattr(self, name), list):
                 raise _wrong(self, name, "a list")
+        _check_members(self)
         if not isinstance(self.mcp_config, dict):
             raise _wrong(self, "mcp_config", "a dict")
+        unknown = sorted(set(self.mcp_config) - set(MCPConfig.__annotations__))
+        if unknown:
+            raise SettingTypeError(
+                f"mcp_config of agent {self.name!r} has no setting {', '.join(map(str, unknown))}",
+                f"Its settings are {', '.join(sorted(MCPConfig.__annotations__))}.",
+            )
         instructions: Any = self.instructions
         if instructions is not None and not isinstance(instructions, str) and not callable(instructions):
             raise _wrong(self, "instructions", "a string, a function or None")
@@ -226,7 +234,7 @@ class Agent(AgentBase[TContext]):
             return instructions
         _check_instructions(self, instructions)
         text = instructions(run_context, self)
-        return await text if inspect.isawaitable(text) else text
+        return await maybe_await(text)
 
     async def get_prompt(self, run_context: RunContextWrapper[TContext]) -> dict[str, Any] | None:
         """The prompt in the provider's library for this run, if the agent has one."""
@@ -284,6 +292,25 @@ class Agent(AgentBase[TContext]):
 
 
 _LISTS = ("tools", "mcp_servers", "handoffs", "input_guardrails", "output_guardrails")
+
+
+# Members are told by what a run does with them: agents, guardrails and servers written for the SDK serve as well.
+_MEMBERS: dict[str, tuple[str, str]] = {  # field: (what a member has, what to give)
+    "tools": ("name", "tools: function_tool makes one of a function"),
+    "mcp_servers": ("list_tools", "connected MCP servers"),
+    "handoffs": ("name tool_name", "agents, or what handoff(agent) returns"),
+    "input_guardrails": ("guardrail_function", "guardrails: @input_guardrail makes one of a function"),
+    "output_guardrails": ("guardrail_function", "guardrails: @output_guardrail makes one of a function"),
+}
+
+
+def _check_members(agent: Agent[Any]) -> None:
+    for field_name, (attributes, wanted) in _MEMBERS.items():
+        for member in getattr(agent, field_name):
+            if isinstance(member, str) or not any(hasattr(member, name) for name in attributes.split()):
+                raise SettingTypeError(
+                    f"{field_name} of agent {agent.name!r} holds a {type(member).__name__}", f"Give a list of {wanted}."
+                )
 
 
 def _wrong(agent: Agent[Any], name: str, wanted: str) -> SettingTypeError:

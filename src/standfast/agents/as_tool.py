@@ -8,7 +8,6 @@ driver raises `ChildPaused` through the call; the call is then asked again later
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,6 +17,7 @@ from typing import Any, TypedDict
 from standfast.agents.context import ToolContext
 from standfast.agents.hooks import RunHooks, RunHooksBase
 from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, coerce_run_config
+from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import InvalidSettingError, ModelBehaviorError, OwnerError, SettingTypeError, UserError
 from standfast.ground.jsonvalue import Item
 from standfast.sessions.protocol import Session
@@ -227,8 +227,7 @@ async def _deliver(
     while (event := await waiting.get()) is not None:
         try:
             result = on_stream(event)
-            if inspect.isawaitable(result):
-                await result
+            await maybe_await(result)
         except Exception as error:  # an observer must not fail what it observes
             logger.warning("on_stream of an agent tool raised %s", type(error).__name__, exc_info=error)
 
@@ -303,8 +302,7 @@ class _Arguments:
             "json_schema": self.shown_schema,
         }
         made: Any = (self.builder or default_input)(options)
-        if inspect.isawaitable(made):
-            made = await made
+        made = await maybe_await(made)
         if not isinstance(made, str | list):
             raise UserError(
                 f"the input_builder of agent tool {self.tool_name!r} returned a {type(made).__name__}",

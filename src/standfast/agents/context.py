@@ -96,7 +96,7 @@ class RunContextWrapper(Generic[TContext]):
         if shown is not None:
             return self.approvals.status(call_id, scope_of(shown), arguments_digest(shown.arguments))
         try:
-            return self.approvals.status(call_id, tool_scope(tool_name, namespace=tool_namespace))
+            return self.approvals.status(call_id, _named_scope(tool_name, tool_namespace, tool_lookup_key))
         except ApprovalError:
             return None
 
@@ -113,8 +113,19 @@ class RunContextWrapper(Generic[TContext]):
         if existing_pending is not None:
             scope = scope_of(existing_pending)
         else:
-            scope = tool_scope(tool_name, namespace=tool_namespace)
+            scope = _named_scope(tool_name, tool_namespace, tool_lookup_key)
         return self.approvals.message(call_id, scope)
+
+
+def _named_scope(tool_name: str, tool_namespace: str | None, tool_lookup_key: Any) -> str:
+    """The scope of a tool, by its name or by the key that an approval item shows (its `tool_lookup_key`)."""
+    match tool_lookup_key:
+        case ("namespaced", str(space), str(name)):
+            return tool_scope(name, namespace=space)
+        case ("bare", str(name)):
+            return tool_scope(name)
+        case _:
+            return tool_scope(tool_name, namespace=tool_namespace)
 
 
 @dataclass(eq=False)

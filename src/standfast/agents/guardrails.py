@@ -9,12 +9,12 @@ verdict, and its error is the caller's to handle.
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypedDict, TypeVar, overload
 
 from standfast.agents.context import RunContextWrapper, TContext, ToolContext
+from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import (
     ToolInputGuardrailTripwireTriggered,
     ToolOutputGuardrailTripwireTriggered,
@@ -22,7 +22,8 @@ from standfast.ground.errors import (
 )
 from standfast.ground.jsonvalue import Item
 
-G = TypeVar("G")
+G = TypeVar("G", bound="Guardrail")
+V = TypeVar("V")
 R = TypeVar("R", bound="InputGuardrailResult | OutputGuardrailResult")
 
 
@@ -37,23 +38,45 @@ class GuardrailFunctionOutput:
     """Whether the run must stop."""
 
 
-def _name_of(name: str | None, function: Any) -> str:
-    return name or getattr(function, "__name__", None) or type(function).__name__
+@dataclass
+class Guardrail:
+    """A function with a name: what all four kinds of guardrails are. They differ in what the function gets."""
+
+    guardrail_function: Callable[..., Any]
+    """Gets what this kind of guardrail looks at; async or not."""
+
+    name: str | None = None
+    """The function's own name unless given."""
+
+    def get_name(self) -> str:
+        """The name that results and errors show."""
+        function = self.guardrail_function
+        return self.name or getattr(function, "__name__", None) or type(function).__name__
+
+    async def _verdict(self, kind: type[V], *arguments: Any) -> V:
+        """What the function says about these arguments; raises UserError if that is no verdict of this kind."""
+        name = self.get_name()
+        if not callable(self.guardrail_function):
+            given = type(self.guardrail_function).__name__
+            raise UserError(f"guardrail {name!r} is a {given}", "Give a function, async or not.")
+        verdict = await maybe_await(self.guardrail_function(*arguments))
+        if not isinstance(verdict, kind):
+            raise UserError(
+                f"guardrail {name!r} returned a {type(verdict).__name__}, which is no verdict",
+                f"Return a {kind.__name__}.",
+            )
+        return verdict
 
 
-async def _call(function: Any, name: str, *arguments: Any) -> Any:
-    if not callable(function):
-        raise UserError(f"guardrail {name!r} is a {type(function).__name__}", "Give a function, async or not.")
-    result = function(*arguments)
-    return await result if inspect.isawaitable(result) else result
+def _made(kind: Callable[..., G], function: Any, name: str | None, **options: Any) -> Any:
+    """A guardrail of this function, or, without a function, the decorator that makes one."""
 
+    def make(given: Any) -> G:
+        guardrail = kind(given, name=name, **options)
+        guardrail.name = guardrail.get_name()
+        return guardrail
 
-def _checked(result: Any, kind: type[Any], name: str) -> Any:
-    if isinstance(result, kind):
-        return result
-    raise UserError(
-        f"guardrail {name!r} returned a {type(result).__name__}, which is no verdict", f"Return a {kind.__name__}."
-    )
+    return make if function is None else make(function)
 
 
 # --- agent guardrails ------------------------------------------------------------------------------------------------
@@ -68,31 +91,20 @@ OutputGuardrailFunction = Callable[
 
 
 @dataclass
-class InputGuardrail(Generic[TContext]):
+class InputGuardrail(Guardrail, Generic[TContext]):
     """Looks at what a run was given, before or while the first model call goes on."""
 
     guardrail_function: InputGuardrailFunction[TContext]
     """Gets the context, the agent and the input."""
 
-    name: str | None = None
-    """The function's own name unless given."""
-
     run_in_parallel: bool = True
     """False: the model is not called before this guardrail has passed."""
-
-    def get_name(self) -> str:
-        """The name that results and errors show."""
-        return _name_of(self.name, self.guardrail_function)
 
     async def run(
         self, agent: Any, input: str | list[Item], context: RunContextWrapper[TContext]
     ) -> InputGuardrailResult:
         """Ask this guardrail alone."""
-        name = self.get_name()
-        output = _checked(
-            await _call(self.guardrail_function, name, context, agent, input), GuardrailFunctionOutput, name
-        )
-        return InputGuardrailResult(guardrail=self, output=output)
+        return InputGuardrailResult(self, await self._verdict(GuardrailFunctionOutput, context, agent, input))
 
 
 @dataclass
@@ -104,25 +116,15 @@ class InputGuardrailResult:
 
 
 @dataclass
-class OutputGuardrail(Generic[TContext]):
+class OutputGuardrail(Guardrail, Generic[TContext]):
     """Looks at the final output of a run, before anybody gets it."""
 
     guardrail_function: OutputGuardrailFunction[TContext]
     """Gets the context, the agent and its output."""
 
-    name: str | None = None
-    """The function's own name unless given."""
-
-    def get_name(self) -> str:
-        """The name that results and errors show."""
-        return _name_of(self.name, self.guardrail_function)
-
     async def run(self, context: RunContextWrapper[TContext], agent: Any, agent_output: Any) -> OutputGuardrailResult:
         """Ask this guardrail alone."""
-        name = self.get_name()
-        output = _checked(
-            await _call(self.guardrail_function, name, context, agent, agent_output), GuardrailFunctionOutput, name
-        )
+        output = await self._verdict(GuardrailFunctionOutput, context, agent, agent_output)
         return OutputGuardrailResult(guardrail=self, agent_output=agent_output, agent=agent, output=output)
 
 
@@ -150,11 +152,7 @@ def input_guardrail(
     func: InputGuardrailFunction[Any] | None = None, *, name: str | None = None, run_in_parallel: bool = True
 ) -> Any:
     """Make an `InputGuardrail` of a function; use it bare or with arguments."""
-
-    def make(function: InputGuardrailFunction[Any]) -> InputGuardrail[Any]:
-        return InputGuardrail(function, name=_name_of(name, function), run_in_parallel=run_in_parallel)
-
-    return make if func is None else make(func)
+    return _made(InputGuardrail, func, name, run_in_parallel=run_in_parallel)
 
 
 @overload
@@ -169,11 +167,7 @@ def output_guardrail(
 
 def output_guardrail(func: OutputGuardrailFunction[Any] | None = None, *, name: str | None = None) -> Any:
     """Make an `OutputGuardrail` of a function; use it bare or with arguments."""
-
-    def make(function: OutputGuardrailFunction[Any]) -> OutputGuardrail[Any]:
-        return OutputGuardrail(function, name=_name_of(name, function))
-
-    return make if func is None else make(func)
+    return _made(OutputGuardrail, func, name)
 
 
 async def judge(guardrails: Sequence[G], call: Callable[[G], Awaitable[R]]) -> tuple[list[R], R | None]:
@@ -290,43 +284,27 @@ ToolOutputGuardrailFunction = Callable[
 
 
 @dataclass
-class ToolInputGuardrail(Generic[TContext]):
+class ToolInputGuardrail(Guardrail, Generic[TContext]):
     """Looks at a call before it runs."""
 
     guardrail_function: ToolInputGuardrailFunction
-    name: str | None = None
-
-    def get_name(self) -> str:
-        """The name that results and errors show."""
-        return _name_of(self.name, self.guardrail_function)
+    """Gets the call and the agent."""
 
     async def run(self, data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
         """Ask this guardrail alone."""
-        name = self.get_name()
-        verdict: ToolGuardrailFunctionOutput = _checked(
-            await _call(self.guardrail_function, name, data), ToolGuardrailFunctionOutput, name
-        )
-        return verdict
+        return await self._verdict(ToolGuardrailFunctionOutput, data)
 
 
 @dataclass
-class ToolOutputGuardrail(Generic[TContext]):
+class ToolOutputGuardrail(Guardrail, Generic[TContext]):
     """Looks at a call's output before the model does."""
 
     guardrail_function: ToolOutputGuardrailFunction
-    name: str | None = None
-
-    def get_name(self) -> str:
-        """The name that results and errors show."""
-        return _name_of(self.name, self.guardrail_function)
+    """Gets the call, the agent and the output."""
 
     async def run(self, data: ToolOutputGuardrailData) -> ToolGuardrailFunctionOutput:
         """Ask this guardrail alone."""
-        name = self.get_name()
-        verdict: ToolGuardrailFunctionOutput = _checked(
-            await _call(self.guardrail_function, name, data), ToolGuardrailFunctionOutput, name
-        )
-        return verdict
+        return await self._verdict(ToolGuardrailFunctionOutput, data)
 
 
 @dataclass
@@ -357,11 +335,7 @@ def tool_input_guardrail(
 
 def tool_input_guardrail(func: ToolInputGuardrailFunction | None = None, *, name: str | None = None) -> Any:
     """Make a `ToolInputGuardrail` of a function; use it bare or with arguments."""
-
-    def make(function: ToolInputGuardrailFunction) -> ToolInputGuardrail[Any]:
-        return ToolInputGuardrail(function, name=_name_of(name, function))
-
-    return make if func is None else make(func)
+    return _made(ToolInputGuardrail, func, name)
 
 
 @overload
@@ -376,11 +350,7 @@ def tool_output_guardrail(
 
 def tool_output_guardrail(func: ToolOutputGuardrailFunction | None = None, *, name: str | None = None) -> Any:
     """Make a `ToolOutputGuardrail` of a function; use it bare or with arguments."""
-
-    def make(function: ToolOutputGuardrailFunction) -> ToolOutputGuardrail[Any]:
-        return ToolOutputGuardrail(function, name=_name_of(name, function))
-
-    return make if func is None else make(func)
+    return _made(ToolOutputGuardrail, func, name)
 
 
 async def judge_call(
@@ -390,20 +360,8 @@ async def judge_call(
 
     Those behind a rejection are not asked. Raises the tripwire error of one that wants the run to end.
     """
-    results: list[ToolInputGuardrailResult] = []
-    for guardrail in guardrails:
-        output = await guardrail.run(data)
-        results.append(ToolInputGuardrailResult(guardrail, output))
-        match output.behavior:
-            case {"type": "allow"}:
-                continue
-            case {"type": "raise_exception"}:
-                raise ToolInputGuardrailTripwireTriggered(guardrail, output)
-            case {"type": "reject_content", "message": str(message)}:
-                return results, message
-            case _:
-                raise _no_verdict(guardrail.get_name())
-    return results, None
+    asked, message = await _ask_in_order(guardrails, data, ToolInputGuardrailTripwireTriggered)
+    return [ToolInputGuardrailResult(*one) for one in asked], message
 
 
 async def judge_output(
@@ -413,25 +371,28 @@ async def judge_output(
 
     Those behind a rejection are not asked. Raises the tripwire error of one that wants the run to end.
     """
-    results: list[ToolOutputGuardrailResult] = []
+    asked, message = await _ask_in_order(guardrails, data, ToolOutputGuardrailTripwireTriggered)
+    return [ToolOutputGuardrailResult(*one) for one in asked], data.output if message is None else message
+
+
+async def _ask_in_order(
+    guardrails: Sequence[Any], data: ToolInputGuardrailData, tripwire: Callable[[Any, Any], Exception]
+) -> tuple[list[tuple[Any, ToolGuardrailFunctionOutput]], str | None]:
+    """Each guardrail that was asked with its verdict, and the message of the one that rejected."""
+    asked: list[tuple[Any, ToolGuardrailFunctionOutput]] = []
     for guardrail in guardrails:
-        output = await guardrail.run(data)
-        results.append(ToolOutputGuardrailResult(guardrail, output))
+        output: ToolGuardrailFunctionOutput = await guardrail.run(data)
+        asked.append((guardrail, output))
         match output.behavior:
             case {"type": "allow"}:
                 continue
             case {"type": "raise_exception"}:
-                raise ToolOutputGuardrailTripwireTriggered(guardrail, output)
+                raise tripwire(guardrail, output)
             case {"type": "reject_content", "message": str(message)}:
-                return results, message
-            case _:
-                raise _no_verdict(guardrail.get_name())
-    return results, data.output
-
-
-def _no_verdict(name: str) -> UserError:
-    # A behaviour nobody understands must not count as "allow".
-    return UserError(
-        f"tool guardrail {name!r} returned a behavior of no known kind",
-        "Make it with ToolGuardrailFunctionOutput.allow, .reject_content(message) or .raise_exception.",
-    )
+                return asked, message
+            case _:  # a behaviour nobody understands must not count as "allow"
+                raise UserError(
+                    f"tool guardrail {guardrail.get_name()!r} returned a behavior of no known kind",
+                    "Make it with ToolGuardrailFunctionOutput.allow, .reject_content(message) or .raise_exception.",
+                )
+    return asked, None

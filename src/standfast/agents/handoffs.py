@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
 
 from standfast.agents.context import RunContextWrapper, TContext
+from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import ModelBehaviorError, UserError
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.tools.enabled import enabled
@@ -180,8 +181,7 @@ def handoff(
         if on_handoff is not None:
             called: Any = on_handoff
             result = called(ctx) if read is None else called(ctx, read(arguments))
-            if inspect.isawaitable(result):
-                await result
+            await maybe_await(result)
         return agent
 
     return Handoff(

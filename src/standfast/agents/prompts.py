@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NotRequired, TypedDict
 
 from standfast.agents.context import RunContextWrapper
+from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import UserError
 
 
@@ -40,8 +40,7 @@ async def resolve_prompt(
     found: Any = prompt
     if callable(prompt):
         found = prompt(GenerateDynamicPromptData(context=context, agent=agent))
-        if inspect.isawaitable(found):
-            found = await found
+        found = await maybe_await(found)
     if not isinstance(found, dict) or not found.get("id"):
         raise UserError(f"the prompt of agent {agent.name!r} names none", "Give a dict with the id of a prompt.")
     return {"id": found["id"], "version": found.get("version"), "variables": found.get("variables")}

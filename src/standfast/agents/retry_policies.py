@@ -7,11 +7,11 @@ A provider that advises against a retry is obeyed whatever stands beside it in `
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import UserError
 from standfast.llm.retry import RetryDecision, RetryPolicy, RetryPolicyContext
 
@@ -25,9 +25,7 @@ class _Veto(RetryDecision):
 
 async def decide(policy: RetryPolicy, context: RetryPolicyContext) -> RetryDecision:
     """The policy's answer; raises UserError if it is neither a bool nor a RetryDecision."""
-    answer: Any = policy(context)
-    if inspect.isawaitable(answer):
-        answer = await answer
+    answer: Any = await maybe_await(policy(context))
     if isinstance(answer, bool):
         return RetryDecision(answer)
     if isinstance(answer, RetryDecision):

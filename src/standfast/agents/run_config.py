@@ -141,7 +141,10 @@ class RunConfig:
     """Whether the run leaves no trace."""
 
     tracing: Any = None
-    """`{"tracer_provider": ...}`: the OpenTelemetry provider to use in place of the global one."""
+    """`{"tracer_provider": ...}`: the OpenTelemetry provider to use in place of the global one.
+
+    The SDK's `{"api_key": ...}` is taken and has no effect: traces go where the provider sends them.
+    """
 
     trace_include_sensitive_data: bool = field(default_factory=_trace_content_by_default)
     """Whether traces hold what was said. Off by default (STANDFAST_TRACE_INCLUDE_SENSITIVE_DATA)."""
@@ -216,6 +219,7 @@ class RunConfig:
             self.session_settings = coerce_settings(self.session_settings)
         if self.tool_execution is not None:
             self.tool_execution = _coerce(self.tool_execution, ToolExecutionConfig, "run_config.tool_execution")
+        self._check_kinds()
         self._check_choices()
         if self.sandbox is not None:
             raise UserError("RunConfig.sandbox is not available", "Leave it out; standfast has no sandbox.")
@@ -223,6 +227,12 @@ class RunConfig:
         if run_id is not None and (not isinstance(run_id, str) or not run_id):
             raise InvalidSettingError(f"a run_id of {run_id!r} names no run", "Give a non-empty string, or None.")
         self._check_blocked_message()
+
+    def _check_kinds(self) -> None:
+        for name, (fits, wanted) in _KINDS.items():
+            value = getattr(self, name)
+            if not fits(value):
+                raise SettingTypeError(f"RunConfig.{name} is a {type(value).__name__}", f"Give {wanted}.")
 
     def _check_choices(self) -> None:
         for name, choices in _CHOICES.items():
@@ -244,6 +254,62 @@ class RunConfig:
                 f"output_guardrail_blocked_message is a {type(message).__name__}", "Give a text or a function."
             )
 
+
+def _has(*attributes: str) -> Callable[[Any], bool]:
+    """Whether a value is None or can do what a run asks of it; what was written for the SDK serves as well."""
+    return lambda value: value is None or all(callable(getattr(value, name, None)) for name in attributes)
+
+
+def _is_tracing(value: Any) -> bool:
+    # "api_key" is the SDK's: traces go where the OpenTelemetry provider sends them, so it is taken and not used.
+    return value is None or (isinstance(value, Mapping) and set(value) <= {"tracer_provider", "api_key"})
+
+
+def _is_guardrail_list(value: Any) -> bool:
+    return value is None or (
+        isinstance(value, list) and all(callable(getattr(one, "guardrail_function", None)) for one in value)
+    )
+
+
+def _is_seconds(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_FUNCTION = (lambda value: value is None or callable(value), "a function, or None")
+_BOOL = (lambda value: isinstance(value, bool), "True or False")
+_TEXT = (lambda value: value is None or isinstance(value, str), "a string, or None")
+_GUARDRAILS = (_is_guardrail_list, "a list of guardrails, as @input_guardrail and @output_guardrail make them")
+_SECONDS = (_is_seconds, "a number of seconds")
+
+_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "model": (
+        lambda value: isinstance(value, str) or _has("get_response", "stream_response")(value),
+        "a model's name, or an object with get_response and stream_response",
+    ),
+    "model_provider": (_has("get_model"), "an object with get_model(name)"),
+    "handoff_input_filter": _FUNCTION,
+    "nest_handoff_history": _BOOL,
+    "handoff_history_mapper": _FUNCTION,
+    "input_guardrails": _GUARDRAILS,
+    "output_guardrails": _GUARDRAILS,
+    "tracing_disabled": _BOOL,
+    "tracing": (_is_tracing, "{'tracer_provider': an OpenTelemetry TracerProvider}"),
+    "trace_include_sensitive_data": _BOOL,
+    "workflow_name": (lambda value: isinstance(value, str), "a string"),
+    "trace_id": _TEXT,
+    "group_id": _TEXT,
+    "trace_metadata": (lambda value: value is None or isinstance(value, Mapping), "a dict, or None"),
+    "session_input_callback": _FUNCTION,
+    "call_model_input_filter": _FUNCTION,
+    "tool_error_formatter": _FUNCTION,
+    "run_store": (
+        lambda value: value == "auto" or _has("save_run", "load_run")(value),
+        "a RunStore, 'auto' (beside the session) or None (nowhere)",
+    ),
+    "lease_ttl_s": _SECONDS,
+    "lease_wait_s": _SECONDS,
+    "close_session": _BOOL,
+}
 
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "tool_not_found_behavior": ("raise_error", "return_error_to_model"),

@@ -30,10 +30,12 @@ from standfast.ground.errors import (
     WrongLoopError,
 )
 from standfast.ground.jsonvalue import Item, copy_json, encode
+from standfast.llm.failures import normalise_error
+from standfast.llm.retry import ModelRetryNormalizedError
 from standfast.llm.settlement import alike
 from standfast.llm.wire_responses import PLACEHOLDER_ID
 from standfast.providers.client import ClientHolder, OwnClients, default_client, default_key
-from standfast.sessions.protocol import SessionABC, SessionSettings, coerce_settings, effective_limit
+from standfast.sessions.protocol import Session, SessionABC, SessionSettings, coerce_settings, effective_limit
 from standfast.words.items import to_json_item
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ BATCH_ITEMS_MAX = 20
 PAGE_ITEMS_MAX = 100
 REFUSED_RETRIES_MAX = 3
 REFUSED_WAIT_S = 0.5
+REFUSED_WAIT_S_MAX = 30.0
 # A busy conversation or a rate limit passes; a refused request was not taken, so asking again is safe.
 
 ID_IS_PART_OF = frozenset(
@@ -67,6 +70,14 @@ ID_IS_PART_OF = frozenset(
     }
 )
 """Kinds of items that the service refuses without the id it gave them; the ids of all others are its own affair."""
+
+
+class _NoConversationYetError(InvalidSessionIdError, AttributeError):
+    """The session's id was read before it has one.
+
+    An AttributeError too, because `isinstance(session, Session)` reads the attribute on Python 3.11 and takes only that
+    for "not there"; as a ValueError alone it would come out of the isinstance.
+    """
 
 
 class OpenAIConversationsSession(SessionABC):
@@ -123,7 +134,7 @@ class OpenAIConversationsSession(SessionABC):
     def session_id(self) -> str:
         """The conversation's id; raises a ValueError before there is one."""
         if self._id is None:
-            raise InvalidSessionIdError(
+            raise _NoConversationYetError(
                 "this session has no conversation yet",
                 "Use it once (get_items, add_items), or give it a conversation_id; "
                 "start_openai_conversations_session() makes one.",
@@ -315,9 +326,10 @@ class OpenAIConversationsSession(SessionABC):
             try:
                 return await ask(client)
             except Exception as error:
-                if attempt == REFUSED_RETRIES_MAX or not _passes(error):
+                failure = normalise_error(error)
+                if attempt == REFUSED_RETRIES_MAX or not _passes(failure):
                     raise self._failure(error, what, writing=True) from error
-                await asyncio.sleep(_wait_s(error, attempt))
+                await asyncio.sleep(_wait_s(failure, attempt))
         raise AssertionError("unreachable")
 
     def _client(self, *, writing: bool) -> AsyncOpenAI:
@@ -340,23 +352,28 @@ class OpenAIConversationsSession(SessionABC):
     def _failure(self, error: Exception, what: str, *, writing: bool = False) -> StandfastError:
         if isinstance(error, StandfastError):
             return error
-        status = getattr(error, "status_code", None)
+        failure = normalise_error(error)
+        status = failure.status_code
         where = f"{what} in conversation {self._id!r}"
         if status == 404:
             return NotFoundError(
                 f"{where} found nothing: {error}", "It was deleted, perhaps by another worker; begin a new session."
             )
-        if getattr(error, "code", None) == "conversation_locked":
+        if failure.error_code == "conversation_locked":
             return SessionBusyError(f"{where} was refused: another request is active on it", "Try again later.")
         if status in (400, 413, 422):
             return ItemNotStorableError(f"{where} was refused: {error}", "Change what the service does not take.")
-        if isinstance(status, int) and status < 500:
+        if status is not None and status < 500:
             return StoreUnavailableError(f"{where} was refused: {error}", "Check the key, its rights and its limits.")
-        if writing and not _never_left(error):
+        if writing and not failure.never_sent:
             return OutcomeUnknownError(
                 f"{where} lost its answer: {error}", "Read the conversation to see what it has before writing again."
             )
         return StoreUnavailableError(f"{where} failed: {error}", "Try again when the service can be reached.")
+
+
+# Before its first use the id is not there, and Python 3.11 would say that this is no Session.
+Session.register(OpenAIConversationsSession)
 
 
 async def start_openai_conversations_session(openai_client: AsyncOpenAI | None = None) -> str:
@@ -428,22 +445,11 @@ async def _listed_after(client: AsyncOpenAI, conversation: str, after: str) -> l
 # --- errors ----------------------------------------------------------------------------------------------------------
 
 
-def _passes(error: Exception) -> bool:
-    return getattr(error, "status_code", None) == 429 or getattr(error, "code", None) == "conversation_locked"
+def _passes(failure: ModelRetryNormalizedError) -> bool:
+    return failure.status_code == 429 or failure.error_code == "conversation_locked"
 
 
-def _wait_s(error: Any, attempt: int) -> float:
-    headers = getattr(getattr(error, "response", None), "headers", None) or {}
-    try:
-        return min(30.0, float(headers["retry-after"]))
-    except (KeyError, ValueError):
-        return REFUSED_WAIT_S * float(2**attempt)
-
-
-def _never_left(error: BaseException) -> bool:
-    link: BaseException | None = error
-    while link is not None:
-        if {kind.__name__ for kind in type(link).__mro__} & {"ConnectError", "ConnectTimeout", "PoolTimeout"}:
-            return True
-        link = link.__cause__
-    return False
+def _wait_s(failure: ModelRetryNormalizedError, attempt: int) -> float:
+    if failure.retry_after is not None:
+        return min(REFUSED_WAIT_S_MAX, failure.retry_after)
+    return REFUSED_WAIT_S * float(2**attempt)

@@ -75,7 +75,7 @@ class Memory:
                 f"call {run_id!r} belongs to session {talk.session_id!r}", "Resume it with the session it was made on."
             )
         self._saver = RunSaver(self.store, TalkRecord, revision=saved.revision, needed=True, saved=talk)
-        return talk, await self.hold.counts(run_id, talk.stored)
+        return talk, await self.hold.stored_count(run_id, talk.stored)
 
     async def save(self, talk: Talk) -> None:
         """Return when this call, or a later state of it, is saved. Raises RunClaimedError if it is another's now."""

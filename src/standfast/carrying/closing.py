@@ -1,4 +1,4 @@
-"""What `close()` returns when it has already happened.
+"""Awaitables for what has already happened.
 
 On memory and SQLite `session.close()` takes effect when it is called, without a loop, and may still be awaited (A19).
 A coroutine would do nothing until awaited and complain if it never is; this is a coroutine that has already ended.
@@ -7,17 +7,24 @@ A coroutine would do nothing until awaited and complain if it never is; this is 
 from __future__ import annotations
 
 from collections.abc import Coroutine, Generator
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
 
 
-class Done(Coroutine[Any, Any, None]):
-    """An awaitable for something that is over: awaiting it gives None at once, leaving it alone is fine."""
+class Done(Coroutine[Any, Any, T], Generic[T]):
+    """An awaitable for something that is over: awaiting it gives its result at once, leaving it alone is fine."""
 
-    __slots__ = ()
+    __slots__ = ("_error", "_result")
+
+    def __init__(self, result: T = None, *, error: BaseException | None = None) -> None:  # type: ignore[assignment]
+        self._result, self._error = result, error
 
     def send(self, value: Any, /) -> Any:
         """End at once, as a coroutine without an await does."""
-        raise StopIteration
+        if self._error is not None:
+            raise self._error
+        raise StopIteration(self._result)
 
     def throw(self, kind: Any, value: Any = None, trace: Any = None, /) -> Any:
         """Raise what was thrown in: there is no code here that could catch it."""
@@ -28,6 +35,8 @@ class Done(Coroutine[Any, Any, None]):
     def close(self) -> None:
         """Nothing is left to give up."""
 
-    def __await__(self) -> Generator[Any, Any, None]:
-        return
+    def __await__(self) -> Generator[Any, Any, T]:
+        if self._error is not None:
+            raise self._error
+        return self._result
         yield  # makes this a generator, which is what await asks for

@@ -16,23 +16,23 @@ from __future__ import annotations
 
 import asyncio
 import math
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
+from standfast.carrying.carrier import MakePlan, Then, UndoPlan
 from standfast.ground.errors import OutcomeUnknownError, StoreTimeoutError
+from standfast.sessions.port import Plan
 
 T = TypeVar("T")
 
-Work = Callable[[sqlite3.Connection], T]
-Undo = Callable[[sqlite3.Connection, T], None]
-
+Run = Callable[[Plan[Any]], object]
+"""Carries out a plan in the thread that has claimed it."""
 
 Kind = Literal["write", "read", "open"]
-"""`open` asks only that the file and its tables be there; like a read it changes nothing that can be in doubt."""
+"""`open` asks only that the store be there; like a read it changes nothing that can be in doubt."""
 
 
 class Stage(Enum):
@@ -48,26 +48,32 @@ QUEUED, CLAIMED, SETTLED, WITHDRAWN = Stage
 
 
 class Request(Generic[T]):
-    """Some work on a connection, and the coroutine that waits for it."""
+    """A plan to carry out, and the coroutine that waits for it.
+
+    `where` is for the carrier alone: what it needs to know besides the plan. A `detached` request is never withdrawn
+    and may have nobody who waits: `then` is told what came of it.
+    """
 
     __slots__ = (
         "__weakref__",
-        "_abandoned", "_future", "_lock", "_loop", "_undo_given", "deadline", "error", "kind", "relaxed", "result",
-        "stage", "tables", "taken", "timeout_s", "undo", "undone", "work",
+        "_abandoned", "_future", "_lock", "_loop", "_undo_given", "deadline", "detached", "durable", "error", "kind",
+        "plan", "result", "stage", "taken", "then", "timeout_s", "undo", "undone", "where",
     )  # fmt: skip
 
     def __init__(
         self,
-        work: Work[T],
-        tables: Any,
+        plan: MakePlan[T],
+        where: Any,
         timeout_s: float,
         *,
         kind: Kind = "write",
-        undo: Undo[T] | None = None,
-        relaxed: bool = False,
+        undo: UndoPlan[T] | None = None,
+        durable: bool = True,
+        detached: bool = False,
+        then: Then | None = None,
     ) -> None:
-        self.work, self.tables, self.timeout_s, self.kind = work, tables, timeout_s, kind
-        self.undo, self.relaxed = undo, relaxed
+        self.plan, self.where, self.timeout_s, self.kind = plan, where, timeout_s, kind
+        self.undo, self.durable, self.detached, self.then = undo, durable, detached, then
         self.result: T | None = None
         self.error: BaseException | None = None
         self.undone = self.taken = False
@@ -83,14 +89,20 @@ class Request(Generic[T]):
     async def answer(self, submit: Callable[[Request[T]], None], give_up: Callable[[Request[T], bool], None]) -> T:
         """Submit the request and wait for its result. However the waiting ends, nothing is left half-decided.
 
-        `give_up` is told that nobody waits any more, and whether what was done must now be undone.
+        `give_up` is told that nobody waits any more, and whether what was done must now be undone. A detached request
+        was submitted before.
         """
-        loop = self._loop = asyncio.get_running_loop()
-        future = self._future = loop.create_future()
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        with self._lock:
+            self._loop, self._future = loop, future
+            if self.detached and self.stage is SETTLED:
+                self.hand_over()
         deadlines = Deadlines.of(loop)
         deadlines.add(self)
         try:
-            submit(self)  # last: a woken thread needs Python's lock, which this one gives up when it next waits
+            if not self.detached:
+                submit(self)  # last: a woken thread needs Python's lock, which this one gives up when it next waits
             result: T = await future
             self.taken = True
             return result
@@ -103,7 +115,7 @@ class Request(Generic[T]):
     def _abandon(self) -> bool:
         with self._lock:
             self._abandoned = True
-            if self.stage is QUEUED:
+            if self.stage is QUEUED and not self.detached:
                 self.stage = WITHDRAWN
             return self._owes_undo()
 
@@ -112,7 +124,7 @@ class Request(Generic[T]):
         with self._lock:
             if self.stage is SETTLED:
                 return  # the answer is on its way to the loop
-            begun = self.stage is CLAIMED
+            begun = self.stage is CLAIMED or self.detached
             self._abandoned = True
             if not begun:
                 self.stage = WITHDRAWN
@@ -128,7 +140,7 @@ class Request(Generic[T]):
             )
         return StoreTimeoutError(
             f"the store did not get to it within {self.timeout_s} s; nothing was done and nothing will be",
-            "Look for what keeps the database locked or its disk busy, or give the session a longer timeout_s.",
+            "Look for what keeps the store locked or busy, or give the session a longer timeout_s.",
         )
 
     # --- the side of the thread that does it ------------------------------------------------------------------------
@@ -151,29 +163,35 @@ class Request(Generic[T]):
     @property
     def is_wanted(self) -> bool:
         """Whether somebody waits for it and its time is not up."""
-        return self.is_open and not self._abandoned and time.monotonic() < self.deadline
+        return self.is_open and (self.detached or (not self._abandoned and time.monotonic() < self.deadline))
 
     def claim(self) -> bool:
         """Begin it, unless it was withdrawn or its time is up. Claiming again, after a rollback, is allowed."""
         with self._lock:
             if self.stage is QUEUED:
-                if time.monotonic() < self.deadline:
+                if self.detached or time.monotonic() < self.deadline:
                     self.stage = CLAIMED
                 else:  # its loop is too busy to say so itself
                     self.stage = WITHDRAWN
                     self.error = self._late(begun=False)
             return self.stage is CLAIMED
 
-    def undo_if_abandoned(self, db: sqlite3.Connection) -> None:
+    def unclaim(self) -> None:
+        """Nothing was done after all, because the store was busy: it can be withdrawn again, and claimed again."""
+        with self._lock:
+            if self.stage is CLAIMED:
+                self.stage = WITHDRAWN if self._abandoned and not self.detached else QUEUED
+
+    def undo_if_abandoned(self, run: Run) -> None:
         """Before the commit: take back what nobody waits for any more."""
         if self._abandoned and self.undo is not None and self.error is None:
-            self.run_undo(db)
+            self.run_undo(run)
             self.undone = True
 
-    def run_undo(self, db: sqlite3.Connection) -> None:
-        """Take the work back."""
+    def run_undo(self, run: Run) -> None:
+        """Take back what was done."""
         assert self.undo is not None
-        self.undo(db, self.result)  # type: ignore[arg-type]  # it was done, so it has its result
+        run(self.undo(self.result))  # type: ignore[arg-type]  # it was done, so it has its result
 
     def forget_outcome(self) -> None:
         """Its transaction was rolled back: nothing was done, and nothing undone."""
@@ -230,6 +248,8 @@ def deliver(requests: Iterable[Request[Any]]) -> None:
     """
     by_loop: dict[asyncio.AbstractEventLoop, list[Request[Any]]] = {}
     for request in requests:
+        if request.then is not None:
+            request.then(request.result, request.error)
         if request._loop is not None:
             by_loop.setdefault(request._loop, []).append(request)
     for loop, ready in by_loop.items():

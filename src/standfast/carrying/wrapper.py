@@ -8,13 +8,14 @@ handed on by the rule that the runner follows (C10).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from typing import Any
 
 from standfast.carrying.closing import Done
 from standfast.engine.run_store import RunStore
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.sessions.protocol import (
+    NO_LIMIT,
     CorruptRecord,
     Generation,
     Head,
@@ -26,13 +27,12 @@ from standfast.sessions.protocol import (
     SessionPage,
     SessionSettings,
     abilities,
+    conversation_key,
     effective_limit,
     require,
 )
+from standfast.sessions.run_rules import Recorded, RunSave
 from standfast.sessions.signatures import accepts_wrapper, takes
-
-WHOLE = 2**31 - 1
-# An explicit limit beats a session's default one (A3); this is the largest that every SQL database takes.
 
 
 async def awaited(result: Any) -> Any:
@@ -49,7 +49,7 @@ class SessionWrapper(SessionABC):
 
     @property
     def declared_abilities(self) -> frozenset[str]:
-        """What the wrapped session declares: each of these methods is handed on to it."""
+        """What the wrapped session has: each of these methods is handed on to it."""
         return abilities(self.underlying_session)
 
     @property
@@ -128,8 +128,27 @@ class SessionWrapper(SessionABC):
 
     async def written(self, writer: str) -> list[Item]:
         """This writer's items that are still kept, in order (B1)."""
-        items: list[Item] = await require(self.underlying_session, "append").written(writer)
+        items: list[Item] = await require(self.underlying_session, "written").written(writer)
         return items
+
+    def record(
+        self,
+        *,
+        items: Sequence[Item] = (),
+        writer: str = "",
+        start: int = 0,
+        digests: Sequence[bytes] | None = None,
+        run: RunSave | None = None,
+        lease: Lease | None = None,
+        release: bool = False,
+        detached: bool = False,
+    ) -> Coroutine[Any, Any, Recorded]:
+        """Append items, save a run, and give the lease back, in one step or not at all."""
+        waiting: Coroutine[Any, Any, Recorded] = require(self.underlying_session, "record").record(
+            items=items, writer=writer, start=start, digests=digests, run=run, lease=lease, release=release,
+            detached=detached,
+        )  # fmt: skip
+        return waiting
 
     async def replace(self, items: Sequence[Item], *, upto: Head, lease: Lease | None = None) -> Head:
         """Put `items` in place of the history up to `upto`; what was appended since stays behind them (B3)."""
@@ -156,14 +175,23 @@ class SessionWrapper(SessionABC):
         head: Head = await require(self.underlying_session, "rewind").rewind(writer=writer, to=to, expect=expect)
         return head
 
-    async def fork(self, new_id: str, *, at: Position | None = None) -> Any:
+    async def fork(
+        self, new_id: str, *, at: Position | None = None, recode: Callable[[Item], Item] | None = None
+    ) -> Any:
         """Make session `new_id` in the same store continue from that position; the two never meet again (B6)."""
-        return self._around(await require(self.underlying_session, "fork").fork(new_id, at=at))
+        given = {} if recode is None else {"recode": recode}
+        return self._around(await require(self.underlying_session, "fork").fork(new_id, at=at, **given))
 
-    async def lease(self, *, ttl_s: float, wait_s: float) -> Lease:
+    async def lease(self, *, ttl_s: float, wait_s: float, holder: str = "") -> Lease:
         """Acquire, waiting at most `wait_s` for the holder to give it up (B7)."""
-        lease: Lease = await require(self.underlying_session, "lease").lease(ttl_s=ttl_s, wait_s=wait_s)
+        leasing = require(self.underlying_session, "lease").lease
+        given = {"holder": holder} if holder and takes(leasing, "holder") else {}
+        lease: Lease = await leasing(ttl_s=ttl_s, wait_s=wait_s, **given)
         return lease
+
+    def conversation_key(self) -> Hashable:
+        """The wrapped session's: a wrapper is no other conversation."""
+        return conversation_key(self.underlying_session)
 
     async def page(self, *, before: str | None = None, limit: int) -> Page:
         """The `limit` items before that cursor (B8)."""
@@ -207,7 +235,7 @@ class SessionWrapper(SessionABC):
     async def _whole(self, wrapper: Any = None) -> list[Item]:
         """The history whatever the default limit, as copies (A3)."""
         limited = getattr(self.session_settings, "limit", None) is not None
-        limit = WHOLE if limited and takes(self.underlying_session.get_items, "limit") else None
+        limit = NO_LIMIT if limited and takes(self.underlying_session.get_items, "limit") else None
         found = await SessionWrapper.get_items(self, limit, wrapper=wrapper)
         return [copy_json(item) for item in found]
 

@@ -68,6 +68,7 @@ class Backend:
 
     hooks: ClassVar[tuple[str, ...]] = (
         "inject_record",
+        "damage_newest",
         "raw_records",
         "stall",
         "lose_acknowledgement",
@@ -102,6 +103,10 @@ class Backend:
 
     def inject_record(self, session_id: str, data: bytes) -> None:
         """Put raw bytes as one record behind the session's newest, as a faulty program would (A14)."""
+        raise NotImplementedError
+
+    def damage_newest(self, session_id: str, data: bytes) -> None:
+        """Put raw bytes in place of the contents of the session's newest record; who wrote it stays known (A14, B5)."""
         raise NotImplementedError
 
     def raw_records(self, session_id: str) -> list[bytes]:

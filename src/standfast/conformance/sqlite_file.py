@@ -75,6 +75,15 @@ class SQLiteFile(Backend):
             release.set()
             thread.join()
 
+    def damage_newest(self, session_id: str, data: bytes) -> None:
+        """Overwrite the newest row's contents."""
+        with self._connection() as connection:
+            connection.execute(
+                "UPDATE agent_messages SET message_data = CAST(? AS TEXT) WHERE id = "
+                "(SELECT max(id) FROM agent_messages WHERE session_id = ?)",
+                (data, session_id),
+            )
+
     @contextmanager
     def watch_durability(self) -> Iterator[list[str]]:
         """Ask every connection, as it commits, whether it will wait for the disk."""

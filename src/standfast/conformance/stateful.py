@@ -1,7 +1,8 @@
 """Generated histories: Hypothesis drives the backend and a model side by side, and they may never differ.
 
-The model of part A is a plain list. The model of part B is `InMemorySession`: whatever appends, replaces, undos,
-rewinds, pops and forks do, in any order and with any mistakes, has to be the same in both, errors included.
+The model of part A is a plain list. The model of part B is the kit's own `ReferenceSession`: whatever appends,
+replaces, undos, rewinds, pops and forks do, in any order and with any mistakes, has to be the same in both, errors
+included.
 """
 
 # ruff: noqa: D102 — the rules of a machine are named for the operation they make
@@ -16,8 +17,8 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from standfast.backends.memory.session import InMemorySession
 from standfast.conformance.check_context import Lab, close, short
+from standfast.conformance.reference_session import ReferenceSession
 from standfast.ground.errors import StandfastError
 from standfast.sessions.protocol import Head, Position
 
@@ -125,7 +126,7 @@ class SessionAgainstReference(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.number = next(self.numbers)
         self.forks = 0
-        self.pair = (self.lab.backend.open(f"conversation {self.number}"), InMemorySession("reference"))
+        self.pair = (self.lab.backend.open(f"conversation {self.number}"), ReferenceSession("reference"))
         self.opened = [self.pair[0]]
         self.heads: list[tuple[Head, Head]] = [(Head(), Head())]
 

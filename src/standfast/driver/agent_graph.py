@@ -19,6 +19,7 @@ class AgentGraph:
         self.start = start
         self._by_key: dict[str, Agent[Any]] = {start.name: start}
         self._key_of: dict[int, str] = {id(start): start.name}
+        # Walked only when a name is not known yet: most runs have one agent.
         self._walked = False
 
     def key(self, agent: Agent[Any]) -> str:
@@ -49,6 +50,7 @@ class AgentGraph:
 
     def _add(self, agent: Agent[Any]) -> str:
         key, number = agent.name, 1
+        # Numbered in the order of the walk, which follows the lists as written: the same in every process.
         while key in self._by_key:
             number += 1
             key = f"{agent.name}#{number}"

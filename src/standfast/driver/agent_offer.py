@@ -13,7 +13,7 @@ from typing import Any
 
 from standfast.agents.agent import Agent
 from standfast.agents.context import RunContextWrapper
-from standfast.agents.handoffs import Handoff, handoff
+from standfast.agents.handoffs import Handoff, resolve_handoffs
 from standfast.agents.output_type import AgentOutputSchemaBase, output_schema_of
 from standfast.agents.run_config import ToolNameCollisionPolicy
 from standfast.engine.run import evolve
@@ -88,11 +88,17 @@ class AgentResolver:
             self._current = (id(agent), await self._resolve(agent))
         return self._current[1]
 
+    async def tools(self, agent: Agent[Any]) -> dict[str, FunctionTool]:
+        """The agent's tools by name, as last shown to the model, less those that have been disabled since."""
+        tools = (await self.current(agent)).tools_by_name
+        asking = [tool for tool in tools.values() if tool.is_enabled is not True]
+        if not asking:
+            return tools
+        still = {id(tool) for tool in await enabled(asking, self._wrapper, agent)}
+        return {name: tool for name, tool in tools.items() if tool.is_enabled is True or id(tool) in still}
+
     async def _resolve(self, agent: Agent[Any]) -> ResolvedAgent:
-        handoffs: list[Handoff[Any, Any]] = []
-        if agent.handoffs:
-            handoffs = [one if isinstance(one, Handoff) else handoff(one) for one in agent.handoffs]
-            handoffs = await enabled(handoffs, self._wrapper, agent)
+        handoffs = await resolve_handoffs(agent, self._wrapper)
         tools: list[Tool] = []
         if agent.tools or agent.mcp_servers or type(agent) is not Agent:  # another class may find its tools elsewhere
             tools = await agent.get_all_tools(self._wrapper)

@@ -85,7 +85,7 @@ async def _perform_tool(
     loop: Loop, scope: RunScope, effect: RunCall, agent: Agent[Any], turn: Turn, call: Call
 ) -> None:
     item = call_item_or_made(turn, call)
-    tool = tool_of((await scope.agents.current(agent)).tools_by_name, item, call)
+    tool = tool_of(await scope.agents.tools(agent), item, call)
     if tool is None:
         if scope.config.tool_not_found_behavior != "return_error_to_model":
             raise missing_tool(agent, call)
@@ -106,6 +106,7 @@ async def _perform_tool(
     try:
         outcome = await carry_out(_OwnedCall(loop, scope), call, tool, context, agent=agent)
     except ChildPaused:
+        # A pause is no failure and no result: the call is entered again, with its run where it was.
         return  # the nested run has recorded where it stands
     if isinstance(outcome, Waits):
         scope.results.of_tool_input += outcome.results
@@ -121,6 +122,7 @@ async def _perform_tool(
         scope.results.of_tool_output += outcome.output_results
         scope.remember(answer.entry.item, native=outcome.output)
         used = (call.name,)
+    # What a nested run used is charged with its call, so that a resumed run counts it once.
     responses = tuple(scope.child_responses.pop(call.id, ()))
     await loop.record(
         Returned(call.id, (answer.entry,), answer.results, used=used, responses=responses), completes=effect
@@ -177,6 +179,7 @@ def show_outputs(scope: RunScope, turn: Turn, run: Run, *, all_so_far: bool = Fa
     now = run.turn if run.turn is not None and run.turn.number == turn.number else None
     if scope.events is None or now is None or not (now.complete or all_so_far):
         return
+    # In call order, never in the order in which they finished: a history that depends on the clock cannot be replayed.
     for call in now.calls:
         if call.state == "returned" and call.id not in scope.shown_calls:
             scope.shown_calls.add(call.id)
@@ -191,7 +194,7 @@ async def settle_call(loop: Loop, scope: RunScope, effect: Settle) -> None:
     assert effect.call_id is not None
     call, turn = _open_call(loop.run, effect.call_id)
     agent = scope.graph.agent(turn.agent)
-    tool = tool_of((await scope.agents.current(agent)).tools_by_name, call_item(turn, call), call)
+    tool = tool_of(await scope.agents.tools(agent), call_item(turn, call), call)
     match after_a_crash(call, tool):
         case "rerun":
             await loop.record(NotTaken(call.id), completes=effect)

@@ -52,7 +52,7 @@ async def compact_after(loop: Loop, scope: RunScope) -> None:
         loop.apply(Compacted(entries))
 
 
-def _entries(made: Any, agent: str) -> tuple[Entry, ...]:
+def _entries(made: object, agent: str) -> tuple[Entry, ...]:
     if not isinstance(made, list):
         return ()
     items: list[Item] = [item for item in made if isinstance(item, dict) and item.get("type") == "compaction"]

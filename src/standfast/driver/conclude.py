@@ -35,6 +35,7 @@ async def perform_conclude(loop: Loop, scope: RunScope, effect: Conclude) -> Non
     run = loop.run
     agent = scope.graph.agent(run.progress.agent)
     schema = output_schema(agent)
+    # No reply belongs to this turn: the model was asked as often as it may be, and the last one wanted more.
     if effect.exhausted:
         error = MaxTurnsExceeded(
             f"the run used its {run.spec.max_turns} turns without a final output{unsent_note(run)}",
@@ -57,6 +58,7 @@ async def perform_conclude(loop: Loop, scope: RunScope, effect: Conclude) -> Non
     if scope.hooks is not None or agent.hooks is not None:
         async with observing(loop):
             await hook_pair(scope, agent, "on_agent_end", hook_context(scope), agent, value)
+    # Where nobody judges the output the turn joins at once: one effect less for every run without guardrails.
     judged = not output_guardrails(scope, agent)
     await loop.record(Concluded(effect.turn, conclusion, judged), completes=effect)
 
@@ -66,9 +68,11 @@ async def _meaning(
 ) -> tuple[Any, Conclusion] | None:
     if any(call.kind in ("tool", "agent", "unknown") for call in turn.calls):
         return await final_from_tools(scope, run, turn, agent, schema)
+    # Only hosted approvals, or an ignored handoff: the model goes on from their answers.
     if turn.calls:
         return None
     message = _last_message(turn)
+    # A provider's tool was at work, or only old calls were repeated: silence is no answer then.
     if message is None and turn.is_unanswered:
         return None
     refusal = ItemHelpers.extract_refusal(message) if message is not None else None
@@ -92,6 +96,7 @@ async def final_from_text(
     if text:
         try:
             return schema.validate_json(text), Conclusion(final=True, output=text)
+        # Kept, not raised: a handler may turn it into an output first.
         except ModelBehaviorError as invalid:
             error = invalid
     empty = ModelBehaviorError(
@@ -131,7 +136,7 @@ async def final_from_tools(
     behavior = agent.tool_use_behavior
     if behavior == "run_llm_again":
         return None
-    results = _results(scope, (await scope.agents.current(agent)).tools_by_name, turn)
+    results = _results(scope, await scope.agents.tools(agent), turn)
     if not results:
         return None
     if behavior == "stop_on_first_tool":
@@ -162,17 +167,18 @@ async def final_from_tools(
     return _tool_final(result.output, schema, (call_id,))
 
 
-def _tool_final(value: Any, schema: AgentOutputSchemaBase | None, calls: tuple[str, ...]) -> tuple[Any, Conclusion]:
+def _tool_final(value: object, schema: AgentOutputSchemaBase | None, calls: tuple[str, ...]) -> tuple[Any, Conclusion]:
     if schema is None or schema.is_plain_text():
         value = str(value)
     plain = to_plain(value)
     try:
         return value, Conclusion(final=True, output=_json_or_text(plain), calls=calls)
+    # A value that holds itself has no JSON; its text stands for it in the saved run.
     except RecursionError:
         return value, Conclusion(final=True, output=str(value), calls=calls)
 
 
-def _json_or_text(value: Any) -> Any:
+def _json_or_text(value: object) -> Any:
     if isinstance(value, dict):
         return {str(key): _json_or_text(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -215,6 +221,7 @@ async def _handled(
     if handler is None:
         return None
     turn = run.turn
+    # The reply too, though it is not history yet: a handler decides about that very reply.
     entries = [*run.ledger, *(turn.reply if turn is not None else ())]
     items = scope.run_items(entries)
     answer = handler(

@@ -28,6 +28,7 @@ def refuse_early(graph: AgentGraph, owner: Owner, config: RunConfig) -> None:
     """Raise UserError for what this run, or a run of one of its agent tools, would be refused for later."""
     if owner.is_server:
         _refuse(graph.start, owner, config)
+    # Most runs end here, before the graph is walked.
     if not graph.start.tools and not graph.start.handoffs:
         return  # nothing else can be reached
     for agent in graph.agents():

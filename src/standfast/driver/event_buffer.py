@@ -55,5 +55,6 @@ class EventBuffer:
         So `cancel("after_turn")`, said on a turn's last event, comes before the next request. It costs one round of the
         event loop and no time: a watcher that is slow must never slow the run, so nothing here is waited for.
         """
+        # Only a watcher that is waiting will look in this very round; any other is busy, and the run goes on.
         if self._waiting and self.events:
             await asyncio.sleep(0)

@@ -63,6 +63,7 @@ async def _judge_input(loop: Loop, scope: RunScope, effect: Judge, agent: Agent[
         given = [copy_json(item) for item in run.progress.staged]
     else:
         given = scope.given_input if isinstance(scope.given_input, str) else copy_json(scope.given_input)
+        # Under a server's conversation all of them block (D10), so that one question answers for all.
         if run.spec.owner.kind != "conversation" and run.progress.verdict == "blocking":
             blocking = [guardrail for guardrail in guardrails if not guardrail.run_in_parallel]
             more = len(blocking) < len(guardrails)
@@ -95,6 +96,7 @@ async def _judge_output(loop: Loop, scope: RunScope, effect: Judge, agent: Agent
     withheld = ""
     if tripped is not None:
         scope.tripped = OutputGuardrailTripwireTriggered(tripped)
+        # Nobody may get what was refused, not even through the result of a run that raised.
         scope.final_output = None
         withheld = _blocked_message(scope, agent, tripped.guardrail.get_name())
     found = tuple(_as_json(result, "output") for result in results)
@@ -138,8 +140,8 @@ def _as_json(result: InputGuardrailResult | OutputGuardrailResult, stage: str) -
 # --- after a resume --------------------------------------------------------------------------------------------------
 
 
-def restored_results(scope: RunScope, run: Run) -> GuardrailResults:
-    """What guardrails said before the run was saved, as their own objects again.
+def restored_results(scope: RunScope, run: Run, earlier: GuardrailResults | None = None) -> GuardrailResults:
+    """What guardrails said before the run was saved, as their own objects again: those of `earlier`, where it is known.
 
     A guardrail is known by its name; one that is not there any more is stood for by one of that name that cannot be
     asked. What it said about its reasons comes back as the JSON it was saved as.
@@ -165,6 +167,11 @@ def restored_results(scope: RunScope, run: Run) -> GuardrailResults:
             agents = scope.graph.agents()
             known = [guard for agent in agents for guard in input_guardrails(scope, agent)]
             found.of_input.append(InputGuardrailResult(_named(known, name, InputGuardrail), verdict))
+    if earlier is not None:
+        # The very objects, but only as many as this state of the run knows: the run may have gone on since.
+        for kind in ("of_input", "of_output", "of_tool_input", "of_tool_output"):
+            objects, made = getattr(earlier, kind), getattr(found, kind)
+            made[: len(objects)] = objects[: len(made)]
     return found
 
 

@@ -27,6 +27,7 @@ async def hand_over(loop: Loop, scope: RunScope, effect: RunCall, agent: Agent[A
             f"handoff {call.name!r} of agent {agent.name!r} is no longer there or no longer enabled",
             "Resume with the agent graph the run was started with.",
         )
+    # The handoff decides, and hooks are told, before anything of it is recorded: one that raises has not happened.
     with scope.span("handoff", handoff.agent_name, agent=agent, call=call) as span:
         target = await handoff.on_invoke_handoff(scope.wrapper, call.arguments)
         if not hasattr(target, "handoffs"):
@@ -39,6 +40,7 @@ async def hand_over(loop: Loop, scope: RunScope, effect: RunCall, agent: Agent[A
     key = scope.graph.key(target)
     item = {"type": "function_call_output", "call_id": call.id, "output": handoff.get_transfer_message(target)}
     entry = Entry("handoff_output_item", turn.agent, item, {"source_agent": turn.agent, "target_agent": key})
+    # The filter shapes what the next agent sees. The history keeps everything, whatever it leaves out (C4).
     base = await _base(scope, loop.run, turn, handoff, entry)
     outputs = [output for other in turn.calls for output in (other.outputs if other.id != call.id else (entry,))]
     shown = scope.shown_calls
@@ -47,6 +49,7 @@ async def hand_over(loop: Loop, scope: RunScope, effect: RunCall, agent: Agent[A
         scope.show_entries(output for output in outputs if output.item.get("call_id") not in shown)
         shown.update(str(one) for one in ids)
     await loop.record(Returned(call.id, (entry,), used=(call.name,), target=key, base=base), completes=effect)
+    # The same agent may get the conversation back: its start hooks are then called again.
     scope.announced_agent = None
     scope.shown_agent = key
     scope.show(AgentUpdatedStreamEvent(target))

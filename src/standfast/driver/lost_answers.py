@@ -28,8 +28,11 @@ async def newest_item_id(run: Run, resolved: ResolvedAgent) -> str | None:
     """
     if run.spec.owner.kind != "conversation":
         return None
-    if run.progress.mark is not None:
-        return run.progress.mark  # an earlier request at this place may still arrive, and would stand behind it
+    if run.progress.after_item_id is not None:
+        return (
+            run.progress.after_item_id
+        )  # an earlier request at this place may still arrive, and would stand behind it
+    # Not a nested run's reply: that one went to another conversation.
     own = [response for response in run.responses if not response.hidden]
     known = own[-1].items[-1].get("id") if own and own[-1].items else None
     if isinstance(known, str):
@@ -54,13 +57,14 @@ async def ask_server(
     ask = getattr(resolved.model, "settle", None)
     if ask is None:
         return None
+    seen_id = run.progress.outgoing.reply_id if run.progress.outgoing is not None else None
     found: Settled | None = await ask(
         SendEvidence(
             items,
             conversation_id=run.spec.owner.id if run.spec.owner.kind == "conversation" else None,
             previous_response_id=run.marks.response_id,
-            response_id=getattr(error, "response_id", None) or run.progress.reply_id,
-            after_item_id=run.progress.mark,
+            response_id=getattr(error, "response_id", None) or seen_id,
+            after_item_id=run.progress.after_item_id,
             error=error,
         )
     )
@@ -69,9 +73,11 @@ async def ask_server(
 
 def in_flight(run: Run) -> list[Item]:
     """What the request that has left carries."""
-    if run.progress.payload is not None:
-        return list(run.progress.payload)
-    return [run.ledger[ordinal].item for ordinal in run.progress.sent]
+    outgoing = run.progress.outgoing
+    assert outgoing is not None
+    if outgoing.payload is not None:
+        return list(outgoing.payload)
+    return [run.ledger[ordinal].item for ordinal in outgoing.sent]
 
 
 def unknown_outcome(run: Run, found: Settled | None, error: Exception | None) -> Exception:
@@ -86,6 +92,7 @@ def unknown_outcome(run: Run, found: Settled | None, error: Exception | None) ->
             "whatever happened, resume with a retry policy that returns RetryDecision(retry=True, "
             "approve_unsafe_replay=True); a turn may then be there twice.",
         )
+    # The server has it and gave no whole reply: neither sending nor waiting can bring one.
     remedy = f"What was sent is there: go on with a new run from {where}, or delete those items on the server first."
     if isinstance(error, ModelReplyError):
         error.add_note(f"The server has taken the request to {where}. {remedy}")

@@ -6,6 +6,7 @@ Attempts and retries are in `sending`: here a request is one question with one a
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 from standfast.agents.agent import Agent
@@ -20,10 +21,10 @@ from standfast.driver.sending import Sending
 from standfast.engine.due import due
 from standfast.engine.events import Begun, CallModel, Replied, Settle
 from standfast.engine.request import left_out, offered, stateful, view_items
-from standfast.engine.run import Response, Run
+from standfast.engine.run import Outgoing, Response, Run
 from standfast.ground.errors import ModelBehaviorError, UserError
 from standfast.ground.jsonvalue import Item, copy_json
-from standfast.words.history import Prepared
+from standfast.words.history import Prepared, omit_reasoning_id
 from standfast.words.items import ModelResponse
 from standfast.words.usage import Usage
 
@@ -36,6 +37,7 @@ async def call_model(loop: Loop, scope: RunScope, effect: CallModel) -> None:
         run = loop.run
         if all(effect.key != other.key for other in due(run)):
             return  # a stop came in from whoever watches
+    # From here on the turn counts as begun: a stop after the turn lets it finish.
     loop.last_requested_turn = effect.turn
     agent = scope.graph.agent(run.progress.agent)
     ordinals = offered(run) if run.spec.owner.is_server else ()
@@ -43,15 +45,19 @@ async def call_model(loop: Loop, scope: RunScope, effect: CallModel) -> None:
     await announce_agent(scope, run, agent, items)
     resolved = await scope.agents.for_request(agent, has_used_tools=any(run.used_by(run.progress.agent)))
     sent, instructions = await _filtered(scope, agent, items, resolved.instructions)
+    # What a filter left out of a server's delta is still to be sent: remembered by ordinal, offered again (D3).
     owed = left_out(ordinals, items, sent) if sent is not items and ordinals else ()
     if wants(scope, agent, "on_llm_start"):
         await hook_pair(scope, agent, "on_llm_start", scope.wrapper, agent, instructions, copy_json(sent))
     if stateful(run):
+        # A filtered payload is kept whole: it is what the server will have, if this answer is lost.
         kept = None if sent is items else tuple(copy_json(item) for item in sent)
         ours = tuple(n for n in ordinals if n not in owed)
-        await loop.record(Begun(key=effect.key, sent=ours, mark=await newest_item_id(run, resolved), payload=kept))
+        await loop.record(Begun(None, Outgoing(effect.key, ours, kept), await newest_item_id(run, resolved)))
     # Where the place was remembered, an earlier request there was not found, and may still arrive.
-    sending = Sending(loop, scope, resolved, instructions, sent, earlier_may_arrive=run.progress.mark is not None)
+    sending = Sending(
+        loop, scope, resolved, instructions, sent, earlier_may_arrive=run.progress.after_item_id is not None
+    )
     response, failed = await sending.ask()
     await take_reply(loop, scope, effect, agent, resolved, response, failed=failed, owed=owed)
 
@@ -73,6 +79,7 @@ async def take_reply(
     if failed:
         counted.add_failed_attempts(failed)
     counted.add(Usage.from_provider(response.usage))
+    # Attempts that failed are part of what the reply cost.
     scope.wrapper.usage.add(counted)
     reply = classify(
         response.output,
@@ -133,9 +140,9 @@ def prepared(scope: RunScope, run: Run) -> list[Item]:
     so_far = scope.prepared
     if so_far is None or so_far.view_count != len(run.views):
         base = scope.history if run.view.base is None else run.view.base
-        so_far = scope.prepared = PreparedView(len(run.views), Prepared(base), run.view.tail)
+        so_far = scope.prepared = PreparedView(len(run.views), Prepared(_as_sent(scope, base)), run.view.tail)
     if so_far.ledger_count < len(run.ledger):
-        so_far.items.extend([_as_sent(scope, entry.item) for entry in run.ledger.since(so_far.ledger_count)])
+        so_far.items.extend(_as_sent(scope, [entry.item for entry in run.ledger.since(so_far.ledger_count)]))
         so_far.ledger_count = len(run.ledger)
     items: list[Item] = so_far.items.list()
     if so_far.items.left_out and len(so_far.items.left_out) != len(scope.left_out):
@@ -148,10 +155,10 @@ def prepared(scope: RunScope, run: Run) -> list[Item]:
     return items
 
 
-def _as_sent(scope: RunScope, item: Item) -> Item:
-    if scope.config.reasoning_item_id_policy == "omit" and item.get("type") == "reasoning" and "id" in item:
-        return {name: value for name, value in item.items() if name != "id"}
-    return item
+def _as_sent(scope: RunScope, items: Sequence[Item]) -> Sequence[Item]:
+    """The items under the run's `reasoning_item_id_policy`, those of the session's history included."""
+    omit = scope.config.reasoning_item_id_policy == "omit"
+    return [omit_reasoning_id(item) for item in items] if omit else items
 
 
 async def _filtered(

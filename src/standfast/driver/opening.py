@@ -241,7 +241,7 @@ async def _stored_count(scope: RunScope, run: Run) -> int:
     """How many of the run's items its session holds, whatever the run knows of that."""
     if scope.session is None:
         return 0
-    held = await scope.session.counts(run.spec.run_id, run.marks.stored)
+    held = await scope.session.stored_count(run.spec.run_id, run.marks.stored)
     if held > len(run.ledger):
         raise RunClaimedError(
             f"run {run.spec.run_id!r} has gone on since this state of it was taken: its session holds {held} of its"
@@ -269,8 +269,8 @@ def _restore(scope: RunScope, run: Run) -> None:
         if not one.hidden
     ]
     resumed = scope.arguments.resumed
-    earlier = resumed.scope if resumed is not None else None
-    scope.results = earlier.results if earlier is not None else restored_results(scope, run)
+    earlier = resumed.scope.results if resumed is not None and resumed.scope is not None else None
+    scope.results = restored_results(scope, run, earlier)
     inputs = [entry.item for entry in run.ledger[: run.spec.input_count]]
     text = inputs[0].get("content") if run.spec.input_is_text and len(inputs) == 1 else None
     scope.given_input = text if isinstance(text, str) else [copy_json(item) for item in inputs]

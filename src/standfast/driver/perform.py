@@ -53,10 +53,11 @@ async def settle_model(loop: Loop, scope: RunScope, effect: Settle) -> None:
     resolved = await scope.agents.for_request(agent, has_used_tools=any(run.used_by(run.progress.agent)))
     found = await ask_server(run, resolved, in_flight(run), None)
     if found is not None and found.response is not None:
-        owed = tuple(ordinal for ordinal in offered(run) if ordinal not in run.progress.sent)
+        sent = run.progress.outgoing.sent if run.progress.outgoing is not None else ()
+        owed = tuple(ordinal for ordinal in offered(run) if ordinal not in sent)
         await take_reply(loop, scope, effect, agent, resolved, found.response, owed=owed)
     elif found is not None and not found.taken:
-        await loop.record(NotTaken(mark=run.progress.mark), completes=effect)
+        await loop.record(NotTaken(after_item_id=run.progress.after_item_id), completes=effect)
     else:
         error = unknown_outcome(run, found, None)
         if found is not None or not await Sending(loop, scope, resolved, None, []).may_send_again(error):

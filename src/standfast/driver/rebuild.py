@@ -44,6 +44,7 @@ async def rebuilt_from_items(
     handoffs: dict[str, str] = {}  # the handoffs that were called, by call id
     for item in items[count:]:
         is_output = output_key(item) is not None
+        # A turn is a reply and then its outputs: what comes behind an output begins the next one.
         if not is_output and answering:
             turns, last = turns + 1, []
         answering = is_output
@@ -61,6 +62,7 @@ async def rebuilt_from_items(
             fresh.progress, agent=agent_key, turns=turns, verdict="passed" if turns else fresh.progress.verdict
         ),
     )
+    # The store knows how it ended; without that, only the last turn can tell.
     if ending is not None and ending["status"] == "done":
         if ending.get("tripped"):
             raise RunStateError(

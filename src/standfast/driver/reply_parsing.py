@@ -15,6 +15,7 @@ from typing import Any
 from standfast.engine.run import Call, Entry
 from standfast.ground.errors import ItemNotStorableError, ModelBehaviorError, UserError
 from standfast.ground.jsonvalue import Item, encode, encode_value
+from standfast.tools.function import facts_of
 from standfast.words.history import APPROVAL_PLACEHOLDER
 from standfast.words.item_kinds import KINDS, TOOL_CALL
 from standfast.words.items import read, to_input_json
@@ -55,8 +56,9 @@ def arguments_text(item: Mapping[str, Any]) -> str:
     return "" if arguments is None else json.dumps(arguments, default=str)
 
 
-def stored_form(original: Any) -> Item:
+def stored_form(original: object) -> Item:
     """An item as it is stored and sent: JSON, without what only ever comes out of a model."""
+    # Some providers give `status: null` and refuse to be given it back.
     item = to_input_json(original)
     if "status" in item and item["status"] is None:
         del item["status"]
@@ -107,7 +109,7 @@ def _refuse_what_no_store_takes(item: Item) -> None:
 
 
 def _hosted_request(
-    reply: Reply, item: Item, original: Any, agent: str, known: Mapping[str, str], seen: dict[str, str]
+    reply: Reply, item: Item, original: object, agent: str, known: Mapping[str, str], seen: dict[str, str]
 ) -> None:
     call_id = _call_id(item.get("id"), "mcp_approval_request")
     digest = call_digest(item)
@@ -120,6 +122,7 @@ def _hosted_request(
 
 def _is_repeated(call_id: str, digest: str, known: Mapping[str, str], seen: Mapping[str, str]) -> bool:
     """Whether this call was made before, in this reply or in an earlier one; another under its id is refused."""
+    # Outputs are matched to calls by id alone, here and at every provider: one id for two calls would answer both.
     earlier = seen.get(call_id, known.get(call_id))
     if earlier is not None and earlier != digest:
         raise ModelBehaviorError(
@@ -132,7 +135,7 @@ def _is_repeated(call_id: str, digest: str, known: Mapping[str, str], seen: Mapp
 def _function_call(
     reply: Reply,
     item: Item,
-    original: Any,
+    original: object,
     agent: str,
     tools: Mapping[str, Any],
     handoffs: Mapping[str, Any],
@@ -143,6 +146,7 @@ def _function_call(
     call_id = _call_id(item.get("call_id"), "function_call")
     digest = call_digest(item)
     if _is_repeated(call_id, digest, known, seen):
+        # A call repeated within one reply is one call. One from history was answered, and is not run again.
         if call_id not in seen:
             reply.skipped += 1
         return
@@ -151,6 +155,7 @@ def _function_call(
     namespace = item.get("namespace")
     qualified = f"{namespace}.{name}" if namespace else name
     entry_kind, extra = "tool_call_item", None
+    # Two handoffs cannot both be followed: the first wins, and the model is told of the other.
     if not namespace and name in handoffs:
         kind = "ignored" if any(call.kind == "handoff" for call in reply.calls) else "handoff"
         entry_kind = "handoff_call_item"
@@ -160,13 +165,14 @@ def _function_call(
             kind = unknown_tool(qualified)
         else:
             kind = "agent" if getattr(tool, "agent_tool", None) is not None else "tool"
-            extra = {"description": tool.description} if getattr(tool, "description", None) else None
+            extra = facts_of(tool)
     reply.used.append(name)
     reply.calls.append(Call(call_id, name, kind, arguments_text(item), digest))
     _keep(reply, Entry(entry_kind, agent, item, extra), original)
 
 
-def _other(reply: Reply, kind: str, item: Item, original: Any, agent: str) -> None:
+def _other(reply: Reply, kind: str, item: Item, original: object, agent: str) -> None:
+    # Refused, not kept: without an output of ours the provider refuses every later request.
     if kind in LOCAL_CALLS:
         raise UserError(
             f"the model made a {kind}, which standfast has no local tool for",
@@ -179,12 +185,12 @@ def _other(reply: Reply, kind: str, item: Item, original: Any, agent: str) -> No
     _keep(reply, Entry(known.name, agent, item), original)
 
 
-def _keep(reply: Reply, entry: Entry, original: Any) -> None:
+def _keep(reply: Reply, entry: Entry, original: object) -> None:
     reply.entries.append(entry)
     reply.originals.append(original)
 
 
-def _call_id(value: Any, kind: str) -> str:
+def _call_id(value: object, kind: str) -> str:
     if not isinstance(value, str) or not value:
         raise ModelBehaviorError(
             f"the model made a {kind} without an id",

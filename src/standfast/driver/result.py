@@ -19,8 +19,8 @@ from standfast.engine.request import view_items
 from standfast.engine.run import Call, Run, View
 from standfast.ground.errors import InvalidSettingError, SettingTypeError, StandfastError
 from standfast.ground.jsonvalue import Item, copy_json
-from standfast.words.history import prune
-from standfast.words.items import ModelResponse, RunItem, ToolApprovalItem
+from standfast.words.history import omit_reasoning_id, prune
+from standfast.words.items import ModelResponse, RunItem, ToolApprovalItem, ToolOrigin
 from standfast.words.stream_events import StreamEvent
 
 T = TypeVar("T")
@@ -55,8 +55,13 @@ def _approval(run: Run, scope: RunScope, call: Call) -> ToolApprovalItem:
         assert run.turn is not None
         agent = scope.graph.agent(run.turn.agent)
         item = call_item_or_made(run.turn, call)
+        extra = next((entry.extra for entry in run.turn.reply if entry.item is item and entry.extra), {})
         known[call.id] = ToolApprovalItem(
-            agent, scope.original(item), tool_name=call.name, reason=call.reason or "approval"
+            agent,
+            scope.original(item),
+            tool_name=call.name,
+            tool_origin=ToolOrigin.from_json_dict(extra.get("tool_origin")),
+            reason=call.reason or "approval",
         )
     return known[call.id]
 
@@ -86,6 +91,7 @@ class RunResultBase:
         the handoff made of it."""
         run, scope = self._run, self._scope
         view = run.view
+        # The first view may be a session callback's; only a later one was made by a handoff.
         if view.base is not None and len(run.views) > 1:
             return [copy_json(item) for item in view.base]
         if scope.session is None and isinstance(scope.given_input, str):
@@ -120,6 +126,7 @@ class RunResultBase:
     def final_output(self) -> Any:
         """The final output; None while there is none, or while it is not judged and stored."""
         run = self._run
+        # Whoever reads an output may act on it: it must not be lost from the history afterwards.
         if not run.progress.ended or run.marks.stored < run.storable:
             return None
         return self._scope.final_output
@@ -208,16 +215,14 @@ class RunResultBase:
                 items = view_items(_with_view(run, first), scope.history)
         else:
             raise InvalidSettingError(f"{mode!r} is no mode of an input list", "Choose 'preserve_all' or 'normalized'.")
+        # An open turn with calls is shown as far as it got; `prune` leaves out calls that have no output.
         turn = run.turn
         if turn is not None and turn.calls:
             items += [entry.item for entry in turn.reply]
             items += [entry.item for call in turn.calls for entry in call.outputs]
         kept, _ = prune([copy_json(item) for item in items])
-        if scope.config.reasoning_item_id_policy == "omit":
-            for item in kept:
-                if item.get("type") == "reasoning":
-                    item.pop("id", None)
-        return kept
+        omit = scope.config.reasoning_item_id_policy == "omit"
+        return [omit_reasoning_id(item) for item in kept] if omit else kept
 
     def final_output_as(self, cls: type[T], raise_if_incorrect_type: bool = False) -> T:
         """The final output, for a type checker; with `raise_if_incorrect_type` it is checked."""
@@ -307,6 +312,7 @@ class RunResultStreaming(RunResultBase):
         if mode == "after_turn":
             self._attempt.loop.stop_after_turn()
         elif mode == "immediate":
+            # An ended run cannot be cut: its events may still be waiting to be taken.
             if not self._events.ended:
                 self._cut = True
                 self._events.discard()
@@ -334,17 +340,17 @@ class RunResultStreaming(RunResultBase):
             raise self._error
         raise StopAsyncIteration
 
-    def _go_on_in(self, task: asyncio.Task[None]) -> None:
+    def _goes_on_in(self, task: asyncio.Task[None]) -> None:
         """The task that drives the run, whose end whoever watches hears of: also of one that never had a turn."""
         self._task = task
-        task.add_done_callback(self._over)
+        task.add_done_callback(self._has_ended)
 
-    def _over(self, task: asyncio.Task[None]) -> None:
+    def _has_ended(self, task: asyncio.Task[None]) -> None:
         if not self._events.ended:
             self._error = asyncio.CancelledError("the run was cancelled before it began")
             self._events.end()
 
-    async def _drain(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def _drive_to_the_end(self, work: Callable[[], Awaitable[None]]) -> None:
         """Drive to the end and let the watcher know. The task itself never fails: who watches gets the error."""
         try:
             await work()

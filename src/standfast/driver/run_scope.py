@@ -231,6 +231,7 @@ class RunScope:
         if original is item:
             original = _MISSING
         if original is not _MISSING or native is not _MISSING:
+            # By identity: two equal items are two items, each with an object of its own.
             self._originals[id(item)] = (item, original, native)
 
     def original(self, item: Item) -> Any:
@@ -255,12 +256,13 @@ class RunScope:
         item, extra = entry.item, entry.extra or {}
         agent = self.graph.agent(entry.agent)
         _, original, native = self._originals.get(id(item), (None, _MISSING, _MISSING))
-        raw = copy_json(item) if original is _MISSING else original  # what a user changes is theirs, not history
+        # What a user changes is theirs, not history.
+        raw = copy_json(item) if original is _MISSING else original
         match entry.kind:
             case "tool_call_item":
-                return ToolCallItem(
-                    agent, readable(raw), description=extra.get("description"), title=extra.get("title")
-                )
+                origin = ToolOrigin.from_json_dict(extra.get("tool_origin"))
+                description, title = extra.get("description"), extra.get("title")
+                return ToolCallItem(agent, readable(raw), description=description, title=title, tool_origin=origin)
             case "tool_call_output_item":
                 output = item.get("output") if native is _MISSING else native
                 origin = ToolOrigin.from_json_dict(extra.get("tool_origin"))

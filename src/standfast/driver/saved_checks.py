@@ -32,6 +32,7 @@ def check_saved(run: Run, graph: AgentGraph) -> None:
     for one in _items(run):
         if not all(one.get(name) is None or isinstance(one[name], str) for name in _TEXTS):
             raise RunStateError("it holds an item whose type or id is no text", "Pass the payload unchanged.")
+    # Every agent, not only the one whose turn it is: items are shown with theirs, and a handoff may lead back.
     for key in agents_of(run):
         graph.agent(key)
     turn = run.turn
@@ -86,6 +87,7 @@ def _check_call(call: Call, item: Item | None) -> None:
 
 
 def _check_decision(call: Call, decision: Decision, item: Item) -> None:
+    # Bound to what was shown: an approval must not let another call run, whoever edits the state in between.
     about = (decision.call_id, decision.scope, decision.arguments_digest)
     if about != (call.id, scope_of_call(call, item), arguments_digest(call.arguments)):
         raise ApprovalError(
@@ -117,13 +119,14 @@ def check_owner(run: Run, session: Session | None) -> None:
 async def check_tools(scope: RunScope, run: Run) -> None:
     """Raise if a tool that is still to run is gone, unless the model is to be told; before another one runs."""
     turn = run.turn
+    # Before any call of the turn runs: found when it is its turn, the others would have run for nothing.
     if turn is None or scope.config.tool_not_found_behavior == "return_error_to_model":
         return
     agent = scope.graph.agent(turn.agent)
     for call in turn.calls:
         if call.state == "returned" or call.kind not in ("tool", "agent"):
             continue
-        tools = (await scope.agents.current(agent)).tools_by_name
+        tools = await scope.agents.tools(agent)
         if tool_of(tools, call_item(turn, call), call) is None:
             raise missing_tool(agent, call)
 
@@ -137,6 +140,7 @@ async def check_unclaimed(run: Run, store: RunStore | None, revision: int) -> st
     Reads only (C12). What is in no store has no status there.
     """
     run_id = run.spec.run_id
+    # Revision 0: this state was never saved. If the store knows better, the answer to a save was lost.
     if not revision:
         if store is not None and await store.load_run(run_id) is not None:
             raise RunClaimedError(
@@ -160,6 +164,7 @@ async def check_unclaimed(run: Run, store: RunStore | None, revision: int) -> st
             f" {revision})",
             "Load it again, and resume it only if it still waits.",
         )
+    # The revision is the same, so the calls must be: a state that was changed by hand would run something else.
     known = decode_saved(saved)
     kept = dict(_calls(known))
     for place, digest in _calls(run):

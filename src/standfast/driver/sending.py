@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import random
 from typing import Any
 
+from standfast.agents.retry_policies import decide
 from standfast.driver.agent_offer import ResolvedAgent
 from standfast.driver.event_buffer import EventBuffer
 from standfast.driver.loop import Loop
@@ -19,7 +19,7 @@ from standfast.driver.lost_answers import ask_server, unknown_outcome
 from standfast.driver.run_scope import UNTRACED, RunScope, Span
 from standfast.engine.events import Begun, NotTaken
 from standfast.engine.request import stateful
-from standfast.engine.run import Run
+from standfast.engine.run import Run, evolve
 from standfast.ground.errors import ModelBehaviorError, ModelTimeoutError
 from standfast.ground.jsonvalue import Item
 from standfast.llm.failures import normalise_error
@@ -78,8 +78,9 @@ class Sending:
             self._output_begun = False
             if self._earlier_may_arrive and (arrived := await self._arrived(last)) is not None:
                 return arrived, failed
-            if self._run.progress.reply_id is not None:
-                await self._loop.record(_named(self._run, None))  # that was the answer to an earlier attempt
+            outgoing = self._run.progress.outgoing
+            if outgoing is not None and outgoing.reply_id is not None:
+                await self._name_reply(None)  # that was the answer to an earlier attempt
             try:
                 with self._span(failed + 1) as span:
                     response = await self._send_in_time()
@@ -102,7 +103,7 @@ class Sending:
             if found is not None and found.taken:
                 if found.response is not None:
                     return found.response, 0
-                await self._loop.record(_named(run, getattr(error, "response_id", None)))
+                await self._name_reply(getattr(error, "response_id", None))
                 raise unknown_outcome(run, found, error) from error
             # The server does not have it: that is evidence (D5), and in a conversation only as of now.
             if found is not None and run.spec.owner.kind == "conversation":
@@ -132,7 +133,7 @@ class Sending:
         # A lock may be that of our own request, which then has been taken.
         if verdict.outcome_unknown or (self._earlier_may_arrive and is_conversation_locked(failure)):
             return unknown_outcome(run, None, error)
-        if run.progress.begun is not None and not self._earlier_may_arrive:
+        if run.progress.outgoing is not None and not self._earlier_may_arrive:
             await self._loop.record(NotTaken())  # a conversation is looked at again when the run is resumed
         return error
 
@@ -146,6 +147,7 @@ class Sending:
         found: Settled | None,
     ) -> Wait | GiveUp:
         """What to do about a failed attempt; the user's policy is asked only if it can matter."""
+        # The pure rule says first whether the policy can matter; its answer is then one more argument of the rule.
         decision: RetryDecision | None = None
         while True:
             verdict = after(
@@ -192,7 +194,8 @@ class Sending:
         settings = self._resolved.settings.retry
         assert settings is not None  # `after` asks only where there is a policy
         assert settings.policy is not None
-        answer = settings.policy(
+        return await decide(
+            settings.policy,
             RetryPolicyContext(
                 error=error,
                 attempt=self._attempt,
@@ -202,11 +205,8 @@ class Sending:
                 provider_advice=advice,
                 previous_response_id=self._run.marks.response_id,
                 conversation_id=_conversation_id(self._run),
-            )
+            ),
         )
-        if inspect.isawaitable(answer):
-            answer = await answer
-        return answer if isinstance(answer, RetryDecision) else RetryDecision(retry=bool(answer))
 
     # --- one attempt -------------------------------------------------------------------------------------------------
 
@@ -227,6 +227,7 @@ class Sending:
         )
 
     async def _send_in_time(self) -> ModelResponse:
+        # A limit of ours, told apart from a timeout inside the model, which is that adapter's to read.
         timeout_s = self._resolved.settings.timeout
         if timeout_s is None:
             return await self._send()
@@ -269,19 +270,25 @@ class Sending:
         whole: ModelResponse = response
         return whole
 
+    async def _name_reply(self, reply_id: str | None) -> None:
+        """Record the id that the reply to the request that has left was seen to have."""
+        progress = self._run.progress
+        assert progress.outgoing is not None  # only what a server keeps has a name, and that begins with a record
+        await self._loop.record(Begun(None, evolve(progress.outgoing, reply_id=reply_id), progress.after_item_id))
+
     async def _watch(self, stream: Any, events: EventBuffer) -> ModelResponse:
         """Show a reply as it comes, and put it together."""
         run, assembler = self._run, StreamAssembler()
         try:
             show, feed = events.show, assembler.feed
             # Behind a response nothing can be listed. That its answer had a name is all a lost one can be asked for by.
-            unnamed = run.progress.begun is not None and run.spec.owner.kind == "chain"
+            unnamed = run.progress.outgoing is not None and run.spec.owner.kind == "chain"
             async for event in stream:
                 show(RawResponsesStreamEvent(event))
                 feed(event)
                 if unnamed and assembler.response_id is not None:
                     unnamed = False
-                    await self._loop.record(_named(run, assembler.response_id))
+                    await self._name_reply(assembler.response_id)
         except Exception as error:
             self._output_begun = assembler.output_begun
             if getattr(error, "response_id", None) is None and assembler.response_id is not None:
@@ -297,9 +304,3 @@ class Sending:
 
 def _conversation_id(run: Run) -> str | None:
     return run.spec.owner.id if run.spec.owner.kind == "conversation" else None
-
-
-def _named(run: Run, reply_id: str | None) -> Begun:
-    """The request that has left, with the id its reply was seen to have."""
-    progress = run.progress
-    return Begun(None, progress.begun, progress.sent, progress.mark, progress.payload, reply_id)

@@ -97,12 +97,9 @@ class SessionHold:
 
     async def hold(self) -> None:
         """Become the only run on this conversation, as the concurrency policy says (C13)."""
-        if (
-            self._concurrency == "allow"
-            or self._outer is not None
-            or self._lease is not None
-            or self._stack is not None
-        ):
+        # Holding twice would be waiting for oneself: a parent's lease covers a nested run on the same conversation.
+        held = (self._outer, self._lease, self._stack)
+        if self._concurrency == "allow" or any(one is not None for one in held):
             return
         wait_s = 0.0 if self._concurrency == "reject" else self._lease_wait_s
         if self._leasable:
@@ -139,6 +136,7 @@ class SessionHold:
 
     def _renew_later(self) -> None:
         loop = asyncio.get_running_loop()
+        # A third of its life: two renewals may fail before it is lost.
         self._timer = loop.call_later(self._lease_ttl_s / 3, self._renew_now)
 
     def _renew_now(self) -> None:
@@ -186,9 +184,10 @@ class SessionHold:
             return await self._plain.accepted(writer)
         return int(await self.session.accepted(writer))
 
-    async def counts(self, writer: str, known: int) -> int:
+    async def stored_count(self, writer: str, known: int) -> int:
         """`accepted`, where at least `known` must be there; raises OwnerError if this is another store's session."""
         held = await self.accepted(writer)
+        # A plain session can forget (its owner may have edited it); one that counts writers cannot.
         if self._able and held < known:
             raise OwnerError(
                 f"session {self.session_id!r} holds {held} items of run {writer!r}, which stored {known}: it has the"

@@ -30,7 +30,6 @@ from standfast.engine.run import Call, Conclusion, Entry, Marks, Progress, Run, 
 from standfast.ground.errors import CallerError, RunStateError
 
 WITHHELD = "Output withheld by an output guardrail."
-NOTHING_SENT = {"begun": None, "sent": (), "mark": None, "payload": None, "reply_id": None, "doubt": False}
 NOT_COMPLETED = "This call was not completed: the run stopped before its result was known."
 
 
@@ -39,12 +38,12 @@ def advance(run: Run, event: Event) -> Run:
     match event:
         case Appended(end):
             return evolve(run, marks=evolve(run.marks, stored=max(run.marks.stored, end)))
-        case Begun(None, key, sent, mark) if run.turn is None:
-            return _progress(run, begun=key, sent=sent, mark=mark, payload=event.payload, reply_id=event.reply_id)
+        case Begun(None, outgoing, after_item_id) if run.turn is None:
+            return _progress(run, outgoing=outgoing, after_item_id=after_item_id)
         case Begun(call_id) if call_id is not None:
             return _change_call(run, call_id, ("asked",), state="begun")
-        case NotTaken(None, mark) if run.turn is None:
-            return _progress(run, **NOTHING_SENT | {"mark": mark})
+        case NotTaken(None, after_item_id) if run.turn is None:
+            return _progress(run, outgoing=None, after_item_id=after_item_id, doubt=False)
         case NotTaken(call_id) if call_id is not None:
             return _change_call(run, call_id, ("doubt",), state="asked")
         case Judged():
@@ -139,7 +138,7 @@ def _replied(run: Run, event: Replied) -> Run:
     )
     agent, used = run.progress.agent, run.progress.used
     used += tuple(pair for pair in dict.fromkeys((agent, name) for name in event.used) if pair not in used)
-    progress = evolve(run.progress, turns=event.turn, used=used, **NOTHING_SENT)
+    progress = evolve(run.progress, turns=event.turn, used=used, outgoing=None, after_item_id=None, doubt=False)
     return evolve(run, turn=turn, marks=marks, progress=progress, responses=run.responses.appended((event.response,)))
 
 
@@ -206,7 +205,7 @@ def _concluded(run: Run, number: int, conclusion: Conclusion, judged: bool) -> R
 
 def _claimed(run: Run, event: Claimed) -> Run:
     stop = run.progress.stop if run.finished else None  # a run that was given up stays so while it is being stored
-    progress = evolve(run.progress, claim=event.claim, stop=stop, doubt=run.progress.begun is not None)
+    progress = evolve(run.progress, claim=event.claim, stop=stop, doubt=run.progress.outgoing is not None)
     # What the session holds now it holds in the history that is read again (D7): sent from the ledger too, it would be
     # sent twice. So the view begins behind it, also where the answer to an append was lost.
     marks = evolve(run.marks, stored=max(run.marks.stored, min(event.stored, len(run.ledger))))

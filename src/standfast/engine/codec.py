@@ -29,7 +29,7 @@ def encode_run(run: Run) -> dict[str, Any]:
     return {"schema": SCHEMA, "version": VERSION, **payload}
 
 
-def decode_run(payload: Any) -> Run:
+def decode_run(payload: object) -> Run:
     """The run a payload holds; raises RunStateError for anything that is not one, before anything is used of it."""
     data = upgrade(payload)
     data = {name: value for name, value in data.items() if name not in ("schema", "version")}
@@ -146,24 +146,24 @@ def decode_saved(saved: SavedRun) -> Run:
     return decode_run(head)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     return msgspec.to_builtins(value, enc_hook=_encode_hook)
 
 
-def _encode_hook(value: Any) -> Any:
+def _encode_hook(value: object) -> Any:
     if isinstance(value, Log):
         return [_plain(record) for record in value]
     raise NotImplementedError(type(value).__name__)
 
 
-def _typed(data: Any, kind: Any) -> Any:
+def _typed(data: object, kind: Any) -> Any:
     try:
         return msgspec.convert(data, kind, dec_hook=_decode_hook)
     except (msgspec.ValidationError, RecursionError, TypeError, ValueError) as error:
         raise _unreadable(str(error)) from None
 
 
-def _decode_hook(kind: Any, value: Any) -> Any:
+def _decode_hook(kind: Any, value: object) -> Any:
     if getattr(kind, "__origin__", kind) is Log:
         (record,) = get_args(kind)
         return Log(msgspec.convert(value, list[record], dec_hook=_decode_hook))  # type: ignore[valid-type]
@@ -172,15 +172,17 @@ def _decode_hook(kind: Any, value: Any) -> Any:
 
 def _check(run: Run) -> None:
     """What types cannot say: the numbers of a run agree with its logs."""
+    # A payload is somebody else's text. What these numbers point at is read and sent without another look.
     size = len(run.ledger)
     marks, spec = run.marks, run.spec
+    sent = run.progress.outgoing.sent if run.progress.outgoing is not None else ()
     faults = [
         (not spec.run_id, "it has no run id"),
         (not 0 <= marks.stored <= size, "its stored mark is outside the ledger"),
         (not 0 <= marks.ready <= size, "its ready mark is outside the ledger"),
         (not 0 <= marks.acknowledged <= size, "its acknowledged mark is outside the ledger"),
         (any(not 0 <= ordinal < size for ordinal in marks.owed), "it owes an item outside the ledger"),
-        (any(not 0 <= place < size for place in run.progress.sent), "it has sent an item outside the ledger"),
+        (any(not 0 <= place < size for place in sent), "it has sent an item outside the ledger"),
         (not 0 <= spec.input_count <= size, "its input is longer than its ledger"),
         (not len(run.views), "it has no view"),
         (any(not 0 <= view.tail <= size for view in run.views), "a view begins outside the ledger"),
@@ -202,6 +204,7 @@ def _check(run: Run) -> None:
 
 
 def _open_numbers(run: Run, turn: Turn) -> tuple[int, ...]:
+    # See `_concluded` in advance.
     # A turn is charged when its reply arrives; one that a handler made when no turn was left has no reply.
     unasked = turn.conclusion is not None and not turn.reply and not turn.calls
     return (run.progress.turns, run.progress.turns + 1) if unasked else (run.progress.turns,)

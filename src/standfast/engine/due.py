@@ -14,18 +14,23 @@ def due(run: Run) -> tuple[Effect, ...]:
     """The effects that should be in flight for this run now; none means it rests: ended, paused or stopped."""
     progress, turn = run.progress, run.turn
     storable = run.storable
+    # An append is due beside whatever else is: a request may overlap it, a call may not.
     append: tuple[Effect, ...] = (Append(run.marks.stored, storable),) if run.marks.stored < storable else ()
+    # Ended is not over: what the run came to must still reach its session.
     if progress.ended or run.tripped:
         return append
     number = turn.number if turn is not None else progress.turns + 1
+    # A stop ends the run between turns. What has begun stays due, so that its outcome becomes known.
     if progress.stop is not None and number > progress.stop.upto:
         return append
     if progress.verdict == "blocking":
         return (Judge("input", number, blocking=True),)
     if turn is None:
         return append + _between_turns(run, number)
+    # The reply came before the verdict. No call of it may begin: what a tripwire cuts must have had no effect (C6).
     if progress.verdict == "parallel":
         return (*append, Judge("input", number))
+    # Begun while an earlier turn is unstored, a call could outlive it in a crash: an output without its call (C8).
     if append:
         return append
     return _within(turn)
@@ -33,6 +38,7 @@ def due(run: Run) -> tuple[Effect, ...]:
 
 def _between_turns(run: Run, number: int) -> tuple[Effect, ...]:
     progress = run.progress
+    # First of all: sent again, a request that was taken would double a turn (D5).
     if progress.doubt:
         return (Settle(number),)
     if progress.staged:
@@ -58,6 +64,7 @@ def _within(turn: Turn) -> tuple[Effect, ...]:
             effects.append(Settle(turn.number, call.id))
         elif call.kind != "handoff":
             effects.append(RunCall(turn.number, call.id))
+    # A handoff comes last: the agent that takes over must see what the other calls of the turn came to.
     if not open_besides_handoff:
         effects += [RunCall(turn.number, call.id) for call in turn.calls if call.state in ("asked", "begun")]
     if effects or not turn.complete:

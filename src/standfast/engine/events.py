@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from standfast.engine.run import Call, Conclusion, Decision, Entry, Response, Run, StopMode
+from standfast.engine.run import Call, Conclusion, Decision, Entry, Outgoing, Response, Run, StopMode
 from standfast.ground.jsonvalue import Item
 
 Stage = Literal["input", "staged", "output"]
@@ -108,12 +108,9 @@ class Begun:
     """Something that may not be repeated is about to leave. Saved before it does."""
 
     call_id: str | None = None
-    key: str | None = None
-    sent: tuple[int, ...] = ()
-    mark: str | None = None
-    payload: tuple[Item, ...] | None = None
-    reply_id: str | None = None
-    """See Progress, for these four."""
+    outgoing: Outgoing | None = None
+    after_item_id: str | None = None
+    """See Progress, for these two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +118,7 @@ class NotTaken:
     """What had begun did not happen, for certain: it may be done again."""
 
     call_id: str | None = None
-    mark: str | None = None
+    after_item_id: str | None = None
     """Where to look for it before it is done again, if it could still arrive."""
 
 

@@ -7,7 +7,7 @@ forward pays for what is new, and two futures of one past never see each other.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Generic, TypeVar, overload
+from typing import Generic, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ class Log(Generic[T]):
             raise IndexError(index)
         return self._shared[index]
 
-    def __eq__(self, other: Any) -> bool:
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, Log) and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]  # holds JSON items, which cannot be hashed

@@ -25,6 +25,7 @@ def offered(run: Run) -> tuple[int, ...]:
 
 def stateful(run: Run) -> bool:
     """Whether a server adds the next request to what it keeps, so that sending it twice could double a turn (D5)."""
+    # The first request of an automatic chain continues nothing, so repeating it doubles nothing.
     return run.spec.owner.kind == "conversation" or run.marks.response_id is not None
 
 

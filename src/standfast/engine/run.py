@@ -126,6 +126,7 @@ class Call:
     @property
     def has_begun(self) -> bool:
         """Whether something of it has happened, or may have: also before a crash, or in a nested run that waits."""
+        # A decision does not undo a beginning: once entered, nobody can say that it did not run.
         return self.state in ("begun", "doubt") or self.child is not None or self.reason == "unknown"
 
 
@@ -204,6 +205,19 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A request to a server-owned conversation that has left, and has no reply yet."""
+
+    key: str
+    sent: tuple[int, ...] = ()
+    """The ordinals it carries."""
+    payload: tuple[Item, ...] | None = None
+    """What a filter made of the items it carries, by which it can be found again; None if they went as they are."""
+    reply_id: str | None = None
+    """The id its reply was seen to have, before the reply broke off."""
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """The small things that change."""
 
@@ -217,18 +231,12 @@ class Progress:
     staged: tuple[Item, ...] = ()
     used: tuple[tuple[str, str], ...] = ()
     """(agent, tool) pairs that were used, for reset_tool_choice."""
-    begun: str | None = None
-    sent: tuple[int, ...] = ()
-    """A request to a server-owned conversation that has left: its key, and the ordinals it carries."""
-    mark: str | None = None
-    """The newest item the server had before it, where that is known. Kept behind a request that was not found there:
-    it may still arrive."""
-    payload: tuple[Item, ...] | None = None
-    """What a filter made of the items it carries, by which it can be found again; None if they went as they are."""
-    reply_id: str | None = None
-    """The id its reply was seen to have, before the reply broke off."""
+    outgoing: Outgoing | None = None
+    after_item_id: str | None = None
+    """The newest item the server had before `outgoing`, where that is known. Kept behind a request that was not found
+    there: it may still arrive."""
     doubt: bool = False
-    """Whether `begun` was found after a crash, so that its outcome must be settled."""
+    """Whether `outgoing` was found after a crash, so that its outcome must be settled."""
     claim: str | None = None
     compacted: tuple[Entry, ...] = ()
     """What a compaction of the session made after this run; not part of the ledger."""
@@ -274,6 +282,7 @@ class Run:
         """
         if self.spec.owner.kind != "session":
             return self.marks.stored
+        # Nobody will send this input again: the run ended with it, or a person may take days to decide.
         if self.tripped or self.paused:
             return len(self.ledger)
         return self.marks.ready
@@ -293,6 +302,7 @@ class Run:
         for call in turn.calls:
             if call.state == "waiting":
                 waits = True
+            # Something can still happen without a person. A handoff cannot: it waits for the other calls.
             elif call.state != "returned" and call.kind != "handoff":
                 return False
         return waits
@@ -344,7 +354,7 @@ def begin(
     max_turns: int | None = 10,
     verdict: Verdict = "passed",
     input_is_text: bool = False,
-    context: Any = None,
+    context: object = None,
 ) -> Run:
     """A run before its first effect. `base` is what the model sees of the input, if that is not the input itself."""
     entries = [Entry("input", agent, item) for item in input_items]

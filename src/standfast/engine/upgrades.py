@@ -28,12 +28,15 @@ def _own_name_and_logs(payload: Payload) -> Payload:
 
 def _with_logs(run: Payload) -> Payload:
     """A run of version 1 in the layout of version 2, the runs inside its calls included."""
+    # A step gets whole runs, heads of runs (with lengths), and what is left of ended ones.
     if "ended" in run and "progress" not in run:
         return run  # only that it ended was kept
     run = dict(run)
     progress, turn = run.get("progress"), run.get("turn")
     if isinstance(progress, dict):
-        run["progress"] = {name: value for name, value in progress.items() if name not in ("results", "decisions")}
+        moved = ("results", "decisions", "begun", "sent", "mark", "payload", "reply_id")
+        run["progress"] = {name: value for name, value in progress.items() if name not in moved}
+        run["progress"] |= {"outgoing": _outgoing(progress), "after_item_id": progress.get("mark")}
         run["results"], run["decided"] = progress.get("results", []), progress.get("decisions", [])
     if isinstance(turn, dict):
         calls = turn.get("calls", [])
@@ -44,16 +47,24 @@ def _with_logs(run: Payload) -> Payload:
     return run
 
 
-def _call_with_logs(call: Any) -> Any:
-    child = call.get("child") if isinstance(call, dict) else None
-    return call | {"child": _with_logs(child)} if isinstance(child, dict) else call
+def _outgoing(progress: Payload) -> Payload | None:
+    if progress.get("begun") is None:
+        return None
+    sent, payload, reply_id = progress.get("sent", []), progress.get("payload"), progress.get("reply_id")
+    return {"key": progress["begun"], "sent": sent, "payload": payload, "reply_id": reply_id}
+
+
+def _call_with_logs(call: object) -> object:
+    if isinstance(call, dict) and isinstance(call.get("child"), dict):
+        return call | {"child": _with_logs(call["child"])}
+    return call
 
 
 STEPS: dict[int, Callable[[Payload], Payload]] = {1: _own_name_and_logs}
 """From version N to N + 1."""
 
 
-def upgrade(payload: Any) -> Payload:
+def upgrade(payload: object) -> Payload:
     """The payload in today's layout; newer, unknown and foreign ones are refused by name (D9)."""
     if not isinstance(payload, dict):
         raise RunStateError(

@@ -21,8 +21,8 @@ from standfast._doors.lazy import edge
 from standfast.ground.errors import ItemNotStorableError, StandfastError, StoreError, UserError
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.llm.settlement import alike
-from standfast.plain.copying import WHOLE, NotCarried, carried_of, reworded_of
-from standfast.sessions.protocol import abilities
+from standfast.plain.copying import NotCarried, carried_of, reworded_of
+from standfast.sessions.protocol import NO_LIMIT, Session, abilities
 
 CHUNK_ITEMS = 20
 # What the service takes in one request: so each step of a move is there whole or not at all.
@@ -50,7 +50,9 @@ class MoveInterruptedError(StoreError):
     carried: int = 0
 
 
-async def move_to_conversation(session: Any, *, client: Any = None, conversation_id: str | None = None) -> MoveReport:
+async def move_to_conversation(
+    session: Session, *, client: Any = None, conversation_id: str | None = None
+) -> MoveReport:
     """Put a session's history into a conversation of the server's: a new one, or the one an earlier attempt began.
 
     Raises UserError if that conversation has something else, and MoveInterruptedError if the move broke off.
@@ -58,8 +60,8 @@ async def move_to_conversation(session: Any, *, client: Any = None, conversation
     conversations = edge("backends.conversations")
     remote = conversations.OpenAIConversationsSession(conversation_id=conversation_id, openai_client=client)
     try:
-        items = [copy_json(item) for item in await session.get_items(limit=WHOLE)]
-        there = await remote.get_items(limit=WHOLE)  # creates it, if there is none yet
+        items = [copy_json(item) for item in await session.get_items(limit=NO_LIMIT)]
+        there = await remote.get_items(limit=NO_LIMIT)  # creates it, if there is none yet
         moving = _Moving(items, remote, lambda: conversations.OpenAIConversationsSession(openai_client=client))
         return await moving.move(there)
     finally:
@@ -74,12 +76,12 @@ async def move_to_session(conversation_id: str, session: Any, *, client: Any = N
     conversations = edge("backends.conversations")
     remote = conversations.OpenAIConversationsSession(conversation_id=conversation_id, openai_client=client)
     try:
-        items = [copy_json(item) for item in await remote.get_items(limit=WHOLE)]
+        items = [copy_json(item) for item in await remote.get_items(limit=NO_LIMIT)]
     finally:
         await remote.close()
     carried, left = carried_of(items, getattr(type(session), "refuses", None))
     wanted = [items[index] for index in carried]
-    there = await session.get_items(limit=WHOLE)
+    there = await session.get_items(limit=NO_LIMIT)
     known = _beginning(wanted, there)
     if known is None:
         raise UserError(
@@ -91,7 +93,7 @@ async def move_to_session(conversation_id: str, session: Any, *, client: Any = N
         await session.append(rest, writer=writer, start=known)
     else:  # a plain session, or one that was cleared since: what this writer brought then is not coming back
         await session.add_items(rest)
-    after = await session.get_items(limit=WHOLE)
+    after = await session.get_items(limit=NO_LIMIT)
     return MoveReport(conversation_id, len(wanted), known, tuple(left), reworded_of(items, carried, after))
 
 
@@ -115,7 +117,7 @@ class _Moving:
             self.done = known
             while self.done < len(self.carried):
                 await self._step()
-            after = await self.remote.get_items(limit=WHOLE)
+            after = await self.remote.get_items(limit=NO_LIMIT)
         except UserError:
             raise
         except StandfastError as error:

@@ -42,6 +42,7 @@ def owner_of(
 def owner_on_resume(run: Run, given: Owner, previous_response_id: str | None) -> Owner:
     """The owner of a run that is resumed; raises OwnerError if the arguments name another (`given`)."""
     owner = run.spec.owner
+    # Nothing was said, and nothing needs to be: a server's conversation is known by the id the run has.
     if given.kind == "replay" and owner.kind != "session":
         return owner
     same = given.kind == owner.kind

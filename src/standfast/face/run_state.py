@@ -157,6 +157,7 @@ class RunState:
 
     def get_interruptions(self) -> list[ToolApprovalItem]:
         """The calls that wait for a person, nested runs' included, as copies: changing one changes nothing else."""
+        # Copies: what an application does to what it shows must not change what a decision is bound to.
         return [_detached(item) for item in interruptions_of(self._run, self._reader())]
 
     def get_calls(self) -> list[CallRecord]:
@@ -206,6 +207,7 @@ class RunState:
                 "Decide about an item of get_interruptions(); a call that was decided and ran cannot be decided again.",
             )
         shown = (item.tool_name, arguments_digest(item.arguments))
+        # By tool and arguments too: ids of nested runs may collide, and what was shown is what was agreed to.
         same = [one for one in found if (one[1].name, arguments_digest(one[1].arguments)) == shown]
         if not same:
             raise ApprovalError(
@@ -238,6 +240,7 @@ class RunState:
         if run.spec.max_turns is not None and run.progress.turns >= run.spec.max_turns:
             raise UserError("the run has no turn left that could read more input", "Start a new run with this input.")
         turn = run.turn
+        # Its reply may turn out to be the final output; then nobody would read the input.
         if turn is not None and not turn.calls:
             raise UserError("the run has a reply that is not processed yet", "Resume it first, then add input.")
         behavior = getattr(self._reader().graph.agent(run.progress.agent), "tool_use_behavior", "run_llm_again")
@@ -269,7 +272,10 @@ class RunState:
         strict_context: bool = False,
         include_tracing_api_key: bool = False,
     ) -> dict[str, Any]:
-        """The run as a JSON object. The session, hooks, tools and agents are not in it: resume is given them."""
+        """The run as a JSON object. The session, hooks, tools and agents are not in it: resume is given them.
+
+        `include_tracing_api_key` is taken for the SDK's sake and has no effect: no key is ever in a saved run.
+        """
         payload = encode_run(self._run)
         payload["revision"] = self._revision
         payload["saved_context"] = context_to_json(self._wrapper.context, context_serializer, strict_context)
@@ -292,7 +298,7 @@ class RunState:
         initial_agent: Agent[Any],
         state_json: Mapping[str, Any],
         *,
-        context_override: Any = None,
+        context_override: object = None,
         context_deserializer: ContextDeserializer | None = None,
         strict_context: bool = False,
     ) -> RunState:
@@ -313,7 +319,7 @@ class RunState:
         initial_agent: Agent[Any],
         state_string: str,
         *,
-        context_override: Any = None,
+        context_override: object = None,
         context_deserializer: ContextDeserializer | None = None,
         strict_context: bool = False,
     ) -> RunState:
@@ -404,7 +410,7 @@ def _done_record(run: Run, item: Item) -> CallRecord:
     return CallRecord(call_id, str(item.get("name")), arguments_text(item), "done", key, run.spec.run_id)
 
 
-def _may_end(behavior: Any, names: list[str]) -> bool:
+def _may_end(behavior: object, names: list[str]) -> bool:
     if behavior == "run_llm_again":
         return False
     if isinstance(behavior, dict):

@@ -157,7 +157,8 @@ class Runner:
         attempt = _attempt(starting_agent, input, options, events=events)
         state = input if isinstance(input, RunState) else None
         result = RunResultStreaming(attempt, events, partial(_state_of, attempt))
-        result._go_on_in(asyncio.get_running_loop().create_task(result._drain(partial(_go, attempt, state))))
+        work = result._drive_to_the_end(partial(_go, attempt, state))
+        result._goes_on_in(asyncio.get_running_loop().create_task(work))
         return result
 
     # --- saved runs --------------------------------------------------------------------------------------------------
@@ -184,6 +185,7 @@ class Runner:
         """
         state, status = await _load(starting_agent, run_id, _store_of(session, run_store), context)
         resumed = state._resumed(takeover=takeover, status=status)
+        # The session may only be where the run store is: a run that a server owns is not given it.
         owned = session if state._run.spec.owner.kind == "session" else None
         options = RunOptions(hooks=hooks, run_config=run_config, error_handlers=error_handlers, session=owned)
         return await _run(starting_agent, state, options, resumed)
@@ -297,6 +299,7 @@ def _attempt(
     context = options.context
     if isinstance(given, RunState):
         owner = owner_on_resume(given._run, owner, chain)
+        # One that is being resumed is refused later; until then its decisions belong to whoever resumes it.
         if not given._is_busy:
             given._take_decisions()
         wrapper = with_context(given._wrapper, context)

@@ -99,6 +99,7 @@ def wrapper_from(
 
 def wrap_context(context: object, usage: Usage, book: ApprovalBook) -> RunContextWrapper[Any]:
     """A wrapper of this application object that knows what a run has used and what was decided about it."""
+    # A wrapper of the application's own keeps its identity: hooks may hold it.
     if isinstance(context, RunContextWrapper):
         context.usage, context.approvals = usage, book
         return context

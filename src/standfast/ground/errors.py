@@ -16,9 +16,16 @@ class StandfastError(Exception):
     run_data: Any = None
     """What a run had done when it failed (`RunErrorDetails`), where there was a run."""
 
-    def __init__(self, what: str = "", remedy: str = "") -> None:
-        super().__init__(what, remedy)  # args == (what, remedy), so that it survives pickling
+    def __init__(self, what: str = "", remedy: str = "", *, message: str = "") -> None:
+        what = what or message  # the SDK's errors take their text under this name
+        super().__init__(what, remedy)
         self.what, self.remedy = what, remedy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Python would call the class with `args`, which fits no subclass that takes other arguments. What a run had
+        # done stays behind: it holds agents and functions, and an error must be able to leave its process.
+        kept = {name: value for name, value in self.__dict__.items() if name != "run_data"}
+        return _rebuilt, (type(self), self.args, kept)
 
     @property
     def message(self) -> str:
@@ -27,6 +34,14 @@ class StandfastError(Exception):
 
     def __str__(self) -> str:
         return f"{self.what}. {self.remedy}" if self.remedy else self.what
+
+
+def _rebuilt(kind: type[StandfastError], args: tuple[Any, ...], facts: dict[str, Any]) -> StandfastError:
+    """The error that was pickled: its class is not called again, its facts are put back."""
+    error = kind.__new__(kind, *args)
+    error.args = args  # a TimeoutError is an OSError, and that takes them only when it is called
+    error.__dict__.update(facts)
+    return error
 
 
 AgentsException = StandfastError
@@ -94,13 +109,6 @@ class SessionConflictError(StoreError):
         super().__init__(what, remedy)
         self.expected, self.actual = expected, actual
 
-    def __reduce__(self) -> Any:
-        return _rebuild_conflict, (type(self), self.what, self.remedy, self.expected, self.actual)
-
-
-def _rebuild_conflict(kind: Any, what: str, remedy: str, expected: Any, actual: Any) -> Any:
-    return kind(what, remedy, expected=expected, actual=actual)
-
 
 class SessionBusyError(StoreError):
     """Another holder has the session's lease and did not give it up in time (B7, C13)."""
@@ -149,13 +157,6 @@ class PartialBatchError(StoreError):
         super().__init__(what, remedy)
         self.removed: list[dict[str, Any]] = list(removed)
         """Items that were popped and could not be put back, in order."""
-
-    def __reduce__(self) -> Any:
-        return _rebuild_partial, (type(self), self.what, self.remedy, self.removed)
-
-
-def _rebuild_partial(kind: Any, what: str, remedy: str, removed: Any) -> Any:
-    return kind(what, remedy, removed=removed)
 
 
 class CompactionError(StoreError):
@@ -214,14 +215,6 @@ class ModelReplyError(ModelBehaviorError):
         self.status, self.code, self.output_begun = status, code, output_begun
         self.response_id, self.request_id = response_id, request_id
 
-    def __reduce__(self) -> Any:
-        facts = {name: getattr(self, name) for name in ("status", "response_id", "request_id", "code", "output_begun")}
-        return _rebuild_reply_error, (type(self), self.what, self.remedy, facts)
-
-
-def _rebuild_reply_error(kind: Any, what: str, remedy: str, facts: dict[str, Any]) -> Any:
-    return kind(what, remedy, **facts)
-
 
 class StreamCutError(ModelReplyError):
     """A model's stream ended before it said that its reply was complete."""
@@ -241,9 +234,6 @@ class ModelRefusalError(ModelError):
         super().__init__(f"the model refused: {refusal}", "Handle it with error_handlers={'model_refusal': ...}.")
         self.refusal = refusal
 
-    def __reduce__(self) -> Any:
-        return type(self), (self.refusal,)
-
 
 class ModelTimeoutError(ModelError, TimeoutError):
     """One attempt of a model call took longer than `ModelSettings.timeout`."""
@@ -253,9 +243,6 @@ class ModelTimeoutError(ModelError, TimeoutError):
             f"the model did not answer within {timeout_seconds} s", "Raise ModelSettings.timeout or set a retry policy."
         )
         self.timeout_seconds = timeout_seconds
-
-    def __reduce__(self) -> Any:
-        return type(self), (self.timeout_seconds,)
 
 
 class ToolTimeoutError(StandfastError, TimeoutError):
@@ -267,9 +254,6 @@ class ToolTimeoutError(StandfastError, TimeoutError):
             "Raise its timeout, or let the model see it with timeout_behavior='error_as_result'.",
         )
         self.tool_name, self.timeout_seconds = tool_name, timeout_seconds
-
-    def __reduce__(self) -> Any:
-        return type(self), (self.tool_name, self.timeout_seconds)
 
 
 class MCPToolCancellationError(StandfastError):

@@ -57,8 +57,7 @@ def normalise_error(error: BaseException, *, now_s: float | None = None) -> Mode
     """
     chain = list(_causes(error))
     kinds = [{kind.__name__ for kind in type(link).__mro__} for link in chain]
-    responses = (getattr(link, "response", None) for link in chain)
-    response = next((found for found in responses if found is not None), None)
+    response = _response(chain)
     headers = _headers(chain[0], response)
     timeout = any(names & _TIMEOUTS for names in kinds)
     never_sent = any(names & _NEVER_SENT or _is_unreachable(link) for names, link in zip(kinds, chain, strict=True))
@@ -120,6 +119,17 @@ def _error_code(chain: list[BaseException]) -> str | None:
                 if isinstance(holder, Mapping) and isinstance(holder.get("code"), str) and holder["code"]:
                     return str(holder["code"])
     return None
+
+
+def response_headers(error: BaseException) -> dict[str, str]:
+    """The headers of the response that the failure came with, names in lower case; {} if there was none."""
+    chain = list(_causes(error))
+    return _headers(chain[0], _response(chain))
+
+
+def _response(chain: list[BaseException]) -> Any:
+    responses = (getattr(link, "response", None) for link in chain)
+    return next((found for found in responses if found is not None), None)
 
 
 def _headers(error: BaseException, response: Any) -> dict[str, str]:

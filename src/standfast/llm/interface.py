@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -77,6 +78,27 @@ class Model(ABC):
         prompt: Any | None,
     ) -> AsyncIterator[Any]:
         """The reply to this request as Responses stream events, ending with `response.completed`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRequest:
+    """One request as a value: what the two methods of a `Model` take as eleven arguments, under the same names."""
+
+    system_instructions: str | None
+    input: str | list[Any]
+    model_settings: ModelSettings
+    tools: list[Any]
+    output_schema: Any | None
+    handoffs: list[Any]
+    tracing: ModelTracing = ModelTracing.DISABLED
+    previous_response_id: str | None = None
+    conversation_id: str | None = None
+    prompt: Any | None = None
+
+    @property
+    def stateful(self) -> bool:
+        """Whether a server that owns the conversation would be changed by it."""
+        return bool(self.previous_response_id or self.conversation_id)
 
 
 class ModelProvider(ABC):

@@ -7,7 +7,6 @@ items where a provider leaves them out of it. A stream that does not end with `r
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from standfast.ground.errors import ModelBehaviorError, ResponseFailedError, StreamCutError
@@ -124,11 +123,3 @@ def reply_failed(
 
 def _place(entry: tuple[int, Any]) -> int:
     return entry[0]
-
-
-def assemble(events: Iterable[Any]) -> ModelResponse:
-    """The reply that a whole stream tells of."""
-    assembler = StreamAssembler()
-    for event in events:
-        assembler.feed(event)
-    return assembler.result()

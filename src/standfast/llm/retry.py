@@ -309,15 +309,13 @@ def after(
     advice: ModelRetryAdvice | None = None,
     decision: RetryDecision | None = None,
     locked_retries: int = 0,
-    replay_vetoed: bool = False,
     settled_not_taken: bool = False,
     jitter: float = 0.5,
 ) -> Verdict:
     """What to do after failed attempt number `attempt` (1 for the first; waits that are not counted do not raise it).
 
-    `output_begun`: something of the reply has been seen, by whoever. `replay_vetoed`: the request itself may not be
-    repeated (it would repeat local side effects) unless the provider vouches for it. `settled_not_taken`: the server
-    was asked and does not have it. `jitter` is a random number in [0, 1).
+    `output_begun`: something of the reply has been seen, by whoever. `settled_not_taken`: the server was asked and does
+    not have it. `jitter` is a random number in [0, 1).
     """
     safety = advice.replay_safety if advice is not None else None
     evidence = settled_not_taken or not_taken(failure, advice)
@@ -329,22 +327,18 @@ def after(
     if failure.is_abort:
         return give_up("the call was cancelled")
     locked = is_conversation_locked(failure) and max_retries != 0
-    if locked and not (replay_vetoed or output_begun) and locked_retries < LOCKED_RETRIES_MAX:
+    if locked and not output_begun and locked_retries < LOCKED_RETRIES_MAX:
         return Wait(float(2**locked_retries), counted=False)
     if attempt > (max_retries or 0):
         return give_up(f"max_retries is {max_retries or 0}")
     if output_begun or (advice is not None and advice.response_started):
         return give_up("output had begun")
-    if replay_vetoed and safety == "unsafe":
-        return give_up("the provider says that repeating this request is unsafe")
     if settings is None or settings.policy is None:
         return give_up("no retry policy is set")
     if decision is None:
         return Ask()
     if not decision.retry:
         return give_up(decision.reason or "the retry policy says no")
-    if replay_vetoed and safety != "safe":
-        return give_up("repeating this request would repeat local side effects")
     approved = decision.approve_unsafe_replay
     if stateful and not evidence and not approved:
         return give_up("the server may have taken the request")

@@ -29,7 +29,11 @@ ToolChoice: TypeAlias = Literal["auto", "required", "none"] | str | MCPToolChoic
 
 @dataclass
 class ModelSettings:
-    """Settings of a model call. What is None is left to the provider."""
+    """Settings of a model call. What is None is left to the provider.
+
+    What an API has no place for is not sent, and a warning says so, once: the Responses API has no `frequency_penalty`
+    and no `presence_penalty`, Chat Completions has no `truncation`, `response_include` and `context_management`.
+    """
 
     temperature: float | None = None
     top_p: float | None = None

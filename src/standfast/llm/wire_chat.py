@@ -12,13 +12,14 @@ conversation either, so the ids of a server-owned one are refused too.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from standfast.ground.errors import UserError
 from standfast.ground.jsonvalue import Item
-from standfast.llm.settings import MCPToolChoice, ModelSettings
+from standfast.llm.interface import ModelRequest
+from standfast.llm.settings import MCPToolChoice
 from standfast.llm.wire_responses import OUTPUT_NAME, with_extras
 from standfast.words.items import to_json_item, to_plain
 
@@ -27,37 +28,31 @@ Message = dict[str, Any]
 LEFT_OUT = frozenset({"reasoning"})
 """Kinds of items that are not sent: this API has no place for them, and a conversation can be continued without."""
 
+WITHOUT_EFFECT = ("truncation", "response_include", "context_management")
+"""Settings that this API has no place for."""
+
 _SAMPLING = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "top_logprobs", "verbosity")
 _SAME_NAMES = (*_SAMPLING, "metadata", "store", "prompt_cache_retention", "prompt_cache_options")
 _INSTEAD = "Use OpenAIResponsesModel for this conversation, or take such items out with call_model_input_filter."
 
 
-def request(
-    model: str,
-    instructions: str | None,
-    input: str | Sequence[Any],
-    settings: ModelSettings,
-    tools: Sequence[Any],
-    output_schema: Any | None,
-    handoffs: Sequence[Any],
-    *,
-    stream: bool = False,
-    newer_limits: bool = False,
-) -> dict[str, Any]:
+def request(model: str, asked: ModelRequest, *, stream: bool = False, newer_limits: bool = False) -> dict[str, Any]:
     """The keyword arguments of `chat.completions.create`.
 
     `newer_limits` writes `max_tokens` as the service's own models want it (`max_completion_tokens`); compatible
     servers know the older name.
     """
-    tool_list = [*(function_param(tool) for tool in tools), *(handoff_param(handoff) for handoff in handoffs)]
+    _refuse_server_state(asked)
+    settings = asked.model_settings
+    tool_list = [*(function_param(tool) for tool in asked.tools), *(handoff_param(one) for one in asked.handoffs)]
     reasoning = to_plain(settings.reasoning) or {}
     said: dict[str, Any] = {
         "model": model,
-        "messages": messages_from_items(input, instructions=instructions),
+        "messages": messages_from_items(asked.input, instructions=asked.system_instructions),
         "tools": tool_list or None,
         "tool_choice": tool_choice_param(settings.tool_choice),
         "parallel_tool_calls": settings.parallel_tool_calls if tool_list else None,
-        "response_format": response_format_param(output_schema),
+        "response_format": response_format_param(asked.output_schema),
         "max_completion_tokens" if newer_limits else "max_tokens": settings.max_tokens,
         "reasoning_effort": reasoning.get("effort") if isinstance(reasoning, dict) else None,
         "logprobs": True if settings.top_logprobs is not None else None,
@@ -68,13 +63,9 @@ def request(
     return with_extras({name: value for name, value in said.items() if value is not None}, settings)
 
 
-def refuse_server_state(previous_response_id: str | None, conversation_id: str | None, prompt: Any | None) -> None:
+def _refuse_server_state(asked: ModelRequest) -> None:
     """Refuse what only the Responses API has: this one would drop the history it stands for without a word."""
-    given = {
-        "previous_response_id": previous_response_id,
-        "conversation_id": conversation_id,
-        "prompt": prompt,
-    }
+    given = {name: getattr(asked, name) for name in ("previous_response_id", "conversation_id", "prompt")}
     names = [name for name, value in given.items() if value]
     if names:
         raise UserError(
@@ -264,24 +255,6 @@ def _output_content(item: Item) -> Any:
 # --- messages to items -----------------------------------------------------------------------------------------------
 
 
-def items_from_messages(messages: Iterable[Mapping[str, Any]]) -> list[Item]:
-    """A conversation written as messages, as items: the inverse of `messages_from_items`."""
-    return [item for message in messages for item in _items_of(message)]
-
-
-def _items_of(message: Mapping[str, Any]) -> list[Item]:
-    role = message["role"]
-    if role == "tool":
-        content = message["content"]
-        parts = content if isinstance(content, str) else [_text_part(part) for part in content]
-        return [{"type": "function_call_output", "call_id": message["tool_call_id"], "output": parts}]
-    if role == "assistant":
-        return assistant_items(message)
-    content = message["content"]
-    parts = content if isinstance(content, str) else [_part_of_input(part) for part in content]
-    return [{"type": "message", "role": role, "content": parts}]
-
-
 def assistant_items(message: Mapping[str, Any]) -> list[Item]:
     """What one assistant message says and calls, as output items. It brings no ids but those of its calls."""
     content, refusal = message.get("content"), message.get("refusal")
@@ -308,25 +281,3 @@ def _call_item(call: Mapping[str, Any]) -> Item:
         "arguments": function["arguments"],
         "status": "completed",
     }
-
-
-def _text_part(part: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "input_text", "text": part["text"]}
-
-
-def _part_of_input(part: Mapping[str, Any]) -> dict[str, Any]:
-    match part["type"]:
-        case "text":
-            return _text_part(part)
-        case "image_url":
-            image = part["image_url"]
-            return {
-                "type": "input_image",
-                "image_url": image["url"],
-                **{k: v for k, v in image.items() if k == "detail"},
-            }
-        case "input_audio":
-            return {"type": "input_audio", "input_audio": to_plain(part["input_audio"])}
-        case "file":
-            return {"type": "input_file", **part["file"]}
-    raise UserError(f"a {part['type']!r} part of a message has no form as an item", "Write the item by hand.")

@@ -15,6 +15,7 @@ from typing import Any
 
 from standfast.ground.errors import SettingTypeError, UserError
 from standfast.ground.jsonvalue import Item
+from standfast.llm.interface import ModelRequest
 from standfast.llm.settings import MCPToolChoice, ModelSettings
 from standfast.words.items import to_json_item, to_plain
 
@@ -37,43 +38,35 @@ _HOSTED_CHOICES = frozenset(
 )
 _OWN_KIND_CHOICES = frozenset({"shell", "apply_patch", "local_shell", "computer"})
 _CACHE_AND_STATE = ("truncation", "store", "metadata", "prompt_cache_retention", "prompt_cache_options")
+WITHOUT_EFFECT = ("frequency_penalty", "presence_penalty")
+"""Settings that this API has no place for."""
+
 _PLAIN_SETTINGS = ("temperature", "top_p", *_CACHE_AND_STATE, "reasoning", "context_management")
 
 
-def request(
-    model: str | None,
-    instructions: str | None,
-    input: str | Sequence[Any],
-    settings: ModelSettings,
-    tools: Sequence[Any],
-    output_schema: Any | None,
-    handoffs: Sequence[Any],
-    *,
-    previous_response_id: str | None = None,
-    conversation_id: str | None = None,
-    prompt: Any | None = None,
-) -> dict[str, Any]:
+def request(model: str | None, asked: ModelRequest) -> dict[str, Any]:
     """The keyword arguments of `responses.create`. `model=None` leaves the choice to the prompt."""
-    if previous_response_id and conversation_id:
+    if asked.previous_response_id and asked.conversation_id:
         raise UserError(
             "a request names both a previous response and a conversation",
             "Use one of previous_response_id and conversation_id: a conversation has one owner.",
         )
-    tool_list, includes = tools_param(tools, handoffs)
-    choice = tool_choice_param(settings.tool_choice, tools, handoffs)
+    settings, prompt = asked.model_settings, asked.prompt
+    tool_list, includes = tools_param(asked.tools, asked.handoffs)
+    choice = tool_choice_param(settings.tool_choice, asked.tools, asked.handoffs)
     by_prompt = prompt is not None and not tool_list
     said: dict[str, Any] = {
         "model": model,
-        "instructions": instructions,
-        "input": input_param(input),
-        "previous_response_id": previous_response_id or None,
-        "conversation": conversation_id or None,
+        "instructions": asked.system_instructions,
+        "input": input_param(asked.input),
+        "previous_response_id": asked.previous_response_id or None,
+        "conversation": asked.conversation_id or None,
         "prompt": to_plain(prompt),
         # An empty list would take away the tools that a prompt brings along.
         "tools": None if by_prompt else tool_list or None,
         "tool_choice": None if by_prompt and isinstance(choice, dict) else choice,
         "parallel_tool_calls": settings.parallel_tool_calls if tool_list or prompt is not None else None,
-        "text": text_param(output_schema, settings.verbosity),
+        "text": text_param(asked.output_schema, settings.verbosity),
         "include": _include(includes, settings),
         "max_output_tokens": settings.max_tokens,
         "top_logprobs": settings.top_logprobs,

@@ -11,142 +11,26 @@ told. And what was popped by mistake is put back. `PlainSession.cannot` lists wh
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
-import threading
 import weakref
-from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, TypeVar
 
-from standfast.ground.errors import AppendGapError, PartialBatchError, SessionBusyError, StoreError, StoreTimeoutError
+from standfast.ground.awaiting import maybe_await
+from standfast.ground.errors import AppendGapError, PartialBatchError, StoreError, StoreTimeoutError
 from standfast.ground.jsonvalue import Item, copy_json
+from standfast.plain.turn_lock import ProcessLease, TurnLock
 from standfast.sessions.append_evidence import CONTEXT_COUNT, Known, known_from, serialised, standing, tells_apart
-from standfast.sessions.protocol import check_limit
+from standfast.sessions.protocol import NO_LIMIT, check_limit
 from standfast.sessions.signatures import accepts_wrapper, pass_wrapper, takes
 
-__all__ = ["Hold", "PlainSession", "accepts_wrapper", "pass_wrapper"]
+__all__ = ["ProcessLease", "PlainSession", "accepts_wrapper", "pass_wrapper"]
 
 T = TypeVar("T")
 
-WHOLE = 2**31 - 1
-# An explicit limit beats a session's default one (A3); this is the largest that every SQL database takes.
 
 _log = logging.getLogger("standfast.sessions")
-
-
-# --- one at a time ---------------------------------------------------------------------------------------------------
-
-
-class _Turnstile:
-    """A lock for tasks of any event loop and thread of this process, first come first served."""
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._taken = False
-        self._waiting: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
-
-    async def enter(self, wait_s: float | None = None) -> bool:
-        """Take it, waiting at most that long (None: for ever); whether it was taken."""
-        loop = asyncio.get_running_loop()
-        with self._guard:
-            if not self._taken:
-                self._taken = True
-                return True
-            turn = loop.create_future()
-            self._waiting.append((loop, turn))
-        try:
-            async with asyncio.timeout(wait_s):
-                await turn
-        except BaseException as error:
-            if self._withdraw(loop, turn):
-                self.leave()  # it was handed over in the moment of giving up
-            if isinstance(error, TimeoutError):
-                return False
-            raise
-        return True
-
-    def leave(self) -> None:
-        """Hand it to whoever waits longest, or lay it down."""
-        with self._guard:
-            while self._waiting:
-                loop, turn = self._waiting.popleft()
-                try:
-                    loop.call_soon_threadsafe(self._grant, turn)
-                except RuntimeError:
-                    continue  # that loop has ended, and its tasks with it
-                return
-            self._taken = False
-
-    def _grant(self, turn: asyncio.Future[None]) -> None:
-        if turn.done():
-            self.leave()
-        else:
-            turn.set_result(None)
-
-    def _withdraw(self, loop: asyncio.AbstractEventLoop, turn: asyncio.Future[None]) -> bool:
-        with self._guard:
-            handed_over = (loop, turn) not in self._waiting
-            if not handed_over:
-                self._waiting.remove((loop, turn))
-        if turn.done():
-            return not turn.cancelled()
-        if loop.is_closed():  # the waiter is being collected; what is on its way to it will never arrive
-            return handed_over
-        turn.cancel()
-        return False
-
-    async def __aenter__(self) -> None:
-        await self.enter()
-
-    async def __aexit__(self, *_: object) -> None:
-        self.leave()
-
-
-class Hold:
-    """The right to be the only run of this process on a session object (C13): `async with`, or `await` and `release`.
-
-    It excludes nobody in another process, and nobody who uses another session object for the same conversation.
-    """
-
-    number: ClassVar[int] = 0
-
-    def __init__(self, lock: _Turnstile, session_id: str, wait_s: float | None) -> None:
-        self._lock, self._session_id, self._wait_s, self._held = lock, session_id, wait_s, False
-
-    async def acquire(self) -> Self:
-        """Wait for it; raises SessionBusyError if it was not given up in time."""
-        if not self._held:
-            if not await self._lock.enter(self._wait_s):
-                raise SessionBusyError(
-                    f"session {self._session_id!r} is held by another run of this process and was not given up "
-                    f"within {self._wait_s} s",
-                    "Wait longer, or choose another concurrency policy for the run.",
-                )
-            self._held = True
-        return self
-
-    async def renew(self) -> None:
-        """Nothing to do: a lock in this process does not expire."""
-
-    async def release(self) -> None:
-        """Give it up. Doing so twice does nothing."""
-        if self._held:
-            self._held = False
-            self._lock.leave()
-
-    def __await__(self) -> Generator[Any, Any, Self]:
-        return self.acquire().__await__()
-
-    async def __aenter__(self) -> Self:
-        return await self.acquire()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.release()
 
 
 # --- what this process knows of a session object ---------------------------------------------------------------------
@@ -166,8 +50,8 @@ class _Batch:
 class _Memory:
     """Shared by all adapters of one session object, and gone with it."""
 
-    held: _Turnstile = field(default_factory=_Turnstile)
-    writing: _Turnstile = field(default_factory=_Turnstile)
+    held: TurnLock = field(default_factory=TurnLock)
+    writing: TurnLock = field(default_factory=TurnLock)
     known: Known | None = None
     change_count: int = 0
     written: dict[str, int] = field(default_factory=dict)
@@ -251,9 +135,9 @@ class PlainSession:
         """The id of the session."""
         return str(self.session.session_id)
 
-    def hold(self, wait_s: float | None = None) -> Hold:
+    def hold(self, wait_s: float | None = None) -> ProcessLease:
         """Be the only run of this process on this session object, after waiting at most that long (C13)."""
-        return Hold(self._memory.held, _id_of(self.session), wait_s)
+        return ProcessLease(self._memory.held, _id_of(self.session), wait_s)
 
     async def read(self, limit: int | None = None) -> list[Item]:
         """The latest `limit` items, or what the session returns by itself; the caller's to change."""
@@ -336,7 +220,7 @@ class PlainSession:
 
     async def _taken_after_all(self, batch: _Batch, writer: str, first: BaseException) -> bool:
         """Find out and clear up, however often the caller is cancelled; whether the batch was taken."""
-        taken, trouble, cancelled = await _to_the_end(self._settle(batch, writer))
+        taken, trouble, cancelled = await _to_the_end(self._resolve_doubt(batch, writer))
         if isinstance(trouble, PartialBatchError) and isinstance(first, Exception) and cancelled is None:
             raise trouble from first
         if trouble is not None:
@@ -349,15 +233,15 @@ class PlainSession:
 
     async def _settle_earlier(self, writer: str) -> None:
         """Before a writer goes on: its earlier append that ended in doubt is found out about, and cleared up."""
-        _, trouble, cancelled = await _to_the_end(self._settle(self._memory.open[writer], writer))
+        _, trouble, cancelled = await _to_the_end(self._resolve_doubt(self._memory.open[writer], writer))
         if cancelled is not None:
             raise cancelled
         if trouble is not None:
             raise trouble
 
-    async def _settle(self, batch: _Batch, writer: str) -> bool:
+    async def _resolve_doubt(self, batch: _Batch, writer: str) -> bool:
         """Whether the batch is there; if not, then nothing of it is. Raises if that cannot be brought about."""
-        count, after = await self._look(batch, stop_at=len(batch.forms))
+        count, after = await self._read_until(batch, stop_at=len(batch.forms))
         if count is None:
             raise PartialBatchError(
                 f"an append of {len(batch.items)} items to session {_id_of(self.session)!r} failed, somebody else has "
@@ -373,7 +257,7 @@ class PlainSession:
         self._memory.known = known_from(after, whole=True)
         return False
 
-    async def _look(self, batch: _Batch, *, stop_at: int) -> tuple[int | None, list[Item]]:
+    async def _read_until(self, batch: _Batch, *, stop_at: int) -> tuple[int | None, list[Item]]:
         """Read until as much of the batch stands there as is hoped for, within the bound; what was seen last."""
         seen: tuple[int | None, list[Item]] | None = None
         trouble: BaseException | None = None
@@ -407,9 +291,9 @@ class PlainSession:
                 popped.append(copy_json(item))
             if item is None or serialised(item) != form:
                 raise await self._put_back(batch, count, popped, "pop_item gave something else than the last item")
-        remaining, after = await self._look(batch, stop_at=0)
+        remaining, after = await self._read_until(batch, stop_at=0)
         if remaining != 0:
-            raise self._stays(batch, count, "they were popped and still stand there")
+            raise self._partial_batch(batch, count, "they were popped and still stand there")
         return after
 
     async def _put_back(
@@ -422,12 +306,12 @@ class PlainSession:
             left = standing(batch.before, batch.forms, [serialised(item) for item in after])
             if error is not None and left is not None and left < count:
                 missing = batch.items[left:count]  # the pop that failed may have taken its item all the same
-            missing = await self._add_surely(missing, known_from(after, whole=True))
+            missing = await self._add_with_retries(missing, known_from(after, whole=True))
         except (Exception, asyncio.CancelledError) as trouble:
-            return self._stays(batch, count, f"{why}, and putting back failed with {trouble!r}", missing)
-        return self._stays(batch, count, why if not missing else f"{why}, and putting back failed", missing)
+            return self._partial_batch(batch, count, f"{why}, and putting back failed with {trouble!r}", missing)
+        return self._partial_batch(batch, count, why if not missing else f"{why}, and putting back failed", missing)
 
-    async def _add_surely(self, items: list[Item], before: Known) -> list[Item]:
+    async def _add_with_retries(self, items: list[Item], before: Known) -> list[Item]:
         """Add items, again if need be, each once; what could not be added."""
         for _ in range(self._read_count_max):
             if not items:
@@ -437,13 +321,13 @@ class PlainSession:
                 await self._tidy(self.session.add_items, [copy_json(item) for item in items])
                 return []
             except (Exception, asyncio.CancelledError):  # even at the end of the loop the items matter more
-                count, after = await self._look(batch, stop_at=len(items))
+                count, after = await self._read_until(batch, stop_at=len(items))
                 if count is None:
                     break
                 items, before = items[count:], known_from(after, whole=True)
         return items
 
-    def _stays(self, batch: _Batch, count: int, why: str, removed: Sequence[Item] = ()) -> PartialBatchError:
+    def _partial_batch(self, batch: _Batch, count: int, why: str, removed: Sequence[Item] = ()) -> PartialBatchError:
         self._memory.known = None
         rest = f"; {len(removed)} popped items are in this error's `removed`" if removed else ""
         return PartialBatchError(
@@ -474,7 +358,7 @@ class PlainSession:
 
     async def _read_whole(self, timeout_s: float | None = None) -> list[Item]:
         # Only where a default limit is in force: a minimal session may not know what to do with a limit.
-        return await self._read(None if self._default_limit() is None else WHOLE, timeout_s)
+        return await self._read(None if self._default_limit() is None else NO_LIMIT, timeout_s)
 
     async def _tidy(self, method: Callable[..., Any], *args: Any) -> Any:
         return await self._call(method, *args, timeout_s=self._tidy_timeout_s)
@@ -483,7 +367,7 @@ class PlainSession:
         try:
             async with asyncio.timeout(timeout_s) as bound:
                 result = method(*args, **named, **self._wrapper)
-                return await result if inspect.isawaitable(result) else result
+                return await maybe_await(result)
         except TimeoutError:
             if not bound.expired():
                 raise  # the session's own

@@ -18,10 +18,8 @@ from typing import Any
 from standfast.ground.errors import StoreError, UserError
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.llm.settlement import alike
+from standfast.sessions.protocol import NO_LIMIT
 from standfast.words.history import is_call, prune
-
-WHOLE = 2**31 - 1
-# An explicit limit beats a session's default one (A3); this is the largest that every store takes.
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +47,16 @@ async def copy_history(source: Any, target: Any, *, into_existing: bool = False)
     A target that has items already is refused, unless `into_existing`. Raises StoreError if the target does not show
     afterwards what it was given; the source is never changed.
     """
-    before = await target.get_items(limit=WHOLE)
+    before = await target.get_items(limit=NO_LIMIT)
     if before and not into_existing:
         raise UserError(
             f"the target has {len(before)} items already, and a copy would be appended to them",
             "Copy to an empty session, or say into_existing=True.",
         )
-    items = [copy_json(item) for item in await source.get_items(limit=WHOLE)]
+    items = [copy_json(item) for item in await source.get_items(limit=NO_LIMIT)]
     carried, left = carried_of(items, getattr(type(target), "refuses", None))
     await target.add_items([copy_json(items[index]) for index in carried])
-    after = (await target.get_items(limit=WHOLE))[len(before) :]
+    after = (await target.get_items(limit=NO_LIMIT))[len(before) :]
     return CopyReport(len(carried), tuple(left), reworded_of(items, carried, after))
 
 

@@ -15,11 +15,8 @@ from typing import Any
 
 from standfast.ground.errors import AbilityMissingError, SessionConflictError
 from standfast.ground.jsonvalue import Item, copy_json
-from standfast.sessions.protocol import CorruptRecord, Head, Lease, abilities
+from standfast.sessions.protocol import NO_LIMIT, CorruptRecord, Head, Lease, abilities
 from standfast.words.history import deduplicate, prune
-
-WHOLE = 2**31 - 1
-# An explicit limit beats a session's default one (A3); this is the largest that every store takes.
 
 LEASE_TTL_S = 60.0
 # Reading and replacing take far less; if this process dies, the session is free again after that time.
@@ -101,7 +98,7 @@ def _judged(items: Sequence[Item]) -> tuple[list[Item], tuple[BrokenItem, ...]]:
 
 async def _whole(session: Any) -> list[Item]:
     # Copies: each item an object of its own, whatever the session hands out.
-    return [copy_json(item) for item in await session.get_items(limit=WHOLE)]
+    return [copy_json(item) for item in await session.get_items(limit=NO_LIMIT)]
 
 
 async def _settled(session: Any) -> tuple[Head, list[Item]]:

@@ -8,109 +8,46 @@ error; here the sign of the whole is a `finish_reason`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from functools import cache
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 from uuid import uuid4
 
 from standfast.ground.errors import ModelReplyError
-from standfast.llm.interface import Model, ModelTracing
-from standfast.llm.retry import ModelRetryAdvice, ModelRetryAdviceRequest
-from standfast.llm.settings import ModelSettings
-from standfast.llm.wire_chat import assistant_items, refuse_server_state, request
+from standfast.llm.interface import ModelRequest
+from standfast.llm.wire_chat import WITHOUT_EFFECT, assistant_items, request as wire_request
 from standfast.llm.wire_chat_stream import ChatStream
-from standfast.providers.advice import retry_advice
-from standfast.providers.client import ClientHolder, ClientSource
+from standfast.providers.openai_model import RUN_AGAIN, OpenAIModel, how_it_broke
 from standfast.words.items import ModelResponse, to_plain
 from standfast.words.usage import Usage
-
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
 
 _CUT_SHORT = {"length": "Raise max_tokens or ask for less.", "content_filter": "Change the input; it was filtered."}
 OFFICIAL_HOST = "api.openai.com"
 
 
-class OpenAIChatCompletionsModel(Model):
+class OpenAIChatCompletionsModel(OpenAIModel):
     """A model of the Chat Completions API. The client stays the caller's."""
 
-    provider_name = "openai"  # what traces call it
+    api_name = "Chat Completions"
+    settings_without_effect = WITHOUT_EFFECT
 
-    def __init__(
-        self, model: str, openai_client: AsyncOpenAI | None = None, *, clients: ClientSource | None = None
-    ) -> None:
-        self.model = model
-        self._clients = ClientHolder(openai_client, clients)
-
-    async def close(self) -> None:
-        """Close what this model opened; a client that was given stays open."""
-        await self._clients.aclose()
-
-    def get_retry_advice(self, request: ModelRetryAdviceRequest) -> ModelRetryAdvice | None:
-        """What the service's headers say, and whether the request can have been taken."""
-        return retry_advice(request)
-
-    async def get_response(
-        self,
-        system_instructions: str | None,
-        input: str | list[Any],
-        model_settings: ModelSettings,
-        tools: list[Any],
-        output_schema: Any | None,
-        handoffs: list[Any],
-        tracing: ModelTracing = ModelTracing.DISABLED,
-        *,
-        previous_response_id: str | None = None,
-        conversation_id: str | None = None,
-        prompt: Any | None = None,
-    ) -> ModelResponse:
+    async def respond(self, request: ModelRequest) -> ModelResponse:
         """The whole reply, or an error."""
-        refuse_server_state(previous_response_id, conversation_id, prompt)
-        client = self._clients.get(retries=model_settings.retry is None)
-        arguments = request(
-            self.model,
-            system_instructions,
-            input,
-            model_settings,
-            tools,
-            output_schema,
-            handoffs,
-            newer_limits=_is_official(client),
-        )
+        client = self._client_for(request)
+        arguments = wire_request(self.model, request, newer_limits=_is_official(client))
         try:
             completion: Any = await client.chat.completions.create(**arguments)
         except ValueError as error:  # a body that is not JSON; the library lets its parser's error through
-            raise _malformed(error) from error
-        return _model_response(completion, keep_raw_usage=bool(model_settings.preserve_raw_usage))
+            raise self._malformed(error) from error
+        choices = getattr(completion, "choices", None)
+        if not isinstance(choices, list) or not choices:
+            raise self._malformed(f"a {type(completion).__name__} without choices")
+        return _model_response(completion, keep_raw_usage=bool(request.model_settings.preserve_raw_usage))
 
-    async def stream_response(
-        self,
-        system_instructions: str | None,
-        input: str | list[Any],
-        model_settings: ModelSettings,
-        tools: list[Any],
-        output_schema: Any | None,
-        handoffs: list[Any],
-        tracing: ModelTracing = ModelTracing.DISABLED,
-        *,
-        previous_response_id: str | None = None,
-        conversation_id: str | None = None,
-        prompt: Any | None = None,
-    ) -> AsyncIterator[Any]:
+    async def respond_streamed(self, request: ModelRequest) -> AsyncIterator[Any]:
         """The reply as Responses events. Ends after `response.completed`; every other end is an error."""
-        refuse_server_state(previous_response_id, conversation_id, prompt)
-        client = self._clients.get(retries=model_settings.retry is None)
-        arguments = request(
-            self.model,
-            system_instructions,
-            input,
-            model_settings,
-            tools,
-            output_schema,
-            handoffs,
-            stream=True,
-            newer_limits=_is_official(client),
-        )
+        client = self._client_for(request)
+        arguments = wire_request(self.model, request, stream=True, newer_limits=_is_official(client))
         stream: Any = await client.chat.completions.create(**arguments, stream=True)
         assembly = ChatStream(new_call_id=_new_call_id)
         typed = _event_types()
@@ -144,10 +81,7 @@ async def _chunks(stream: Any, assembly: ChatStream) -> AsyncIterator[Any]:
 
 
 def _model_response(completion: Any, *, keep_raw_usage: bool) -> ModelResponse:
-    choices = getattr(completion, "choices", None)
-    if not isinstance(choices, list) or not choices:
-        raise _malformed(f"a {type(completion).__name__} without choices")
-    choice = choices[0]
+    choice = completion.choices[0]
     _check_finish(choice.finish_reason, completion.id)
     message = to_plain(choice.message)
     for call in message.get("tool_calls") or ():
@@ -167,7 +101,7 @@ def _check_finish(reason: str | None, completion_id: str | None, *, output_begun
     if reason is None:
         raise ModelReplyError(
             "the reply's stream ended before its last event",
-            "Nothing of it was accepted. Run again, or set a retry policy.",
+            RUN_AGAIN,
             status="cut",
             response_id=completion_id or None,
             output_begun=output_begun,
@@ -184,28 +118,14 @@ def _check_finish(reason: str | None, completion_id: str | None, *, output_begun
 
 
 def _broken(error: Exception, assembly: ChatStream) -> ModelReplyError:
-    if isinstance(getattr(error, "body", None), Mapping):
-        status, what = "failed", f"the service ended the reply with an error: {error}"
-    elif isinstance(error, ValueError):
-        status, what = "malformed", f"the reply's stream does not parse: {error}"
-    else:
-        status, what = "cut", f"the reply's stream broke off: {error}"
-    code = getattr(error, "code", None)
+    status, what, code = how_it_broke(error)
     return ModelReplyError(
         what,
-        "Nothing of it was accepted. Run again, or set a retry policy.",
+        RUN_AGAIN,
         status=status,
         response_id=assembly.response_id or None,
-        code=code if isinstance(code, str) else None,
+        code=code,
         output_begun=assembly.output_begun,
-    )
-
-
-def _malformed(reason: object) -> ModelReplyError:
-    return ModelReplyError(
-        f"the service's reply does not parse: {reason}",
-        "Check base_url: the server must speak Chat Completions. With one that does, run again.",
-        status="malformed",
     )
 
 

@@ -104,7 +104,10 @@ def set_default_openai_key(key: str, use_for_tracing: bool = True) -> None:
 
 
 def set_default_openai_client(client: AsyncOpenAI, use_for_tracing: bool = True) -> None:
-    """The client to use where none is given; it stays the caller's to close."""
+    """The client to use where none is given; it stays the caller's to close.
+
+    `use_for_tracing` is taken for the SDK's sake and has no effect: traces go where OpenTelemetry sends them.
+    """
     _Defaults.client = client
 
 

@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from standfast.ground.errors import ModelReplyError
 from standfast.ground.jsonvalue import Item
-from standfast.llm.interface import Model, ModelTracing
+from standfast.llm.interface import ModelRequest
 from standfast.llm.reply import reply_failed
-from standfast.llm.retry import ModelRetryAdvice, ModelRetryAdviceRequest
-from standfast.llm.settings import ModelSettings
 from standfast.llm.settlement import SendEvidence, Settled, find_sent, identifies_itself
-from standfast.llm.wire_responses import input_param, request
-from standfast.providers.advice import retry_advice
-from standfast.providers.client import ClientHolder, ClientSource
+from standfast.llm.wire_responses import WITHOUT_EFFECT, input_param, request as wire_request
+from standfast.providers.client import ClientSource
+from standfast.providers.openai_model import RUN_AGAIN, OpenAIModel, how_it_broke
 from standfast.words.items import ModelResponse, to_json_item, to_plain
 from standfast.words.usage import Usage
 
@@ -40,10 +38,11 @@ SETTLE_POLL_S = 0.5
 # A response that is still being written is asked for again until it is done, for as long as one usually takes.
 
 
-class OpenAIResponsesModel(Model):
+class OpenAIResponsesModel(OpenAIModel):
     """A model of the Responses API. The client stays the caller's."""
 
-    provider_name = "openai"  # what traces call it
+    api_name = "the Responses API"
+    settings_without_effect = WITHOUT_EFFECT
 
     def __init__(
         self,
@@ -53,84 +52,27 @@ class OpenAIResponsesModel(Model):
         model_is_explicit: bool = True,
         clients: ClientSource | None = None,
     ) -> None:
-        self.model = model
+        super().__init__(model, openai_client, clients=clients)
         self._model_is_explicit = model_is_explicit
-        self._clients = ClientHolder(openai_client, clients)
-
-    async def close(self) -> None:
-        """Close what this model opened; a client that was given stays open."""
-        await self._clients.aclose()
-
-    def get_retry_advice(self, request: ModelRetryAdviceRequest) -> ModelRetryAdvice | None:
-        """What the service's headers say, and whether the request can have been taken."""
-        return retry_advice(request)
 
     # --- asking --------------------------------------------------------------------------------------------------
 
-    async def get_response(
-        self,
-        system_instructions: str | None,
-        input: str | list[Any],
-        model_settings: ModelSettings,
-        tools: list[Any],
-        output_schema: Any | None,
-        handoffs: list[Any],
-        tracing: ModelTracing = ModelTracing.DISABLED,
-        *,
-        previous_response_id: str | None = None,
-        conversation_id: str | None = None,
-        prompt: Any | None = None,
-    ) -> ModelResponse:
+    async def respond(self, request: ModelRequest) -> ModelResponse:
         """The whole reply, or an error."""
-        arguments = request(
-            self._model_for(prompt),
-            system_instructions,
-            input,
-            model_settings,
-            tools,
-            output_schema,
-            handoffs,
-            previous_response_id=previous_response_id,
-            conversation_id=conversation_id,
-            prompt=prompt,
-        )
-        client = self._clients.get(retries=_client_may_retry(model_settings, previous_response_id, conversation_id))
+        arguments = wire_request(self._model_for(request.prompt), request)
         try:
-            response = await _create(client, arguments)
+            response = await _create(self._client_for(request), arguments)
         except ValueError as error:  # a body that is not JSON; the library lets its parser's error through
-            raise _malformed(error) from error
+            raise self._malformed(error) from error
+        if not isinstance(getattr(response, "output", None), list):
+            raise self._malformed(f"a {type(response).__name__} without output")
         check_whole(response)
-        return model_response(response, keep_raw_usage=bool(model_settings.preserve_raw_usage))
+        return model_response(response, keep_raw_usage=bool(request.model_settings.preserve_raw_usage))
 
-    async def stream_response(
-        self,
-        system_instructions: str | None,
-        input: str | list[Any],
-        model_settings: ModelSettings,
-        tools: list[Any],
-        output_schema: Any | None,
-        handoffs: list[Any],
-        tracing: ModelTracing = ModelTracing.DISABLED,
-        *,
-        previous_response_id: str | None = None,
-        conversation_id: str | None = None,
-        prompt: Any | None = None,
-    ) -> AsyncIterator[Any]:
+    async def respond_streamed(self, request: ModelRequest) -> AsyncIterator[Any]:
         """The events of the reply. Ends after `response.completed`; every other end is an error."""
-        arguments = request(
-            self._model_for(prompt),
-            system_instructions,
-            input,
-            model_settings,
-            tools,
-            output_schema,
-            handoffs,
-            previous_response_id=previous_response_id,
-            conversation_id=conversation_id,
-            prompt=prompt,
-        )
-        client = self._clients.get(retries=_client_may_retry(model_settings, previous_response_id, conversation_id))
-        stream: Any = await _create(client, {**arguments, "stream": True})
+        arguments = wire_request(self._model_for(request.prompt), request)
+        stream: Any = await _create(self._client_for(request), {**arguments, "stream": True})
         watch = _Watch(stream)
         try:
             async for event in watch.events():
@@ -147,13 +89,13 @@ class OpenAIResponsesModel(Model):
     async def settle(self, evidence: SendEvidence) -> Settled | None:
         """Find out whether the service took a request whose answer was lost; None if it cannot be known."""
         try:
-            return await self._settle(evidence)
+            return await self._ask_server(evidence)
         except Exception as error:
             if not any(kind.__name__ == "APIError" for kind in type(error).__mro__):
                 raise
             return None  # the service cannot be asked either
 
-    async def _settle(self, evidence: SendEvidence) -> Settled | None:
+    async def _ask_server(self, evidence: SendEvidence) -> Settled | None:
         if evidence.response_id:
             found = await self._settle_response(evidence.response_id)
             # A response that is not there, or failed, may still have left its input in a conversation.
@@ -259,10 +201,13 @@ class _Watch:
             except StopAsyncIteration:
                 raise self._error("cut", "the reply's stream ended before its last event") from None
             except Exception as error:
-                raise self._broken(error) from error
+                status, what, code = how_it_broke(error)
+                raise self._error(status, what, code=code) from error
             kind = getattr(event, "type", None)
             self._note(event, kind)
             if kind == "response.completed":
+                if not isinstance(getattr(event.response, "output", None), list):
+                    raise self._error("malformed", "the reply's last event has no output")
                 check_whole(event.response)
             yield event
             if kind in _LAST_EVENTS:
@@ -294,18 +239,10 @@ class _Watch:
         message, code = getattr(event, "message", None), getattr(event, "code", None)
         return self._error("failed", f"the service ended the reply with an error: {message or kind}", code=code)
 
-    def _broken(self, error: Exception) -> ModelReplyError:
-        if isinstance(getattr(error, "body", None), dict):  # the library raised an error that the stream carried
-            return self._error("failed", f"the service ended the reply with an error: {error}", code=_code(error))
-        if isinstance(error, ValueError):  # not JSON, or not UTF-8
-            return self._error("malformed", f"the reply's stream does not parse: {error}")
-        return self._error("cut", f"the reply's stream broke off: {error}")
-
     def _error(self, status: str, what: str, *, code: str | None = None) -> ModelReplyError:
         return ModelReplyError(
             what,
-            "Nothing of it was accepted. Run again, or set a retry policy; a conversation that the server owns may "
-            "have taken the request.",
+            f"{RUN_AGAIN} A conversation that the server owns may have taken the request.",
             status=status,
             response_id=self._response_id,
             request_id=self._request_id,
@@ -319,8 +256,6 @@ class _Watch:
 
 def check_whole(response: Any) -> None:
     """Raise unless this is a response that completed."""
-    if not isinstance(getattr(response, "output", None), list):
-        raise _malformed(f"a {type(response).__name__} without output")
     # Compatible servers may leave the status out; what they sent was at least sent whole.
     if getattr(response, "status", None) not in ("completed", None):
         raise not_whole(response)
@@ -337,7 +272,7 @@ def not_whole(response: Any, *, output_begun: bool = False, request_id: str | No
         )
     return ModelReplyError(
         f"the model's response is {status}",
-        "Nothing of it was accepted. Run again, or set a retry policy.",
+        RUN_AGAIN,
         status="cut",
         response_id=response_id,
         request_id=request_id,
@@ -357,24 +292,7 @@ def model_response(response: Any, *, keep_raw_usage: bool = False) -> ModelRespo
     )
 
 
-def _malformed(reason: object) -> ModelReplyError:
-    return ModelReplyError(
-        f"the service's reply does not parse: {reason}",
-        "Check base_url: the server must speak the Responses API. With one that does, run again.",
-        status="malformed",
-    )
-
-
-def _client_may_retry(settings: ModelSettings, previous_response_id: str | None, conversation_id: str | None) -> bool:
-    return settings.retry is None and not previous_response_id and not conversation_id
-
-
 def _request_id(stream: Any) -> str | None:
     headers = getattr(getattr(stream, "response", None), "headers", None)
     value = headers.get("x-request-id") if headers is not None else None
     return value if isinstance(value, str) else None
-
-
-def _code(error: Any) -> str | None:
-    code = getattr(error, "code", None)
-    return code if isinstance(code, str) else None

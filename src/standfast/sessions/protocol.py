@@ -9,14 +9,19 @@ wrapper cannot be bypassed by delegation.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path, PurePath
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 from standfast.ground.errors import AbilityMissingError, InvalidLimitError, InvalidSessionIdError
 from standfast.ground.jsonvalue import Item
+
+NO_LIMIT = 2**31 - 1
+"""A limit for `get_items` that means the whole history: an explicit one beats a session's default (A3)."""
+# The largest that every SQL database takes.
 
 TResponseInputItem = Item
 """The SDK's name for an item."""
@@ -94,6 +99,65 @@ def check_session_id(session_id: Any) -> str:
             f"{session_id!r} is not a session id", "Use any non-empty string; it is taken exactly as given."
         )
     return session_id
+
+
+# --- which conversation ----------------------------------------------------------------------------------------------
+
+_STORE_NAMES = (
+    *("store", "engine", "client", "redis_client", "redis", "connection", "pool", "url", "dsn", "db_path", "path"),
+    *("file", "folder", "database", "namespace", "prefix", "key_prefix", "sessions_table", "messages_table"),
+)
+"""What sessions call what they are kept in; with or without a leading underscore."""
+
+
+def conversation_key(session: object) -> Hashable:
+    """Equal for session objects of this process that are the same conversation, whatever object it is reached through.
+
+    Ours say so themselves. A wrapper is what it wraps. Of another's session it is known by its class, its id and
+    whatever its attributes say of its store (a path in any spelling is one path); if they say nothing, or the store is
+    private to the object, by the object itself.
+    """
+    wrapped, seen = session, {id(session)}
+    while (inner := getattr(wrapped, "underlying_session", None)) is not None and id(inner) not in seen:
+        wrapped = inner
+        seen.add(id(inner))
+    own = getattr(type(wrapped), "conversation_key", None)
+    if callable(own):
+        key: Hashable = own(wrapped)
+        return key
+    values = vars(wrapped) if hasattr(wrapped, "__dict__") else {}
+    named = {name.lstrip("_"): value for name, value in values.items()}
+    parts = [(name, _spelled(named[name])) for name in _STORE_NAMES if name in named]
+    try:
+        session_id = getattr(wrapped, "session_id", None)
+    except ValueError:  # one that has no id before its first use
+        session_id = None
+    is_private = session_id is None or not parts or ":memory:" in (value for _, value in parts)
+    try:
+        hash(tuple(parts))
+    except TypeError:
+        is_private = True
+    return _ById(wrapped) if is_private else (type(wrapped), session_id, tuple(parts))
+
+
+def _spelled(value: object) -> Hashable:
+    """A path as one path, however it is written; anything else as it is."""
+    if isinstance(value, PurePath) or (isinstance(value, str) and value != ":memory:" and "://" not in value):
+        return str(Path(value).resolve()) if str(value) else ""
+    return value if isinstance(value, Hashable) else _ById(value)
+
+
+@dataclass(frozen=True, eq=False)
+class _ById:
+    """An object as a key: equal to itself only, whatever its own `==` says, and alive as long as the key is."""
+
+    value: object
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ById) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
 
 
 # --- the five methods ------------------------------------------------------------------------------------------------
@@ -238,7 +302,21 @@ class Lease(Protocol):
 
 # --- abilities -------------------------------------------------------------------------------------------------------
 
-Ability = Literal["append", "head", "replace", "rewind", "fork", "lease", "page", "list", "corrupt", "runs", "times"]
+Ability = Literal[
+    "append",
+    "written",
+    "record",
+    "head",
+    "replace",
+    "rewind",
+    "fork",
+    "lease",
+    "page",
+    "list",
+    "corrupt",
+    "runs",
+    "times",
+]
 """The names of the abilities a session may declare."""
 
 
@@ -313,8 +391,13 @@ class CanRewind(Protocol):
 class CanFork(Protocol):
     """B6: a new session that continues from any position of this one."""
 
-    async def fork(self, new_id: str, *, at: Position | None = None) -> Session:
-        """Make session `new_id` in the same store, in one step; it must be empty, and the two never meet again."""
+    async def fork(
+        self, new_id: str, *, at: Position | None = None, recode: Callable[[Item], Item] | None = None
+    ) -> Session:
+        """Make session `new_id` in the same store, in one step; it must be empty, and the two never meet again.
+
+        `recode` writes each item anew on the way; who wrote it, and as which of theirs, is kept.
+        """
         ...
 
 
@@ -369,6 +452,7 @@ class HasTimes(Protocol):
 
 _PROTOCOLS: dict[str, type] = {
     "append": CanAppend,
+    "written": CanAppend,
     "head": CanAppend,
     "replace": CanReplace,
     "rewind": CanRewind,
@@ -383,14 +467,64 @@ _PROTOCOLS: dict[str, type] = {
 ALL_ABILITIES: frozenset[str] = frozenset(_PROTOCOLS)
 
 
+_METHODS: dict[str, tuple[str, ...]] = {
+    "append": ("append",),
+    "written": ("written",),
+    "record": ("record",),
+    "replace": ("replace", "restore"),
+    "rewind": ("rewind",),
+    "page": ("page",),
+    "corrupt": ("corrupt_records",),
+    "runs": ("run_store",),
+}
+_GONE_AROUND: dict[str, tuple[str, ...]] = {
+    "add_items": ("append", "record", "replace", "runs"),  # a saved run holds the items
+    "append": ("record",),
+    "get_items": ("written", "page", "corrupt", "replace"),
+    "pop_item": ("rewind",),
+}
+"""Which abilities reach the history without going through a history method."""
+
+
 def abilities(session: object) -> frozenset[str]:
-    """The abilities a session declares: its own `declared_abilities`, found without attribute delegation."""
+    """The abilities a session declares and still has: found on its class and instance, never by delegation.
+
+    A history method that is overridden ends the abilities that go around it, unless the class that overrides it, or one
+    below, defines the ability's method too, or says `declared_abilities` in its own body.
+    """
+    declared = declared_by(session)
+    return declared - ended_abilities(session).keys()
+
+
+def declared_by(session: object) -> frozenset[str]:
+    """What a session's class declares, whatever was overridden since."""
     declared = getattr(type(session), "declared_abilities", None)
     if isinstance(declared, property):  # a wrapper whose abilities depend on what it wraps computes them
         declared = declared.fget(session) if declared.fget else None
-    if declared is None:
-        return frozenset()
-    return frozenset(declared)
+    return frozenset(declared or ())
+
+
+def ended_abilities(session: object) -> dict[str, str]:
+    """The declared abilities that an overridden history method has ended, each with that method's name."""
+    declared = declared_by(session)
+    own = _place_of(session, "declared_abilities")
+    ended: dict[str, str] = {}
+    for history_method, names in _GONE_AROUND.items():
+        place = _place_of(session, history_method)
+        if own <= place:
+            continue
+        for ability in declared.intersection(names):
+            if any(_place_of(session, method) > place for method in _METHODS[ability]):
+                ended.setdefault(ability, history_method)
+    return ended
+
+
+def _place_of(session: object, attribute: str) -> int:
+    """How far up something is defined: -1 on the instance itself, then along the method resolution order."""
+    if attribute in getattr(session, "__dict__", {}):
+        return -1
+    order = type(session).__mro__
+    return next((place for place, kind in enumerate(order) if attribute in vars(kind)), len(order))
 
 
 def require(session: Any, ability: Ability) -> Any:

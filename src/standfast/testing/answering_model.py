@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from standfast.llm.interface import Model
+from standfast.llm.interface import ModelRequest
+from standfast.providers.request_model import RequestModel
 from standfast.testing.script import ModelCall, ModelStep, assistant_message
 from standfast.testing.scripted_model import ScriptedModel
 from standfast.words.items import ModelResponse
@@ -18,19 +19,19 @@ Answer = Callable[[ModelCall], Any]
 """From a call to its answer: a text, an item, a list of items, or a `ModelStep`; async or not."""
 
 
-class AnsweringModel(Model):
+class AnsweringModel(RequestModel):
     """Asks `answer` for every reply, streaming or not."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
 
-    async def get_response(self, *args: Any, **named: Any) -> ModelResponse:
+    async def respond(self, request: ModelRequest) -> ModelResponse:
         """The answer to this request, whole."""
-        return await self._once().get_response(*args, **named)
+        return await self._once().respond(request)
 
-    def stream_response(self, *args: Any, **named: Any) -> AsyncIterator[Any]:
+    def respond_streamed(self, request: ModelRequest) -> AsyncIterator[Any]:
         """The answer to this request as a stream."""
-        return self._once().stream_response(*args, **named)
+        return self._once().respond_streamed(request)
 
     def _once(self) -> ScriptedModel:
         return ScriptedModel([ModelStep(responder=self._respond)])

@@ -63,9 +63,6 @@ class InvalidModelStep(ModelScriptError):
         super().__init__(message, "Write a ModelStep, its dict form, a ModelResponse, a list of items or an exception.")
         self.reason, self.input_index = reason, input_index
 
-    def __reduce__(self) -> Any:
-        return _rebuilt, (type(self), self.what, {"reason": self.reason, "input_index": self.input_index})
-
 
 class UnexpectedModelCall(ModelScriptError):
     """The model was called more often than the script has steps."""
@@ -74,9 +71,6 @@ class UnexpectedModelCall(ModelScriptError):
         super().__init__(message, "Add a step, or find out why the run did not end: `call` has what was sent.")
         self.call, self.call_index = call, call_index
 
-    def __reduce__(self) -> Any:
-        return _rebuilt, (type(self), self.what, {"call": self.call, "call_index": self.call_index})
-
 
 class UnconsumedModelSteps(ModelScriptError):
     """The run ended before the script did."""
@@ -84,13 +78,6 @@ class UnconsumedModelSteps(ModelScriptError):
     def __init__(self, message: str, *, remaining_steps: int) -> None:
         super().__init__(message, "Remove the steps, or find out why the run ended early.")
         self.remaining_steps = remaining_steps
-
-    def __reduce__(self) -> Any:
-        return _rebuilt, (type(self), self.what, {"remaining_steps": self.remaining_steps})
-
-
-def _rebuilt(kind: Any, message: str, named: dict[str, Any]) -> Any:
-    return kind(message, **named)
 
 
 # --- steps -----------------------------------------------------------------------------------------------------------

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import inspect
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator
 from contextlib import aclosing
 from typing import Any
 
+from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import StreamCutError
-from standfast.llm.interface import Model, ModelTracing
+from standfast.llm.interface import ModelRequest
 from standfast.llm.reply import QUIET_EVENTS, StreamAssembler
 from standfast.llm.retry import ModelRetryAdvice, ModelRetryAdviceRequest
-from standfast.llm.settings import ModelSettings
+from standfast.providers.request_model import RequestModel
 from standfast.testing.script import (
     InvalidModelStep,
     ModelCall,
@@ -34,7 +34,7 @@ from standfast.words.items import ModelResponse, read, to_plain
 from standfast.words.usage import Usage
 
 
-class ScriptedModel(Model):
+class ScriptedModel(RequestModel):
     """Plays `steps` in order, one for each call, and records the calls.
 
     A step is a `ModelStep`, its dict form, a `ModelResponse`, a list of output items, or an exception. Steps without a
@@ -122,25 +122,10 @@ class ScriptedModel(Model):
         """What the step that failed with this very error says about it."""
         return next((advice for error, advice in self._advice if error is request.error), None)
 
-    async def get_response(
-        self,
-        system_instructions: str | None,
-        input: str | list[Any],
-        model_settings: ModelSettings,
-        tools: list[Any],
-        output_schema: Any | None,
-        handoffs: list[Any],
-        tracing: ModelTracing,
-        *,
-        previous_response_id: str | None,
-        conversation_id: str | None,
-        prompt: Any | None,
-    ) -> ModelResponse:
+    async def respond(self, request: ModelRequest) -> ModelResponse:
         """Play the next step and return its reply whole."""
-        call = self._recorded(
-            system_instructions, input, model_settings, tools, output_schema, handoffs, tracing,
-            previous_response_id, conversation_id, prompt, streamed=False,
-        )  # fmt: skip
+        call = self._recorded(request, streamed=False)
+        preserve_raw_usage = bool(request.model_settings.preserve_raw_usage)
         step = await self._next_step(call)
         if step.cut_after is not None or (step.stream_events and not step.output):
             # The reply is whatever the stream would have told, its breaking off included: both modes agree.
@@ -148,31 +133,15 @@ class ScriptedModel(Model):
             async with aclosing(self._events(step, call)) as events:
                 async for event in events:
                     reply.feed(event)
-            return reply.result(preserve_raw_usage=bool(model_settings.preserve_raw_usage))
+            return reply.result(preserve_raw_usage=preserve_raw_usage)
         if step.error is not None:
             raise step.error
-        raw_usage = step.raw_usage if model_settings.preserve_raw_usage else None
+        raw_usage = step.raw_usage if preserve_raw_usage else None
         return ModelResponse(list(step.output), self._usage(step), step.response_id, step.request_id, raw_usage)
 
-    async def stream_response(
-        self,
-        system_instructions: str | None,
-        input: str | list[Any],
-        model_settings: ModelSettings,
-        tools: list[Any],
-        output_schema: Any | None,
-        handoffs: list[Any],
-        tracing: ModelTracing,
-        *,
-        previous_response_id: str | None,
-        conversation_id: str | None,
-        prompt: Any | None,
-    ) -> AsyncIterator[Any]:
+    async def respond_streamed(self, request: ModelRequest) -> AsyncIterator[Any]:
         """Play the next step as a stream."""
-        call = self._recorded(
-            system_instructions, input, model_settings, tools, output_schema, handoffs, tracing,
-            previous_response_id, conversation_id, prompt, streamed=True,
-        )  # fmt: skip
+        call = self._recorded(request, streamed=True)
         step = await self._next_step(call)
         if step.stream_events is None and step.cut_after is None and step.error is None:
             for piece in self._generated(step):
@@ -184,33 +153,19 @@ class ScriptedModel(Model):
 
     # --- playing a step ----------------------------------------------------------------------------------------------
 
-    def _recorded(
-        self,
-        system_instructions: str | None,
-        input: Any,
-        model_settings: ModelSettings,
-        tools: list[Any],
-        output_schema: Any,
-        handoffs: list[Any],
-        tracing: ModelTracing,
-        previous_response_id: str | None,
-        conversation_id: str | None,
-        prompt: Any,
-        *,
-        streamed: bool,
-    ) -> ModelCall:
-        record = self._record_calls
+    def _recorded(self, request: ModelRequest, *, streamed: bool) -> ModelCall:
+        record, settings = self._record_calls, request.model_settings
         call = ModelCall(
-            system_instructions,
-            to_plain(input) if record else input,
-            dataclasses.replace(model_settings) if record else model_settings,
-            list(tools),
-            output_schema,
-            list(handoffs),
-            tracing,
-            previous_response_id,
-            conversation_id,
-            to_plain(prompt) if record else prompt,
+            request.system_instructions,
+            to_plain(request.input) if record else request.input,
+            dataclasses.replace(settings) if record else settings,
+            list(request.tools),
+            request.output_schema,
+            list(request.handoffs),
+            request.tracing,
+            request.previous_response_id,
+            request.conversation_id,
+            to_plain(request.prompt) if record else request.prompt,
             streamed,
         )
         if record:
@@ -234,7 +189,7 @@ class ScriptedModel(Model):
             await asyncio.sleep(step.delay_s)
         if step.responder is not None:
             answer: Any = step.responder(call)
-            step = coerce_step(await answer if inspect.isawaitable(answer) else answer, index)
+            step = coerce_step(await maybe_await(answer), index)
             if step.responder is not None:
                 raise InvalidModelStep(
                     f"the responder of scripted model step #{index + 1} returned another responder",
@@ -274,8 +229,7 @@ class ScriptedModel(Model):
     async def _whole_stream(self, step: ModelStep, call: ModelCall) -> AsyncGenerator[Any, None]:
         events: Any = self._generated(step) if step.stream_events is None else step.stream_events
         made = events(call) if callable(events) else events
-        if inspect.isawaitable(made):
-            made = await made
+        made = await maybe_await(made)
         if isinstance(made, AsyncIterable):
             async for event in made:
                 yield event

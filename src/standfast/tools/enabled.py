@@ -29,11 +29,11 @@ async def enabled(candidates: Sequence[T], ctx: RunContextWrapper[Any], agent: A
             if inspect.iscoroutine(verdict):
                 verdict.close()  # it was never started, and Python would complain about that
         raise
-    await _settle(verdicts)
+    await _await_all(verdicts)
     return [candidate for candidate, verdict in zip(candidates, verdicts, strict=True) if verdict]
 
 
-async def _settle(verdicts: list[Any]) -> None:
+async def _await_all(verdicts: list[Any]) -> None:
     """Replace every awaitable among these by what it gives. One that raises cancels and awaits the others."""
     waiting = [index for index, verdict in enumerate(verdicts) if inspect.isawaitable(verdict)]
     if len(waiting) == 1:

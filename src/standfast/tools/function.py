@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from standfast.agents.context import RunContextWrapper, ToolContext
 from standfast.agents.guardrails import ToolInputGuardrail, ToolOutputGuardrail
+from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import InvalidSettingError, SettingTypeError, StandfastError, UserError
 from standfast.tools.docstrings import DocstringStyle
 from standfast.tools.schema import function_schema
@@ -102,7 +103,7 @@ async def failure_text(tool: FunctionTool, ctx: RunContextWrapper[Any], error: E
             "Handle it in the tool, or give the tool a failure_error_function so that the model is told.",
         ) from error
     text = format_failure(ctx, error)
-    return await text if inspect.isawaitable(text) else text
+    return await maybe_await(text)
 
 
 class _Wrapped:
@@ -234,6 +235,13 @@ class FunctionTool:
     def qualified_name(self) -> str:
         """The name with its namespace, where it has one."""
         return f"{self.namespace}.{self.name}" if self.namespace else self.name
+
+
+def facts_of(tool: FunctionTool) -> dict[str, Any] | None:
+    """What an item about a call of this tool tells the application: description, title, origin; None for nothing."""
+    origin = None if tool.origin is None else tool.origin.to_json_dict()
+    facts = {"description": tool.description, "title": tool.title, "tool_origin": origin}
+    return {name: value for name, value in facts.items() if value} or None
 
 
 def _check_timeout(tool: FunctionTool) -> None:
@@ -410,7 +418,7 @@ def _runner_of(function: Callable[..., Any], schema: Any, *, is_async: bool) -> 
         if takes_context:
             args.insert(0, ctx)
         result = await run_in_thread(function, *args, **kwargs)
-        return await result if inspect.isawaitable(result) else result
+        return await maybe_await(result)
 
     return run_async if is_async else run_sync
 

@@ -60,6 +60,12 @@ class WebSearchTool:
         return "web_search"
 
 
+# Whatever the model asks of these, the program would have to do, in a kind of item that no tool here answers.
+_RUN_BY_THE_PROGRAM = frozenset(
+    {"apply_patch", "computer", "computer_use", "computer_use_preview", "custom", "local_shell"}
+)
+
+
 def _check_config(tool: Any) -> None:
     if not isinstance(tool.tool_config, Mapping) or not isinstance(tool.tool_config.get("type"), str):
         raise UserError(
@@ -122,10 +128,15 @@ class ProviderTool:
     """Any other tool of a provider."""
 
     tool_config: Any
-    """The definition, passed on as it is."""
+    """The definition, passed on as it is; one of a tool that the program itself would have to run is refused."""
 
     def __post_init__(self) -> None:
         _check_config(self)
+        if self.tool_config["type"] in _RUN_BY_THE_PROGRAM:
+            raise UserError(
+                f"a {self.tool_config['type']!r} tool is run by the program, and standfast has no local tool of it",
+                "Offer the same ability as a function_tool; ProviderTool is for tools that the provider runs.",
+            )
 
     @property
     def name(self) -> str:

@@ -9,7 +9,6 @@ thread that is abandoned on cancellation.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import math
 from collections.abc import Mapping
@@ -26,6 +25,7 @@ from standfast.agents.guardrails import (
     judge_output,
 )
 from standfast.agents.hooks import AgentHooksBase, RunHooksBase, await_both, overridden
+from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import ToolTimeoutError, UserError
 from standfast.ground.jsonvalue import Item
 from standfast.tools.function import (
@@ -38,7 +38,8 @@ from standfast.tools.function import (
     timeout_text,
 )
 from standfast.tools.texts import ToolErrorFormatter, ToolErrorFormatterArgs, formatted
-from standfast.words.items import ItemHelpers, tool_output
+from standfast.words.items import ItemHelpers
+from standfast.words.tool_outputs import tool_output
 
 
 @dataclass(slots=True)
@@ -85,8 +86,7 @@ async def needs_approval(tool: FunctionTool, ctx: RunContextWrapper[Any], argume
     if not call_id and isinstance(ctx, ToolContext):
         call_id = ctx.tool_call_id
     answer: Any = policy(ctx, parsed, call_id)
-    if inspect.isawaitable(answer):
-        answer = await answer
+    answer = await maybe_await(answer)
     return True if answer is None else bool(answer)
 
 
@@ -227,7 +227,7 @@ async def _failed(
 
 async def _text_of(function: ToolErrorFunction, ctx: ToolContext[Any], error: Exception) -> str:
     text = function(ctx, error)
-    return await text if inspect.isawaitable(text) else text
+    return await maybe_await(text)
 
 
 async def _custom_data(tool: FunctionTool, ctx: ToolContext[Any], output: Any) -> dict[str, Any] | None:
@@ -235,8 +235,7 @@ async def _custom_data(tool: FunctionTool, ctx: ToolContext[Any], output: Any) -
     call = ctx.tool_call if ctx.tool_call is not None else {"call_id": ctx.tool_call_id}
     raw_item = ItemHelpers.tool_call_output_item(call, output)
     data: Any = tool.custom_data_extractor(FunctionToolCustomDataContext(ctx, tool, output, raw_item))
-    if inspect.isawaitable(data):
-        data = await data
+    data = await maybe_await(data)
     if data is None:
         return None
     if not isinstance(data, Mapping):

@@ -6,21 +6,37 @@ that wants some of its calls approved says so, and then they are.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from standfast.agents.context import RunContextWrapper, ToolContext
-from standfast.ground.errors import ModelBehaviorError, UserError
-from standfast.tools.function import FunctionTool, Invoker, ToolNeedsApproval, default_tool_error_function
+from standfast.ground.awaiting import maybe_await
+from standfast.ground.errors import MCPToolCancellationError, ModelBehaviorError, SettingTypeError, UserError
+from standfast.ground.jsonvalue import copy_json
+from standfast.tools.function import (
+    FunctionTool,
+    FunctionToolCustomDataContext,
+    Invoker,
+    ToolErrorFunction,
+    ToolNeedsApproval,
+    default_tool_error_function,
+)
 from standfast.tools.names import function_style
 from standfast.tools.strict import ensure_strict_json_schema
 from standfast.words.items import ToolOrigin, ToolOriginType, read, to_plain
 
 
 class MCPServerLike(Protocol):
-    """What standfast needs of an MCP server, connected by the application; the SDK's servers have it."""
+    """What standfast needs of an MCP server, connected by the application; the SDK's servers have it.
+
+    Read where a server has them, under the SDK's names: `needs_approval`, `use_structured_content`,
+    `failure_error_function`, `tool_meta_resolver`, `custom_data_extractor`, `tool_input_guardrails` and
+    `tool_output_guardrails`.
+    """
 
     @property
     def name(self) -> str:
@@ -34,6 +50,31 @@ class MCPServerLike(Protocol):
     async def call_tool(self, tool_name: str, arguments: dict[str, Any] | None) -> Any:
         """The result of a call: content, structuredContent."""
         ...
+
+
+@dataclass(frozen=True)
+class MCPToolMetaContext:
+    """What a server's `tool_meta_resolver` gets: the call whose `_meta` it makes."""
+
+    run_context: RunContextWrapper[Any]
+    server_name: str
+    tool_name: str
+    arguments: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class MCPToolCustomDataContext:
+    """What a server's `custom_data_extractor` gets: the call, the server's result, and what the model will read."""
+
+    run_context: RunContextWrapper[Any]
+    server_name: str
+    tool_name: str
+    tool_display_name: str
+    arguments: Mapping[str, Any]
+    result_meta: Mapping[str, Any] | None
+    structured_content: Mapping[str, Any] | None
+    is_error: bool
+    tool_output: Any
 
 
 async def mcp_tools(
@@ -65,21 +106,102 @@ def _as_function_tool(server: MCPServerLike, described: Any, config: Mapping[str
         except UserError:
             strict = False  # best effort: the schema is used as it is
 
-    async def run(ctx: ToolContext[Any], arguments: str) -> Any:
-        return _output(server, await server.call_tool(name, _object(ctx.tool_name, arguments)))
-
     shown = f"{function_style(server.name)}__{name}" if config.get("include_server_in_tool_names") else name
+    calls = _Calls(server, described, shown)
     return FunctionTool(
         name=shown,
         description=read(described, "description") or "",
         params_json_schema=schema,
-        on_invoke_tool=Invoker(run, None),
+        on_invoke_tool=Invoker(calls.run, None),
         strict_json_schema=strict,
+        tool_input_guardrails=getattr(server, "tool_input_guardrails", None),
+        tool_output_guardrails=getattr(server, "tool_output_guardrails", None),
         needs_approval=_approval(server, described, agent),
-        failure_error_function=config.get("failure_error_function", default_tool_error_function),
+        failure_error_function=_failure_function(server, config),
+        custom_data_extractor=calls.custom_data if getattr(server, "custom_data_extractor", None) else None,
         origin=ToolOrigin(ToolOriginType.MCP, mcp_server_name=server.name),
         title=read(described, "title"),
     )
+
+
+class _Calls:
+    """The calls of one tool of a server, with the results that its `custom_data_extractor` is still to look at."""
+
+    def __init__(self, server: Any, described: Any, shown: str) -> None:
+        self._server, self._name, self._shown = server, read(described, "name"), shown
+        meta = read(described, "meta")
+        self._meta: dict[str, Any] = dict(meta) if isinstance(meta, Mapping) else {}
+        self._results: dict[str, tuple[dict[str, Any], Any]] = {}
+
+    async def run(self, ctx: ToolContext[Any], arguments: str) -> Any:
+        """Call the tool and return what the model reads of its result."""
+        given = _object(ctx.tool_name, arguments)
+        meta = {**await self._resolved_meta(ctx, given), **self._meta}
+        more = {"meta": meta} if meta else {}  # a server that knows no meta is called as before
+        result = await self._uncancelled(self._server.call_tool(self._name, given, **more))
+        if getattr(self._server, "custom_data_extractor", None):
+            self._results[ctx.tool_call_id] = (given, result)
+        return _output(self._server, result)
+
+    async def _resolved_meta(self, ctx: ToolContext[Any], given: dict[str, Any]) -> dict[str, Any]:
+        resolver = getattr(self._server, "tool_meta_resolver", None)
+        if resolver is None:
+            return {}
+        meta = await maybe_await(resolver(MCPToolMetaContext(ctx, self._server.name, self._name, copy_json(given))))
+        if meta is not None and not isinstance(meta, dict):
+            raise SettingTypeError(
+                f"the tool_meta_resolver of MCP server {self._server.name!r} returned a {type(meta).__name__}",
+                "Return a dict, or None.",
+            )
+        return meta or {}
+
+    async def _uncancelled(self, call: Any) -> Any:
+        """The result; a cancellation that nobody here asked for came from the server's side, and is a failure."""
+        try:
+            return await call
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise MCPToolCancellationError(
+                f"the call of tool {self._name!r} on MCP server {self._server.name!r} was cancelled from inside",
+                "Look at the server and its connection; reconnect it and call again.",
+            ) from error
+
+    async def custom_data(self, data: FunctionToolCustomDataContext) -> Any:
+        """Ask the server's `custom_data_extractor` about one finished call."""
+        given, result = self._results.pop(data.tool_context.tool_call_id, ({}, None))
+        return await maybe_await(
+            self._server.custom_data_extractor(
+                MCPToolCustomDataContext(
+                    run_context=data.tool_context,
+                    server_name=self._server.name,
+                    tool_name=self._name,
+                    tool_display_name=self._shown,
+                    arguments=given,
+                    result_meta=_mapping(read(result, "meta")),
+                    structured_content=_mapping(read(result, "structuredContent")),
+                    is_error=bool(read(result, "isError")),
+                    tool_output=data.output,
+                )
+            )
+        )
+
+
+def _mapping(value: Any) -> dict[str, Any] | None:
+    plain = to_plain(value)
+    return plain if isinstance(plain, dict) else None
+
+
+def _failure_function(server: Any, config: Mapping[str, Any]) -> ToolErrorFunction | None:
+    """What tells the model of a failure: the server's function, else the agent's, else the usual one."""
+    of_agent = config.get("failure_error_function", default_tool_error_function)
+    of_sdk = getattr(server, "_get_failure_error_function", None)
+    if of_sdk is not None:
+        chosen: ToolErrorFunction | None = of_sdk(of_agent)
+    else:
+        chosen = getattr(server, "failure_error_function", of_agent)
+    return chosen
 
 
 def _approval(server: Any, described: Any, agent: Any) -> ToolNeedsApproval:
@@ -107,7 +229,8 @@ def _object(tool_name: str, arguments: str) -> dict[str, Any]:
 
 def _output(server: Any, result: Any) -> Any:
     structured = read(result, "structuredContent")
-    if structured and getattr(server, "use_structured_content", False):
+    failed = read(result, "isError")  # then the text that says why is in the content
+    if structured and not failed and getattr(server, "use_structured_content", False):
         return json.dumps(to_plain(structured))
     parts = [_part(content) for content in read(result, "content") or ()]
     return parts[0] if len(parts) == 1 else parts or "[]"

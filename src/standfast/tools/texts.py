@@ -6,13 +6,13 @@ and the fault is logged, without what the call was about.
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Literal
 
 from standfast.agents.context import RunContextWrapper, TContext
+from standfast.ground.awaiting import maybe_await
 
 logger = logging.getLogger("standfast")
 
@@ -56,8 +56,7 @@ async def formatted(formatter: ToolErrorFormatter | None, args: ToolErrorFormatt
         return args.default_message
     try:
         text: Any = formatter(args)
-        if inspect.isawaitable(text):
-            text = await text
+        text = await maybe_await(text)
     except Exception as error:  # an application's formatter may raise anything
         logger.warning("tool_error_formatter raised %s; the default text is used", type(error).__name__)
         return args.default_message

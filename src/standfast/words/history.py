@@ -89,12 +89,6 @@ def canonical(item: Item) -> bytes:
     return likeness.canonical(said)
 
 
-def is_message(item: Item) -> bool:
-    """Whether the item is a message, in the long or the easy form (`role` and `content`)."""
-    kind = item.get("type")
-    return kind == "message" or (kind is None and "role" in item)
-
-
 def is_call(item: Item) -> bool:
     """Whether the item asks for something to be done, by us or by the provider."""
     return _is_call_type(item.get("type"))
@@ -387,10 +381,10 @@ class Prepared:
         del self._kept[self._kept_settled :], self._left[self._left_settled :]
         self._kept += kept
         self._left += left
-        self._settle(judged)
+        self._advance_tail(judged)
         return True
 
-    def _settle(self, judged: _Judged) -> None:
+    def _advance_tail(self, judged: _Judged) -> None:
         """Find the new open end; remember what stands open before it."""
         items, dropped = judged.items, judged.dropped
         start = len(items)

@@ -8,16 +8,24 @@ knows besides. No provider library is imported here; typed objects are known by 
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import json
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, Literal, NotRequired, TypeAlias, TypedDict, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
-from standfast.ground.errors import InvalidSettingError, ModelBehaviorError, StandfastError
+from standfast.ground.errors import ModelBehaviorError, StandfastError
 from standfast.ground.jsonvalue import Item
+from standfast.words.reading import (  # items and how they are read belong together, for whoever imports them
+    ReadableItem as ReadableItem,
+    read as read,
+    readable as readable,
+    to_input_json as to_input_json,
+    to_json_item as to_json_item,
+    to_plain as to_plain,
+)
+from standfast.words.tool_outputs import tool_output
 from standfast.words.usage import Usage
 
 TResponseInputItem: TypeAlias = Item
@@ -27,104 +35,6 @@ TResponseOutputItem: TypeAlias = Any
 """The SDK's name for an item as a model gives it: a typed provider object or a plain mapping."""
 
 T = TypeVar("T")
-
-_ATOMS = frozenset({str, int, float, bool, type(None)})
-
-
-class ReadableItem(dict[str, Any]):
-    """A plain item whose fields can be read as attributes too, as those of a provider's typed objects are.
-
-    Programs read `item.raw_item.name` and `raw_item.content[0].text`; where a model gave plain dicts, or a run was
-    resumed from its JSON, that must not be an error. What is read this way is a copy below the first level.
-    """
-
-    __slots__ = ()
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            value = self[name]
-        except KeyError:
-            raise AttributeError(f"this item has no {name!r}") from None
-        return _readable(value)
-
-
-def readable(item: Any) -> Any:
-    """A plain dict as a `ReadableItem`; anything else as it is."""
-    return ReadableItem(item) if type(item) is dict else item
-
-
-def _readable(value: Any) -> Any:
-    return [_readable(inner) for inner in value] if isinstance(value, list) else readable(value)
-
-
-# --- from whatever a model gives to JSON -----------------------------------------------------------------------------
-
-
-def to_plain(value: Any) -> Any:
-    """The JSON value of anything a provider library may hand out, sharing nothing that can change.
-
-    What has no JSON form is passed through as it is: the one who encodes it says where it stands.
-    """
-    kind = type(value)
-    if kind in _ATOMS:
-        return value
-    if kind is dict or kind is ReadableItem:
-        return {key: inner if type(inner) in _ATOMS else to_plain(inner) for key, inner in value.items()}
-    if kind is list or kind is tuple:
-        return [inner if type(inner) in _ATOMS else to_plain(inner) for inner in value]
-    return _plain_object(value)
-
-
-def _plain_object(value: Any) -> Any:
-    if hasattr(value, "model_dump"):
-        # Only what was set: a provider refuses the defaults of its own output types as input. Under the names of the
-        # wire, where Python forced another one on the attribute (`async_`). A library that builds its objects without
-        # validation would warn about each of them: it is what it gave that counts.
-        return value.model_dump(mode="json", by_alias=True, exclude_unset=True, warnings=False)
-    if isinstance(value, Mapping):
-        return {key: to_plain(inner) for key, inner in value.items()}
-    if isinstance(value, enum.Enum):
-        return to_plain(value.value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, str | int | float):
-        return value
-    if isinstance(value, Iterable) and not isinstance(value, bytes | bytearray | memoryview):
-        return [to_plain(inner) for inner in value]
-    return value
-
-
-def to_json_item(value: Any) -> Item:
-    """One item as plain JSON: from a dict, a mapping, a typed provider object, or any record with a `type`."""
-    if type(value) is dict or type(value) is ReadableItem:
-        return {key: inner if type(inner) in _ATOMS else to_plain(inner) for key, inner in value.items()}
-    plain = to_plain(value)
-    if type(plain) is dict:
-        return plain
-    if getattr(value, "type", None) is not None and hasattr(value, "__dict__"):
-        return {name: to_plain(inner) for name, inner in vars(value).items()}
-    raise StandfastError(
-        f"a {type(value).__name__} is not a conversation item",
-        "Give a dict in the Responses format, or the provider library's own object.",
-    )
-
-
-def to_input_json(value: Any) -> Item:
-    """One item as a provider accepts it as input: JSON, without what only ever comes out of a model."""
-    item = to_json_item(value)
-    item.pop("created_by", None)
-    if item.get("type") == "shell_call_output":
-        for name in ("status", "shell_output", "provider_data"):
-            item.pop(name, None)
-    return item
-
-
-def read(item: Any, name: str) -> Any:
-    """A field of an item that may be a mapping or an object; None where it has no such field."""
-    if type(item) is dict or isinstance(item, Mapping):
-        return item.get(name)
-    return getattr(item, name, None)
-
 
 # --- run items -------------------------------------------------------------------------------------------------------
 
@@ -431,105 +341,6 @@ class ModelResponse:
     def to_input_items(self) -> list[TResponseInputItem]:
         """The output as input for a next request: fresh JSON dicts."""
         return [to_input_json(item) for item in self.output]
-
-
-# --- what tools return -----------------------------------------------------------------------------------------------
-
-
-@dataclass(kw_only=True)
-class ToolOutputText:
-    """Text for the model, as one part of a tool's output."""
-
-    type: Literal["text"] = "text"
-    text: str
-
-
-class ToolOutputTextDict(TypedDict):
-    """`ToolOutputText` as a plain dict, which a tool may return as well."""
-
-    type: Literal["text"]
-    text: str
-
-
-@dataclass(kw_only=True)
-class ToolOutputImage:
-    """An image for the model, by URL (a data URL too) or by the id of an uploaded file."""
-
-    type: Literal["image"] = "image"
-    image_url: str | None = None
-    file_id: str | None = None
-    detail: Literal["low", "high", "auto"] | None = None
-
-    def __post_init__(self) -> None:
-        if self.image_url is None and self.file_id is None:
-            raise InvalidSettingError("an image without a source", "Give image_url or file_id.")
-
-
-class ToolOutputImageDict(TypedDict):
-    """`ToolOutputImage` as a plain dict, which a tool may return as well."""
-
-    type: Literal["image"]
-    image_url: NotRequired[str]
-    file_id: NotRequired[str]
-    detail: NotRequired[Literal["low", "high", "auto"]]
-
-
-@dataclass(kw_only=True)
-class ToolOutputFileContent:
-    """A file for the model: its data in base64, a URL, or the id of an uploaded file."""
-
-    type: Literal["file"] = "file"
-    file_data: str | None = None
-    file_url: str | None = None
-    file_id: str | None = None
-    filename: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.file_data is None and self.file_url is None and self.file_id is None:
-            raise InvalidSettingError("a file without content", "Give file_data, file_url or file_id.")
-
-
-class ToolOutputFileContentDict(TypedDict):
-    """`ToolOutputFileContent` as a plain dict, which a tool may return as well."""
-
-    type: Literal["file"]
-    file_data: NotRequired[str]
-    file_url: NotRequired[str]
-    file_id: NotRequired[str]
-    filename: NotRequired[str]
-
-
-# kind: the fields of which one must be there, then the others
-_PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "text": (("text",), ()),
-    "image": (("image_url", "file_id"), ("detail",)),
-    "file": (("file_data", "file_url", "file_id"), ("filename",)),
-}
-
-
-def tool_output(value: Any) -> str | list[Item]:
-    """What the model is told that a tool returned: text, or a list of text, image and file parts.
-
-    One such part, or a list of nothing but such parts, is structured; anything else is `str(value)`.
-    """
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list | tuple):
-        parts = [_output_part(part) for part in value]
-        return str(value) if not parts or None in parts else [part for part in parts if part is not None]
-    part = _output_part(value)
-    return str(value) if part is None else [part]
-
-
-def _output_part(value: Any) -> Item | None:
-    kind = None if isinstance(value, str) else read(value, "type")
-    if not isinstance(kind, str) or kind not in _PARTS:
-        return None
-    one_of, others = _PARTS[kind]
-    found = {name: inner for name in (*one_of, *others) if (inner := read(value, name)) is not None}
-    if not any(name in found for name in one_of) or not all(isinstance(inner, str) for inner in found.values()):
-        return None
-    return {"type": f"input_{kind}", **found}
 
 
 # --- helpers under the SDK's name ------------------------------------------------------------------------------------

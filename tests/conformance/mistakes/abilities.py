@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from standfast.backends.memory.session import InMemorySession
+from standfast.conformance.reference_session import ReferenceSession
+from standfast.engine.run_store import LogTail
 from standfast.ground.errors import SessionConflictError
 from standfast.sessions.protocol import Head, Page, Position, SessionInfo, SessionPage
 from tests.conformance.mistakes.mistake import Items, breaks
 
 
 @breaks("B1", "a_repeated_append_stores_each_item_once")
-class AppendsAgain(InMemorySession):
+class AppendsAgain(ReferenceSession):
     """appends again what is repeated."""
 
     async def append(self, items: Items, *, writer: str, start: int, **options: Any) -> Head:
@@ -23,7 +25,7 @@ class AppendsAgain(InMemorySession):
 
 
 @breaks("B1", "a_repeated_append_stores_each_item_once")
-class KnowsItemsByContent(InMemorySession):
+class KnowsItemsByContent(ReferenceSession):
     """takes an item for known if an equal one is there."""
 
     async def append(self, items: Items, *, writer: str, start: int, **options: Any) -> Head:
@@ -33,7 +35,7 @@ class KnowsItemsByContent(InMemorySession):
 
 
 @breaks("B1", "a_gap_is_refused")
-class FillsGaps(InMemorySession):
+class FillsGaps(ReferenceSession):
     """takes a batch that leaves a gap."""
 
     async def append(self, items: Items, *, writer: str, start: int, **options: Any) -> Head:
@@ -41,7 +43,7 @@ class FillsGaps(InMemorySession):
 
 
 @breaks("B1", "another_item_under_the_same_number_is_refused")
-class IgnoresDigests(InMemorySession):
+class IgnoresDigests(ReferenceSession):
     """skips what was accepted without looking."""
 
     async def append(self, items: Items, *, writer: str, start: int, **options: Any) -> Head:
@@ -50,7 +52,7 @@ class IgnoresDigests(InMemorySession):
 
 
 @breaks("B1", "given_digests_are_what_an_item_is_known_by")
-class OwnDigests(InMemorySession):
+class OwnDigests(ReferenceSession):
     """compares contents where digests were given."""
 
     async def append(self, items: Items, **options: Any) -> Head:
@@ -59,7 +61,7 @@ class OwnDigests(InMemorySession):
 
 
 @breaks("B1", "a_count_survives_pop_and_clear")
-class PopLowersTheCount(InMemorySession):
+class PopLowersTheCount(ReferenceSession):
     """lowers the writer's count when an item is popped."""
 
     async def pop_item(self) -> Any:
@@ -72,7 +74,7 @@ class PopLowersTheCount(InMemorySession):
 
 
 @breaks("B1", "a_count_survives_pop_and_clear")
-class ClearForgetsCounts(InMemorySession):
+class ClearForgetsCounts(ReferenceSession):
     """forgets the counts when it clears."""
 
     async def clear_session(self) -> None:
@@ -81,7 +83,7 @@ class ClearForgetsCounts(InMemorySession):
 
 
 @breaks("B1", "a_count_survives_replace_and_undo")
-class ReplaceForgetsWhoWrote(InMemorySession):
+class ReplaceForgetsWhoWrote(ReferenceSession):
     """forgets who wrote what was replaced."""
 
     async def written(self, writer: str) -> list[Any]:
@@ -94,7 +96,7 @@ class ReplaceForgetsWhoWrote(InMemorySession):
 
 
 @breaks("B1", "concurrent_repeats_store_each_item_once")
-class ChecksThenAppends(InMemorySession):
+class ChecksThenAppends(ReferenceSession):
     """asks for the count first and appends afterwards."""
 
     async def append(self, items: Items, *, writer: str, start: int, **options: Any) -> Head:
@@ -105,14 +107,14 @@ class ChecksThenAppends(InMemorySession):
             await self.add_items(list(fresh))
             talk = self.store.conversation(self.session_id)
             await super().append([], writer=writer, start=0)
-            from standfast.backends.memory.store import Writer
+            from standfast.conformance.reference_store import Writer
 
             talk.writers.setdefault(writer, Writer()).count = start + len(items)
         return await self.head()
 
 
 @breaks("B1", "any_changes_agree_with_the_reference")
-class RewindsTooFar(InMemorySession):
+class RewindsTooFar(ReferenceSession):
     """rewinds one item too many of a long tail."""
 
     async def rewind(self, *, writer: str, to: int, expect: Head | None = None) -> Head:
@@ -121,7 +123,7 @@ class RewindsTooFar(InMemorySession):
 
 
 @breaks("B2", "equal_heads_mean_equal_histories")
-class HeadByCount(InMemorySession):
+class HeadByCount(ReferenceSession):
     """takes the number of items for the head."""
 
     async def head(self) -> Head:
@@ -130,7 +132,7 @@ class HeadByCount(InMemorySession):
 
 
 @breaks("B2", "a_change_on_a_session_that_moved_is_refused_with_both_heads")
-class IgnoresExpect(InMemorySession):
+class IgnoresExpect(ReferenceSession):
     """does not look at what the caller expects."""
 
     async def append(self, items: Items, **options: Any) -> Head:
@@ -138,7 +140,7 @@ class IgnoresExpect(InMemorySession):
 
 
 @breaks("B2", "of_several_changes_on_one_head_one_succeeds")
-class ChecksThenWrites(InMemorySession):
+class ChecksThenWrites(ReferenceSession):
     """compares the head first and writes afterwards."""
 
     async def append(self, items: Items, **options: Any) -> Head:
@@ -150,7 +152,7 @@ class ChecksThenWrites(InMemorySession):
 
 
 @breaks("B3", "a_replacement_stands_before_what_was_appended_since")
-class ReplaceDropsTheTail(InMemorySession):
+class ReplaceDropsTheTail(ReferenceSession):
     """drops what was appended since."""
 
     async def replace(self, items: Items, *, upto: Head, lease: Any = None) -> Head:
@@ -158,7 +160,7 @@ class ReplaceDropsTheTail(InMemorySession):
 
 
 @breaks("B3", "a_replacement_may_be_longer_shorter_or_empty")
-class ReplacesAtTheEnd(InMemorySession):
+class ReplacesAtTheEnd(ReferenceSession):
     """puts a long replacement at the end."""
 
     async def replace(self, items: Items, *, upto: Head, lease: Any = None) -> Head:
@@ -170,7 +172,7 @@ class ReplacesAtTheEnd(InMemorySession):
 
 
 @breaks("B3", "writers_beside_a_replace_lose_nothing")
-class ReplaceIsNotAtomic(InMemorySession):
+class ReplaceIsNotAtomic(ReferenceSession):
     """clears and writes back what was there."""
 
     async def replace(self, items: Items, *, upto: Head, lease: Any = None) -> Head:
@@ -183,7 +185,7 @@ class ReplaceIsNotAtomic(InMemorySession):
 
 
 @breaks("B3", "a_replace_of_what_has_changed_is_refused")
-class ReplacesWhatChanged(InMemorySession):
+class ReplacesWhatChanged(ReferenceSession):
     """replaces everything if its part has changed."""
 
     async def replace(self, items: Items, *, upto: Head, lease: Any = None) -> Head:
@@ -194,7 +196,7 @@ class ReplacesWhatChanged(InMemorySession):
 
 
 @breaks("B3", "the_last_three_generations_are_kept")
-class KeepsOneGeneration(InMemorySession):
+class KeepsOneGeneration(ReferenceSession):
     """keeps one generation."""
 
     async def generations(self) -> list[Any]:
@@ -202,7 +204,7 @@ class KeepsOneGeneration(InMemorySession):
 
 
 @breaks("B4", "undo_puts_a_generation_back_and_can_be_undone")
-class UndoForgetsWhatItDisplaced(InMemorySession):
+class UndoForgetsWhatItDisplaced(ReferenceSession):
     """forgets what undo displaced."""
 
     async def restore(self, generation_id: str, *, expect: Head | None = None) -> Head:
@@ -212,7 +214,7 @@ class UndoForgetsWhatItDisplaced(InMemorySession):
 
 
 @breaks("B4", "undo_reaches_through_later_replaces")
-class UndoDropsWhatCameBetween(InMemorySession):
+class UndoDropsWhatCameBetween(ReferenceSession):
     """drops, in undo, what a later replace had taken in."""
 
     async def restore(self, generation_id: str, *, expect: Head | None = None) -> Head:
@@ -227,7 +229,7 @@ class UndoDropsWhatCameBetween(InMemorySession):
 
 
 @breaks("B4", "undo_is_refused_without_its_generation_or_on_another_head")
-class UndoIgnoresExpect(InMemorySession):
+class UndoIgnoresExpect(ReferenceSession):
     """undoes on any head."""
 
     async def restore(self, generation_id: str, *, expect: Head | None = None) -> Head:
@@ -235,7 +237,7 @@ class UndoIgnoresExpect(InMemorySession):
 
 
 @breaks("B5", "a_rewind_of_what_is_not_the_whole_tail_is_refused")
-class RewindRemovesOthers(InMemorySession):
+class RewindRemovesOthers(ReferenceSession):
     """removes others' items with its own."""
 
     async def rewind(self, *, writer: str, to: int, expect: Head | None = None) -> Head:
@@ -248,7 +250,7 @@ class RewindRemovesOthers(InMemorySession):
 
 
 @breaks("B5", "a_rewind_removes_a_writers_tail_and_lowers_its_count")
-class RewindKeepsTheCount(InMemorySession):
+class RewindKeepsTheCount(ReferenceSession):
     """does not lower the count."""
 
     async def rewind(self, *, writer: str, to: int, expect: Head | None = None) -> Head:
@@ -259,7 +261,7 @@ class RewindKeepsTheCount(InMemorySession):
 
 
 @breaks("B5", "a_rewind_with_a_corrupt_record_behind_it_is_refused")
-class RewindsOverCorrupt(InMemorySession):
+class RewindsOverCorrupt(ReferenceSession):
     """rewinds across a corrupt record."""
 
     async def rewind(self, *, writer: str, to: int, expect: Head | None = None) -> Head:
@@ -269,7 +271,7 @@ class RewindsOverCorrupt(InMemorySession):
 
 
 @breaks("B5", "a_rewind_on_a_session_that_moved_is_refused")
-class RewindIgnoresExpect(InMemorySession):
+class RewindIgnoresExpect(ReferenceSession):
     """rewinds on any head."""
 
     async def rewind(self, *, writer: str, to: int, expect: Head | None = None) -> Head:
@@ -277,10 +279,10 @@ class RewindIgnoresExpect(InMemorySession):
 
 
 @breaks("B6", "a_fork_and_its_original_never_meet_again")
-class ForkShares(InMemorySession):
+class ForkShares(ReferenceSession):
     """shares its history with its fork."""
 
-    async def fork(self, new_id: str, *, at: Position | None = None) -> InMemorySession:
+    async def fork(self, new_id: str, *, at: Position | None = None) -> ReferenceSession:
         fork = await super().fork(new_id, at=at)
         if at is None:
             self.store.conversations[new_id] = self.store.conversation(self.session_id)
@@ -288,18 +290,18 @@ class ForkShares(InMemorySession):
 
 
 @breaks("B6", "a_fork_continues_from_any_position")
-class ForksOneLess(InMemorySession):
+class ForksOneLess(ReferenceSession):
     """forks one item too early."""
 
-    async def fork(self, new_id: str, *, at: Position | None = None) -> InMemorySession:
+    async def fork(self, new_id: str, *, at: Position | None = None) -> ReferenceSession:
         return await super().fork(new_id, at=at and Position(max(0, at.index - 1), at.generation))
 
 
 @breaks("B6", "a_fork_knows_how_much_each_writer_had_written_there")
-class ForkCopiesAllCounts(InMemorySession):
+class ForkCopiesAllCounts(ReferenceSession):
     """copies the counts as they are now."""
 
-    async def fork(self, new_id: str, *, at: Position | None = None) -> InMemorySession:
+    async def fork(self, new_id: str, *, at: Position | None = None) -> ReferenceSession:
         fork = await super().fork(new_id, at=at)
         for name, known in self.store.conversation(self.session_id).writers.items():
             self.store.conversation(new_id).writers[name].count = known.count
@@ -307,25 +309,25 @@ class ForkCopiesAllCounts(InMemorySession):
 
 
 @breaks("B6", "a_fork_into_a_session_that_is_not_empty_is_refused")
-class ForksOver(InMemorySession):
+class ForksOver(ReferenceSession):
     """forks over what is there."""
 
-    async def fork(self, new_id: str, *, at: Position | None = None) -> InMemorySession:
+    async def fork(self, new_id: str, *, at: Position | None = None) -> ReferenceSession:
         if new_id and new_id != self.session_id:
             self.store.conversations.pop(new_id, None)
         return await super().fork(new_id, at=at)
 
 
 @breaks("B6", "a_fork_continues_from_a_kept_generation")
-class ForksTheCurrentHistory(InMemorySession):
+class ForksTheCurrentHistory(ReferenceSession):
     """forks the current history where a generation was asked for."""
 
-    async def fork(self, new_id: str, *, at: Position | None = None) -> InMemorySession:
+    async def fork(self, new_id: str, *, at: Position | None = None) -> ReferenceSession:
         return await super().fork(new_id)
 
 
 @breaks("B7", "a_write_under_a_lost_lease_is_refused")
-class NotFenced(InMemorySession):
+class NotFenced(ReferenceSession):
     """does not look at the lease a write carries."""
 
     async def append(self, items: Items, **options: Any) -> Head:
@@ -333,7 +335,7 @@ class NotFenced(InMemorySession):
 
 
 @breaks("B7", "a_session_has_one_holder_at_a_time")
-class TwoHolders(InMemorySession):
+class TwoHolders(ReferenceSession):
     """gives a lease to everybody."""
 
     async def lease(self, *, ttl_s: float, wait_s: float) -> Any:
@@ -342,7 +344,7 @@ class TwoHolders(InMemorySession):
 
 
 @breaks("B7", "clearing_does_not_make_an_old_lease_valid_again")
-class ClearResetsTheFence(InMemorySession):
+class ClearResetsTheFence(ReferenceSession):
     """begins to count leases anew after a clear."""
 
     async def clear_session(self) -> None:
@@ -352,7 +354,7 @@ class ClearResetsTheFence(InMemorySession):
 
 
 @breaks("B7", "a_renewed_lease_does_not_expire")
-class RenewsNothing(InMemorySession):
+class RenewsNothing(ReferenceSession):
     """does not renew."""
 
     async def lease(self, *, ttl_s: float, wait_s: float) -> Any:
@@ -366,7 +368,7 @@ class RenewsNothing(InMemorySession):
 
 
 @breaks("B8", "a_page_does_not_shift_when_items_are_written_or_popped")
-class PagesByOffset(InMemorySession):
+class PagesByOffset(ReferenceSession):
     """counts pages from the end."""
 
     async def page(self, *, before: str | None = None, limit: int) -> Page:
@@ -377,7 +379,7 @@ class PagesByOffset(InMemorySession):
 
 
 @breaks("B8", "pages_put_together_are_the_history")
-class PagesOverlap(InMemorySession):
+class PagesOverlap(ReferenceSession):
     """gives one item in two pages."""
 
     async def page(self, *, before: str | None = None, limit: int) -> Page:
@@ -385,7 +387,7 @@ class PagesOverlap(InMemorySession):
 
 
 @breaks("B8", "a_page_costs_what_it_holds_not_what_the_history_holds")
-class ReadsAllForAPage(InMemorySession):
+class ReadsAllForAPage(ReferenceSession):
     """reads the whole history for every page."""
 
     async def page(self, *, before: str | None = None, limit: int) -> Page:
@@ -394,7 +396,7 @@ class ReadsAllForAPage(InMemorySession):
 
 
 @breaks("B9", "sessions_are_listed_newest_change_first_in_pages")
-class ListsOldestFirst(InMemorySession):
+class ListsOldestFirst(ReferenceSession):
     """lists the oldest session first."""
 
     async def list_sessions(self, *, after: str | None = None, limit: int) -> SessionPage:
@@ -403,7 +405,7 @@ class ListsOldestFirst(InMemorySession):
 
 
 @breaks("B1", "writers_do_not_disturb_each_other")
-class OneCountForAll(InMemorySession):
+class OneCountForAll(ReferenceSession):
     """counts all writers as one."""
 
     async def append(self, items: Items, *, writer: str, **options: Any) -> Head:
@@ -411,7 +413,7 @@ class OneCountForAll(InMemorySession):
 
 
 @breaks("B1", "an_append_is_all_or_nothing")
-class AppendsOneByOne(InMemorySession):
+class AppendsOneByOne(ReferenceSession):
     """appends item by item."""
 
     async def append(self, items: Items, *, start: int, **options: Any) -> Head:
@@ -421,7 +423,7 @@ class AppendsOneByOne(InMemorySession):
 
 
 @breaks("B2", "a_repeat_that_brings_nothing_new_is_no_conflict")
-class RepeatIsAConflict(InMemorySession):
+class RepeatIsAConflict(ReferenceSession):
     """calls a repeat after a lost acknowledgement a conflict."""
 
     async def append(self, items: Items, **options: Any) -> Head:
@@ -432,7 +434,7 @@ class RepeatIsAConflict(InMemorySession):
 
 
 @breaks("B2", "a_corrupt_record_moves_the_head")
-class HeadOfValidItems(InMemorySession):
+class HeadOfValidItems(ReferenceSession):
     """takes the newest valid item for the head."""
 
     async def head(self) -> Head:
@@ -441,7 +443,7 @@ class HeadOfValidItems(InMemorySession):
 
 
 @breaks("B7", "many_holders_take_turns")
-class LooksThenTakes(InMemorySession):
+class LooksThenTakes(ReferenceSession):
     """looks whether the lease is free first and takes it afterwards."""
 
     async def lease(self, *, ttl_s: float, wait_s: float) -> Any:
@@ -454,7 +456,7 @@ class LooksThenTakes(InMemorySession):
 
 
 @breaks("B8", "pages_leave_corrupt_records_out")
-class PagesCountCorrupt(InMemorySession):
+class PagesCountCorrupt(ReferenceSession):
     """gives something for a corrupt record."""
 
     async def page(self, *, before: str | None = None, limit: int) -> Page:
@@ -463,10 +465,128 @@ class PagesCountCorrupt(InMemorySession):
 
 
 @breaks("B9", "a_listing_shows_the_sessions_times")
-class ListsTheTimeOfListing(InMemorySession):
+class ListsTheTimeOfListing(ReferenceSession):
     """lists the time of the listing."""
 
     async def list_sessions(self, *, after: str | None = None, limit: int) -> SessionPage:
         page = await super().list_sessions(after=after, limit=limit)
         now = datetime.now(UTC)
         return SessionPage([SessionInfo(info.session_id, now, now) for info in page.sessions], page.after)
+
+
+@breaks("A12", "clearing_removes_the_runs_that_nobody_holds")
+class ClearForgetsRuns(ReferenceSession):
+    """leaves the runs of a cleared session."""
+
+    async def clear_session(self) -> None:
+        await self._do(lambda talk: talk.clear())
+
+
+@breaks("A12", "clearing_leaves_a_run_that_holds_its_session")
+class ClearTakesTheRunUnderWay(ReferenceSession):
+    """removes the record of the run that holds the session."""
+
+    async def clear_session(self) -> None:
+        await super().clear_session()
+        self.store.run_store().forget(self.session_id, keep_running=False)
+
+
+@breaks("B5", "a_rewind_over_a_damaged_record_of_the_writer_itself_is_refused")
+class RewindsOverDamage(ReferenceSession):
+    """takes a damaged record of the writer for one of its items."""
+
+    async def rewind(self, *, writer: str, to: int, expect: Head | None = None) -> Head:
+        talk = self.store.conversation(self.session_id)
+        talk.rows = [replace(row, fault=None, data=b"{}") if row.writer == writer else row for row in talk.rows]
+        return await super().rewind(writer=writer, to=to, expect=expect)
+
+
+@breaks("B1", "an_argument_that_means_nothing_is_refused")
+class TakesAnything(ReferenceSession):
+    """makes something of every argument."""
+
+    async def append(self, items: Items, *, writer: Any, start: Any, **options: Any) -> Head:
+        return await super().append(items, writer=str(writer) or "nobody", start=int(start or 0), **options)
+
+
+class RunMistake:
+    """A run store with one method of its own."""
+
+    def __init__(self, runs: Any) -> None:
+        self._runs = runs
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runs, name)
+
+
+@breaks("C12", "of_two_who_save_on_one_revision_the_second_is_told")
+class SavesOver(ReferenceSession):
+    """saves a run over whatever is there."""
+
+    def run_store(self) -> Any:
+        class Runs(RunMistake):
+            async def save_run(self, run_id: str, *, expect: int, **more: Any) -> int:
+                found = await self._runs.load_run(run_id)
+                return int(await self._runs.save_run(run_id, expect=found.revision if found else 0, **more))
+
+        return Runs(super().run_store())
+
+
+@breaks("C12", "the_same_save_again_succeeds")
+class RefusesRepeats(ReferenceSession):
+    """refuses a save whose acknowledgement was lost."""
+
+    def run_store(self) -> Any:
+        class Runs(RunMistake):
+            async def save_run(self, run_id: str, *, expect: int, head: bytes, **more: Any) -> int:
+                self.number = getattr(self, "number", 0) + 1
+                return int(await self._runs.save_run(run_id, expect=expect, head=head + b"%d" % self.number, **more))
+
+        return Runs(super().run_store())
+
+
+@breaks("C12", "a_tail_takes_the_place_of_what_the_log_has_from_its_start_on")
+class AppendsTails(ReferenceSession):
+    """adds every tail at the end of its log."""
+
+    def run_store(self) -> Any:
+        class Runs(RunMistake):
+            async def save_run(self, run_id: str, *, tails: Any, **more: Any) -> int:
+                found = await self._runs.load_run(run_id)
+                ends = {name: len(log) for name, log in found.logs.items()} if found else {}
+                moved = {
+                    name: LogTail(max(tail.start, ends.get(name, 0)), tail.records) for name, tail in tails.items()
+                }
+                return int(await self._runs.save_run(run_id, tails=moved, **more))
+
+        return Runs(super().run_store())
+
+
+@breaks("C12", "runs_are_listed_newest_change_first")
+class ListsRunsByName(ReferenceSession):
+    """lists runs by their names."""
+
+    def run_store(self) -> Any:
+        class Runs(RunMistake):
+            async def list_runs(self, **given: Any) -> Any:
+                found, after = await self._runs.list_runs(**given)
+                return sorted(found, key=lambda one: str(one.run_id)), after
+
+        return Runs(super().run_store())
+
+
+@breaks("B7", "a_lease_that_nobody_renews_is_over_without_anybody_waiting")
+class HoldsTooLong(ReferenceSession):
+    """holds every lease for an hour."""
+
+    async def lease(self, *, ttl_s: float, wait_s: float) -> Any:
+        return await super().lease(ttl_s=3600, wait_s=wait_s)
+
+
+@breaks("B8", "a_page_of_a_history_that_is_gone_is_refused")
+class PagesOnRegardless(ReferenceSession):
+    """takes the page of a history that is gone for its beginning."""
+
+    async def page(self, *, before: str | None = None, limit: int) -> Page:
+        self.store.conversation(self.session_id).first_id = 0
+        return await super().page(before=before, limit=limit)

@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Any
 
-from standfast.backends.memory.session import InMemorySession
+from standfast.conformance.reference_session import ReferenceSession
 from standfast.sessions.protocol import Position, SessionSettings
 from tests.conformance.mistakes.mistake import Items, breaks
 
@@ -14,7 +14,7 @@ from tests.conformance.mistakes.mistake import Items, breaks
 
 
 @breaks("A1", "items_come_back_in_the_order_they_were_appended")
-class NewestFirst(InMemorySession):
+class NewestFirst(ReferenceSession):
     """gives the newest item first."""
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
@@ -22,7 +22,7 @@ class NewestFirst(InMemorySession):
 
 
 @breaks("A1", "equal_items_are_all_kept")
-class DropsEqualItems(InMemorySession):
+class DropsEqualItems(ReferenceSession):
     """takes an equal item for one it already has."""
 
     async def add_items(self, items: Items) -> None:
@@ -31,7 +31,7 @@ class DropsEqualItems(InMemorySession):
 
 
 @breaks("A1", "any_operations_agree_with_a_plain_list")
-class ForgetsTheEleventh(InMemorySession):
+class ForgetsTheEleventh(ReferenceSession):
     """keeps ten items and forgets the oldest."""
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
@@ -39,7 +39,7 @@ class ForgetsTheEleventh(InMemorySession):
 
 
 @breaks("A2", "a_limit_gives_the_latest_items_oldest_first")
-class LimitGivesTheOldest(InMemorySession):
+class LimitGivesTheOldest(ReferenceSession):
     """gives the oldest items for a limit."""
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
@@ -47,7 +47,7 @@ class LimitGivesTheOldest(InMemorySession):
 
 
 @breaks("A2", "a_limit_that_is_no_count_is_refused")
-class TakesANegativeLimit(InMemorySession):
+class TakesANegativeLimit(ReferenceSession):
     """takes a negative limit for none, as SQLite does."""
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
@@ -55,7 +55,7 @@ class TakesANegativeLimit(InMemorySession):
 
 
 @breaks("A2", "a_default_limit_that_is_no_count_is_refused")
-class TakesANegativeDefault(InMemorySession):
+class TakesANegativeDefault(ReferenceSession):
     """takes a negative default limit."""
 
     def __init__(self, session_id: str, *, session_settings: Any = None, **options: Any) -> None:
@@ -70,7 +70,7 @@ class TakesANegativeDefault(InMemorySession):
 
 
 @breaks("A2", "corrupt_records_do_not_count_against_a_limit")
-class CountsCorruptRecords(InMemorySession):
+class CountsCorruptRecords(ReferenceSession):
     """counts corrupt records against a limit."""
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
@@ -79,7 +79,7 @@ class CountsCorruptRecords(InMemorySession):
 
 
 @breaks("A3", "an_explicit_limit_wins_over_the_default")
-class DefaultLimitWins(InMemorySession):
+class DefaultLimitWins(ReferenceSession):
     """lets the default limit win over an explicit one."""
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
@@ -88,17 +88,17 @@ class DefaultLimitWins(InMemorySession):
 
 
 @breaks("A3", "a_fork_ignores_the_default_limit")
-class ForksWhatItReads(InMemorySession):
+class ForksWhatItReads(ReferenceSession):
     """forks by copying what get_items() gives."""
 
-    async def fork(self, new_id: str, *, at: Position | None = None) -> InMemorySession:
-        fork = InMemorySession(new_id, store=self.store)
+    async def fork(self, new_id: str, *, at: Position | None = None) -> ReferenceSession:
+        fork = ReferenceSession(new_id, store=self.store)
         await fork.add_items(await self.get_items())
         return fork
 
 
 @breaks("A3", "a_replacement_ignores_the_default_limit")
-class ArchivesWhatItReads(InMemorySession):
+class ArchivesWhatItReads(ReferenceSession):
     """keeps, of what it replaces, what the default limit shows."""
 
     async def read_generation(self, generation_id: str) -> list[Any]:
@@ -106,7 +106,7 @@ class ArchivesWhatItReads(InMemorySession):
         return (await super().read_generation(generation_id))[-(limit or 0) :]
 
 
-class _OrderedByTime(InMemorySession):
+class _OrderedByTime(ReferenceSession):
     async def add_items(self, items: Items) -> None:
         await super().add_items(list(items))
         stamps = self.store.__dict__.setdefault("stamps", {}).setdefault(self.session_id, [])
@@ -148,7 +148,7 @@ class OrderedByTimeNewestLast(_OrderedByTime):
 
 
 @breaks("A5", "no_reader_in_this_process_sees_part_of_a_batch")
-class NotAtomic(InMemorySession):
+class NotAtomic(ReferenceSession):
     """stores a batch item by item."""
 
     async def add_items(self, items: Items) -> None:
@@ -158,7 +158,7 @@ class NotAtomic(InMemorySession):
 
 
 @breaks("A5", "a_large_batch_keeps_its_order")
-class ChunksOutOfOrder(InMemorySession):
+class ChunksOutOfOrder(ReferenceSession):
     """stores a large batch in pieces, the last piece first."""
 
     async def add_items(self, items: Items) -> None:
@@ -166,7 +166,7 @@ class ChunksOutOfOrder(InMemorySession):
 
 
 @breaks("A6", "a_batch_that_is_not_json_leaves_nothing")
-class KeepsTheGoodPart(InMemorySession):
+class KeepsTheGoodPart(ReferenceSession):
     """keeps what came before the item that is not JSON."""
 
     async def add_items(self, items: Items) -> None:
@@ -175,7 +175,7 @@ class KeepsTheGoodPart(InMemorySession):
 
 
 @breaks("A6", "a_lost_acknowledgement_is_said_to_be_an_unknown_outcome")
-class SaysNothingWasDone(InMemorySession):
+class SaysNothingWasDone(ReferenceSession):
     """says that nothing was done when its answer was lost."""
 
     async def add_items(self, items: Items) -> None:
@@ -185,7 +185,7 @@ class SaysNothingWasDone(InMemorySession):
 
 
 @breaks("A7", "an_empty_batch_changes_nothing")
-class EmptyBatchClears(InMemorySession):
+class EmptyBatchClears(ReferenceSession):
     """takes an empty batch for a new beginning."""
 
     async def add_items(self, items: Items) -> None:
@@ -193,7 +193,7 @@ class EmptyBatchClears(InMemorySession):
 
 
 @breaks("A7", "an_empty_batch_moves_neither_head_nor_time")
-class EmptyBatchTouches(InMemorySession):
+class EmptyBatchTouches(ReferenceSession):
     """lets an empty batch make a session."""
 
     async def add_items(self, items: Items) -> None:
@@ -203,7 +203,7 @@ class EmptyBatchTouches(InMemorySession):
 
 
 @breaks("A8", "a_write_that_had_to_wait_is_done_once")
-class RetriesWhatWasDone(InMemorySession):
+class RetriesWhatWasDone(ReferenceSession):
     """repeats a write that had to wait, though it went through."""
 
     async def add_items(self, items: Items) -> None:
@@ -213,7 +213,7 @@ class RetriesWhatWasDone(InMemorySession):
 
 
 @breaks("A8", "a_pop_whose_answer_was_lost_takes_one_item_at_most")
-class RetriesAPop(InMemorySession):
+class RetriesAPop(ReferenceSession):
     """pops again when the answer was lost."""
 
     async def pop_item(self) -> Any:
@@ -222,7 +222,7 @@ class RetriesAPop(InMemorySession):
 
 
 @breaks("A9", "first_writers_among_tasks_and_threads_all_succeed")
-class FirstWriterRace(InMemorySession):
+class FirstWriterRace(ReferenceSession):
     """lets two first writers both make the session."""
 
     async def add_items(self, items: Items) -> None:
@@ -233,7 +233,7 @@ class FirstWriterRace(InMemorySession):
 
 
 @breaks("A10", "concurrent_writers_lose_nothing_and_do_not_interleave")
-class LostUpdate(InMemorySession):
+class LostUpdate(ReferenceSession):
     """reads the history, appends to it and writes it back."""
 
     async def add_items(self, items: Items) -> None:
@@ -244,7 +244,7 @@ class LostUpdate(InMemorySession):
 
 
 @breaks("A10", "a_batch_that_fails_or_is_cancelled_touches_no_other")
-class FailsTheWholeGroup(InMemorySession):
+class FailsTheWholeGroup(ReferenceSession):
     """commits batches in groups and fails the group with one of them."""
 
     async def add_items(self, items: Items) -> None:
@@ -261,7 +261,7 @@ class FailsTheWholeGroup(InMemorySession):
 
 
 @breaks("A11", "pop_gives_the_newest_item_until_there_is_none")
-class PopsTheOldest(InMemorySession):
+class PopsTheOldest(ReferenceSession):
     """pops the oldest item."""
 
     async def pop_item(self) -> Any:
@@ -272,7 +272,7 @@ class PopsTheOldest(InMemorySession):
 
 
 @breaks("A11", "concurrent_pops_never_return_the_same_item")
-class PopsTwice(InMemorySession):
+class PopsTwice(ReferenceSession):
     """looks at the newest item first and removes it afterwards."""
 
     async def pop_item(self) -> Any:
@@ -283,17 +283,17 @@ class PopsTwice(InMemorySession):
 
 
 @breaks("A12", "clearing_removes_this_session_and_no_other")
-class ClearsByPrefix(InMemorySession):
+class ClearsByPrefix(ReferenceSession):
     """clears every session whose id begins with this one's."""
 
     async def clear_session(self) -> None:
         for name in list(self.store.conversations):
             if name.startswith(self.session_id):
-                await InMemorySession(name, store=self.store).clear_session()
+                await ReferenceSession(name, store=self.store).clear_session()
 
 
 @breaks("A12", "clearing_removes_generations")
-class ClearKeepsGenerations(InMemorySession):
+class ClearKeepsGenerations(ReferenceSession):
     """keeps generations when it clears."""
 
     async def clear_session(self) -> None:
@@ -304,7 +304,7 @@ class ClearKeepsGenerations(InMemorySession):
 
 
 @breaks("A12", "clearing_removes_corrupt_records_too")
-class ClearKeepsCorrupt(InMemorySession):
+class ClearKeepsCorrupt(ReferenceSession):
     """keeps corrupt records when it clears."""
 
     async def clear_session(self) -> None:
@@ -315,7 +315,7 @@ class ClearKeepsCorrupt(InMemorySession):
 
 
 @breaks("A12", "a_cleared_session_begins_anew")
-class ClearKeepsTimes(InMemorySession):
+class ClearKeepsTimes(ReferenceSession):
     """keeps the creation time when it clears."""
 
     async def clear_session(self) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Any
 
-from standfast.backends.memory.session import InMemorySession
+from standfast.conformance.reference_session import ReferenceSession
 from standfast.ground.errors import SessionBusyError
 from standfast.sessions.protocol import Head
 from tests.conformance.mistakes.mistake import Items, breaks
@@ -15,7 +15,7 @@ from tests.conformance.mistakes.mistake import Items, breaks
 
 
 @breaks("A13", "a_cancelled_pop_loses_nothing")
-class LosesACancelledPop(InMemorySession):
+class LosesACancelledPop(ReferenceSession):
     """loses the item of a pop that is cancelled on its way back."""
 
     async def pop_item(self) -> Any:
@@ -25,7 +25,7 @@ class LosesACancelledPop(InMemorySession):
 
 
 @breaks("A13", "a_cancelled_call_leaves_the_store_as_before_or_after")
-class LeaksALock(InMemorySession):
+class LeaksALock(ReferenceSession):
     """keeps its lock when it is cancelled."""
 
     async def add_items(self, items: Items) -> None:
@@ -42,7 +42,7 @@ class LeaksALock(InMemorySession):
 
 
 @breaks("A13", "a_cancelled_call_leaves_the_store_as_before_or_after")
-class ClearsHalf(InMemorySession):
+class ClearsHalf(ReferenceSession):
     """clears in two steps that a cancellation can come between."""
 
     async def clear_session(self) -> None:
@@ -52,7 +52,7 @@ class ClearsHalf(InMemorySession):
 
 
 @breaks("A13", "a_cancelled_change_leaves_the_store_as_before_or_after")
-class CountsFirst(InMemorySession):
+class CountsFirst(ReferenceSession):
     """counts an append before it is stored."""
 
     async def append(self, items: Items, *, writer: str, start: int, **options: Any) -> Head:
@@ -65,7 +65,7 @@ class CountsFirst(InMemorySession):
 
 
 @breaks("A13", "a_call_past_its_deadline_says_so")
-class NoDeadline(InMemorySession):
+class NoDeadline(ReferenceSession):
     """waits for ever."""
 
     def __init__(self, session_id: str, *, timeout_s: float = 30, **options: Any) -> None:
@@ -73,7 +73,7 @@ class NoDeadline(InMemorySession):
 
 
 @breaks("A13", "a_cancelled_caller_gets_control_back_from_a_store_that_stalls")
-class FinishesFirst(InMemorySession):
+class FinishesFirst(ReferenceSession):
     """finishes its write before it lets a cancelled caller go."""
 
     async def add_items(self, items: Items) -> None:
@@ -86,7 +86,7 @@ class FinishesFirst(InMemorySession):
 
 
 @breaks("A13", "readers_and_other_sessions_work_after_a_stall")
-class DoesItLater(InMemorySession):
+class DoesItLater(ReferenceSession):
     """does a cancelled write later."""
 
     async def add_items(self, items: Items) -> None:
@@ -99,7 +99,7 @@ class DoesItLater(InMemorySession):
 
 
 @breaks("A14", "a_corrupt_record_hides_no_history")
-class CorruptHides(InMemorySession):
+class CorruptHides(ReferenceSession):
     """stops reading at a corrupt record."""
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
@@ -107,7 +107,7 @@ class CorruptHides(InMemorySession):
 
 
 @breaks("A14", "a_pop_takes_a_valid_item_and_leaves_corrupt_records")
-class DeletesCorrupt(InMemorySession):
+class DeletesCorrupt(ReferenceSession):
     """deletes corrupt records on the way to the newest item."""
 
     async def pop_item(self) -> Any:
@@ -117,7 +117,7 @@ class DeletesCorrupt(InMemorySession):
 
 
 @breaks("A14", "corrupt_records_are_listed_oldest_first")
-class ListsNothingCorrupt(InMemorySession):
+class ListsNothingCorrupt(ReferenceSession):
     """lists no corrupt records."""
 
     async def corrupt_records(self) -> list[Any]:
@@ -125,7 +125,7 @@ class ListsNothingCorrupt(InMemorySession):
 
 
 @breaks("A14", "a_replace_an_undo_and_a_fork_delete_no_corrupt_record")
-class ReplaceDeletesCorrupt(InMemorySession):
+class ReplaceDeletesCorrupt(ReferenceSession):
     """deletes corrupt records when it replaces."""
 
     async def replace(self, items: Items, *, upto: Head, lease: Any = None) -> Head:
@@ -136,7 +136,7 @@ class ReplaceDeletesCorrupt(InMemorySession):
 
 
 @breaks("A14", "a_corrupt_record_is_logged_once_and_without_its_content")
-class LogsTheContent(InMemorySession):
+class LogsTheContent(ReferenceSession):
     """logs what a corrupt record says."""
 
     async def get_items(self, limit: int | None = None) -> list[Any]:

@@ -8,13 +8,13 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from standfast.backends.memory.session import InMemorySession, InMemoryStore
-from tests.conformance.kit_backends import Memory
+from standfast.conformance.reference_session import ReferenceSession, ReferenceStore
+from tests.conformance.kit_backends import Reference
 from tests.conformance.mistakes.mistake import BROKEN, Items, Mistake, breaks
 
 
 @breaks("A19", "closing_twice_is_allowed_and_use_after_it_says_so")
-class WorksAfterClose(InMemorySession):
+class WorksAfterClose(ReferenceSession):
     """works after it was closed."""
 
     async def close(self) -> None:  # type: ignore[override]
@@ -22,7 +22,7 @@ class WorksAfterClose(InMemorySession):
 
 
 @breaks("A19", "closing_takes_effect_when_called_without_a_loop")
-class ClosesWhenAwaited(InMemorySession):
+class ClosesWhenAwaited(ReferenceSession):
     """closes only when that is awaited."""
 
     def close(self) -> Any:
@@ -34,17 +34,17 @@ class ClosesWhenAwaited(InMemorySession):
         return Later()
 
 
-class ClosesWhatWasHandedIn(Memory):
+class ClosesWhatWasHandedIn(Reference):
     name = "closes what was handed in"
 
     def handed_in(self, session_id: str) -> Any:
-        store = InMemoryStore()
+        store = ReferenceStore()
 
         async def still_works() -> None:
             if not store.conversations:
                 raise RuntimeError("the store that was handed in is closed")
 
-        class Greedy(InMemorySession):
+        class Greedy(ReferenceSession):
             def close(self) -> Any:
                 store.conversations.clear()
                 return super().close()
@@ -55,7 +55,7 @@ class ClosesWhatWasHandedIn(Memory):
 BROKEN.append(Mistake(ClosesWhatWasHandedIn(), "A19", "closing_leaves_alone_what_was_handed_in"))
 
 
-class ExpiringSession(InMemorySession):
+class ExpiringSession(ReferenceSession):
     """A session whose history expires some seconds after its latest change; right, and the base of a wrong one."""
 
     seconds = 0.0
@@ -77,7 +77,7 @@ class ExpiringSession(InMemorySession):
             await self.clear_session()
 
 
-class Expires(Memory):
+class Expires(Reference):
     name = "expires"
     not_applicable: Mapping[str, str] = {}
     kind: type[ExpiringSession] = ExpiringSession
@@ -101,7 +101,7 @@ BROKEN.append(Mistake(ExpiryIsNotRenewed(), "A20", "an_expiry_is_renewed_by_chan
 
 
 @breaks("A21", "many_session_objects_hold_a_constant_number_of_descriptors_and_threads")
-class OneDescriptorEach(InMemorySession):
+class OneDescriptorEach(ReferenceSession):
     """opens a descriptor per object."""
 
     def __init__(self, session_id: str, **options: Any) -> None:
@@ -110,7 +110,7 @@ class OneDescriptorEach(InMemorySession):
 
 
 @breaks("A22", "a_session_works_in_one_event_loop_after_another")
-class BoundToItsLoop(InMemorySession):
+class BoundToItsLoop(ReferenceSession):
     """belongs to the first loop it is used in."""
 
     _loop: Any = None
@@ -124,7 +124,7 @@ class BoundToItsLoop(InMemorySession):
 
 
 @breaks("A22", "a_loop_that_ends_in_the_middle_of_a_call_leaves_nothing_behind", patience_s=20)
-class WaitsForALoopThatEnded(InMemorySession):
+class WaitsForALoopThatEnded(ReferenceSession):
     """waits for a task that ended with its loop."""
 
     async def add_items(self, items: Items) -> None:
@@ -138,7 +138,7 @@ class WaitsForALoopThatEnded(InMemorySession):
 
 
 @breaks("A22", "a_session_object_works_in_several_threads_at_once")
-class NotForThreads(InMemorySession):
+class NotForThreads(ReferenceSession):
     """keeps what it is doing in the object."""
 
     _busy = False
@@ -153,7 +153,7 @@ class NotForThreads(InMemorySession):
 
 
 @breaks("A22", "after_a_fork_parent_and_child_go_on")
-class RefusesInAFork(InMemorySession):
+class RefusesInAFork(ReferenceSession):
     """cannot be used after a fork."""
 
     def __init__(self, session_id: str, **options: Any) -> None:

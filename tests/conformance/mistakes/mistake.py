@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from standfast.backends.memory.session import InMemorySession
 from standfast.conformance import Backend
-from tests.conformance.kit_backends import Memory
+from standfast.conformance.reference_session import ReferenceSession
+from tests.conformance.kit_backends import Reference
 
 Items = Sequence[dict[str, Any]]
 
@@ -30,7 +30,7 @@ class Mistake:
 BROKEN: list[Mistake] = []
 
 
-class Deafening(Memory):
+class Deafening(Reference):
     """The reference behind a line that can go dead: writes arrive, answers do not."""
 
     @contextmanager
@@ -43,7 +43,7 @@ class Deafening(Memory):
 def breaks(clause: str, check: str, **flags: Any) -> Any:
     """Register a session class made from the reference as the mistake its docstring tells."""
 
-    def register(kind: type[InMemorySession]) -> type[InMemorySession]:
+    def register(kind: type[ReferenceSession]) -> type[ReferenceSession]:
         def open_session(self: Any, session_id: str, **options: Any) -> Any:
             return kind(session_id, store=self.store, **options)
 

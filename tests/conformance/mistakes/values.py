@@ -7,7 +7,7 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-from standfast.backends.memory.session import InMemorySession
+from standfast.conformance.reference_session import ReferenceSession
 from standfast.sessions.protocol import SessionInfo
 from tests.conformance.mistakes.mistake import Items, breaks
 
@@ -15,7 +15,7 @@ from tests.conformance.mistakes.mistake import Items, breaks
 
 
 @breaks("A16", "the_creation_time_is_set_once_and_the_update_time_moves_with_changes")
-class WholeSeconds(InMemorySession):
+class WholeSeconds(ReferenceSession):
     """keeps times in whole seconds."""
 
     async def info(self) -> SessionInfo | None:
@@ -28,7 +28,7 @@ class WholeSeconds(InMemorySession):
 
 
 @breaks("A16", "what_changes_nothing_does_not_move_the_update_time")
-class ReadsTouch(InMemorySession):
+class ReadsTouch(ReferenceSession):
     """moves the update time when it is read."""
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
@@ -39,7 +39,7 @@ class ReadsTouch(InMemorySession):
 
 
 @breaks("A16", "the_update_time_never_moves_back")
-class TimeMovesBack(InMemorySession):
+class TimeMovesBack(ReferenceSession):
     """takes the clock as it is."""
 
     async def add_items(self, items: Items) -> None:
@@ -48,7 +48,7 @@ class TimeMovesBack(InMemorySession):
 
 
 @breaks("A16", "times_stored_by_a_clock_ahead_never_move_back")
-class PopTakesTheClock(InMemorySession):
+class PopTakesTheClock(ReferenceSession):
     """takes the clock as it is when it pops."""
 
     async def pop_item(self) -> Any:
@@ -58,7 +58,7 @@ class PopTakesTheClock(InMemorySession):
 
 
 @breaks("A16", "neither_times_nor_backend_ids_show_up_in_an_item")
-class AddsAnId(InMemorySession):
+class AddsAnId(ReferenceSession):
     """puts its own id into the items."""
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
@@ -66,7 +66,7 @@ class AddsAnId(InMemorySession):
 
 
 @breaks("A17", "the_callers_objects_are_neither_changed_nor_shared")
-class MutatesTheCaller(InMemorySession):
+class MutatesTheCaller(ReferenceSession):
     """writes into the caller's items."""
 
     async def add_items(self, items: Items) -> None:
@@ -76,7 +76,7 @@ class MutatesTheCaller(InMemorySession):
 
 
 @breaks("A17", "the_callers_objects_are_neither_changed_nor_shared")
-class SharesObjects(InMemorySession):
+class SharesObjects(ReferenceSession):
     """gives every reader the same objects."""
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
@@ -85,7 +85,7 @@ class SharesObjects(InMemorySession):
 
 
 @breaks("A17", "plain_values_come_back_equal")
-class ChangesNumberKinds(InMemorySession):
+class ChangesNumberKinds(ReferenceSession):
     """turns 1.0 into 1."""
 
     async def add_items(self, items: Items) -> None:
@@ -100,7 +100,7 @@ class ChangesNumberKinds(InMemorySession):
 
 
 @breaks("A17", "plain_values_come_back_equal")
-class SortsKeys(InMemorySession):
+class SortsKeys(ReferenceSession):
     """sorts the keys."""
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
@@ -108,7 +108,7 @@ class SortsKeys(InMemorySession):
 
 
 @breaks("A17", "hard_values_come_back_equal_or_are_refused")
-class RoundsIntegers(InMemorySession):
+class RoundsIntegers(ReferenceSession):
     """reads large integers as floats."""
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
@@ -119,7 +119,7 @@ class RoundsIntegers(InMemorySession):
 
 
 @breaks("A17", "what_json_cannot_hold_is_refused_and_never_changed")
-class TurnsTuplesIntoLists(InMemorySession):
+class TurnsTuplesIntoLists(ReferenceSession):
     """stores what json.dumps makes of it."""
 
     async def add_items(self, items: Items) -> None:
@@ -127,7 +127,7 @@ class TurnsTuplesIntoLists(InMemorySession):
 
 
 @breaks("A17", "what_is_no_item_is_refused")
-class WrapsWhatIsNoItem(InMemorySession):
+class WrapsWhatIsNoItem(ReferenceSession):
     """makes an item of what is none."""
 
     async def add_items(self, items: Items) -> None:
@@ -135,7 +135,7 @@ class WrapsWhatIsNoItem(InMemorySession):
 
 
 @breaks("A17", "any_json_object_comes_back_equal")
-class LeavesEmptyListsOut(InMemorySession):
+class LeavesEmptyListsOut(ReferenceSession):
     """leaves empty lists out."""
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
@@ -143,18 +143,18 @@ class LeavesEmptyListsOut(InMemorySession):
 
 
 @breaks("A18", "different_ids_never_meet")
-class StripsIds(InMemorySession):
+class StripsIds(ReferenceSession):
     """strips session ids."""
 
     async def add_items(self, items: Items) -> None:
-        await InMemorySession(self.session_id.strip() or "_", store=self.store).add_items(list(items))
+        await ReferenceSession(self.session_id.strip() or "_", store=self.store).add_items(list(items))
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
-        return await InMemorySession(self.session_id.strip() or "_", store=self.store).get_items(limit)
+        return await ReferenceSession(self.session_id.strip() or "_", store=self.store).get_items(limit)
 
 
 @breaks("A18", "what_is_no_id_is_refused")
-class TakesAnyId(InMemorySession):
+class TakesAnyId(ReferenceSession):
     """takes the empty id."""
 
     def __init__(self, session_id: str, **options: Any) -> None:

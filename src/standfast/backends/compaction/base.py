@@ -53,6 +53,11 @@ class CompactingSession(SessionWrapper):
         self._alone = Alone()
         self._replaced: tuple[list[Item], list[Item]] | None = None
 
+    @property
+    def declared_abilities(self) -> frozenset[str]:
+        """What the wrapped session has: the methods overridden here only keep plain sessions in order."""
+        return super().declared_abilities
+
     async def run_compaction(self, args: Any = None, *, wrapper: Any = None) -> list[Item] | None:
         """Compact the history if it is time to; the items that now stand for it, None if nothing was done.
 

@@ -35,6 +35,7 @@ from standfast.sessions.compaction_rules import (
     split_open,
 )
 from standfast.sessions.protocol import Head, Lease
+from standfast.sessions.run_rules import Recorded
 from standfast.words.history import normalise, prune
 from standfast.words.usage import Usage
 
@@ -202,6 +203,11 @@ class OpenAIResponsesCompactionSession(CompactingSession):
         request: Any = sent  # plain dicts; the client's types name every kind of item there is
         return await self.client.responses.compact(model=self.model, input=request)
 
+    @property
+    def declared_abilities(self) -> frozenset[str]:
+        """What the wrapped session has: the methods overridden here only note what the chain is worth."""
+        return super().declared_abilities
+
     # --- what changes the history, and so what the chain is worth ------------------------------------------------
 
     async def append(
@@ -218,6 +224,16 @@ class OpenAIResponsesCompactionSession(CompactingSession):
         head = await super().append(items, writer=writer, start=start, expect=expect, lease=lease, digests=digests)
         self._appended = (head, lease is not None)
         return head
+
+    def record(self, **given: Any) -> Coroutine[Any, Any, Recorded]:
+        """Append items, save a run, and give the lease back, in one step or not at all."""
+        return self._recorded(super().record(**given), bool(given.get("items")), given.get("lease") is not None)
+
+    async def _recorded(self, waiting: Coroutine[Any, Any, Recorded], is_append: bool, is_leased: bool) -> Recorded:
+        done = await waiting
+        if is_append:
+            self._appended = (done.head, is_leased)
+        return done
 
     async def pop_item(self, *, wrapper: Any = None) -> Item | None:
         """Remove and return the newest item; None when there is none."""

@@ -1,12 +1,11 @@
-"""Conversations kept in plain Python structures: the reference that every other store is compared with.
+"""A store in plain Python structures: what the port asks for, in its plainest form.
 
-A conversation is a list of rows in the order they are read. A row has a number that is never used again, so the
-numbers of the newest row and of the newest valid row tell whether the history moved, whoever moved it: that is the
-head (B2). Replacing or restoring gives every row of the new history a fresh number; popping and rewinding only ever
-remove from the end. So if the two rows a head names are still there, everything before them is untouched.
+A name has lists of rows, a dictionary of cells and its times. Row numbers are never used again in the whole store, and
+an arrangement or a clear begins another edition; within an edition rows only come at the end and go. So edition, number
+of the newest row and number of rows together tell one history from any other: that is the mark.
 
-Everything here is synchronous and assumes that the caller holds the store's lock; nothing here waits, reads a file or
-knows a loop. Items are kept as bytes, so nothing is shared with the caller (A17).
+Nothing here waits, decides or knows a loop, and whoever calls holds `lock`. Rows and cells are bytes, so nothing is
+shared with a caller (A17).
 """
 
 from __future__ import annotations
@@ -14,459 +13,282 @@ from __future__ import annotations
 import os
 import threading
 import time
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace as changed
-from datetime import UTC, datetime, timedelta
-from itertools import count, islice
-from typing import TYPE_CHECKING
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
 from weakref import WeakSet
 
-from standfast.ground.errors import (
-    AppendGapError,
-    CorruptRecordError,
-    LeaseLostError,
-    NotFoundError,
-    SessionConflictError,
+from standfast.ground.errors import CallerError, NotFoundError
+from standfast.sessions.port import (
+    Arrange,
+    Cell,
+    Change,
+    Done,
+    Kind,
+    Listed,
+    Look,
+    Name,
+    Range,
+    Refused,
+    Row,
+    Rows,
+    Sight,
+    Step,
+    Tag,
 )
-from standfast.ground.jsonvalue import CorruptJSON, decode
-from standfast.sessions.protocol import CorruptRecord, Generation, Head, Position, SessionInfo
 
-if TYPE_CHECKING:
-    from standfast.backends.memory.runs import InMemoryRunStore
-
-GENERATIONS_KEPT = 3
-# Enough to undo a compaction, and to undo that undo, without keeping a conversation's whole past alive.
-
-TICK = timedelta(microseconds=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One stored record. `replaces` names the generation it stands in for; None means it was appended."""
-
-    id: int
-    data: bytes
-    fault: str | None = None
-    writer: str | None = None
-    ordinal: int = 0
-    replaces: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """A generation with its rows."""
-
-    id: str
-    created_at: datetime
-    rows: tuple[Row, ...]
+TICK_S = 1e-6
 
 
 @dataclass(slots=True)
-class Writer:
-    """How many items a writer has had accepted, and the digest of each, as far as the session was not cleared since."""
+class Stored:
+    """All that is kept for one name."""
 
-    count: int = 0
-    digests: dict[int, bytes] = field(default_factory=dict)
+    edition: int
+    boxes: dict[int, list[Row]] = field(default_factory=lambda: {0: []})
+    cells: dict[str, tuple[bytes, str]] = field(default_factory=dict)
+    epoch: str = ""
+    created: float | None = None
+    updated: float | None = None
+    change: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def live(self) -> list[Row]:
+        """The history."""
+        return self.boxes[0]
 
-@dataclass(slots=True)
-class Fence:
-    """The newest lease: its number, and until when it is held by the store's clock (0: given up)."""
+    def mark(self, end: int | None = None) -> str:
+        """Where the first `end` live rows end (None: all)."""
+        rows = self.live
+        size = len(rows) if end is None else end
+        return f"{self.edition}.{rows[size - 1].ref}.{size}" if size else ""
 
-    number: int = 0
-    held_until: float = 0.0
-
-
-class Conversation:
-    """Everything stored for one session id, and every way it can change."""
-
-    def __init__(self, store: InMemoryStore) -> None:
-        self._store = store
-        self.rows: list[Row] = []
-        self.generations: list[Kept] = []  # oldest first
-        self.writers: dict[str, Writer] = {}
-        self.fence = Fence()
-        self.created_at: datetime | None = None
-        self.updated_at: datetime | None = None
-        self.change = 0  # number of the latest change in the store: what listings are ordered by
-        self._unreported: list[str] = []  # corrupt records that no reader was told about yet
-        self.first_id = 0  # rows numbered below this one are gone: older pages cannot be continued
-
-    # --- reading ------------------------------------------------------------------------------
-
-    def items(self, limit: int | None = None) -> list[bytes]:
-        """The latest `limit` valid items (None: all), oldest first."""
-        newest_first = (row.data for row in reversed(self.rows) if row.fault is None)
-        return list(islice(newest_first, None if limit is None else min(limit, len(self.rows))))[::-1]
-
-    def head(self) -> Head:
-        """The numbers of the newest row and of the newest valid one."""
-        return _head(self.rows)
-
-    def page(self, before: str | None, limit: int) -> tuple[list[bytes], str | None]:
-        """The `limit` valid items before that row number, and the number that the page before them is asked with."""
-        end = len(self.rows) if before is None else self._page_end(before)
-        found: list[Row] = []
-        place = end
-        while place and len(found) < limit:
-            place -= 1
-            if self.rows[place].fault is None:
-                found.append(self.rows[place])
-        older = any(row.fault is None for row in self._backwards(place))
-        cursor = str(found[-1].id) if found else before
-        return [row.data for row in reversed(found)], cursor if older else None
-
-    def _backwards(self, end: int) -> Iterator[Row]:
-        return (self.rows[place] for place in range(end - 1, -1, -1))
-
-    def _page_end(self, before: str) -> int:
-        if not before.isascii() or not before.isdigit():
-            raise NotFoundError(f"{before!r} is no page cursor", "Use Page.before of an earlier page of this session.")
-        if int(before) < self.first_id:
-            raise SessionConflictError(
-                "the history this page belongs to was replaced or cleared", "Read again from the latest page."
-            )
-        return bisect_left(self.rows, int(before), key=lambda row: row.id)
-
-    def corrupt(self) -> list[CorruptRecord]:
-        """Every row that is no item, oldest first."""
-        return [CorruptRecord(str(row.id), row.fault, row.data) for row in self.rows if row.fault is not None]
-
-    def report_corrupt(self) -> list[str]:
-        """Corrupt records to log; each is given out once."""
-        unreported, self._unreported = self._unreported, []
-        return unreported
-
-    def info(self, session_id: str) -> SessionInfo | None:
-        """When it was created and changed; None if nothing is stored."""
-        if self.created_at is None or self.updated_at is None:
-            return None
-        return SessionInfo(session_id, self.created_at, self.updated_at)
-
-    # --- appending and removing ------------------------------------------------------------------------------
-
-    def add(self, encoded: Sequence[bytes]) -> None:
-        """Append rows of no writer."""
-        self.rows += [Row(self._store.next_id(), data) for data in encoded]
-        self._changed()
-
-    def add_record(self, data: bytes) -> None:
-        """Append raw bytes, whatever they are: how tests make a record that another program broke."""
-        try:
-            decode(data)
-            fault = None
-        except CorruptJSON as error:
-            fault = f"not a JSON object ({error})"
-        self.rows.append(Row(self._store.next_id(), data, fault))
-        if fault is not None:
-            self._unreported.append(f"{self.rows[-1].id} ({fault})")
-        self._changed()
-
-    def append(
-        self, encoded: Sequence[bytes], digests: Sequence[bytes], writer: str, start: int, expect: Head | None
-    ) -> Head:
-        """Append what this writer has not appended yet; see `CanAppend.append`."""
-        known = self.writers.get(writer, Writer())
-        if not 0 <= start <= known.count:
-            raise AppendGapError(
-                f"writer {writer!r} has written {known.count} items and this batch starts at {start}",
-                f"Append from {known.count} on, or from an earlier number with the same items.",
-            )
-        for ordinal, given in enumerate(digests[: known.count - start], start):
-            if known.digests.get(ordinal, given) != given:
-                raise SessionConflictError(
-                    f"writer {writer!r} has already written another item number {ordinal}",
-                    "Use a new writer name for a new history, or rewind first.",
-                )
-        fresh = range(known.count - start, len(encoded))
-        if not fresh:
-            return self.head()  # a repeat after a lost acknowledgement: whatever was expected then has come true
-        self.check_head(expect)
-        self.rows += [
-            Row(self._store.next_id(), encoded[place], writer=writer, ordinal=start + place) for place in fresh
-        ]
-        known.digests.update((start + place, digests[place]) for place in fresh)
-        known.count = start + len(encoded)
-        self.writers[writer] = known
-        self._changed()
-        return self.head()
-
-    def pop(self) -> bytes | None:
-        """Remove the newest valid row; corrupt rows behind it stay where they are."""
-        for place in range(len(self.rows) - 1, -1, -1):
-            if self.rows[place].fault is None:
-                row = self.rows.pop(place)
-                self._changed()
-                return row.data
-        return None
-
-    def rewind(self, writer: str, to: int, expect: Head | None) -> Head:
-        """Remove this writer's items from number `to` on if they are the whole tail."""
-        known = self.writers.get(writer, Writer())
-        if not 0 <= to <= known.count:
-            raise NotFoundError(
-                f"writer {writer!r} has written {known.count} items and cannot go back to {to}",
-                f"Give a number from 0 to {known.count}.",
-            )
-        if to == known.count:
-            return self.head()
-        self.check_head(expect)
-        cut = self._rewind_cut(writer, to)
-        removed = len(self.rows) > cut
-        del self.rows[cut:]
-        known.count = to
-        known.digests = {ordinal: digest for ordinal, digest in known.digests.items() if ordinal < to}
-        if removed:
-            self._changed()
-        return self.head()
-
-    def _rewind_cut(self, writer: str, to: int) -> int:
-        """Where the writer's tail begins; refuses if something else stands in or behind it."""
-
-        def leaves(row: Row) -> bool:
-            return row.writer == writer and row.ordinal >= to
-
-        cut = next((place for place, row in enumerate(self.rows) if leaves(row)), len(self.rows))
-        leaving = {row.ordinal for row in self.rows[cut:] if leaves(row)}
-        compacted = any(leaves(row) and row.ordinal not in leaving for kept in self.generations for row in kept.rows)
-        if compacted or not all(leaves(row) or row.fault for row in self.rows[cut:]):
-            raise SessionConflictError(
-                f"items of writer {writer!r} from number {to} on are not the whole tail of the session",
-                "Something was written behind them or they were compacted; leave them, or restore first.",
-            )
-        if not all(leaves(row) for row in self.rows[cut:]):
-            raise CorruptRecordError(
-                f"a corrupt record stands behind items of writer {writer!r}",
-                "Look at corrupt_records() and repair or clear the session first.",
-            )
-        return cut
-
-    def clear(self) -> None:
-        """Forget everything but how much each writer wrote and the lease's number."""
-        self.rows, self.generations = [], []
-        for known in self.writers.values():
-            known.digests.clear()
-        self.created_at = self.updated_at = None
-        self.first_id = self._store.next_id()
-
-    # --- replacing and restoring ------------------------------------------------------------------------------
-
-    def replace(self, encoded: Sequence[bytes], upto: Head) -> Head:
-        """Put items in place of the rows up to that head; the rows themselves become a generation."""
-        cut = self._cut(upto)
-        front, tail = self.rows[:cut], self.rows[cut:]
-        kept = self._keep([row for row in front if row.fault is None])
-        corrupt = [row for row in front if row.fault is not None]  # stays until cleared or repaired (A14)
-        self._renumber([*corrupt, *(Row(0, data, replaces=kept.id) for data in encoded), *tail])
-        return self.head()
-
-    def restore(self, generation_id: str, expect: Head | None) -> Head:
-        """Put a generation back in place of what replaced it; what that displaces becomes a generation."""
-        self.check_head(expect)
-        first, since = self._since(generation_id)
-        later = {kept.id for kept in self.generations[first:]}
-        displaced = [row for row in self.rows if row.replaces in later]
-        live = [row for row in self.rows if row.replaces not in later]
-        corrupt, tail = self._without_corrupt_front(live)
-        archived = since[: len(since) - len(live)]  # appended once, then moved into a later generation
-        source = self.generations[first].rows
-        kept = self._keep(displaced)
-        restored = [changed(row, replaces=kept.id) for row in (*source, *archived)]
-        self._renumber([*corrupt, *restored, *tail])
-        return self.head()
-
-    def written(self, writer: str) -> list[bytes]:
-        """This writer's valid items that are still kept anywhere, by number."""
-        count_now = self.writers.get(writer, Writer()).count
-        rows = [row for kept in self.generations for row in kept.rows] + self.rows
-        mine = {row.ordinal: row.data for row in rows if row.writer == writer and row.fault is None}
-        return [mine[ordinal] for ordinal in sorted(mine) if ordinal < count_now]
-
-    def generation_rows(self, generation_id: str) -> tuple[Row, ...]:
-        """The rows of a kept generation."""
-        return self.generations[self._generation(generation_id)].rows
-
-    def listed_generations(self) -> list[Generation]:
-        """The kept generations, newest first."""
-        return [Generation(kept.id, kept.created_at, len(kept.rows)) for kept in reversed(self.generations)]
-
-    def _since(self, generation_id: str) -> tuple[int, list[Row]]:
-        """Where the generation stands in the chain, and all that was appended since it was current, in order.
-
-        Rows that replaced it or a later generation are summaries of something kept; the others were appended.
-        """
-        first = self._generation(generation_id)
-        later = {kept.id for kept in self.generations[first:]}
-        rows = [row for kept in self.generations[first + 1 :] for row in kept.rows] + self.rows
-        return first, [row for row in rows if row.replaces not in later]
-
-    def _without_corrupt_front(self, live: list[Row]) -> tuple[list[Row], list[Row]]:
-        """Corrupt rows that stood among or before what replaced something, and the rest."""
-        first = next((place for place, row in enumerate(live) if row.fault is None), len(live))
-        return live[:first], live[first:]
-
-    def _generation(self, generation_id: str) -> int:
-        for place, kept in enumerate(self.generations):
-            if kept.id == generation_id:
-                return place
-        raise NotFoundError(
-            f"there is no generation {generation_id!r}", f"The last {GENERATIONS_KEPT} are kept: see generations()."
-        )
-
-    def _keep(self, rows: list[Row]) -> Kept:
-        kept = Kept(str(self._store.next_id()), self._store.now(), tuple(rows))
-        self.generations = [*self.generations, kept][-GENERATIONS_KEPT:]
-        return kept
-
-    def _renumber(self, rows: list[Row]) -> None:
-        self.first_id = self._store.next_id()
-        self.rows = [changed(row, id=self._store.next_id()) for row in rows]
-        self._changed()
-
-    def _cut(self, upto: Head) -> int:
-        """How many rows there are up to that head; refuses if any of them has moved since."""
-        if upto == Head():
+    def upto(self, mark: str) -> int | None:
+        """The ref of the last row a mark covers; None if anything up to it has changed."""
+        size = int(mark.rpartition(".")[2]) if mark.rpartition(".")[2].isdigit() else 0
+        if not mark:
             return 0
-        newest = int(upto.value.partition(".")[0]) if upto.value[:1].isdigit() else 0
-        cut = bisect_left(self.rows, newest + 1, key=lambda row: row.id)
-        if _head(self.rows, cut) != upto:
-            raise self._moved(upto)
-        return cut
+        return self.live[size - 1].ref if 0 < size <= len(self.live) and self.mark(size) == mark else None
 
-    # --- forking ------------------------------------------------------------------------------
+    def cell(self, name: str) -> Cell | None:
+        """A cell, and whether it was written since the name was last cleared."""
+        found = self.cells.get(name)
+        return None if found is None else Cell(found[0], found[1] == self.epoch != "")
 
-    def fork_into(self, target: Conversation, at: Position | None) -> None:
-        """Make `target`, which must be empty, continue from that position."""
-        timeline = self._timeline(at)
-        items = [row for row in timeline if row.fault is None]
-        index = len(items) if at is None else at.index
-        inside = len(self._pointable(at)) if at is not None else len(items)
-        if not 0 <= index <= inside:
-            raise NotFoundError(f"there is no position {index}", f"Give an index from 0 to {inside}.")
-        if target is self or target.rows or target.generations:
-            raise SessionConflictError("the session to fork into is not empty", "Choose an id that was never used.")
-        target._take(items[:index], self._counts_at(items[index:]))
 
-    def _pointable(self, at: Position) -> list[Row]:
-        """The valid rows that a position may point into."""
-        rows = self.rows if at.generation is None else self.generation_rows(at.generation)
-        return [row for row in rows if row.fault is None]
+class MemoryStore:
+    """Histories and saved runs, for as long as the process lives.
 
-    def _timeline(self, at: Position | None) -> list[Row]:
-        if at is None or at.generation is None:
-            return self.rows
-        _, since = self._since(at.generation)
-        return [*self.generation_rows(at.generation), *since]
+    `ttl_s`: what was not changed for so many seconds is forgotten, as a whole (A20). None keeps everything.
+    """
 
-    def _counts_at(self, excluded: list[Row]) -> dict[str, Writer]:
-        """Each writer's count as of a point with these rows behind it: its lowest ordinal there, else all it wrote."""
-        lowest: dict[str, int] = {}
-        for row in excluded:
-            if row.writer is not None:
-                lowest[row.writer] = min(row.ordinal, lowest.get(row.writer, row.ordinal))
-        counts = {}
-        for name, known in self.writers.items():
-            end = min(lowest.get(name, known.count), known.count)
-            counts[name] = Writer(end, {n: digest for n, digest in known.digests.items() if n < end})
-        return counts
+    loses_answers = False
+    is_shareable = False
 
-    def _take(self, rows: list[Row], writers: dict[str, Writer]) -> None:
-        self.writers.update(writers)
-        self.rows = [changed(row, id=self._store.next_id(), replaces=None) for row in rows]
-        if rows:
-            self._changed()
-
-    # --- fences and times ------------------------------------------------------------------------------
-
-    def check_head(self, expect: Head | None) -> None:
-        """Refuse if the session is not where the caller believes it is (B2)."""
-        if expect is not None and expect != self.head():
-            raise self._moved(expect)
-
-    def check_lease(self, number: int | None) -> None:
-        """Refuse a write under a lease that somebody else has taken since (B7)."""
-        if number is not None and number < self.fence.number:
-            raise LeaseLostError(
-                f"the lease number {number} was taken over by number {self.fence.number}",
-                "Another run has the session now: reload it and run again.",
+    def __init__(self, *, ttl_s: float | None = None) -> None:
+        if ttl_s is not None and not ttl_s > 0:
+            raise CallerError(
+                f"nothing can be kept for {ttl_s} s", "Give ttl_s as a positive number of seconds, or None."
             )
-
-    def _moved(self, expected: Head) -> SessionConflictError:
-        actual = self.head()
-        return SessionConflictError(
-            f"the session is at {actual} and {expected} was expected",
-            "Somebody else wrote to it: reload it and try again.",
-            expected=expected,
-            actual=actual,
-        )
-
-    def _changed(self) -> None:
-        now = self._store.now()
-        self.created_at = self.created_at or now
-        # A clock that went back must not make a change look older than the one before it (A16).
-        self.updated_at = now if self.updated_at is None else max(now, self.updated_at + TICK)
-        self.change = self._store.next_id()
-
-
-def _head(rows: Sequence[Row], end: int | None = None) -> Head:
-    end = len(rows) if end is None else end
-    if not end:
-        return Head()
-    valid = next((rows[place].id for place in range(end - 1, -1, -1) if rows[place].fault is None), 0)
-    return Head(f"{rows[end - 1].id}.{valid}")
-
-
-class InMemoryStore:
-    """What several `InMemorySession` objects can share: conversations, runs, one lock and one row of numbers."""
-
-    def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.conversations: dict[str, Conversation] = {}
+        self.ttl_s = ttl_s
+        self._names: dict[Name, Stored] = {}
         self._numbers = count(1)
-        self._runs: InMemoryRunStore | None = None
+        # Leases go by this clock, and no step of the wall clock moves it.
+        self._clock_zero = time.time() - time.monotonic()
         _stores.add(self)
-
-    def next_id(self) -> int:
-        """A number that was never given before."""
-        return next(self._numbers)
-
-    def now(self) -> datetime:
-        """The wall clock, which orders nothing."""
-        return datetime.fromtimestamp(time.time(), UTC)
-
-    def conversation(self, session_id: str) -> Conversation:
-        """The conversation of that id, made if there is none; the caller holds the lock."""
-        found = self.conversations.get(session_id)
-        if found is None:
-            found = self.conversations[session_id] = Conversation(self)
-        return found
-
-    def listed(self) -> list[tuple[str, Conversation]]:
-        """Conversations that have something stored, newest change first; the caller holds the lock."""
-        alive = [(name, found) for name, found in self.conversations.items() if found.created_at is not None]
-        return sorted(alive, key=lambda pair: -pair[1].change)
 
     def inject_record(self, session_id: str, data: bytes) -> None:
         """Store raw bytes at the end of a session, as a faulty program would. For tests of A14."""
         with self.lock:
-            self.conversation(session_id).add_record(data)
+            stored = self._made(Name("session", session_id))
+            self._touch(stored)
+            stored.live.append(Row(next(self._numbers), data, None))
 
-    def run_store(self) -> InMemoryRunStore:
-        """The runs kept in this store."""
-        from standfast.backends.memory.runs import InMemoryRunStore  # a program without runs need not load it
+    # --- looking -----------------------------------------------------------------------------------------------------
 
-        with self.lock:
-            if self._runs is None:
-                self._runs = InMemoryRunStore(self.lock)
-            return self._runs
+    def look(self, look: Look) -> Sight:
+        """Read all that is asked for."""
+        stored = self._found(look.name)
+        now = self._clock_zero + time.monotonic()
+        if stored is None:
+            return Sight(now=now, rows=tuple(() for _ in look.rows), upto=None if look.upto else 0)
+        rows = tuple(_read(stored.boxes.get(wanted.box, []), wanted) for wanted in look.rows)
+        if look.only_data:
+            return Sight(data=[row.data for row in rows[0]])
+        names: Iterable[str] = look.cells
+        if look.prefixes:
+            names = {*look.cells, *(name for name in stored.cells if name.startswith(look.prefixes))}
+        return Sight(
+            mark=stored.mark(),
+            now=now,
+            epoch=stored.epoch,
+            created=stored.created,
+            updated=stored.updated,
+            labels=stored.labels,
+            cells={name: cell for name in names if (cell := stored.cell(name)) is not None},
+            rows=rows,
+            upto=None if look.upto is None else stored.upto(look.upto),
+        )
+
+    def listing(self, kind: Kind, *, after: str | None, limit: int, labels: Mapping[str, str]) -> Sequence[Listed]:
+        """Names of a kind with these labels, newest change first."""
+        if after is not None and not (after.isascii() and after.isdigit()):
+            raise NotFoundError(f"{after!r} is no cursor of a listing", "Use the cursor of the page before.")
+        found = [
+            Listed(name.id, stored.created, stored.updated, stored.labels, str(stored.change))
+            for name, stored in self._all(kind)
+            if stored.created is not None
+            and stored.updated is not None
+            and (after is None or stored.change < int(after))
+            and all(stored.labels.get(label) == value for label, value in labels.items())
+        ]
+        found.sort(key=lambda one: -int(one.cursor))
+        return found[:limit]
+
+    def count(self, kind: Kind) -> int:
+        """How many names of a kind there are."""
+        return sum(stored.created is not None for _, stored in self._all(kind))
+
+    # --- changing ----------------------------------------------------------------------------------------------------
+
+    def commit(self, step: Step) -> Done | Refused:
+        """Do the whole step if all conditions hold."""
+        for place, change in enumerate(step):
+            refused = self._refused(place, change)
+            if refused is not None:
+                return refused
+        arranged = [None if change.arrange is None else self._arranged(change) for change in step]
+        marks, firsts = zip(*map(self._change, step, arranged), strict=True) if step else ((), ())
+        return Done(tuple(marks), tuple(firsts))
+
+    def _refused(self, place: int, change: Change) -> Refused | None:
+        stored = self._found(change.name) or Stored(0)
+        is_other_cell = any((stored.cells.get(name) or (None,))[0] != value for name, value in change.cells.items())
+        is_other_mark = change.mark is not None and stored.mark() != change.mark
+        is_cut = change.prefix is not None and stored.upto(change.prefix) is None
+        if not (is_other_cell or is_other_mark or is_cut):
+            return None
+        cells = {name: cell for name in change.cells if (cell := stored.cell(name)) is not None}
+        return Refused(place, "cell" if is_other_cell else "mark", stored.mark(), cells)
+
+    def _arranged(self, change: Change) -> tuple[list[Row], list[Row]]:
+        """The live rows and the kept ones of an arrangement, taken from what is there before the step."""
+        assert change.arrange is not None
+        live: list[Row] = []
+        for part in change.arrange.live:
+            if isinstance(part, Range):
+                live += self._range(change.name, part)
+            else:
+                live += [Row(0, data, tag) for data, tag in part]
+        return live, [row for part in change.arrange.keep for row in self._range(change.name, part)]
+
+    def _range(self, name: Name, part: Range) -> list[Row]:
+        stored = self._found(part.of or name) or Stored(0)
+        found = [
+            row
+            for row in stored.boxes.get(part.box, [])
+            if (part.after is None or row.ref > part.after) and (part.upto is None or row.ref <= part.upto)
+        ]
+        if part.replaces is None:
+            return found
+        return [row._replace(tag=(row.tag or Tag())._replace(replaces=part.replaces)) for row in found]
+
+    def _change(self, change: Change, arranged: tuple[list[Row], list[Row]] | None) -> tuple[str, int]:
+        """Do one change; where the live rows end now, and the ref of the first that was pushed."""
+        if change.remove:
+            self._names.pop(change.name, None)
+            return "", 0
+        stored = self._made(change.name)
+        if change.wipe is not None:
+            stored.cells = {name: cell for name, cell in stored.cells.items() if name.startswith(change.wipe)}
+            stored.boxes, stored.edition, stored.epoch = {0: []}, next(self._numbers), ""
+            stored.created = stored.updated = None
+            stored.labels = {}
+        if change.drop:
+            gone = set(change.drop)
+            stored.boxes[0] = [row for row in stored.live if row.ref not in gone]
+        if change.arrange is not None and arranged is not None:
+            self._arrange(stored, change.arrange, arranged)
+        if change.back:
+            for row in change.back:
+                insort(stored.live, row, key=lambda one: one.ref)
+            stored.edition = next(self._numbers)
+        first = self._push(stored, change.push)
+        if change.sweep:
+            stored.cells = {name: cell for name, cell in stored.cells.items() if not name.startswith(change.sweep)}
+        if change.touch:
+            self._touch(stored)
+        for name, value in change.put.items():
+            if value is None:
+                stored.cells.pop(name, None)
+            else:
+                stored.cells[name] = (value, stored.epoch)
+        if change.labels is not None:
+            stored.labels = dict(change.labels)
+        return stored.mark(), first
+
+    def _push(self, stored: Stored, rows: Sequence[tuple[bytes, Tag]]) -> int:
+        new = [Row(next(self._numbers), data, tag) for data, tag in rows]
+        stored.live.extend(new)
+        return new[0].ref if new else 0
+
+    def _arrange(self, stored: Stored, arrange: Arrange, arranged: tuple[list[Row], list[Row]]) -> None:
+        live, kept = arranged
+        stored.edition = next(self._numbers)
+        stored.boxes[0] = [row._replace(ref=next(self._numbers)) for row in live]
+        if arrange.box:
+            stored.boxes[arrange.box] = kept
+        for box in arrange.forget:
+            stored.boxes.pop(box, None)
+
+    def _touch(self, stored: Stored) -> None:
+        now = time.time()
+        if not stored.epoch:
+            stored.epoch, stored.created = str(next(self._numbers)), now
+        # A clock that went back must not make a change look older than the one before it (A16).
+        stored.updated = now if stored.updated is None else max(now, stored.updated + TICK_S)
+        stored.change = next(self._numbers)
+
+    # --- names -------------------------------------------------------------------------------------------------------
+
+    def _found(self, name: Name) -> Stored | None:
+        """What is kept for a name, unless its time is over."""
+        stored = self._names.get(name)
+        if stored is None or self.ttl_s is None or stored.updated is None:
+            return stored
+        if time.time() - stored.updated <= self.ttl_s:
+            return stored
+        del self._names[name]
+        return None
+
+    def _made(self, name: Name) -> Stored:
+        stored = self._found(name)
+        if stored is None:
+            stored = self._names[name] = Stored(next(self._numbers))
+        return stored
+
+    def _all(self, kind: Kind) -> list[tuple[Name, Stored]]:
+        names = [name for name in self._names if name.kind == kind]
+        return [(name, stored) for name in names if (stored := self._found(name)) is not None]
 
 
-# --- os.fork ------------------------------------------------------------------------------
+def _read(rows: list[Row], wanted: Rows) -> Sequence[Row]:
+    end = len(rows) if wanted.before is None else bisect_right(rows, wanted.before - 1, key=lambda row: row.ref)
+    start = 0 if wanted.limit is None else max(0, end - wanted.limit)
+    if wanted.writer is None:
+        return rows[start:end]
+    mine = [row for row in rows[:end] if row.tag is not None and row.tag.writer == wanted.writer]
+    return mine if wanted.limit is None else mine[max(0, len(mine) - wanted.limit) :]
+
+
+# --- os.fork ---------------------------------------------------------------------------------------------------------
 
 # A child of os.fork gets a copy of every store. It must not get one that another thread was half-way through changing,
 # nor a lock whose owner does not exist there: so forking waits for each store's lock and both sides give it back.
-_stores: WeakSet[InMemoryStore] = WeakSet()
+_stores: WeakSet[MemoryStore] = WeakSet()
 _held: list[threading.Lock] = []
 _forking = threading.Lock()  # several threads may fork: one at a time, or they would give back each other's locks
 

@@ -25,9 +25,13 @@ from typing import Any, TypeVar
 
 from standfast.backends.sqlite import files
 from standfast.backends.sqlite.faults import is_busy, replaced_file, translated
+from standfast.backends.sqlite.lockstep import carry_out
 from standfast.backends.sqlite.schema import VERSION, Tables, migrate, version_of
+from standfast.backends.sqlite.statements import statements
+from standfast.backends.sqlite.store import Transaction
 from standfast.carrying.requests import Request, deliver
-from standfast.ground.errors import OutcomeUnknownError, StandfastError, StoreUnavailableError
+from standfast.ground.errors import OutcomeUnknownError, StoreUnavailableError
+from standfast.sessions.port import carried_out
 
 log = logging.getLogger("standfast.sessions")
 
@@ -63,43 +67,52 @@ class Stop:
     """A message to the writer: finish what is queued and end."""
 
 
-Message = AnyRequest | PutBack | Released | Stop
+class Rest:
+    """A message to the writer: other files need threads and descriptors; rest when there is nothing to do."""
+
+
+Message = AnyRequest | PutBack | Released | Stop | Rest
 
 
 class Writer:
     """One file's writing connection and the thread that uses it."""
 
-    def __init__(self, path: str, on_released: Callable[[], bool]) -> None:
-        self.path = path
+    def __init__(
+        self, path: str, file: files.OpenedFile, on_released: Callable[[], bool], on_rest: Callable[[], bool]
+    ) -> None:
+        self.path, self.file = path, file
         self.inbox: SimpleQueue[Message] = SimpleQueue()
         self.ready: set[Tables] = set()
         self.busy = threading.Lock()  # held while the connection is in use; os.fork waits for it
-        self.replaced = False
-        self.file: tuple[int, int] | None = None
-        self._on_released = on_released
+        self._on_released, self._on_rest = on_released, on_rest
+        self._is_to_rest = False
         self._owed: list[AnyRequest] = []
         self._owed_wait_s = 0.0
         self._handed: list[weakref.ref[AnyRequest]] = []  # answered, and not known to be taken
         self._db: sqlite3.Connection | None = None
         self._lock = files.CheckpointLock(path)
         self._checkpoints = files.Checkpoints(path, self._lock)
-        self._thread = threading.Thread(target=self._run, name="standfast-writer", daemon=True)
+        self._thread: threading.Thread | None = None
 
     # --- life ------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the thread. It opens the file when the first request arrives."""
+        """Start a thread. It opens the file when the first request arrives."""
+        self._thread = threading.Thread(target=self._run, name="standfast-writer", daemon=True)
         self._thread.start()
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the thread to end; whether it did. From inside the thread itself there is nothing to wait for."""
-        if threading.current_thread() is not self._thread:
-            self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        thread = self._thread
+        if thread is None or threading.current_thread() is thread:
+            return True
+        thread.join(timeout_s)
+        return not thread.is_alive()
 
     def disconnect(self) -> None:
         """Close the connection; the next group opens it again. The caller holds `busy`."""
         db, self._db = self._db, None
+        self.file.closed()
         try:
             if db is not None:
                 db.close()
@@ -110,12 +123,14 @@ class Writer:
 
     def _run(self) -> None:
         going = True
+        self._is_to_rest = False
         while going:
             messages = self._next_messages()
             requests = [message for message in messages if type(message) is Request]
             if len(requests) < len(messages):
                 self._owed += [message.request for message in messages if isinstance(message, PutBack)]
                 going = not any(isinstance(one, Stop) for one in messages)
+                self._is_to_rest = self._is_to_rest or any(isinstance(one, Rest) for one in messages)
                 last_left = [self._on_released() for one in messages if isinstance(one, Released)]
                 if any(last_left):
                     self.inbox.put(Stop())  # behind what others queued before the last user was known to be gone
@@ -125,17 +140,28 @@ class Writer:
             # A request knows its session. Kept here until the next one arrives, it would keep a session that nobody
             # else knows any more, and with it this thread.
             del messages, requests
+            if self._is_to_rest and going and self._has_come_to_rest():
+                return
         with self.busy:
             self._look_for_orphans()
             self._undo_at_last()
             self.disconnect()
+
+    def _has_come_to_rest(self) -> bool:
+        """Close the connection and end, if nothing is queued and nothing can be owed."""
+        with self.busy:
+            self._look_for_orphans()
+            if self._owed or self._handed or not self.inbox.empty():
+                return False
+            self.disconnect()
+        return self._on_rest()
 
     def _undo_at_last(self) -> None:
         """Nobody comes after this: undo what is owed to cancelled callers, even if another program has the file now."""
         patience = time.monotonic() + LAST_UNDO_WAIT_S
         while self._owed:
             self._serve_or_fail([])
-            if self._owed and (self.replaced or time.monotonic() > patience):
+            if self._owed and (self.file.is_lost or time.monotonic() > patience):
                 log.error("%d cancelled operations on %s could not be undone", len(self._owed), self.path)
                 return
             if self._owed:
@@ -195,7 +221,7 @@ class Writer:
                     request.settle()  # all it wanted was the file and its tables
         if not requests and not self._owed:
             return
-        if self._owed or not all(request.relaxed for request in requests):
+        if self._owed or any(request.durable for request in requests):
             self._commit_group(requests)
             return
         # Leases need not survive a power cut: whoever held one is gone as well, and the next durable commit syncs
@@ -240,16 +266,19 @@ class Writer:
             return
         owed = list(self._owed)
         done: list[AnyRequest] = []
+        open_: dict[Tables, Transaction] = {}
         before = db.total_changes
         try:
             for request in owed:
-                request.run_undo(db)
-            for request in requests:
-                if request.claim():
-                    done.append(request)
-                    _do(db, request)
+                request.run_undo(partial(carried_out, _of(open_, db, request)))
+            done += [request for request in requests if request.claim()]
+            for tables in {request.where: None for request in done}:
+                theirs = [request for request in done if request.where is tables]
+                carry_out(theirs, _of(open_, db, theirs[0]))
             for request in done:
-                request.undo_if_abandoned(db)
+                request.undo_if_abandoned(partial(carried_out, _of(open_, db, request)))
+            for transaction in open_.values():
+                transaction.finish()
             self._check_file()
             self._commit(db)
         except BaseException:
@@ -260,6 +289,7 @@ class Writer:
             self._lock.unshare()
         del self._owed[: len(owed)]
         self._owed_wait_s = 0.0
+        self.file.wrote()
         self._check_file_after(done)
         self._checkpoints.wrote(len(done), db.total_changes - before)
         self._owed += [request for request in done if request.settle()]
@@ -312,22 +342,23 @@ class Writer:
     # --- opening ------------------------------------------------------------------------------
 
     def _connected(self, requests: Sequence[AnyRequest]) -> sqlite3.Connection:
-        if self.replaced:
+        if self.file.is_lost:
             raise replaced_file(self.path)
         if self._db is None:
-            if self.file is not None:
+            if self.file.is_known:
                 self._check_file()
             self._db = self._while_wanted(requests, lambda: self._open(requests))
-            self.file = self.file or files.identity(self.path)
+            self.file.opened()
             self._check_file()
         return self._db
 
     def _open(self, requests: Sequence[AnyRequest]) -> sqlite3.Connection:
-        db = files.connect(self.path, create=self.file is None)
+        db = files.connect(self.path) if self.file.is_known else self.file.made_and_connected()
         try:
-            for tables in {request.tables for request in requests}:
+            for tables in {request.where for request in requests}:
                 version_of(db, tables)  # a newer layout, or no database at all, is refused before anything is changed
             files.set_up_writer(db)
+            self._lock.opened(db)
         except BaseException:
             db.close()
             raise
@@ -337,15 +368,15 @@ class Writer:
         """Make sure that every table these requests need is there and current; gives those that can go on."""
         self._connected(requests)
         able = list(requests)
-        wanted = {request.tables for request in requests}
+        wanted = {request.where for request in requests}
         for tables in wanted - self.ready:
-            theirs = [request for request in requests if request.tables == tables]
+            theirs = [request for request in requests if request.where is tables]
             try:
                 self._while_wanted(theirs, partial(self._migrate, tables, theirs))
             except Exception as error:
                 self._roll_back()
                 self._fail(theirs, error)
-                able = [request for request in able if request.tables != tables]
+                able = [request for request in able if request.where is not tables]
             else:
                 self.ready.add(tables)
         return able
@@ -374,8 +405,7 @@ class Writer:
             self._pause()
 
     def _check_file(self) -> None:
-        if files.identity(self.path) != self.file:
-            self.replaced = True
+        if not self.file.is_same(self._db):
             raise replaced_file(self.path)
 
     def _check_file_after(self, done: Sequence[AnyRequest]) -> None:
@@ -407,11 +437,9 @@ class Writer:
             request.fail(translated(error, self.path))
 
 
-def _do(db: sqlite3.Connection, request: AnyRequest) -> None:
-    before = db.total_changes
-    try:
-        request.result = request.work(db)
-    except StandfastError as error:
-        if db.total_changes != before:
-            raise  # it refused too late: what it wrote must not stay
-        request.error = error
+def _of(open_: dict[Tables, Transaction], db: sqlite3.Connection, request: AnyRequest) -> Transaction:
+    """What is known in this transaction of the tables a request is about."""
+    found = open_.get(request.where)
+    if found is None:
+        found = open_[request.where] = Transaction(db, statements(request.where))
+    return found

@@ -1,7 +1,8 @@
 """One engine per database file and process, shared by every session object on that file.
 
 Session objects come and go by the thousand; threads, connections and descriptors do not. An engine is made by the
-first session that does something, and ends with the last one that is closed or merely dropped.
+first session that does something, and ends with the last one that is closed or merely dropped. Where many files are
+open, only those used last have threads and connections: the others rest, and wake when something is asked of them.
 
 `os.fork` is prepared for, not repaired afterwards: SQLite keeps a file's locks per process in memory that a child
 inherits, so a child that opened the file while an inherited connection is still around would believe in locks it does
@@ -11,22 +12,24 @@ not have. Before a fork every connection is closed; both sides open their own wh
 from __future__ import annotations
 
 import atexit
+import itertools
 import logging
 import os
-import sqlite3
 import threading
 import time
 import weakref
 from collections.abc import Coroutine, Iterable
+from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 from standfast.backends.sqlite import files
-from standfast.backends.sqlite.commit_thread import PutBack, Released, Stop, Writer
-from standfast.backends.sqlite.faults import translated
+from standfast.backends.sqlite.commit_thread import PutBack, Released, Rest, Stop, Writer
 from standfast.backends.sqlite.read_threads import Reader, Readers
-from standfast.backends.sqlite.schema import Tables, migrate
-from standfast.carrying.requests import Request, Undo, Work
-from standfast.ground.errors import SessionClosedError, StoreTimeoutError, StoreUnavailableError
+from standfast.backends.sqlite.schema import Tables
+from standfast.carrying.carrier import Kind, MakePlan, Then, UndoPlan
+from standfast.carrying.requests import Request
+from standfast.ground.errors import SessionClosedError, StandfastError, StoreUnavailableError
+from standfast.sessions.port import Plan
 
 T = TypeVar("T")
 
@@ -38,83 +41,59 @@ CLOSE_WAIT_S = 5.0
 
 FORK_WAIT_S = 5.0
 
-
-class Store(Protocol):
-    """What a session needs of an engine, on a file or in memory."""
-
-    inherited: bool
-
-    def add_user(self) -> None:
-        """One user more."""
-        ...
-
-    def write(
-        self, work: Work[T], tables: Tables, timeout_s: float, *, undo: Undo[T] | None = None, relaxed: bool = False
-    ) -> Coroutine[Any, Any, T]:
-        """Do it in a transaction of its own; durable when awaiting this returns."""
-        ...
-
-    async def read(self, work: Work[T], tables: Tables, timeout_s: float) -> T:
-        """Do it on a connection that cannot write."""
-        ...
-
-    def release(self) -> None:
-        """One user less; the last one closes it."""
-        ...
-
-    def release_later(self) -> None:
-        """As `release`, from a place that must not wait or take a lock: a finalizer."""
-        ...
+AWAKE_MAX = 16
+# Files that keep their threads and connections while nothing is asked of them. Waking costs a thread and an open.
 
 
 class Engine:
     """The threads and connections of one database file."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, mode: int | None = None) -> None:
         self.path = path
         self.users = 0
         self.inherited = False  # in a child of os.fork: this engine's threads exist only in the parent
-        self.gate = threading.Lock()  # orders submitting and stopping: nothing is queued behind a stop
+        self.gate = threading.Lock()  # orders submitting, resting and stopping: nothing is queued behind a stop
+        self.last_use = 0
+        self.is_awake = False
         self._stopped = False
         self._given_up = self._made_up_for = 0
-        self.writer = Writer(path, self._on_released)
-        self.readers = Readers(path, self._file_is_same)
-        self.writer.start()
+        self.file = files.OpenedFile(path, mode)
+        self.writer = Writer(path, self.file, self._on_released, self._on_rest)
+        self.readers = Readers(path, self.file)
+        self._leaving: list[Reader] = []
 
     # --- requests ------------------------------------------------------------------------------
 
-    def write(
-        self, work: Work[T], tables: Tables, timeout_s: float, *, undo: Undo[T] | None = None, relaxed: bool = False
-    ) -> Coroutine[Any, Any, T]:
+    def write(self, request: Request[T]) -> Coroutine[Any, Any, T]:
         """Do it in a transaction that may be shared with others, invisibly; durable when awaiting this returns."""
-        request = Request(work, tables, timeout_s, undo=undo, relaxed=relaxed)
+        if request.detached:
+            self._submit_write(request)
         return request.answer(self._submit_write, self._give_up)
 
-    async def read(self, work: Work[T], tables: Tables, timeout_s: float) -> T:
+    async def read(self, request: Request[T]) -> T:
         """Do it on a connection that cannot write, beside the writer."""
         given_up = self._given_up
-        if tables not in self.writer.ready or self._made_up_for < given_up:
+        if request.where not in self.writer.ready or self._made_up_for < given_up:
             # The first question opens the file and brings its tables up to date; and one that follows a cancelled pop
             # waits until the item is back at its place.
-            passing = Request(_nothing, tables, timeout_s, kind="open")
+            passing = Request(_nothing, request.where, request.timeout_s, kind="open")
             await passing.answer(self._submit_write, self._give_up)
             self._made_up_for = max(self._made_up_for, given_up)
-        request = Request(work, tables, timeout_s, kind="read")
         return await request.answer(self._submit_read, self._give_up)
+
+    def post(self, request: Request[Any]) -> None:
+        """Do it with nobody who waits."""
+        self._submit_write(request)
 
     def _submit_write(self, request: Request[Any]) -> None:
         with self.gate:
-            self._check_going()
+            self._wake()
             self.writer.inbox.put(request)
 
     def _submit_read(self, request: Request[Any]) -> None:
         with self.gate:
-            self._check_going()
+            self._wake()
             self.readers.submit(request)
-
-    def _check_going(self) -> None:
-        if self._stopped:
-            raise SessionClosedError("the session was closed", "Open a new session object for this id.")
 
     def _give_up(self, request: Request[Any], owes_undo: bool) -> None:
         if request.undo is None:
@@ -124,16 +103,45 @@ class Engine:
             if not owes_undo:
                 return
             if not self._stopped:
+                self._wake()
                 self.writer.inbox.put(PutBack(request))
                 return
         other = acquire(self.path)  # this engine ended between the answer and the moment nobody took it
-        other.writer.inbox.put(PutBack(request))
+        with other.gate:
+            other._wake()
+            other.writer.inbox.put(PutBack(request))
         other.release()
 
-    def _file_is_same(self) -> bool:
-        if files.identity(self.path) != self.writer.file:
-            self.writer.replaced = True
-        return not self.writer.replaced
+    # --- resting ------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        """Be ready for a request; the caller holds the gate."""
+        if self._stopped:
+            raise SessionClosedError("the session was closed", "Open a new session object for this id.")
+        self.last_use = next(_uses)
+        if not self.is_awake:
+            self.is_awake = True
+            self.writer.start()
+            with _awake_lock:
+                _awake.add(self)
+                idle = sorted((one for one in _awake if one is not self), key=lambda one: one.last_use)
+            for one in idle[: max(0, len(idle) + 1 - AWAKE_MAX)]:
+                one.writer.inbox.put(Rest())
+
+    def _on_rest(self) -> bool:
+        """The writer has nothing to do and has closed its connection: whether it may end."""
+        with self.gate:
+            # In this order: a finalizer that puts its message now sees that nobody will read it, or we see the message.
+            self.is_awake = False
+            if self._stopped or not self.writer.inbox.empty():
+                self.is_awake = True
+                return False
+            self.readers.stop()
+            self._leaving = [one for one in self._leaving if not one.join(0)] + self.readers.all
+            self.readers = Readers(self.path, self.file)
+            with _awake_lock:
+                _awake.discard(self)
+            return True
 
     # --- life ------------------------------------------------------------------------------
 
@@ -156,6 +164,19 @@ class Engine:
         """One user less, from a finalizer: it may run anywhere, even inside this very engine, so it takes no lock."""
         if not self.inherited:
             self.writer.inbox.put(Released())
+            if not self.is_awake:
+                _dropped_at_rest.put(self)
+
+    def take_drops(self) -> None:
+        """At rest, count users that were dropped; the caller has the registry's lock."""
+        with self.gate:
+            if self.is_awake:
+                return  # its thread does
+            drops = 0
+            while not self.writer.inbox.empty():
+                drops += isinstance(self.writer.inbox.get_nowait(), Released)
+        for _ in range(drops):
+            self._one_less()
 
     def _on_released(self) -> bool:
         with registry_lock:
@@ -168,16 +189,19 @@ class Engine:
         if _engines.get(self.path) is self:
             del _engines[self.path]
         _ending.add(self)
+        self._stop()
+        return True
+
+    def _stop(self) -> None:
         with self.gate:
             self._stopped = True
             self.readers.stop()
-        return True
+            with _awake_lock:
+                _awake.discard(self)
 
     def stop(self) -> None:
         """End although sessions still use it: the process is about to exit."""
-        with self.gate:
-            self._stopped = True
-            self.readers.stop()
+        self._stop()
         self.writer.inbox.put(Stop())
 
     def join(self, timeout_s: float) -> None:
@@ -188,7 +212,7 @@ class Engine:
             log.warning("%s is still busy after %s s; its threads end when the disk answers", self.path, timeout_s)
 
     def _workers(self) -> list[Writer | Reader]:
-        return [self.writer, *self.readers.all]
+        return [self.writer, *self.readers.all, *self._leaving]
 
     # --- os.fork ------------------------------------------------------------------------------
 
@@ -206,82 +230,61 @@ class Engine:
         return held
 
 
-def _nothing(db: sqlite3.Connection) -> None:
+def _nothing() -> Plan[None]:
     """Open the file and its tables; there is nothing else to do."""
+    return
+    yield  # makes it a plan
 
 
-class MemoryStore:
-    """A private database in memory: a lock and no thread. It is opened when first used."""
+class FileCarrier:
+    """Carries plans about one pair of tables to the engine of their file."""
 
-    def __init__(self) -> None:
-        self.users = 1
-        self.lock = threading.Lock()
-        self.inherited = False  # a database in memory is copied by os.fork and is the child's own
-        self._db: sqlite3.Connection | None = None
-        _memory_stores.add(self)
+    lane = None
 
-    async def write(
-        self, work: Work[T], tables: Tables, timeout_s: float, *, undo: Undo[T] | None = None, relaxed: bool = False
-    ) -> T:
-        """Do it at once. There is no await inside, so nothing can be cancelled half-way or left untaken."""
-        if not self.lock.acquire(timeout=min(timeout_s, threading.TIMEOUT_MAX)):
-            raise StoreTimeoutError(
-                f"the store in memory was busy for {timeout_s} s; nothing was done", "Try again, or raise timeout_s."
-            )
+    def __init__(self, engine: Engine, tables: Tables) -> None:
+        self.engine, self._tables = engine, tables
+
+    @property
+    def inherited(self) -> bool:
+        """Whether it belongs to the process this one was forked from."""
+        return self.engine.inherited
+
+    # Not a coroutine of its own: in a group of many turns, passing through one more frame each is measurable.
+    def carry(
+        self,
+        plan: MakePlan[T],
+        timeout_s: float,
+        *,
+        kind: Kind = "write",
+        undo: UndoPlan[T] | None = None,
+        durable: bool = True,
+        detached: bool = False,
+    ) -> Coroutine[Any, Any, T]:
+        """Carry out a plan; see `Carrier.carry`."""
+        if kind == "read":
+            return self.engine.read(Request(plan, self._tables, timeout_s, kind="read"))
+        request = Request(plan, self._tables, timeout_s, undo=undo, durable=durable, detached=detached)
+        return self.engine.write(request)
+
+    def post(self, plan: MakePlan[T], timeout_s: float, then: Then | None = None) -> None:
+        """Carry out a write without anybody who waits; see `Carrier.post`."""
         try:
-            return self._transact(work, tables)
-        finally:
-            self.lock.release()
-
-    async def read(self, work: Work[T], tables: Tables, timeout_s: float) -> T:
-        """Do it at once."""
-        return await self.write(work, tables, timeout_s)
-
-    def _transact(self, work: Work[T], tables: Tables) -> T:
-        try:
-            db = self._connected(tables)
-            db.execute("BEGIN")
-            try:
-                result = work(db)
-            except BaseException:
-                db.execute("ROLLBACK")
-                raise
-            db.execute("COMMIT")
-            return result
-        except sqlite3.Error as error:
-            raise translated(error, ":memory:") from error
-
-    def _connected(self, tables: Tables) -> sqlite3.Connection:
-        if self._db is None:
-            self._db = files.connect(":memory:")
-            self._db.execute("BEGIN")
-            migrate(self._db, tables)
-            self._db.execute("COMMIT")
-        return self._db
+            self.engine.post(Request(plan, self._tables, timeout_s, durable=False, detached=True, then=then))
+        except StandfastError as error:
+            if then is not None:
+                then(None, error)
 
     def add_user(self) -> None:
         """One user more."""
-        with self.lock:
-            self.users += 1
+        self.engine.add_user()
 
     def release(self) -> None:
-        """One user less; with the last one everything is gone."""
-        with self.lock:
-            self._one_less()
-
-    def _one_less(self) -> None:
-        self.users -= 1
-        if not self.users and self._db is not None:
-            self._db.close()
-            self._db = None
+        """One user less; waits, if it was the last."""
+        self.engine.release()
 
     def release_later(self) -> None:
-        """One user less, from a finalizer. If the store is in use, it goes with whoever uses it."""
-        if self.lock.acquire(blocking=False):
-            try:
-                self._one_less()
-            finally:
-                self.lock.release()
+        """One user less, from a finalizer."""
+        self.engine.release_later()
 
 
 # --- the engines of this process ------------------------------------------------------------------------------
@@ -289,26 +292,43 @@ class MemoryStore:
 registry_lock = threading.RLock()  # also orders how session objects find their engine; os.fork waits for it
 _engines: dict[str, Engine] = {}
 _ending: weakref.WeakSet[Engine] = weakref.WeakSet()
-_memory_stores: weakref.WeakSet[MemoryStore] = weakref.WeakSet()
 _unsafe_after_fork: set[str] = set()
 
+_uses = itertools.count(1)
+_awake: set[Engine] = set()
+_awake_lock = threading.Lock()
+_dropped_at_rest: SimpleQueue[Engine] = SimpleQueue()
 
-def acquire(path: str) -> Engine:
+memory_stores: weakref.WeakSet[_HasLock] = weakref.WeakSet()
+"""Private stores in memory: a fork must not happen in the middle of an operation on one."""
+
+
+def acquire(path: str, mode: int | None = None) -> Engine:
     """The engine of that file, with one user more. Made if there is none, or if the file was replaced under the old."""
     with registry_lock:
+        _take_drops_at_rest()
         if path in _unsafe_after_fork:
             raise StoreUnavailableError(
                 f"this process was forked while {path!r} was being written and cannot open it safely",
                 "Start workers with the spawn method, or fork before the database is used.",
             )
         engine = _engines.get(path)
-        if engine is not None and engine.writer.replaced:
+        if engine is not None and engine.file.is_lost:
             _ending.add(engine)  # it serves its own sessions, which refuse, until the last of them is closed
             engine = None
         if engine is None:
-            engine = _engines[path] = Engine(path)
+            engine = _engines[path] = Engine(path, mode)
         engine.users += 1
         return engine
+
+
+def _take_drops_at_rest() -> None:
+    while True:
+        try:
+            engine = _dropped_at_rest.get_nowait()
+        except Empty:
+            return
+        engine.take_drops()
 
 
 def _all_engines() -> list[Engine]:
@@ -331,6 +351,10 @@ class AnyLock(Protocol):
         ...
 
 
+class _HasLock(Protocol):
+    lock: threading.Lock
+
+
 _held_for_fork: list[AnyLock] = []
 _busy_at_fork: list[str] = []
 
@@ -343,7 +367,7 @@ def _before_fork() -> None:
     deadline = time.monotonic() + FORK_WAIT_S
     registry_lock.acquire()
     _hold([registry_lock])
-    for store in list(_memory_stores):
+    for store in list(memory_stores):
         if store.lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
             _hold([store.lock])
     for engine in _all_engines():
@@ -353,6 +377,8 @@ def _before_fork() -> None:
             _hold(engine.pause(deadline))
         except TimeoutError:
             _busy_at_fork.append(engine.path)
+    _awake_lock.acquire()
+    _hold([_awake_lock])
 
 
 def _give_back() -> None:
@@ -374,6 +400,7 @@ def _after_fork_in_child() -> None:
         _kept_for_ever.append(engine)
     _engines.clear()
     _ending.clear()
+    _awake.clear()
     _unsafe_after_fork.update(_busy_at_fork)
     _busy_at_fork.clear()
     _give_back()

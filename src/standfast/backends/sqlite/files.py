@@ -16,9 +16,12 @@ import contextlib
 import logging
 import os
 import sqlite3
+import stat
+import threading
 from collections.abc import Iterator
 from urllib.parse import quote
 
+from standfast.backends.sqlite import upgrade_from_1
 from standfast.ground.errors import StoreUnavailableError
 
 try:
@@ -35,9 +38,12 @@ WRITER_BUSY_MS = 10
 READER_BUSY_MS = 5_000
 # Readers of a log-mode database wait only while another process recovers or removes the log.
 
-OLDEST_SQLITE = (3, 24, 0)
+MEMORY = ":memory:"
+LOCK_SUFFIX = "-standfast-lock"
+
+OLDEST_SQLITE = (3, 25, 0)
 OLDEST_TEXT = ".".join(map(str, OLDEST_SQLITE))
-# The first with ON CONFLICT ... DO UPDATE, which makes a session's row in one statement.
+# The first with ALTER TABLE ... RENAME COLUMN, by which a file of release 0.1 is renamed and not copied.
 
 _warned: set[str] = set()
 
@@ -68,23 +74,24 @@ def warn_of_foreign_writer(path: str) -> None:
         )
 
 
-def connect(path: str, *, create: bool = True) -> sqlite3.Connection:
+def connect(path: str) -> sqlite3.Connection:
     """A connection in which only explicit statements begin and end transactions, and text is read as bytes.
 
-    Bytes, because a record with invalid UTF-8 must be a corrupt record and not the failure of a whole select (A14).
-    Only the first connection of an engine may create the file: a later one would put an empty file where one was lost.
+    Bytes, because a record with invalid UTF-8 must be a corrupt record and not the failure of a whole select (A14). It
+    never creates the file: where one was lost it would put an empty one.
     """
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         raise StoreUnavailableError(
             f"SQLite {sqlite3.sqlite_version} is too old", f"Use a Python with SQLite {OLDEST_TEXT} or newer."
         )
+    in_memory = path == MEMORY
     db = sqlite3.connect(
-        path if create else f"file:{quote(os.fsencode(path))}?mode=rw",
+        path if in_memory else f"file:{quote(os.fsencode(path))}?mode=rw",
         timeout=WRITER_BUSY_MS / 1000,
         isolation_level=None,
         check_same_thread=False,
         cached_statements=256,
-        uri=not create,
+        uri=not in_memory,
     )
     db.text_factory = bytes
     return db
@@ -109,13 +116,96 @@ def set_up_reader(db: sqlite3.Connection) -> None:
     db.execute(f"PRAGMA busy_timeout={READER_BUSY_MS}")
 
 
-def identity(path: str) -> tuple[int, int] | None:
-    """What tells this file from another of the same name; None if there is none."""
+class OpenedFile:
+    """What tells whether the file under our connections is still the one they opened.
+
+    SQLite goes on writing into a file that was deleted, or into a log that was: what it acknowledges is then gone with
+    the process. And a file that somebody emptied still has its name and its inode.
+    """
+
+    def __init__(self, path: str, mode: int | None = None) -> None:
+        self.is_lost = False
+        self._path, self._mode = path, mode
+        self._identity: _Identity | None = None
+        self._log: _Identity | None = None
+        self._bytes = 0
+        self._lock = threading.Lock()  # readers look while the writer's connection comes and goes
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it was opened before, so that another one in its place is another one."""
+        return self._identity is not None
+
+    def made_and_connected(self) -> sqlite3.Connection:
+        """Connect, making the file first where there is none, readable by nobody else unless a mode was given.
+
+        A conversation is private, and SQLite would make its file readable for everybody. Its log gets the same mode.
+        """
+        make_file(self._path, self._mode)
+        return connect(self._path)
+
+    def opened(self) -> None:
+        """It was connected to: from now on it is this one."""
+        if self._identity is None:
+            self._identity = _identity(self._path)[0]
+
+    def closed(self) -> None:
+        """The connection that writes is about to be closed: SQLite may remove the log, and make another later."""
+        with self._lock:
+            self._log = None
+
+    def is_same(self, db: sqlite3.Connection | None) -> bool:
+        """Whether file and log are still there and whole; once they are not, never again."""
+        with self._lock:
+            found, size = _identity(self._path)
+            gone = self._log is not None and _identity(f"{self._path}-wal")[0] != self._log
+            if found != self._identity or gone or (size < self._bytes and not _is_whole(db, size)):
+                self.is_lost = True
+            self._bytes = size
+            return not self.is_lost
+
+    def wrote(self) -> None:
+        """A commit was written to the log: it is there, and the one to watch."""
+        if self._log is None:
+            with self._lock:
+                self._log = _identity(f"{self._path}-wal")[0]
+
+
+_Identity = tuple[int, int]
+
+
+def _identity(path: str) -> tuple[_Identity | None, int]:
+    """What tells this file from another of the same name (None if there is none), and its size."""
     try:
         found = os.stat(path)
     except OSError:
-        return None
-    return found.st_dev, found.st_ino
+        return None, 0
+    return (found.st_dev, found.st_ino), found.st_size
+
+
+def _is_whole(db: sqlite3.Connection | None, size: int) -> bool:
+    """Whether a file that has become smaller holds all its pages all the same: another program may have vacuumed it."""
+    if db is None or not size:
+        return False
+    try:
+        pages, page_bytes = (int(db.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "page_size"))
+    except sqlite3.Error:
+        return False
+    return pages * page_bytes <= size
+
+
+def make_file(path: str, mode: int | None) -> None:
+    """Make an empty file where there is none: only for its owner, or with exactly this mode."""
+    try:
+        if hasattr(os, "mknod"):
+            # Not opened and closed: that would drop the locks of a connection that found the file in between.
+            os.mknod(path, 0o600 | stat.S_IFREG)
+        else:  # pragma: no cover — only where there is no mknod
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except OSError:
+        return  # it is there; or it cannot be made, and SQLite says why
+    if mode is not None:
+        os.chmod(path, mode)
 
 
 def checkpoint_under_way() -> sqlite3.OperationalError:
@@ -132,30 +222,33 @@ class CheckpointLock:
     """
 
     def __init__(self, path: str) -> None:
-        self._path = f"{path}-standfast-lock"
         self._database = path
         self._needed = has_reset_fault() and _usable()
-        self._fd: int | None = None
+        self._suffixes = [LOCK_SUFFIX]
+        self._held: list[int] = []
 
-    def _descriptor(self) -> int:
-        if self._fd is None:
-            mode = os.stat(self._database).st_mode & 0o666  # whoever may write the database may take its lock
-            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
-        return self._fd
+    def opened(self, db: sqlite3.Connection) -> None:
+        """See which locks this file needs.
+
+        A process of release 0.1 that still has it open cannot write our tables any more, but its checkpoints know only
+        the lock that was used then: where it has ever been, that is taken too.
+        """
+        self._suffixes = [LOCK_SUFFIX, upgrade_from_1.LOCK_SUFFIX] if upgrade_from_1.is_there(db) else [LOCK_SUFFIX]
+
+    def _descriptors(self) -> list[int]:
+        if not self._held:
+            for suffix in self._suffixes:
+                self._held.append(open_beside(self._database, f"{self._database}{suffix}"))
+        return self._held
 
     def share(self) -> bool:
         """Try to hold it together with other commits; whether that worked. Never waits: a checkpoint may be stopped."""
-        if self._needed:
-            try:
-                fcntl.flock(self._descriptor(), fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
-        return True
+        return not self._needed or self._lock(fcntl.LOCK_SH)
 
     def unshare(self) -> None:
         """Let go of it."""
-        if self._needed and self._fd is not None:
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
+        for descriptor in self._held if self._needed else ():
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[bool]:
@@ -163,22 +256,49 @@ class CheckpointLock:
         if not self._needed:
             yield True
             return
-        descriptor = self._descriptor()
+        held = self._lock(fcntl.LOCK_EX)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-            return
-        try:
-            yield True
+            yield held
         finally:
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            self.unshare()
+
+    def _lock(self, how: int) -> bool:
+        try:
+            for descriptor in self._descriptors():
+                fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.unshare()
+            return False
+        return True
 
     def close(self) -> None:
-        """Give the descriptor back; the file stays, since another process may be waiting on it."""
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        """Give the descriptors back; the file stays, since another process may be waiting on it."""
+        while self._held:
+            os.close(self._held.pop())
+
+
+def open_beside(database: str, path: str) -> int:
+    """Open a file beside a database, for whoever may write the database: with its owner, group and mode.
+
+    The mode is set, not asked for: a umask would take from a group what it may do with the database.
+    """
+    found = os.stat(database)
+    flags = os.O_CLOEXEC | os.O_RDWR
+    try:
+        descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        try:
+            return os.open(path, flags)
+        except PermissionError:
+            return os.open(path, os.O_CLOEXEC | os.O_RDONLY)  # enough to lock it
+    for owner, group in ((found.st_uid, found.st_gid), (-1, found.st_gid)):
+        try:
+            os.fchown(descriptor, owner, group)
+            break
+        except PermissionError:
+            continue  # only root gives a file away; its group is what another user of the database needs
+    os.fchmod(descriptor, found.st_mode & 0o666)
+    return descriptor
 
 
 def _usable() -> bool:

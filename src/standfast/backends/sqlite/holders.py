@@ -1,8 +1,10 @@
 """Whether a process that wrote its name into the database is still alive, where that can be known for certain.
 
-A name is the boot, the process namespace, the process id and its start time: a reused id, another container or another
-start of the machine is another name. Where any of that cannot be read (other systems than Linux), or the name comes
-from another namespace, nothing is certain and the answer is no: then only the clock ends what the process held.
+A name is the boot, the process and the time namespace, the process id and its start time: a reused id, another
+container or another start of the machine is another name. (Start times are counted from a boot that a time namespace
+may move: across two of them the same process seems to be another.) Where any of that cannot be read (other systems than
+Linux), or the name comes from another boot or namespace, nothing is certain and the answer is no: then only the clock
+ends what the process held.
 """
 
 from __future__ import annotations
@@ -24,12 +26,12 @@ def is_gone(name: str | None) -> bool:
     if not name or mine is None:
         return False
     parts, own = name.split(" "), mine.split(" ")
-    if len(parts) != 4 or parts[:2] != own[:2] or not parts[2].isdigit():
+    if len(parts) != 5 or parts[:3] != own[:3] or not parts[3].isdigit():
         # Another boot would mean that it is gone, but a copied or shared file may come from another machine.
         return False
-    pid = int(parts[2])
+    pid = int(parts[3])
     start = _start_of(pid)
-    return start != parts[3] if start is not None else _is_nobody(pid)
+    return start != parts[4] if start is not None else _is_nobody(pid)
 
 
 @lru_cache(maxsize=4)
@@ -40,10 +42,17 @@ def _name_of(pid: int) -> str | None:
             return None  # what is mounted there belongs to another namespace and speaks of other processes
         with open(f"{_PROC}/sys/kernel/random/boot_id", encoding="ascii") as file:
             boot = file.read().strip()
-        space = os.readlink(f"{_PROC}/self/ns/pid")
+        spaces = os.readlink(f"{_PROC}/self/ns/pid"), _time_space()
     except OSError:
         return None
-    return f"{boot} {space} {pid} {start}" if start else None
+    return f"{boot} {' '.join(spaces)} {pid} {start}" if start else None
+
+
+def _time_space() -> str:
+    try:
+        return os.readlink(f"{_PROC}/self/ns/time")
+    except FileNotFoundError:
+        return "-"  # a kernel before 5.6 has only one
 
 
 def _start_of(pid: int) -> str | None:

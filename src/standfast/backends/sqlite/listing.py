@@ -1,59 +1,77 @@
-"""The sessions of a file: listing, counting, and one session's times (A16, B9).
+"""The names of a file, newest change first, a page at a time (B9).
 
-Newest change first means a scan of the sessions table, which has one short row per session: some 20 ms for 100,000
-sessions, in a reading thread. An index on the SDK's table would make it independent of their number, but every program
-that writes to the file would have to maintain it: additions are further tables and nullable columns only (B10).
+Every change of ours gives a session the next *change number*; the order of changes is their order and no clock's. What
+another program wrote is found by its records: those behind the highest row id that our last change accounted for. They
+are newer than every change of ours, and are numbered here as our next change will number them for good. An index over
+the numbers makes a page cost what a page costs, whatever the number of sessions.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from standfast.backends.sqlite.rows import as_text, as_time
 from standfast.backends.sqlite.statements import Statements
+from standfast.backends.sqlite.values import BEYOND, as_bytes, as_seconds
 from standfast.ground.errors import NotFoundError
-from standfast.sessions.protocol import SessionInfo, SessionPage
+from standfast.sessions.port import Kind, Listed
+
+_UNNUMBERED = "-"
+# Begins the cursor of a name that has no number, behind all that have one.
 
 
-def info(db: sqlite3.Connection, sql: Statements, session_id: str) -> SessionInfo | None:
-    """A session's times; None if nothing is stored for it."""
-    row = db.execute(sql.times, (session_id,)).fetchone()
-    return None if row is None else _info(row)
+def page(
+    db: sqlite3.Connection, sql: Statements, kind: Kind, after: str | None, limit: int, labels: Mapping[str, str]
+) -> list[Listed]:
+    """At most `limit` names behind a cursor (None: from the newest on)."""
+    before, behind = _read_cursor(after)
+    found: list[Listed] = []
+    foreign = _foreign(db, sql) if kind == "session" and behind is None else {}
+    for session_id, number in reversed(foreign.items()):
+        if number < before and len(found) < limit:
+            row = db.execute(sql.session_times, (session_id,)).fetchone()
+            if row is not None and _has(row[2], labels):
+                found.append(_listed((session_id, *row, number)))
+    if behind is None:
+        statement = sql.listing(kind, labels, numbered=True)
+        rows = db.execute(statement, (before, *labels.values(), limit - len(found) + len(foreign))).fetchall()
+        found += [one for one in map(_listed, rows) if one.id not in foreign]
+    if len(found) < limit:
+        statement = sql.listing(kind, labels, numbered=False)
+        rows = db.execute(statement, (behind or "", *labels.values(), limit - len(found))).fetchall()
+        found += [one for one in map(_listed, rows) if one.id not in foreign]
+    return found[:limit]
 
 
-def list_sessions(db: sqlite3.Connection, sql: Statements, after: str | None, limit: int) -> SessionPage:
-    """Sessions, newest change first."""
-    if after is None:
-        found = db.execute(sql.list_sessions, (limit + 1,)).fetchall()
-    else:
-        found = db.execute(sql.list_sessions_after, (*cursor(after), limit + 1)).fetchall()
-    shown = found[:limit]
-    more = cursor_text(shown[-1][2], shown[-1][0]) if len(found) > limit and shown else None
-    return SessionPage([_info(row) for row in shown], more)
+def _foreign(db: sqlite3.Connection, sql: Statements) -> dict[str, int]:
+    """Sessions that other programs wrote to since our last change, in their order, with the numbers they will have."""
+    changed, seen, newest = db.execute(sql.order).fetchone()
+    if (newest or 0) <= seen:
+        return {}
+    rows = db.execute(sql.foreign, (seen,)).fetchall()
+    return {as_bytes(row[0]).decode(): changed + place for place, row in enumerate(rows, 1)}
 
 
-def count_sessions(db: sqlite3.Connection, sql: Statements) -> int:
-    """How many sessions there are."""
-    return int(db.execute(sql.count_sessions).fetchone()[0])
+def _has(stored: bytes | None, labels: Mapping[str, str]) -> bool:
+    known = json.loads(stored) if stored else {}
+    return all(known.get(label) == value for label, value in labels.items())
 
 
-def cursor_text(updated_at: Any, name: Any) -> str:
-    """A cursor: behind which change, and which of those made in the same instant."""
-    return json.dumps([as_text(updated_at), as_text(name)])
+def _listed(row: Sequence[Any]) -> Listed:
+    name, created, updated, labels, number = row
+    found = name if isinstance(name, str) else as_bytes(name).decode()
+    cursor = f"{_UNNUMBERED}{found}" if number is None else str(number)
+    return Listed(found, as_seconds(created), as_seconds(updated), json.loads(labels) if labels else {}, cursor)
 
 
-def cursor(text: str) -> tuple[str, str]:
-    """What a cursor says."""
-    try:
-        updated_at, name = json.loads(text)
-        if isinstance(updated_at, str) and isinstance(name, str):
-            return updated_at, name
-    except (ValueError, TypeError):
-        pass
+def _read_cursor(text: str | None) -> tuple[int, str | None]:
+    """The change number to go below, and, among names without one, the id to go behind."""
+    if text is None:
+        return BEYOND, None
+    if isinstance(text, str) and text.startswith(_UNNUMBERED):
+        return 0, text[len(_UNNUMBERED) :]
+    if isinstance(text, str) and text.isascii() and text.isdigit() and int(text) <= BEYOND:
+        return int(text), None
     raise NotFoundError(f"{text!r} is no cursor of a listing", "Use the cursor that the page before it came with.")
-
-
-def _info(row: tuple[Any, ...]) -> SessionInfo:
-    return SessionInfo(as_text(row[0]), as_time(row[1]), as_time(row[2]))

@@ -9,13 +9,15 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
 from standfast.backends.sqlite import files
 from standfast.backends.sqlite.faults import replaced_file, translated
+from standfast.backends.sqlite.statements import statements
+from standfast.backends.sqlite.store import Transaction
 from standfast.carrying.requests import Request, deliver
+from standfast.sessions.port import carried_out
 
 log = logging.getLogger("standfast.sessions")
 
@@ -28,9 +30,11 @@ AnyRequest = Request[Any]
 class Reader:
     """One reading connection and the thread that uses it."""
 
-    def __init__(self, path: str, inbox: SimpleQueue[AnyRequest | None], idle: IdleCount, file: FileCheck) -> None:
+    def __init__(
+        self, path: str, inbox: SimpleQueue[AnyRequest | None], idle: IdleCount, file: files.OpenedFile
+    ) -> None:
         self.busy = threading.Lock()
-        self._path, self._inbox, self._idle, self._file_is_same = path, inbox, idle, file
+        self._path, self._inbox, self._idle, self._file = path, inbox, idle, file
         self._db: sqlite3.Connection | None = None
         self._thread = threading.Thread(target=self._run, name="standfast-reader", daemon=True)
         self._thread.start()
@@ -63,7 +67,7 @@ class Reader:
         if request.claim():
             try:
                 self._check_file()
-                request.result = request.work(self._connected())
+                request.result = self._carry_out(self._connected(), request)
                 self._check_file()
                 request.settle()
             except Exception as error:
@@ -71,13 +75,21 @@ class Reader:
                 self._end_transaction()
         deliver([request])
 
+    @staticmethod
+    def _carry_out(db: sqlite3.Connection, request: AnyRequest) -> Any:
+        """The plan's result; all that it looks at is of one instant."""
+        db.execute("BEGIN")
+        result = carried_out(Transaction(db, statements(request.where)), request.plan())
+        db.execute("COMMIT")
+        return result
+
     def _check_file(self) -> None:
-        if not self._file_is_same():
+        if not self._file.is_same(self._db):
             raise replaced_file(self._path)
 
     def _connected(self) -> sqlite3.Connection:
         if self._db is None:
-            db = files.connect(self._path, create=False)
+            db = files.connect(self._path)
             try:
                 files.set_up_reader(db)
             except BaseException:
@@ -93,9 +105,6 @@ class Reader:
         except sqlite3.Error as error:
             log.warning("a reading connection to %s was given up: %s", self._path, error)
             self.disconnect()
-
-
-FileCheck = Callable[[], bool]
 
 
 class IdleCount:
@@ -122,8 +131,8 @@ class IdleCount:
 class Readers:
     """The readers of one file."""
 
-    def __init__(self, path: str, file_is_same: FileCheck) -> None:
-        self._path, self._file_is_same = path, file_is_same
+    def __init__(self, path: str, file: files.OpenedFile) -> None:
+        self._path, self._file = path, file
         self._inbox: SimpleQueue[AnyRequest | None] = SimpleQueue()
         self._idle = IdleCount()
         self.all: list[Reader] = []
@@ -133,7 +142,7 @@ class Readers:
         self._inbox.put(request)
         if not self._idle.take():
             if len(self.all) < READERS_MAX:
-                self.all.append(Reader(self._path, self._inbox, self._idle, self._file_is_same))
+                self.all.append(Reader(self._path, self._inbox, self._idle, self._file))
             else:
                 self._idle.add(-1)  # one of the busy ones will come back for it
 

@@ -1,12 +1,14 @@
 """The tables of one database file, and how an older file becomes a current one.
 
 The sessions and messages tables and their index are the OpenAI Agents SDK's, to the letter; what standfast adds are
-nullable columns that the SDK never names, and further tables beside them, named after the messages table so that
-several pairs can share a file. There are no triggers, and nothing is derived from a number that only standfast keeps.
+nullable columns that the SDK never names, an index over two of them, and further tables beside them, named after the
+messages table so that several pairs can share a file. There are no triggers, and nothing is derived from a number that
+only standfast keeps.
 
-A migration is a numbered function. All that are missing run in one BEGIN IMMEDIATE; each only adds, so that a process
-with an older release, or the SDK, keeps working on the file meanwhile. A file of a newer release is refused before
-anything is changed.
+What a session is made of: its rows are the messages, its incarnation (`epoch`) and its place in the listing
+(`changed`) are columns of its row, kept generations are in the archive, and everything else is a cell.
+
+All that is missing is made in one BEGIN IMMEDIATE. A file of a newer release is refused before anything is changed.
 """
 
 # ruff: noqa: S608 — a table name cannot be bound; these are checked against a pattern and quoted
@@ -14,15 +16,18 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+from standfast.backends.sqlite import upgrade_from_1
 from standfast.ground.errors import InvalidNameError, SchemaTooNewError, StoreUnavailableError
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
+_LABEL = re.compile(r"[a-z_]+\Z")
 
 VERSIONS_TABLE = "standfast_schema"
+VERSION = 2
+# Layout 1 was release 0.1's, under the name the package had then.
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +55,7 @@ class Tables:
                     f"{name!r} is not a table name",
                     "Use letters, digits and underscores, at most 63, not beginning with a digit or with sqlite_.",
                 )
-        taken = [VERSIONS_TABLE, f"idx_{self.messages}_session_id", *(self.own(kind) for kind in _OWN_TABLES)]
+        taken = [VERSIONS_TABLE, f"idx_{self.messages}_session_id", *(self.own(kind) for kind in _OWN)]
         names = [name.lower() for name in (self.sessions, self.messages, *taken)]  # SQLite ignores case in names
         if len(set(names)) != len(names):
             raise InvalidNameError(
@@ -59,7 +64,7 @@ class Tables:
             )
 
     def own(self, kind: str) -> str:
-        """The name of a table that standfast adds for this pair."""
+        """The name of a table or index that standfast adds for this pair."""
         return f"{self.messages}_standfast_{kind}"
 
     @cached_property
@@ -68,18 +73,7 @@ class Tables:
         return f"{self.sessions}/{self.messages}".lower()
 
 
-_OWN_TABLES = (
-    "writers",
-    "writers_by_name",
-    "batches",
-    "generations",
-    "archive",
-    "leases",
-    "runs",
-    "run_log",
-    "runs_updated",
-)
-
+_OWN = ("cells", "cells_by_name", "archive", "order", "by_change", "runs", "runs_by_change", "runs_by_session")
 
 _known: dict[tuple[str, str], Tables] = {}
 
@@ -89,7 +83,13 @@ def quoted(name: str) -> str:
     return f'"{name}"'
 
 
-# --- migrations ------------------------------------------------------------------------------
+def label_value(prefix: str, label: str) -> str:
+    """The SQL expression of a label's value; the index over one of them is used only by the very same expression."""
+    assert _LABEL.match(label), label
+    return f"json_extract({prefix}labels, '$.{label}')"
+
+
+# --- making ------------------------------------------------------------------------------
 
 
 def _peer_tables(db: sqlite3.Connection, tables: Tables) -> None:
@@ -109,82 +109,84 @@ def _peer_tables(db: sqlite3.Connection, tables: Tables) -> None:
 
 
 def _own_columns(db: sqlite3.Connection, tables: Tables) -> None:
-    """Who wrote a row and as which of theirs, which generation it stands in for, and a session's incarnation.
+    """Who wrote a row and as which of theirs, and which generation it stands in for; a session's incarnation, how often
+    its middle changed, its place in the listing and what that shows.
 
     NULL: somebody who does not say; none, it was appended; one that standfast has not written to.
     """
-    _add_column(db, tables.messages, "standfast_writer", "TEXT")
-    _add_column(db, tables.messages, "standfast_ordinal", "INTEGER")
-    _add_column(db, tables.messages, "standfast_replaces", "INTEGER")
-    _add_column(db, tables.sessions, "standfast_epoch", "TEXT")
+    columns = {
+        tables.messages: (("writer", "TEXT"), ("ordinal", "INTEGER"), ("replaces", "INTEGER")),
+        tables.sessions: (("epoch", "TEXT"), ("edition", "INTEGER"), ("changed", "INTEGER"), ("labels", "TEXT")),
+    }
+    for table, wanted in columns.items():
+        there = columns_of(db, table)
+        for column, kind in wanted:
+            if f"standfast_{column}" not in there:
+                db.execute(f"ALTER TABLE {quoted(table)} ADD COLUMN standfast_{column} {kind}")
+    # The id is in it for sessions that have no number yet: a row of another program without any messages.
+    index, sessions = quoted(tables.own("by_change")), quoted(tables.sessions)
+    db.execute(f"CREATE INDEX IF NOT EXISTS {index} ON {sessions} (standfast_changed, session_id)")
 
 
-def _add_column(db: sqlite3.Connection, table: str, column: str, kind: str) -> None:
-    names = {bytes(row[1]).decode() for row in db.execute(f"PRAGMA table_info({quoted(table)})")}
-    if column not in names:
-        db.execute(f"ALTER TABLE {quoted(table)} ADD COLUMN {column} {kind}")
+def columns_of(db: sqlite3.Connection, table: str) -> set[str]:
+    """The names of a table's columns."""
+    return {bytes(row[1]).decode() for row in db.execute(f"PRAGMA table_info({quoted(table)})")}
 
 
 def _own_tables(db: sqlite3.Connection, tables: Tables) -> None:
-    """What each writer wrote, what was replaced, who holds a session, and saved runs."""
+    """Cells, kept generations, saved runs, and how far the listing's order has come."""
 
-    def create(kind: str, columns: str, options: str = "WITHOUT ROWID") -> None:
+    def create(kind: str, columns: str, options: str = "") -> str:
         db.execute(f"CREATE TABLE IF NOT EXISTS {quoted(tables.own(kind))} ({columns}) {options}")
+        return quoted(tables.own(kind))
 
-    create(
-        "writers",
-        "id INTEGER PRIMARY KEY, session_id TEXT NOT NULL, writer TEXT NOT NULL, count INTEGER NOT NULL, "
-        "digests BLOB NOT NULL, last_batch INTEGER, first_id INTEGER NOT NULL",
-        "",
+    # A table with row ids and an index beside it, not one ordered by name: cells that change often were made at about
+    # the same time and lie close together, so that a group of many sessions dirties few pages.
+    cells = create(
+        "cells",
+        "id INTEGER PRIMARY KEY, owner TEXT NOT NULL, name TEXT NOT NULL, epoch TEXT NOT NULL, value BLOB NOT NULL",
     )
-    index, writers = quoted(tables.own("writers_by_name")), quoted(tables.own("writers"))
-    db.execute(f"CREATE UNIQUE INDEX IF NOT EXISTS {index} ON {writers} (session_id, writer)")
-    create(
-        "batches",
-        "id INTEGER PRIMARY KEY, previous INTEGER, start INTEGER NOT NULL, digests BLOB NOT NULL",
-        "",
-    )
-    create(
-        "generations",
-        "session_id TEXT NOT NULL, number INTEGER NOT NULL, epoch TEXT NOT NULL, created_at TIMESTAMP NOT NULL, "
-        "item_count INTEGER NOT NULL, PRIMARY KEY (session_id, number)",
-    )
+    db.execute(f"CREATE UNIQUE INDEX IF NOT EXISTS {quoted(tables.own('cells_by_name'))} ON {cells} (owner, name)")
     create(
         "archive",
         "session_id TEXT NOT NULL, generation INTEGER NOT NULL, position INTEGER NOT NULL, message_data TEXT NOT NULL, "
         "created_at TIMESTAMP, standfast_writer TEXT, standfast_ordinal INTEGER, standfast_replaces INTEGER, "
         "PRIMARY KEY (session_id, generation, position)",
+        "WITHOUT ROWID",
     )
-    create("leases", "session_id TEXT PRIMARY KEY, number INTEGER NOT NULL, expires_at REAL NOT NULL, holder TEXT")
-    create(
+    runs = create(
         "runs",
-        "run_id TEXT PRIMARY KEY, revision INTEGER NOT NULL, status TEXT NOT NULL, session_id TEXT, "
-        "agent TEXT NOT NULL, created_at TIMESTAMP NOT NULL, updated_at TIMESTAMP NOT NULL, head BLOB NOT NULL",
+        "run_id TEXT PRIMARY KEY, created_at TIMESTAMP NOT NULL, updated_at TIMESTAMP NOT NULL, epoch TEXT NOT NULL, "
+        "changed INTEGER NOT NULL, labels TEXT",
     )
-    create(
-        "run_log",
-        "run_id TEXT NOT NULL, log TEXT NOT NULL, ordinal INTEGER NOT NULL, data BLOB NOT NULL, "
-        "PRIMARY KEY (run_id, log, ordinal)",
+    db.execute(f"CREATE INDEX IF NOT EXISTS {quoted(tables.own('runs_by_change'))} ON {runs} (changed)")
+    session = label_value("", "session")  # every run looks for unfinished ones of its session
+    db.execute(f"CREATE INDEX IF NOT EXISTS {quoted(tables.own('runs_by_session'))} ON {runs} ({session}, changed)")
+    order = create("order", "id INTEGER PRIMARY KEY CHECK (id = 1), changed INTEGER NOT NULL, seen INTEGER NOT NULL")
+    db.execute(f"INSERT OR IGNORE INTO {order} (id, changed, seen) VALUES (1, 0, 0)")
+
+
+def _put_in_order(db: sqlite3.Connection, tables: Tables) -> None:
+    """Number the sessions that were there before us, by their newest record: what is written from now on is newer."""
+    sessions, messages = quoted(tables.sessions), quoted(tables.messages)
+    found = db.execute(
+        f"SELECT session_id FROM {sessions} s WHERE standfast_changed IS NULL "
+        f"ORDER BY (SELECT max(id) FROM {messages} m WHERE m.session_id = s.session_id), updated_at"
+    ).fetchall()
+    order = quoted(tables.own("order"))
+    (changed,) = db.execute(f"SELECT changed FROM {order}").fetchone()
+    db.executemany(
+        f"UPDATE {sessions} SET standfast_changed = ? WHERE session_id = ?",
+        [(number, bytes(session_id).decode()) for number, (session_id,) in enumerate(found, changed + 1)],
     )
-    index, runs = quoted(tables.own("runs_updated")), quoted(tables.own("runs"))
-    db.execute(f"CREATE INDEX IF NOT EXISTS {index} ON {runs} (updated_at, run_id)")
-
-
-Migration = Callable[[sqlite3.Connection, Tables], None]
-
-MIGRATIONS: tuple[tuple[Migration, ...], ...] = ((_peer_tables, _own_columns, _own_tables),)
-# Entry n leads from version n to version n + 1. A released entry is never edited: a change is a new entry.
-
-VERSION = len(MIGRATIONS)
+    db.execute(
+        f"UPDATE {order} SET changed = ?, seen = (SELECT coalesce(max(id), 0) FROM {messages})", (changed + len(found),)
+    )
 
 
 def version_of(db: sqlite3.Connection, tables: Tables) -> int:
     """The version this pair of tables has in the file; 0 where standfast has not been yet."""
-    known = db.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (VERSIONS_TABLE,)).fetchone()
-    if known is None:
-        return 0
-    row = db.execute(f"SELECT version FROM {VERSIONS_TABLE} WHERE tables = ?", (tables.key,)).fetchone()
-    version = 0 if row is None else int(row[0])
+    version = _version_in(db, VERSIONS_TABLE, tables) or min(1, _version_in(db, upgrade_from_1.VERSIONS_TABLE, tables))
     if version > VERSION:
         raise SchemaTooNewError(
             f"the tables {tables.sessions!r} and {tables.messages!r} have layout {version} and this release knows "
@@ -192,6 +194,12 @@ def version_of(db: sqlite3.Connection, tables: Tables) -> int:
             "Upgrade standfast, or open another file.",
         )
     return version
+
+
+def _version_in(db: sqlite3.Connection, versions: str, tables: Tables) -> int:
+    known = db.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (versions,)).fetchone()
+    row = known and db.execute(f"SELECT version FROM {versions} WHERE tables = ?", (tables.key,)).fetchone()
+    return int(row[0]) if row else 0
 
 
 def migrate(db: sqlite3.Connection, tables: Tables) -> bool:
@@ -212,8 +220,12 @@ def migrate(db: sqlite3.Connection, tables: Tables) -> bool:
             "Give other table names or another file, and copy the conversations over.",
         )
     db.execute(f"CREATE TABLE IF NOT EXISTS {VERSIONS_TABLE} (tables TEXT PRIMARY KEY, version INTEGER NOT NULL)")
-    for steps in MIGRATIONS[version:]:
-        for step in steps:
-            step(db, tables)
+    if version == 1:
+        upgrade_from_1.rename(db, tables.sessions, tables.messages)
+    for step in (_peer_tables, _own_columns, _own_tables):
+        step(db, tables)
+    if version == 1:
+        upgrade_from_1.convert(db, tables.sessions, tables.messages)
+    _put_in_order(db, tables)
     db.execute(f"INSERT OR REPLACE INTO {VERSIONS_TABLE} (tables, version) VALUES (?, ?)", (tables.key, VERSION))
     return foreign

@@ -1,19 +1,24 @@
 """Every SQL statement, written once per pair of table names.
 
 Names are checked before they get here and quoted here; values are always bound: by place, or, where one is needed
-more than once, by number (`:1`, given as `numbered(...)`). Statements that run for every turn take many rows at once:
-with one sync per group, the number of statements is what a turn costs.
+more than once, by number (`:1`, given as `numbered(...)`). Statements that run for every turn take many rows at once,
+of many sessions: with one sync per group, the number of statements is what a turn costs.
 """
 
 # ruff: noqa: S608 — a table name cannot be bound; these are checked against a pattern and quoted
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
-from standfast.backends.sqlite.schema import Tables, quoted
+from standfast.backends.sqlite.schema import Tables, label_value, quoted
+from standfast.sessions.port import Kind
 
-ROWS_PER_INSERT = 64
+AT_ONCE_MAX = 64
+"""Rows per statement. SQLite before 3.32 binds at most 999 values."""
+
+ROW_COLUMNS = "message_data, standfast_writer, standfast_ordinal, standfast_replaces"
 
 
 def numbered(*values: Any) -> dict[str, Any]:
@@ -21,230 +26,194 @@ def numbered(*values: Any) -> dict[str, Any]:
     return {str(place): value for place, value in enumerate(values, 1)}
 
 
+def chunks(count: int) -> Iterator[tuple[int, int]]:
+    """Cut so many rows into (start, size) of few different sizes, so that few different statements are prepared."""
+    start = 0
+    while start < count:
+        size = min(AT_ONCE_MAX, 1 << (count - start).bit_length() - 1)
+        yield start, size
+        start += size
+
+
 class Statements:
     """The statements of one pair of tables."""
 
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
-        self._inserts: dict[int, str] = {}
-        self._owned_inserts: dict[int, str] = {}
-        self._messages = m = quoted(tables.messages)
+        self.messages = m = quoted(tables.messages)
+        self.archive = a = quoted(tables.own("archive"))
+        self.cells = c = quoted(tables.own("cells"))
+        self.order_table = o = quoted(tables.own("order"))
+        s, r = quoted(tables.sessions), quoted(tables.own("runs"))
+        self._naming: dict[Kind, tuple[str, str, str]] = {
+            "session": (s, "session_id", "standfast_"),
+            "run": (r, "run_id", ""),
+        }
         self._history(m)
-        self._session(quoted(tables.sessions), m)
-        self._writers(m, quoted(tables.own("writers")), quoted(tables.own("batches")))
-        self._generations(m, quoted(tables.own("generations")), quoted(tables.own("archive")))
-        self._forks(m, quoted(tables.own("archive")))
-        self._leases(quoted(tables.own("leases")))
-        self._runs(quoted(tables.own("runs")), quoted(tables.own("run_log")))
-
-    def insert_rows(self, row_count: int) -> str:
-        """Insert that many rows of nobody in particular, each of: session, item."""
-        found = self._inserts.get(row_count)
-        if found is None:
-            values = ", ".join(["(?, ?)"] * row_count)
-            found = f"INSERT INTO {self._messages} (session_id, message_data) VALUES {values}"
-            self._inserts[row_count] = found
-        return found
-
-    def insert_owned_rows(self, row_count: int) -> str:
-        """Insert that many rows of a writer, each of: session, item, writer, ordinal."""
-        found = self._owned_inserts.get(row_count)
-        if found is None:
-            values = ", ".join(["(?, ?, ?, ?)"] * row_count)
-            columns = "session_id, message_data, standfast_writer, standfast_ordinal"
-            found = f"INSERT INTO {self._messages} ({columns}) VALUES {values}"
-            self._owned_inserts[row_count] = found
-        return found
+        self._arranging(m, a)
+        self._cells(c)
+        self.order = f"SELECT changed, seen, (SELECT max(id) FROM {m}) FROM {o}"
+        self.set_order = f"UPDATE {o} SET changed = ?, seen = ?"
+        self.foreign = (
+            f"SELECT session_id, max(id) FROM {m} NOT INDEXED WHERE id > ? GROUP BY session_id ORDER BY max(id)"
+        )
+        self.set_edition = (
+            f"INSERT INTO {s} (session_id, standfast_edition) VALUES (?, ?) "
+            "ON CONFLICT (session_id) DO UPDATE SET standfast_edition = excluded.standfast_edition"
+        )
+        self.session_times = f"SELECT created_at, updated_at, standfast_labels FROM {s} WHERE session_id = ?"
+        self.adopt = f"UPDATE {s} SET standfast_changed = ? WHERE session_id = ?"
+        self._session_states = (
+            "SELECT n.place, s.created_at, s.updated_at, s.standfast_labels, s.standfast_epoch, s.standfast_edition, "
+            f"(SELECT id FROM {m} WHERE session_id = n.id ORDER BY id LIMIT 1), "
+            f"(SELECT id FROM {m} WHERE session_id = n.id ORDER BY id DESC LIMIT 1) "
+            f"FROM n LEFT JOIN {s} s ON s.session_id = n.id"
+        )
+        self._run_states = (
+            f"SELECT n.place, created_at, updated_at, labels, epoch, 0, 0, 0 FROM n LEFT JOIN {r} r ON r.run_id = n.id"
+        )
+        self._append_rows = f"INSERT INTO {m} (session_id, message_data, standfast_writer, standfast_ordinal) VALUES"
+        self._made: dict[tuple[str, int], str] = {}
 
     def _history(self, m: str) -> None:
-        self.all_items = f"SELECT message_data FROM {m} WHERE session_id = ? ORDER BY id"
-        self.newest_items = f"SELECT message_data FROM {m} WHERE session_id = ? ORDER BY id DESC LIMIT ?"
-        self.all_rows = f"SELECT id, message_data FROM {m} WHERE session_id = ? ORDER BY id"
-        self.rows_before = f"SELECT id, message_data FROM {m} WHERE session_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
-        self.rows_upto = f"SELECT id, message_data FROM {m} WHERE session_id = ? AND id <= ? ORDER BY id"
         self.ends = (
-            f"SELECT id, message_data, (SELECT id FROM {m} WHERE session_id = ? ORDER BY id LIMIT 1) "
-            f"FROM {m} WHERE session_id = ? ORDER BY id DESC LIMIT 1"
+            f"SELECT (SELECT id FROM {m} WHERE session_id = :1 ORDER BY id LIMIT 1), "
+            f"(SELECT id FROM {m} WHERE session_id = :1 ORDER BY id DESC LIMIT 1)"
         )
-        self.first_id = f"SELECT id FROM {m} WHERE session_id = ? ORDER BY id LIMIT 1"
-        self.newest_id = f"SELECT id FROM {m} WHERE session_id = ? ORDER BY id DESC LIMIT 1"
+        self.data = f"SELECT message_data FROM {m} WHERE session_id = ? ORDER BY id"
+        self.newest_data = f"SELECT message_data FROM {m} WHERE session_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
+        self.rows = f"SELECT id, {ROW_COLUMNS} FROM {m} WHERE session_id = ? ORDER BY id"
+        self.newest_rows = f"SELECT id, {ROW_COLUMNS} FROM {m} WHERE session_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
+        self.rows_of_writer = (
+            f"SELECT id, {ROW_COLUMNS} FROM {m} WHERE session_id = ? AND id < ? AND standfast_writer = ? "
+            "ORDER BY id DESC LIMIT ?"
+        )
         self.row_here = f"SELECT 1 FROM {m} WHERE id = ? AND session_id = ?"
-        self.whole_row = (
-            "SELECT id, message_data, typeof(message_data), created_at, standfast_writer, standfast_ordinal, "
-            f"standfast_replaces FROM {m} WHERE id = ?"
-        )
-        self.delete_row = f"DELETE FROM {m} WHERE id = ?"
-        self.delete_all = f"DELETE FROM {m} WHERE session_id = ?"
-        self.tail_rows = (
-            f"SELECT id, message_data, standfast_writer, standfast_ordinal FROM {m} "
-            "WHERE session_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
-        )
-        self.delete_from = f"DELETE FROM {m} WHERE session_id = ? AND id >= ?"
+        self.delete_row = f"DELETE FROM {m} WHERE id = ? AND session_id = ?"
+        self.delete_rows = f"DELETE FROM {m} WHERE session_id = ? AND id > ? AND id <= ?"
+        self.insert_bytes = f"INSERT INTO {m} (id, session_id, {ROW_COLUMNS}) VALUES (?, ?, CAST(? AS TEXT), ?, ?, ?)"
 
-    def _session(self, s: str, m: str) -> None:
-        # Time moves on with every change, also where the clock did not: by a millisecond, SQLite's resolution. The
-        # epoch need only differ from those of earlier incarnations of the same session; the time it began would do if
-        # no clock were ever set back or stood still.
-        later = "strftime('%Y-%m-%d %H:%M:%f', updated_at, '+0.001 seconds')"
-        self.touch = (
-            f"INSERT INTO {s} (session_id, created_at, updated_at, standfast_epoch) "
-            "VALUES (?, ?, ?, ? || '-' || hex(randomblob(4))) ON CONFLICT (session_id) DO UPDATE SET updated_at = CASE "
-            "WHEN excluded.updated_at > updated_at THEN excluded.updated_at "
-            f"ELSE coalesce({later}, excluded.updated_at) END, "
-            "standfast_epoch = coalesce(standfast_epoch, excluded.standfast_epoch)"
+    def _arranging(self, m: str, a: str) -> None:
+        self.box_rows = (
+            f"SELECT position, {ROW_COLUMNS} FROM {a} WHERE session_id = ? AND generation = ? AND position < ? "
+            "AND (? IS NULL OR standfast_writer = ?) ORDER BY position DESC LIMIT ?"
         )
-        self.epoch = f"SELECT standfast_epoch FROM {s} WHERE session_id = ?"
-        self.times = f"SELECT session_id, created_at, updated_at FROM {s} WHERE session_id = ?"
-        self.delete_session = f"DELETE FROM {s} WHERE session_id = ?"
-        self.count_sessions = f"SELECT count(*) FROM {s}"
-        self.list_sessions = (
-            f"SELECT session_id, created_at, updated_at FROM {s} ORDER BY updated_at DESC, session_id DESC LIMIT ?"
+        # :6 is what `replaces` becomes, NULL to leave it; a row without a tag then becomes one of nobody in particular.
+        moved = (
+            "message_data, created_at, CASE WHEN :6 IS NULL THEN standfast_writer ELSE coalesce(standfast_writer, '') "
+            "END, standfast_ordinal, coalesce(:6, standfast_replaces)"
         )
-        self.list_sessions_after = (
-            f"SELECT session_id, created_at, updated_at FROM {s} WHERE (updated_at, session_id) < (?, ?) "
-            "ORDER BY updated_at DESC, session_id DESC LIMIT ?"
+        into = "message_data, created_at, standfast_writer, standfast_ordinal, standfast_replaces"
+        self.live_to_live = (
+            f"INSERT INTO {m} (session_id, {into}) SELECT :5, {moved} FROM {m} "
+            "WHERE session_id = :1 AND id > :3 AND id <= :4 ORDER BY id"
         )
-        self.put_row_back = (
-            f"INSERT INTO {m} (id, session_id, message_data, created_at, standfast_writer, standfast_ordinal, "
-            "standfast_replaces) SELECT :1, :2, CASE :4 WHEN 'text' THEN CAST(:3 AS TEXT) ELSE :3 END, :5, :6, :7, :8 "
-            f"WHERE EXISTS (SELECT 1 FROM {s} WHERE session_id = :2 AND standfast_epoch = :9)"
+        self.box_to_live = (
+            f"INSERT INTO {m} (session_id, {into}) SELECT :5, {moved} FROM {a} "
+            "WHERE session_id = :1 AND generation = :2 AND position > :3 AND position <= :4 ORDER BY position"
         )
+        position = f"(SELECT coalesce(max(position), 0) FROM {a} WHERE session_id = :5 AND generation = :7)"
+        into = f"session_id, generation, position, {into}"
+        self.live_to_box = (
+            f"INSERT INTO {a} ({into}) SELECT :5, :7, {position} + id, {moved} FROM {m} "
+            "WHERE session_id = :1 AND id > :3 AND id <= :4 ORDER BY id"
+        )
+        self.box_to_box = (
+            f"INSERT INTO {a} ({into}) SELECT :5, :7, {position} + position, {moved} FROM {a} "
+            "WHERE session_id = :1 AND generation = :2 AND position > :3 AND position <= :4 ORDER BY position"
+        )
+        self.delete_box = f"DELETE FROM {a} WHERE session_id = ? AND generation = ?"
+        self.delete_boxes = f"DELETE FROM {a} WHERE session_id = ?"
 
-    def _writers(self, m: str, w: str, b: str) -> None:
-        known = "id, count, digests, last_batch, first_id"
-        self.writer = (
-            f"SELECT {known}, (SELECT id FROM {m} WHERE session_id = ? ORDER BY id LIMIT 1) "
-            f"FROM {w} WHERE session_id = ? AND writer = ?"
-        )
-        self.writers = f"SELECT writer, {known} FROM {w} WHERE session_id = ?"
-        self.add_writer = (
-            f"INSERT INTO {w} (session_id, writer, count, digests, last_batch, first_id) VALUES (?, ?, ?, ?, ?, ?)"
-        )
-        self.move_writer = f"UPDATE {w} SET count = ?, digests = ?, last_batch = ? WHERE id = ?"
-        self.drop_writer = f"DELETE FROM {w} WHERE session_id = ? AND writer = ?"
-        self.forget_digests = f"UPDATE {w} SET digests = x'', last_batch = NULL WHERE session_id = ?"
-        self.batch = f"SELECT previous, start, digests FROM {b} WHERE id = ?"
-        self.add_batch = f"INSERT INTO {b} (previous, start, digests) VALUES (?, ?, ?)"
-        self.drop_batch = f"DELETE FROM {b} WHERE id = ?"
-        # The lower bound is where this writer began: row ids only ever grow, also when rows are put in again.
-        self.written = (
-            f"SELECT standfast_ordinal, message_data FROM {m} "
-            "WHERE session_id = :1 AND id >= :3 AND standfast_writer = :2"
-        )
-        self.written_from = (
-            f"SELECT id FROM {m} WHERE session_id = :1 AND id >= :3 AND standfast_writer = :2 "
-            "AND standfast_ordinal >= :4 AND id < :5 LIMIT 1"
-        )
+    def _cells(self, c: str) -> None:
+        self.cells_between = f"SELECT name, epoch, value FROM {c} WHERE owner = ? AND name >= ? AND name < ?"
+        self.delete_cell = f"DELETE FROM {c} WHERE owner = ? AND name = ?"
+        self.delete_cells_between = f"DELETE FROM {c} WHERE owner = ? AND name >= ? AND name < ?"
+        self.delete_cells = f"DELETE FROM {c} WHERE owner = ?"
+        self.rename_epoch = f"UPDATE {c} SET epoch = ? WHERE owner = ? AND epoch = ?"
 
-    def _generations(self, m: str, g: str, a: str) -> None:
-        own = "message_data, created_at, standfast_writer, standfast_ordinal"
-        carried = f"{own}, standfast_replaces"
-        excepted = "(SELECT value FROM json_each(:4))"
-        self.generations = (
-            f"SELECT number, created_at, item_count FROM {g} WHERE session_id = ? AND epoch = ? ORDER BY number"
-        )
-        self.add_generation = (
-            f"INSERT INTO {g} (session_id, number, epoch, created_at, item_count) VALUES (?, ?, ?, ?, ?)"
-        )
-        self.last_generation = f"SELECT max(number) FROM {g} WHERE session_id = ?"
-        self.drop_generations_upto = f"DELETE FROM {g} WHERE session_id = ? AND number <= ?"
-        self.drop_archive_upto = f"DELETE FROM {a} WHERE session_id = ? AND generation <= ?"
-        self.drop_generations_except = f"DELETE FROM {g} WHERE session_id = ? AND epoch <> ?"
-        self.drop_archive_except = (
-            f"DELETE FROM {a} WHERE session_id = :1 AND generation NOT IN "
-            f"(SELECT number FROM {g} WHERE session_id = :1)"
-        )
-        self.drop_generations = f"DELETE FROM {g} WHERE session_id = ?"
-        self.drop_archive = f"DELETE FROM {a} WHERE session_id = ?"
-        into = f"INSERT INTO {a} (session_id, generation, position, {carried}) SELECT session_id, :2, id, {carried}"
-        upto = f"FROM {m} WHERE session_id = :1 AND id <= :3 AND id NOT IN {excepted}"
-        displaced = f"FROM {m} WHERE session_id = :1 AND standfast_replaces >= :3 AND id NOT IN {excepted}"
-        self.archive_upto, self.delete_upto = f"{into} {upto}", f"DELETE {upto}"
-        self.archive_displaced, self.delete_displaced = f"{into} {displaced}", f"DELETE {displaced}"
-        self.displaced_rows = (
-            f"SELECT id, message_data FROM {m} WHERE session_id = ? AND standfast_replaces >= ? ORDER BY id"
-        )
-        self.mark_replacing = f"UPDATE {m} SET standfast_replaces = ? WHERE session_id = ? AND id > ?"
-        self.append_again = (
-            f"INSERT INTO {m} (session_id, {carried}) SELECT session_id, {carried} FROM {m} "
-            "WHERE session_id = :1 AND id > :2 AND id <= :3 ORDER BY id"
-        )
-        self.delete_between = f"DELETE FROM {m} WHERE session_id = :1 AND id > :2 AND id <= :3"
-        self.archived = (
-            f"SELECT position, message_data FROM {a} WHERE session_id = ? AND generation = ? ORDER BY position"
-        )
-        self.append_archived = (
-            f"INSERT INTO {m} (session_id, {own}) SELECT session_id, {own} FROM {a} "
-            "WHERE session_id = :1 AND generation = :2 AND coalesce(standfast_replaces, 0) < :3 ORDER BY position"
-        )
-        self.archived_of_writer = (
-            f"SELECT standfast_ordinal, message_data FROM {a} WHERE session_id = ? AND generation = ? "
-            "AND standfast_writer = ?"
-        )
-        self.archived_of_writer_from = (
-            f"SELECT standfast_ordinal FROM {a} WHERE session_id = ? AND generation = ? AND standfast_writer = ? "
-            "AND standfast_ordinal >= ?"
-        )
+    def delete_cells_but(self, prefix_count: int) -> str:
+        """Remove a name's cells but for those that begin with one of so many prefixes."""
+        kept = "".join(" AND substr(name, 1, length(?)) <> ?" for _ in range(prefix_count))
+        return f"DELETE FROM {self.cells} WHERE owner = ?{kept}"
 
-    def _forks(self, m: str, a: str) -> None:
-        carried = "message_data, created_at, standfast_writer, standfast_ordinal"
-        excepted = "(SELECT value FROM json_each(:4))"
-        self.fork_live = (
-            f"INSERT INTO {m} (session_id, {carried}) SELECT :2, {carried} FROM {m} "
-            f"WHERE session_id = :1 AND id <= :3 AND id NOT IN {excepted} ORDER BY id"
-        )
-        self.fork_archived = (
-            f"INSERT INTO {m} (session_id, {carried}) SELECT :2, {carried} FROM {a} "
-            f"WHERE session_id = :1 AND generation = :5 AND position <= :3 AND position NOT IN {excepted} "
-            "ORDER BY position"
-        )
-        self.lowest_live_after = (
-            f"SELECT standfast_writer, min(standfast_ordinal) FROM {m} "
-            "WHERE session_id = ? AND id > ? AND standfast_writer IS NOT NULL GROUP BY standfast_writer"
-        )
-        self.lowest_archived_after = (
-            f"SELECT standfast_writer, min(standfast_ordinal) FROM {a} WHERE session_id = ? AND generation = ? "
-            "AND position > ? AND standfast_writer IS NOT NULL GROUP BY standfast_writer"
-        )
-        appended = "coalesce(standfast_replaces, 0) < :2 AND standfast_writer IS NOT NULL GROUP BY standfast_writer"
-        self.lowest_since = (
-            f"SELECT standfast_writer, min(standfast_ordinal) FROM {a} "
-            f"WHERE session_id = :1 AND generation > :2 AND {appended} "
-            f"UNION ALL SELECT standfast_writer, min(standfast_ordinal) FROM {m} WHERE session_id = :1 AND {appended}"
+    def states(self, kind: Kind, count: int) -> str:
+        """What is known of so many names: times, incarnation, edition, first and newest row."""
+        key = (kind, count)
+        found = self._made.get(key)
+        if found is None:
+            values = ", ".join(f"({place}, ?)" for place in range(count))
+            select = self._session_states if kind == "session" else self._run_states
+            found = self._made[key] = f"WITH n(place, id) AS (VALUES {values}) {select}"
+        return found
+
+    def cells_of(self, count: int) -> str:
+        """So many cells, each given as owner and name."""
+        key = ("cells", count)
+        found = self._made.get(key)
+        if found is None:
+            values = ", ".join(f"({place}, ?, ?)" for place in range(count))
+            found = self._made[key] = (
+                f"WITH n(place, owner, name) AS (VALUES {values}) SELECT n.place, c.epoch, c.value FROM n "
+                f"CROSS JOIN {self.cells} c ON c.owner = n.owner AND c.name = n.name"
+            )
+        return found
+
+    def insert_rows(self, count: int) -> str:
+        """Insert so many rows that were appended, each of: session, item, writer, ordinal."""
+        return self._inserting(self._append_rows, 4, count, "")
+
+    def put_cells(self, count: int) -> str:
+        """Write so many cells, each of: owner, name, epoch, value."""
+        return self._inserting(
+            f"INSERT INTO {self.cells} (owner, name, epoch, value) VALUES", 4, count,
+            "ON CONFLICT (owner, name) DO UPDATE SET epoch = excluded.epoch, value = excluded.value",
+        )  # fmt: skip
+
+    def touch(self, kind: Kind, count: int) -> str:
+        """Move so many names on, each of: id, created, updated, epoch, change number, labels (NULL: as they were)."""
+        table, key, own = self._naming[kind]
+        return self._inserting(
+            f"INSERT INTO {table} ({key}, created_at, updated_at, {own}epoch, {own}changed, {own}labels) VALUES",
+            6,
+            count,
+            f"ON CONFLICT ({key}) DO UPDATE SET updated_at = excluded.updated_at, {own}epoch = excluded.{own}epoch, "
+            f"{own}changed = excluded.{own}changed, {own}labels = coalesce(excluded.{own}labels, {own}labels)",
+        )  # fmt: skip
+
+    def set_labels(self, kind: Kind) -> str:
+        """Change what a listing shows of a name and nothing else."""
+        table, key, own = self._naming[kind]
+        return f"UPDATE {table} SET {own}labels = ? WHERE {key} = ?"
+
+    def delete_name(self, kind: Kind) -> str:
+        """Remove what a listing knows of a name."""
+        table, key, _ = self._naming[kind]
+        return f"DELETE FROM {table} WHERE {key} = ?"
+
+    def count(self, kind: Kind) -> str:
+        """How many names there are."""
+        return f"SELECT count(*) FROM {self._naming[kind][0]}"
+
+    def listing(self, kind: Kind, labels: Iterable[str], *, numbered: bool) -> str:
+        """A page of names behind a change number, newest first, or of those without one behind an id."""
+        table, key, own = self._naming[kind]
+        where = f"{own}changed < ?" if numbered else f"{own}changed IS NULL AND {key} > ?"
+        for label in labels:
+            where += f" AND {label_value(own, label)} = ?"
+        order = f"{own}changed DESC" if numbered else key
+        return (
+            f"SELECT {key}, created_at, updated_at, {own}labels, {own}changed FROM {table} WHERE {where} "
+            f"ORDER BY {order} LIMIT ?"
         )
 
-    def _leases(self, table: str) -> None:
-        self.now = "SELECT (julianday('now') - 2440587.5) * 86400.0"
-        self.lease = f"SELECT number, expires_at, holder FROM {table} WHERE session_id = ?"
-        self.set_lease = f"INSERT OR REPLACE INTO {table} (session_id, number, expires_at, holder) VALUES (?, ?, ?, ?)"
-
-    def _runs(self, r: str, logs: str) -> None:
-        self.run = f"SELECT revision, head FROM {r} WHERE run_id = ?"
-        self.save_run = (
-            f"INSERT INTO {r} (run_id, revision, status, session_id, agent, created_at, updated_at, head) "
-            "VALUES (:1, :2, :3, :4, :5, :6, :6, :7) ON CONFLICT (run_id) DO UPDATE SET revision = :2, status = :3, "
-            "session_id = :4, agent = :5, head = :7, updated_at = CASE WHEN :6 > updated_at THEN :6 "
-            "ELSE strftime('%Y-%m-%d %H:%M:%f', updated_at, '+0.001 seconds') END"
-        )
-        self.delete_run = f"DELETE FROM {r} WHERE run_id = ?"
-        self.run_log = f"SELECT log, data FROM {logs} WHERE run_id = ? ORDER BY log, ordinal"
-        self.run_log_length = f"SELECT max(ordinal) FROM {logs} WHERE run_id = ? AND log = ?"
-        self.cut_run_log = f"DELETE FROM {logs} WHERE run_id = ? AND log = ? AND ordinal >= ?"
-        self.add_run_log = f"INSERT INTO {logs} (run_id, log, ordinal, data) VALUES (?, ?, ?, ?)"
-        self.delete_run_log = f"DELETE FROM {logs} WHERE run_id = ?"
-        self.list_runs = (
-            f"SELECT run_id, status, session_id, agent, created_at, updated_at, revision FROM {r} "
-            "WHERE (:1 IS NULL OR status = :1) AND (:2 IS NULL OR session_id = :2) "
-            "AND (:3 IS NULL OR (updated_at, run_id) < (:3, :4)) ORDER BY updated_at DESC, run_id DESC LIMIT :5"
-        )
-        self.ended_runs = (
-            f"SELECT run_id, updated_at FROM {r} WHERE status IN ('done', 'failed', 'cancelled') "
-            "ORDER BY updated_at DESC, run_id DESC"
-        )
-        self.drop_runs_of_session = f"DELETE FROM {r} WHERE session_id = ? AND status <> ?"
-        self.drop_logs_of_session = (
-            f"DELETE FROM {logs} WHERE run_id IN (SELECT run_id FROM {r} WHERE session_id = ? AND status <> ?)"
-        )
+    def _inserting(self, begin: str, width: int, count: int, end: str) -> str:
+        key = (begin, count)
+        found = self._made.get(key)
+        if found is None:
+            row = f"({', '.join('?' * width)})"
+            found = self._made[key] = f"{begin} {', '.join([row] * count)} {end}"
+        return found
 
 
 @lru_cache(maxsize=64)

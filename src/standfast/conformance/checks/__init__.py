@@ -16,6 +16,7 @@ for _name in (
     "peers",
     "reading",
     "removing",
+    "saved_runs",
     "times",
     "values",
 ):

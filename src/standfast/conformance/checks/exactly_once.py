@@ -275,3 +275,21 @@ async def a_corrupt_record_moves_the_head(lab: Lab) -> None:
     await lab.refuses(
         session.append([message("b")], writer="run", start=0, expect=before), "a stale head", SessionConflictError
     )
+
+
+@proves("B1")
+async def an_argument_that_means_nothing_is_refused(lab: Lab) -> None:
+    session = lab.open()
+    await session.append(batch("history", 1), writer="run", start=0)
+    for writer in ("", None, 7, b"run"):
+        await lab.refuses(session.append([message(1)], writer=writer, start=0), f"an append by writer {writer!r}")
+        await lab.refuses(session.accepted(writer), f"the count of writer {writer!r}")
+        await lab.refuses(session.written(writer), f"the items of writer {writer!r}")
+    for number in (True, "1", 1.0, None, -1):
+        late = session.append([message(1)], writer="run", start=number)
+        await lab.refuses(late, f"an append from number {number!r} on")
+    for digests in ([], [b"one", b"two"]):
+        late = session.append([message(1)], writer="run", start=1, digests=digests)
+        await lab.refuses(late, f"one item with {len(digests)} digests")
+    await lab.holds(session, batch("history", 1), "arguments that mean nothing")
+    lab.same(await session.accepted("run"), 1, "arguments that mean nothing, by the count")

@@ -94,6 +94,20 @@ async def a_fork_into_a_session_that_is_not_empty_is_refused(lab: Lab) -> None:
     await lab.holds(lab.open("raced"), batch("history", 3), "four forks into one id")
 
 
+@proves("B8", "replace", "append")
+async def a_page_of_a_history_that_is_gone_is_refused(lab: Lab) -> None:
+    for how in ("replaced", "cleared"):
+        session = lab.open(how)
+        await session.add_items(batch("old", 6))
+        page = await session.page(limit=2)
+        if how == "replaced":
+            await session.replace(batch("new", 5), upto=await session.head())
+        else:
+            await session.clear_session()
+            await session.add_items(batch("new", 5))
+        await lab.refuses(session.page(before=page.before, limit=2), f"a page of a history that was {how}")
+
+
 @proves("B8")
 async def pages_put_together_are_the_history(lab: Lab) -> None:
     session = lab.open()

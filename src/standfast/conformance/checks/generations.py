@@ -250,6 +250,17 @@ async def a_rewind_with_a_corrupt_record_behind_it_is_refused(lab: Lab) -> None:
     lab.same(await session.accepted("run"), 3, "a rewind refused because of a corrupt record, by the count")
 
 
+@proves("B5", "damage_newest")
+async def a_rewind_over_a_damaged_record_of_the_writer_itself_is_refused(lab: Lab) -> None:
+    session = lab.open()
+    await session.append(batch("run", 3), writer="run", start=0)
+    lab.backend.damage_newest(session.session_id, b"{broken")
+    refused = session.rewind(writer="run", to=1)
+    await lab.refuses(refused, "a rewind over a damaged record", CorruptRecordError, SessionConflictError)
+    await lab.holds(session, batch("run", 3)[:2], "a rewind refused because of a damaged record")
+    lab.same(await session.accepted("run"), 3, "a rewind refused because of a damaged record, by the count")
+
+
 @proves("B5")
 async def a_rewind_on_a_session_that_moved_is_refused(lab: Lab) -> None:
     session = lab.open()

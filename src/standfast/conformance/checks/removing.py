@@ -138,6 +138,39 @@ async def a_cleared_session_begins_anew(lab: Lab) -> None:
     )
 
 
+@proves("A12", "runs")
+async def clearing_removes_the_runs_that_nobody_holds(lab: Lab) -> None:
+    session, other = lab.open(), lab.open("another conversation")
+    runs = session.run_store()
+    for status in ("running", "paused", "done"):
+        await _save(runs, status, status, session.session_id)
+    await _save(runs, "of another", "paused", other.session_id)
+    await _save(runs, "of nobody", "paused", None)
+    await session.clear_session()
+    for status in ("running", "paused", "done"):
+        lab.same(await runs.load_run(status), None, f"clearing a session with a run that is {status}")
+    for kept in ("of another", "of nobody"):
+        lab.expect(await runs.load_run(kept) is not None, f"clearing a session removed the run {kept!r}")
+
+
+@proves("A12", "runs", "lease")
+async def clearing_leaves_a_run_that_holds_its_session(lab: Lab) -> None:
+    session = lab.open()
+    runs = session.run_store()
+    async with await session.lease(ttl_s=60, wait_s=0):
+        await _save(runs, "under way", "running", session.session_id)
+        await _save(runs, "paused", "paused", session.session_id)
+        await session.clear_session()
+        lab.expect(await runs.load_run("under way") is not None, "clearing removed the run that holds the session")
+        lab.same(await runs.load_run("paused"), None, "clearing under a lease, by a paused run")
+    await session.clear_session()
+    lab.same(await runs.load_run("under way"), None, "clearing after the lease was given up")
+
+
+async def _save(runs: Any, run_id: str, status: str, session_id: str | None) -> None:
+    await runs.save_run(run_id, expect=0, head=b"{}", tails={}, status=status, agent="a", session_id=session_id)
+
+
 def _popping(lab: Lab, session: Any, count: int) -> Any:
     async def pops() -> list[Any]:
         mine = lab.backend.open(session.session_id) if lab.backend.shared else session

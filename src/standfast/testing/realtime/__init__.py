@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         UnexpectedRealtimeSend,
     )
     from standfast.testing.realtime.server import LoopbackRealtimeServer
-    from standfast.testing.realtime.speech import Ears, Voice, speech, tones
+    from standfast.testing.realtime.speech import Ears, Voice, spoken, tones
 
 _HOMES: dict[str, tuple[str, ...]] = {
     "calls": ("LoopbackCall",),
@@ -43,7 +43,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "UnexpectedRealtimeSend",
     ),
     "server": ("LoopbackRealtimeServer",),
-    "speech": ("Ears", "Voice", "speech", "tones"),
+    "speech": ("Ears", "Voice", "spoken", "tones"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -74,7 +74,7 @@ __all__ = [
     "UnconsumedRealtimeSteps",
     "UnexpectedRealtimeSend",
     "Voice",
-    "speech",
+    "spoken",
     "tones",
 ]
 

@@ -1,7 +1,7 @@
 """Speech for tests and demos: a voice that makes audio of words, and ears that know words by their sound.
 
 `tones` is a voice that needs nothing: each word is a tone of its own pitch, so that the same words always sound the
-same. `speech` speaks real words where the wheel `espeakng-loader` is installed. There is no speech recognition here:
+same. `spoken` speaks real words where the wheel `espeakng-loader` is installed. There is no speech recognition here:
 `Ears` remember what they were taught, and find it again in audio byte by byte, in any of the three formats.
 """
 
@@ -32,7 +32,7 @@ def tones(words: str) -> bytes:
     return b"".join(tone(_word_ms(word), _pitch(word)) + silence(GAP_MS) for word in words.split())
 
 
-def speech(words: str) -> bytes:
+def spoken(words: str) -> bytes:
     """Words in the best voice there is: eSpeak NG where its wheel is installed, else tones."""
     return espeak(words) if installed() else tones(words)
 

@@ -61,12 +61,19 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.crash_at: int | None = None
         self.at_step: dict[int, Callable[[], None]] = {}
         """What happens from outside just before the step of that number."""
+        self._tasks: list[asyncio.Task[Any]] = []
         self._selector = _NoNetwork(self)
         self._ready: deque[asyncio.Handle] = _Ready(self, chance)
 
     def time(self) -> float:
         """The virtual time, in seconds."""
         return self.clock.now
+
+    def create_task(self, coro: Any, **named: Any) -> asyncio.Task[Any]:
+        """Start a task and remember it in order; `asyncio.all_tasks` is a set, and its order that of addresses."""
+        task = super().create_task(coro, **named)
+        self._tasks.append(task)
+        return task
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
         """Run the function in the loop: a thread would come back whenever it likes."""
@@ -83,13 +90,18 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._ready._chance = None  # type: ignore[attr-defined]  # it is a _Ready
         self.at_step.clear()
         self.set_exception_handler(lambda loop, context: None)  # the dead have nothing to report
+        # A crash may come after the main task's end and before the loop has heard of it; what stops the loop then would
+        # stop the next run instead.
+        self.call_soon(self.stop)
+        self.run_forever()
         for _ in range(100):
-            tasks = [task for task in asyncio.all_tasks(self) if not task.done()]
+            self._tasks = tasks = [task for task in self._tasks if not task.done()]
             if not tasks:
                 break
             for task in tasks:
                 task.cancel()
             self.run_until_complete(_settled(tasks))
+        self._tasks = []
         self.run_until_complete(self.shutdown_asyncgens())
         self.close()
         self.clock.now, self.step_count = now, steps
@@ -170,6 +182,8 @@ def governed(clock: Clock, chance: random.Random) -> Iterator[None]:
     change(time, "time_ns", lambda: int((EPOCH_S + clock.now) * 1e9))
     change(time, "sleep", clock.advance)
     change(uuid, "uuid4", lambda: uuid.UUID(int=chance.getrandbits(128), version=4))
+    # Other threads of the process draw from the same generator, whenever they like: this one's draws are its own.
+    change(random, "random", random.Random(chance.getrandbits(64)).random)
     undo.append((threads, "_pool", threads._pool))
     threads._pool = _InTheLoop()  # type: ignore[assignment]  # it has the one method that is used
     random.seed(chance.getrandbits(64))
@@ -202,4 +216,5 @@ def _do(future: asyncio.Future[Any], function: Callable[[], Any]) -> None:
 
 def run(loop: VirtualLoop, work: Coroutine[Any, Any, T]) -> T:
     """Run the work to its end in this loop; raises Crashed if the loop was told to."""
-    return loop.run_until_complete(loop.create_task(work, name="main"))
+    task: asyncio.Task[T] = loop.create_task(work, name="main")
+    return loop.run_until_complete(task)

@@ -76,13 +76,15 @@ class SimulatedSession(SessionWrapper):
         """This writer's items that are still kept, in order (B1)."""
         return await self._process.reach("written", lambda: self.underlying_session.written(writer))
 
-    async def lease(self, *, ttl_s: float, wait_s: float) -> Lease:
+    async def lease(self, *, ttl_s: float, wait_s: float, holder: str = "") -> Lease:
         """Acquire, waiting at most `wait_s` of virtual time for the holder to give it up (B7)."""
         deadline = self._process.world.clock.now + wait_s
         while True:
             try:
                 taken = await self._process.reach(
-                    "lease", lambda: self.underlying_session.lease(ttl_s=ttl_s, wait_s=0.0)
+                    # A thread that renewed it would go by the real clock, and for processes that were killed.
+                    "lease",
+                    lambda: self.underlying_session.lease(ttl_s=ttl_s, wait_s=0.0, renewed=False),
                 )
             except SessionBusyError:
                 if self._process.world.clock.now >= deadline:

@@ -41,9 +41,6 @@ class SimulationFailed(StandfastError):
         super().__init__(f"seed {seed} broke a promise:\n  {said}", f"Replay it with seeds=[{seed}].")
         self.seed, self.problems, self.trace = seed, list(problems), list(trace)
 
-    def __reduce__(self) -> Any:
-        return type(self), (self.seed, self.problems, self.trace)
-
 
 @dataclass
 class Report:

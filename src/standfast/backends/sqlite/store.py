@@ -1,0 +1,533 @@
+"""Looking and changing, inside one transaction: what the port asks of a store, in SQL.
+
+A `Transaction` answers many questions at once. Steps of different names that a group brings are done with as few
+statements as one step needs, because statements are what a turn costs. What was read stays known until the transaction
+ends: nobody else writes meanwhile, so a condition on a cell that was just looked at costs no statement.
+
+A ref is a row's id. Ids are never used again, whoever writes, so the first and the newest tell whether a history moved,
+with nothing counted: other programs only add behind, take from the end, prune the front or remove all. What only
+standfast does, taking a row out of the middle, moves a session's *edition*, which belongs to the mark too (B2, B10).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from standfast.backends.sqlite import listing
+from standfast.backends.sqlite.statements import AT_ONCE_MAX, Statements, chunks, numbered
+from standfast.backends.sqlite.values import BEYOND, after_text, as_bytes, as_seconds, now_text
+from standfast.sessions.port import (
+    Arrange,
+    Cell,
+    Change,
+    Done,
+    Kind,
+    Listed,
+    Look,
+    Name,
+    Range,
+    Refused,
+    Row,
+    Rows,
+    Sight,
+    Step,
+    Tag,
+)
+
+T = TypeVar("T")
+
+NO_EPOCH = b""
+"""The incarnation of a name that nothing of ours was written to: it has no row, or only another program's."""
+
+_Stored = tuple[bytes, bytes]  # a cell: the epoch it was written in, and its value
+
+
+class _State:
+    """What is known of one name in this transaction."""
+
+    __slots__ = ("cells", "created", "edition", "epoch", "first", "labels", "newest", "owner", "updated")
+
+    def __init__(self, name: Name, row: Sequence[Any]) -> None:
+        self.owner = name[0][0] + name[1]
+        _, self.created, self.updated, self.labels, epoch, edition, first, newest = row
+        self.epoch: bytes = epoch or NO_EPOCH
+        self.edition, self.first, self.newest = edition or 0, first or 0, newest or 0
+        self.cells: dict[str, _Stored | None] = {}
+
+    @property
+    def mark(self) -> str:
+        return f"{self.first}.{self.newest}.{self.edition}" if self.newest else ""
+
+
+class Transaction:
+    """A `Store` for as long as a transaction is open. Begun and ended by whoever makes one."""
+
+    loses_answers = False
+    is_shareable = False
+
+    def __init__(self, db: sqlite3.Connection, sql: Statements) -> None:
+        self._db, self._sql = db, sql
+        self._states: dict[Name, _State] = {}
+        self._order: _Order | None = None
+        self._now = time.time()
+
+    # --- looking ------------------------------------------------------------------------------
+
+    def look(self, look: Look) -> Sight:
+        """Read all that is asked for."""
+        if look.only_data:
+            return Sight(data=self._data(look.name, look.rows[0]))
+        return self.look_all([look])[0]
+
+    def look_all(self, looks: Sequence[Look]) -> list[Sight]:
+        """Answer several looks, with few statements for all of them."""
+        states = self._load([look.name for look in looks])
+        self._load_cells([(state, look.cells) for state, look in zip(states, looks, strict=True)])
+        return [self._sight(state, look) for state, look in zip(states, looks, strict=True)]
+
+    def _sight(self, state: _State, look: Look) -> Sight:
+        cells = {}
+        for name in look.cells:
+            stored = state.cells[name]
+            if stored is not None:
+                cells[name] = Cell(stored[1], stored[0] == state.epoch)
+        if look.prefixes:
+            for prefix in look.prefixes:
+                for found, epoch, value in self._db.execute(self._sql.cells_between, (state.owner, *_between(prefix))):
+                    cells[found.decode()] = Cell(value, epoch == state.epoch)
+        if not look.rows and not look.times and look.upto is None:
+            return Sight(mark=state.mark if look.mark else "", now=self._now, cells=cells)
+        if look.only_data:
+            return Sight(data=self._data(look.name, look.rows[0]))
+        made = look.times and state.created is not None
+        return Sight(
+            mark=state.mark,
+            now=self._now,
+            epoch=state.epoch.decode(),
+            created=as_seconds(state.created) if made else None,
+            updated=as_seconds(state.updated) if made else None,
+            labels=json.loads(state.labels) if look.times and state.labels else {},
+            cells=cells,
+            rows=tuple([self._rows(look.name, wanted) for wanted in look.rows]),
+            upto=None if look.upto is None else self._place_of(look.name.id, state, look.upto),
+        )
+
+    def _data(self, name: Name, wanted: Rows) -> list[bytes]:
+        if wanted.box or wanted.writer is not None or name.kind != "session":
+            return [row.data for row in self._rows(name, wanted)]
+        session_id = name.id
+        if wanted.limit is None and wanted.before is None:
+            found = self._db.execute(self._sql.data, (session_id,)).fetchall()
+        else:
+            found = self._db.execute(self._sql.newest_data, (session_id, *_bounds(wanted))).fetchall()[::-1]
+        data = [one for (one,) in found]
+        return data if set(map(type, data)) <= {bytes} else [as_bytes(one) for one in data]
+
+    def _rows(self, name: Name, wanted: Rows) -> list[Row]:
+        if name.kind != "session":
+            return []
+        db, sql, session_id, (before, limit) = self._db, self._sql, name.id, _bounds(wanted)
+        if wanted.box:
+            values = (session_id, wanted.box, before, wanted.writer, wanted.writer, limit)
+            found = db.execute(sql.box_rows, values).fetchall()
+        elif wanted.writer is not None:
+            found = db.execute(sql.rows_of_writer, (session_id, before, wanted.writer, limit)).fetchall()
+        elif wanted.limit is None and wanted.before is None:
+            return _as_rows(db.execute(sql.rows, (session_id,)).fetchall())
+        else:
+            found = db.execute(sql.newest_rows, (session_id, before, limit)).fetchall()
+        return _as_rows(found[::-1])
+
+    def _place_of(self, session_id: str, state: _State, mark: str) -> int | None:
+        """The id of the last row up to that mark; None if anything up to it has gone.
+
+        Only the ends of a history can go away without another edition, so a front whose first row and whose last are
+        still there is untouched.
+        """
+        if not mark:
+            return 0
+        try:
+            first, newest, edition = map(int, mark.split("."))
+        except ValueError:
+            return None
+        if (first, edition) != (state.first, state.edition) or newest > state.newest:
+            return None
+        if newest == state.newest or self._db.execute(self._sql.row_here, (newest, session_id)).fetchone():
+            return newest
+        return None
+
+    def _load(self, names: Sequence[Name]) -> list[_State]:
+        known = self._states
+        missing = [name for name in names if name not in known]
+        if missing:
+            for kind in {name[0]: None for name in missing}:
+                some = [name for name in missing if name[0] == kind]
+                for start in range(0, len(some), AT_ONCE_MAX):
+                    self._load_some(kind, some[start : start + AT_ONCE_MAX])
+        return [known[name] for name in names]
+
+    def _load_some(self, kind: Kind, some: list[Name]) -> None:
+        ids = _padded([name[1] for name in some])
+        for row in self._db.execute(self._sql.states(kind, len(ids)), ids).fetchall():
+            if row[0] < len(some):
+                name = some[row[0]]
+                self._states[name] = _State(name, row)
+
+    def _load_cells(self, wanted: Iterable[tuple[_State, Iterable[str]]]) -> None:
+        missing = []
+        for state, names in wanted:
+            for name in names:
+                if name not in state.cells:
+                    state.cells[name] = None
+                    missing.append((state, name))
+        for start in range(0, len(missing), AT_ONCE_MAX):
+            some = missing[start : start + AT_ONCE_MAX]
+            pairs: list[str] = [value for state, name in _padded(some) for value in (state.owner, name)]
+            for place, epoch, value in self._db.execute(self._sql.cells_of(len(pairs) // 2), pairs).fetchall():
+                if place < len(some):
+                    state, name = some[place]
+                    state.cells[name] = (epoch, value)
+
+    # --- changing ------------------------------------------------------------------------------
+
+    def commit(self, step: Step) -> Done | Refused:
+        """Do the whole step if all conditions hold."""
+        return self.commit_all([step])[0]
+
+    def commit_all(self, steps: Sequence[Step]) -> list[Done | Refused]:
+        """Do several steps that have no name in common, each whole or not at all."""
+        changes = [change for step in steps for change in step]
+        states = self._load([change.name for change in changes])
+        self._load_cells([(state, change.cells) for state, change in zip(states, changes, strict=True)])
+        refusals = [self._refusal(step) for step in steps]
+        if any(refusals):
+            changes = [
+                change for step, refusal in zip(steps, refusals, strict=True) if refusal is None for change in step
+            ]
+        first_refs = self._do(changes)
+        return [
+            self._done(step, first_refs) if refusal is None else refusal
+            for step, refusal in zip(steps, refusals, strict=True)
+        ]
+
+    def _done(self, step: Step, first_refs: Mapping[int, int]) -> Done:
+        marks = tuple([self._states[change.name].mark for change in step])
+        return Done(marks, tuple([first_refs.get(id(change), 0) for change in step]))
+
+    def _refusal(self, step: Step) -> Refused | None:
+        for place, change in enumerate(step):
+            if not change.cells and change.mark is None and change.prefix is None:
+                continue
+            state, why = self._states[change.name], None
+            for name, value in change.cells.items():
+                stored = state.cells[name]
+                if (None if stored is None else stored[1]) != value:
+                    why = "cell"
+            if change.mark is not None and change.mark != state.mark:
+                why = why or "mark"
+            if change.prefix is not None and self._place_of(change.name.id, state, change.prefix) is None:
+                why = why or "mark"
+            if why is not None:
+                cells = {
+                    name: Cell(found[1], found[0] == state.epoch)
+                    for name in change.cells
+                    if (found := state.cells[name])
+                }
+                return Refused(place, why, state.mark, cells)  # type: ignore[arg-type]  # one of the two words
+        return None
+
+    def _do(self, changes: Sequence[Change]) -> dict[int, int]:
+        """Do these changes; gives the first ref each pushed, by the change's identity."""
+        first_refs: dict[int, int] = {}
+        while changes:
+            now: dict[Name, Change] = {}
+            later = []  # a step may change one name twice; then in its order
+            for change in changes:
+                if now.setdefault(change.name, change) is not change:
+                    later.append(change)
+            self._do_once(now.values(), first_refs)
+            changes = later
+        return first_refs
+
+    def _do_once(self, changes: Iterable[Change], first_refs: dict[int, int]) -> None:
+        """Do changes of different names: what moves rows one by one, the rest together."""
+        pushed: list[tuple[Change, _State]] = []
+        touched: list[tuple[Change, _State]] = []
+        cells: list[str | bytes] = []
+        for change in changes:
+            if change.remove or change.wipe is not None:
+                self._wipe(change)
+            state = self._states[change.name]
+            if change.touch:
+                self._put_in_order()
+                if state.epoch == NO_EPOCH:
+                    self._begin(change.name, state)
+                touched.append((change, state))
+            elif change.labels is not None:
+                statement = self._sql.set_labels(change.name.kind)
+                self._db.execute(statement, (json.dumps(change.labels), change.name.id))
+            if change.drop or change.arrange is not None or change.back:
+                self._move(change, state)
+            if change.push:
+                pushed.append((change, state))
+            if change.sweep or change.put:
+                self._put(change, state, cells)
+        if pushed:
+            self._push(pushed, first_refs)
+        for start, size in chunks(len(cells) // 4):
+            self._db.execute(self._sql.put_cells(size), cells[4 * start : 4 * (start + size)])
+        if touched:
+            self._touch(touched)
+
+    def _move(self, change: Change, state: _State) -> None:
+        self._put_in_order()
+        if change.drop:
+            self._drop(change, state)
+        if change.arrange is not None:
+            self._arrange(change.name.id, state, change.arrange)
+        for row in change.back:
+            self._put_back(change.name.id, state, row)
+
+    def _wipe(self, change: Change) -> None:
+        db, sql, name = self._db, self._sql, change.name
+        owner = self._states[name].owner
+        if name.kind == "session":
+            db.execute(sql.delete_rows, (name.id, 0, BEYOND))
+            db.execute(sql.delete_boxes, (name.id,))
+        db.execute(sql.delete_name(name.kind), (name.id,))
+        if change.remove or not change.wipe:
+            db.execute(sql.delete_cells, (owner,))
+        else:
+            kept = [value for prefix in change.wipe for value in (prefix, prefix)]
+            db.execute(sql.delete_cells_but(len(change.wipe)), (owner, *kept))
+            # What was written while the name had no incarnation must not look as if it belonged to the next one.
+            db.execute(sql.rename_epoch, ("-", owner, ""))
+        self._states[name] = _State(name, (0, None, None, None, None, 0, 0, 0))
+
+    def _drop(self, change: Change, state: _State) -> None:
+        session_id = change.name.id
+        self._db.executemany(self._sql.delete_row, [(ref, session_id) for ref in change.drop])
+        self._read_ends(session_id, state)
+        if state.newest > min(change.drop):
+            state.edition += 1
+            self._db.execute(self._sql.set_edition, (session_id, state.edition))
+
+    def _read_ends(self, session_id: str, state: _State) -> None:
+        first, newest = self._db.execute(self._sql.ends, numbered(session_id)).fetchone()
+        state.first, state.newest = first or 0, newest or 0
+
+    def _arrange(self, session_id: str, state: _State, arrange: Arrange) -> None:
+        """Put copies of all that stays live behind what was live, keep what is to be kept, then remove what was live.
+
+        Everything gets a new id: the SDK reads by id. The database copies by itself; rows pass through Python only
+        where they are new.
+        """
+        db, sql, old = self._db, self._sql, state.newest
+        for part in arrange.live:
+            if isinstance(part, Range):
+                statement = sql.box_to_live if part.box else sql.live_to_live
+                db.execute(statement, self._range(session_id, part))
+            else:
+                self._insert([(session_id, part)])
+        if arrange.box:
+            db.execute(sql.delete_box, (session_id, arrange.box))
+        for part in arrange.keep:
+            statement = sql.box_to_box if part.box else sql.live_to_box
+            db.execute(statement, {**self._range(session_id, part), "7": arrange.box})
+        db.execute(sql.delete_rows, (session_id, 0, old))
+        db.executemany(sql.delete_box, [(session_id, box) for box in arrange.forget])
+        self._read_ends(session_id, state)
+        self._note_id(state.newest)
+
+    def _range(self, session_id: str, part: Range) -> dict[str, Any]:
+        """The values of a statement that copies rows; live ones only up to the newest there was before the step."""
+        source = session_id if part.of is None else part.of.id
+        upto = BEYOND if part.upto is None else part.upto
+        if not part.box:
+            owner = Name("session", source)
+            upto = min(upto, self._load([owner])[0].newest)
+        return numbered(source, part.box, part.after or 0, upto, session_id, part.replaces)
+
+    def _put_back(self, session_id: str, state: _State, row: Row) -> None:
+        """Insert a row under its own id, or, where others have come behind it, under a new one and those again."""
+        db, sql = self._db, self._sql
+        free = state.newest < row.ref
+        writer, ordinal, replaces = (None, None, None) if row.tag is None else row.tag
+        values = (row.ref if free else None, session_id, row.data, writer, ordinal, replaces or None)
+        made = db.execute(sql.insert_bytes, values).lastrowid or 0
+        if not free:
+            old = state.newest
+            db.execute(sql.live_to_live, numbered(session_id, 0, row.ref, old, session_id, None))
+            db.execute(sql.delete_rows, (session_id, row.ref, old))
+        self._read_ends(session_id, state)
+        self._note_id(max(made, state.newest))
+
+    def _push(self, todo: Sequence[tuple[Change, _State]], first_refs: dict[int, int]) -> None:
+        self._put_in_order()
+        ref = self._insert([(change.name[1], change.push) for change, _ in todo])
+        for change, state in todo:
+            first_refs[id(change)] = ref
+            state.first = state.first or ref
+            ref += len(change.push)
+            state.newest = ref - 1
+        self._note_id(ref - 1)
+
+    def _insert(self, parts: Sequence[tuple[str, Sequence[tuple[bytes, Tag]]]]) -> int:
+        """Insert rows of several sessions; gives the id of the first. Ids are consecutive: nobody else writes now."""
+        values: list[Any] = []
+        width = 4
+        try:
+            for session_id, rows in parts:
+                for data, (writer, ordinal, replaces) in rows:
+                    if replaces:
+                        width = 5
+                    values += (session_id, data.decode(), writer, ordinal)
+        except UnicodeDecodeError:  # a record that was corrupt comes back as it was
+            width = 0
+        if width != 4:
+            return self._insert_each(parts)
+        first, db, statement = 0, self._db, self._sql.insert_rows
+        for start, size in chunks(len(values) // 4):
+            made = db.execute(statement(size), values[4 * start : 4 * (start + size)]).lastrowid
+            first = first or (made or 0) - size + 1
+        return first
+
+    def _insert_each(self, parts: Sequence[tuple[str, Sequence[tuple[bytes, Tag]]]]) -> int:
+        """As `_insert`, for rows that stand in for a generation, or are no text."""
+        first = 0
+        for session_id, rows in parts:
+            for data, tag in rows:
+                values = (None, session_id, data, tag.writer, tag.ordinal, tag.replaces or None)
+                made = self._db.execute(self._sql.insert_bytes, values).lastrowid
+                first = first or made or 0
+        return first
+
+    def _begin(self, name: Name, state: _State) -> None:
+        """Begin an incarnation: what was put since the last one ended belongs to it, what was archived does not."""
+        epoch = f"{now_text(self._now)}-{os.urandom(4).hex()}"
+        state.epoch = epoch.encode()
+        self._db.execute(self._sql.rename_epoch, (epoch, state.owner, ""))
+        if name.kind == "session":
+            self._db.execute(self._sql.delete_boxes, (name.id,))
+        for cell, stored in state.cells.items():
+            if stored is not None and stored[0] == NO_EPOCH:
+                state.cells[cell] = (state.epoch, stored[1])
+
+    def _put(self, change: Change, state: _State, values: list[str | bytes]) -> None:
+        """Remove cells, and add those to write to `values`."""
+        for prefix in change.sweep:
+            self._db.execute(self._sql.delete_cells_between, (state.owner, *_between(prefix)))
+            state.cells.clear()
+        epoch = state.epoch.decode()
+        for name, value in change.put.items():
+            if value is None:
+                self._db.execute(self._sql.delete_cell, (state.owner, name))
+                state.cells[name] = None
+            else:
+                values += (state.owner, name, epoch, value)
+                state.cells[name] = (state.epoch, value)
+
+    def _touch(self, todo: Sequence[tuple[Change, _State]]) -> None:
+        assert self._order is not None
+        now = now_text(self._now)
+        now_bytes, changed = now.encode(), self._order.changed
+        kinds: dict[Kind, list[str | int | None]] = {}
+        for change, state in todo:
+            changed += 1
+            updated = now
+            if state.updated is not None and state.updated >= now_bytes:
+                updated = after_text(state.updated)
+            state.updated = now_bytes if updated is now else updated.encode()
+            state.created = state.created or state.updated
+            labels = None
+            if change.labels is not None:
+                labels = json.dumps(change.labels)
+                state.labels = labels
+            values = kinds.setdefault(change.name[0], [])
+            values += (change.name[1], updated, updated, state.epoch.decode(), changed, labels)
+        self._order.changed = changed
+        for kind, values in kinds.items():
+            for start, size in chunks(len(values) // 6):
+                self._db.execute(self._sql.touch(kind, size), values[6 * start : 6 * (start + size)])
+
+    # --- the order of changes ------------------------------------------------------------------------------
+
+    def _put_in_order(self) -> None:
+        """Before the first change: what other programs have written since our last one comes before it in a listing."""
+        if self._order is None:
+            changed, seen, newest = self._db.execute(self._sql.order).fetchone()
+            self._order = order = _Order(changed, max(seen, newest or 0))
+            if order.seen > seen:
+                for session_id, _ in self._db.execute(self._sql.foreign, (seen,)).fetchall():
+                    self._db.execute(self._sql.adopt, (self._next_change(), as_bytes(session_id).decode()))
+
+    def _next_change(self) -> int:
+        assert self._order is not None
+        self._order.changed += 1
+        return self._order.changed
+
+    def _note_id(self, row_id: int) -> None:
+        if self._order is not None:
+            self._order.seen = max(self._order.seen, row_id)
+
+    def finish(self) -> None:
+        """Before the transaction is committed: write down how far the order of changes has come."""
+        if self._order is not None:
+            self._db.execute(self._sql.set_order, (self._order.changed, self._order.seen))
+            self._order = None
+
+    # --- listing ------------------------------------------------------------------------------
+
+    def listing(self, kind: Kind, *, after: str | None, limit: int, labels: Mapping[str, str]) -> Sequence[Listed]:
+        """Names of a kind, newest change first."""
+        self.finish()
+        return listing.page(self._db, self._sql, kind, after, limit, labels)
+
+    def count(self, kind: Kind) -> int:
+        """How many names of a kind there are."""
+        return int(self._db.execute(self._sql.count(kind)).fetchone()[0])
+
+
+class _Order:
+    """How far the listing's order has come: the newest change number, and the highest row id it accounts for."""
+
+    __slots__ = ("changed", "seen")
+
+    def __init__(self, changed: int, seen: int) -> None:
+        self.changed, self.seen = changed, seen
+
+
+def _between(prefix: str) -> tuple[str, str]:
+    """The first name that begins with this, and the first behind all that do. SQLite compares UTF-8 bytes."""
+    return prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)
+
+
+def _bounds(wanted: Rows) -> tuple[int, int]:
+    before = BEYOND if wanted.before is None else wanted.before
+    return before, -1 if wanted.limit is None else min(wanted.limit, BEYOND)
+
+
+def _padded(some: list[T]) -> list[T]:
+    """As many as the next power of two, by repeating one: so that few different statements are prepared."""
+    size = 1 << (len(some) - 1).bit_length()
+    return some + some[:1] * (size - len(some))
+
+
+def _as_rows(found: Iterable[Sequence[Any]]) -> list[Row]:
+    names: dict[bytes | None, str] = {None: ""}
+    rows = []
+    for ref, data, writer, ordinal, replaces in found:
+        if writer is None and replaces is None:
+            tag = None
+        else:
+            name = names.get(writer)
+            if name is None:
+                name = names[writer] = as_bytes(writer).decode()
+            tag = Tag(name, ordinal or 0, replaces or 0)
+        rows.append(Row(ref, data if type(data) is bytes else as_bytes(data), tag))
+    return rows

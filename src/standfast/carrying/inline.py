@@ -1,0 +1,86 @@
+"""Carrying out a plan at once, in the calling task: for stores in this process's own memory.
+
+Each plan runs whole under the store's lock, so it meets no refusal; the only place where a caller can wait, be
+cancelled or run out of time is before it has the lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from standfast.carrying.carrier import Kind, MakePlan, Then, UndoPlan
+from standfast.carrying.closing import Done
+from standfast.ground.errors import StoreTimeoutError
+from standfast.sessions.port import Store, carried_out
+
+T = TypeVar("T")
+
+LOCK_POLL_S = 0.001
+# The lock is held for microseconds, by any thread or loop; asking again after a millisecond is cheaper than a queue
+# of waiters that belong to loops which may end, and leaves nothing to undo when a waiter is cancelled.
+
+
+class InlineCarrier:
+    """Carries plans to a store that answers at once."""
+
+    lane = None
+
+    def __init__(self, store: Store, lock: threading.Lock) -> None:
+        self._store, self._lock = store, lock
+
+    def carry(
+        self,
+        plan: MakePlan[T],
+        timeout_s: float,
+        *,
+        kind: Kind = "write",
+        undo: UndoPlan[T] | None = None,
+        durable: bool = True,
+        detached: bool = False,
+    ) -> Coroutine[Any, Any, T]:
+        """Carry it out when awaited; a detached one now."""
+        return self._now(plan, timeout_s) if detached else self._when_free(plan, timeout_s)
+
+    async def _when_free(self, plan: MakePlan[T], timeout_s: float) -> T:
+        deadline = time.monotonic() + timeout_s
+        while not self._lock.acquire(blocking=False):
+            if time.monotonic() >= deadline:
+                raise _busy(timeout_s)
+            await asyncio.sleep(LOCK_POLL_S)
+        try:
+            return carried_out(self._store, plan())
+        finally:
+            self._lock.release()
+
+    def _now(self, plan: MakePlan[T], timeout_s: float) -> Coroutine[Any, Any, T]:
+        try:
+            return Done(self._held(plan, timeout_s))
+        except BaseException as error:
+            return Done(error=error)
+
+    def post(self, plan: MakePlan[T], timeout_s: float, then: Then | None = None) -> None:
+        """Carry it out now."""
+        try:
+            result, error = self._held(plan, timeout_s), None
+        except Exception as fault:
+            result, error = None, fault
+        if then is not None:
+            then(result, error)
+
+    def _held(self, plan: MakePlan[T], timeout_s: float) -> T:
+        if not self._lock.acquire(timeout=min(timeout_s, threading.TIMEOUT_MAX)):
+            raise _busy(timeout_s)
+        try:
+            return carried_out(self._store, plan())
+        finally:
+            self._lock.release()
+
+
+def _busy(timeout_s: float) -> StoreTimeoutError:
+    return StoreTimeoutError(
+        f"the store was busy for {timeout_s} s; nothing was done", "Try again, or give the session a longer timeout_s."
+    )

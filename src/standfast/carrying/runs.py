@@ -1,0 +1,86 @@
+"""Saved runs over any store of the port."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from standfast.carrying.carrier import Carrier
+from standfast.engine.run_store import LogTail, RunSummary, SavedRun
+from standfast.sessions import run_rules
+from standfast.sessions.lease_rules import Fence
+from standfast.sessions.port import Name
+from standfast.sessions.protocol import Lease, check_limit
+from standfast.sessions.run_rules import RunSave
+
+
+class StoredRunStore:
+    """Keeps runs in a store that may also keep sessions. Every method is one step, and durable when it returns."""
+
+    def __init__(self, carrier: Callable[[], Carrier], timeout_s: float = 30.0) -> None:
+        self._carrier, self._timeout_s = carrier, timeout_s
+
+    async def load_run(self, run_id: str) -> SavedRun | None:
+        """The run as last saved; None if there is none of this id."""
+        return await self._carrier().carry(partial(run_rules.load_run, run_id), self._timeout_s, kind="read")
+
+    async def save_run(
+        self,
+        run_id: str,
+        *,
+        expect: int,
+        head: bytes,
+        tails: Mapping[str, LogTail],
+        status: str,
+        agent: str,
+        session_id: str | None = None,
+        lease: Lease | None = None,
+    ) -> int:
+        """Write the head and the tails in one step if the saved revision is `expect`; gives the new revision.
+
+        Raises LeaseLostError, and writes nothing, if `lease` is not the session's newest.
+        """
+        save = run_save(run_id, expect, head, tails, status, agent, session_id)
+        session = None if session_id is None else Name("session", session_id)
+        plan = partial(run_rules.record, session, None, save, fence_of(lease))
+        return (await self._carrier().carry(plan, self._timeout_s)).revision
+
+    async def list_runs(
+        self, *, status: str | None = None, session_id: str | None = None, after: str | None = None, limit: int = 100
+    ) -> tuple[list[RunSummary], str | None]:
+        """Runs, newest change first, and the cursor of the next page (None: no more)."""
+        check_limit(limit)
+        plan = partial(run_rules.list_runs, status, session_id, after, limit)
+        return await self._carrier().carry(plan, self._timeout_s, kind="read")
+
+    async def delete_run(self, run_id: str) -> bool:
+        """Remove a run; whether there was one."""
+        carrier = self._carrier()
+        plan = partial(run_rules.delete_run, run_id, loses_answers=carrier.lane is not None)
+        return await carrier.carry(plan, self._timeout_s)
+
+    async def prune_runs(self, *, older_than_s: float | None = None, keep: int | None = None) -> int:
+        """Remove ended runs (done, failed, cancelled) older than that, and all but the newest `keep` of them."""
+        return await self._carrier().carry(partial(run_rules.prune_runs, older_than_s, keep), self._timeout_s)
+
+
+def run_save(
+    run_id: str,
+    expect: int,
+    head: bytes,
+    tails: Mapping[str, LogTail],
+    status: str,
+    agent: str,
+    session_id: str | None,
+) -> RunSave:
+    """A save as it is now: the caller may go on changing what it gave."""
+    frozen = {log: LogTail(tail.start, [bytes(record) for record in tail.records]) for log, tail in tails.items()}
+    return RunSave(run_id, expect, bytes(head), frozen, status, agent, session_id)
+
+
+def fence_of(lease: Lease | None) -> Fence | None:
+    """What a write under a lease carries; the nonce is known of our own leases only."""
+    if lease is None:
+        return None
+    fence = getattr(lease, "fence", None)
+    return fence if isinstance(fence, Fence) else Fence(lease.number)

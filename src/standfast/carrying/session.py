@@ -1,0 +1,472 @@
+"""A session with every ability, over any store of the port.
+
+It checks arguments and encodes items in the caller's task, before anything is submitted; the rules decide; a carrier
+does the rest. A backend's session says which carrier that is, and how another session of the same store is made.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import socket
+import time
+import weakref
+from abc import abstractmethod
+from collections.abc import Callable, Coroutine, Hashable, Sequence
+from functools import partial
+from typing import Any, ClassVar, Self, TypeVar
+from uuid import uuid4
+
+from standfast.carrying.carrier import Carrier
+from standfast.carrying.closing import Done
+from standfast.carrying.leases import POLL_FIRST_S, POLL_MAX_S, RENEWER, WAITERS, StoredLease, Waiter, clock_s
+from standfast.carrying.runs import StoredRunStore, fence_of
+from standfast.ground.errors import CallerError, SessionBusyError, SessionClosedError, StandfastError
+from standfast.ground.jsonvalue import DIGEST_BYTES, Item, decode, digest, encode
+from standfast.sessions import fork_rules, generation_rules, lease_rules, rules, run_rules, writer_rules
+from standfast.sessions.lease_rules import Asker, Busy, Fence, Taken, Watch
+from standfast.sessions.port import Name, Plan, Row
+from standfast.sessions.protocol import (
+    ALL_ABILITIES,
+    CorruptRecord,
+    Generation,
+    Head,
+    Lease,
+    Page,
+    Position,
+    SessionABC,
+    SessionInfo,
+    SessionPage,
+    SessionSettings,
+    check_limit,
+    check_session_id,
+    coerce_settings,
+    effective_limit,
+)
+from standfast.sessions.rules import LANE, Lane
+from standfast.sessions.run_rules import Recorded, RunSave
+from standfast.sessions.writer_rules import Batch
+
+T = TypeVar("T")
+
+_log = logging.getLogger("standfast.sessions")
+
+_reported: set[Hashable] = set()
+_REPORTED_MAX = 10_000
+
+
+class StoredSession(SessionABC):
+    """One conversation in a store. Any number of objects, threads, loops and processes may share it."""
+
+    declared_abilities: ClassVar[frozenset[str]] = ALL_ABILITIES | {"runs", "record"}
+
+    def __init__(
+        self,
+        session_id: str,
+        *,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
+        timeout_s: float = 30.0,
+    ) -> None:
+        self.session_id = self._check_id(session_id)
+        self.session_settings: SessionSettings | None = coerce_settings(session_settings)
+        self.timeout_s = _checked_timeout(timeout_s)
+        self._name = Name("session", self.session_id)
+        self._closed = False
+        self._leases: weakref.WeakSet[StoredLease] = weakref.WeakSet()
+
+    # --- what a backend says -----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _carrier(self) -> Carrier:
+        """Whoever carries this session's plans now; called for every operation, and only while it is open."""
+
+    @abstractmethod
+    def _store_key(self) -> Hashable:
+        """What the store is known by in this process, however it was spelled. Does no I/O."""
+
+    @abstractmethod
+    def _another(self, new_id: str) -> Self:
+        """A session object of that id in the same store."""
+
+    def _check_id(self, session_id: str) -> str:
+        """The id itself, if the store can hold it (A18)."""
+        return check_session_id(session_id)
+
+    def _process(self) -> str:
+        """What this process is known by to others who can tell whether it is alive; "" if nobody can."""
+        return ""
+
+    def _is_gone(self, process: str) -> bool:
+        """Whether the process known by that has certainly ended."""
+        return False
+
+    # --- the five methods --------------------------------------------------------------------------------------------
+
+    async def get_items(self, limit: int | None = None) -> list[Item]:
+        """The whole history, or the latest `limit` items; oldest first."""
+        wanted = effective_limit(limit, self.session_settings)
+        return await self._read(partial(rules.get_items, self._name, wanted, self._report))
+
+    async def add_items(self, items: list[Item]) -> None:
+        """Append one batch, in order, whole or not at all."""
+        encoded = [encode(item) for item in items]
+        self._check_open()
+        if encoded:
+            await self._write(partial(rules.add, self._name, encoded, self._lane()))
+
+    async def pop_item(self) -> Item | None:
+        """Remove and return the newest valid item; None when there is none. Corrupt records stay."""
+        popped = await self._write(
+            partial(rules.pop, self._name, self._report, self._lane()),
+            undo=partial(rules.put_back, self._name, self._lane()),
+        )
+        return None if popped is None else decode(popped.row.data)
+
+    async def clear_session(self) -> None:
+        """Remove everything stored for this id, except how much each writer wrote and the lease's number."""
+        await self._write(partial(rules.clear, self._name, lease_rules.is_under_way, self._lane()))
+
+    def close(self) -> Coroutine[Any, Any, None]:
+        """Close this session object, now; awaiting the result is allowed and not needed."""
+        if not self._closed:
+            for lease in list(self._leases):
+                lease.release_now()
+            self._closed = True
+        return Done()
+
+    # --- append ------------------------------------------------------------------------------------------------------
+
+    async def head(self) -> Head:
+        """Where the history ends now."""
+        return await self._read(partial(rules.head, self._name))
+
+    async def append(
+        self,
+        items: Sequence[Item],
+        *,
+        writer: str,
+        start: int,
+        expect: Head | None = None,
+        lease: Lease | None = None,
+        digests: Sequence[bytes] | None = None,
+    ) -> Head:
+        """Store `items` as this writer's items number `start` and on, once, however often it is asked (B1)."""
+        batch = _batch(items, writer, start, expect, fence_of(lease), digests)
+        return await self._write(partial(writer_rules.append, self._name, batch))
+
+    async def accepted(self, writer: str) -> int:
+        """How many items this writer has written; popping, replacing and clearing do not lower it (B1)."""
+        return await self._read(partial(writer_rules.accepted, self._name, _checked_writer(writer)))
+
+    async def written(self, writer: str) -> list[Item]:
+        """This writer's items that are still kept, in order, those moved into a kept generation included (B1)."""
+        return await self._read(partial(writer_rules.written, self._name, _checked_writer(writer), self._report))
+
+    def record(
+        self,
+        *,
+        items: Sequence[Item] = (),
+        writer: str = "",
+        start: int = 0,
+        digests: Sequence[bytes] | None = None,
+        run: RunSave | None = None,
+        lease: Lease | None = None,
+        release: bool = False,
+        detached: bool = False,
+    ) -> Coroutine[Any, Any, Recorded]:
+        """Append items, save a run, and give the lease back (`release`), in one step or not at all.
+
+        Refused as `append` and `save_run` refuse; a repeat after a lost acknowledgement succeeds. `detached`: it is
+        submitted by this call and carried out even if the awaiting task is cancelled or its loop closed.
+        """
+        try:
+            fence = fence_of(lease)
+            batch = _batch(items, writer, start, None, fence, digests) if items else None
+            plan = partial(run_rules.record, self._name, batch, run, fence, release=release)
+            waiting = self._write(plan, detached=detached)
+        except StandfastError as error:  # like every other method, it raises when it is awaited
+            return Done(error=error)
+        return self._recorded(waiting, lease) if release and isinstance(lease, StoredLease) else waiting
+
+    async def _recorded(self, waiting: Coroutine[Any, Any, Recorded], lease: StoredLease) -> Recorded:
+        done = await waiting
+        lease.is_given_back()
+        return done
+
+    # --- replace, rewind, fork ---------------------------------------------------------------------------------------
+
+    async def replace(self, items: Sequence[Item], *, upto: Head, lease: Lease | None = None) -> Head:
+        """Put `items` in place of the history up to `upto`; what was appended since stays behind them (B3)."""
+        encoded = [encode(item) for item in items]
+        return await self._write(
+            partial(generation_rules.replace, self._name, encoded, upto, fence_of(lease), self._lane())
+        )
+
+    async def generations(self) -> list[Generation]:
+        """The kept generations, newest first."""
+        return await self._read(partial(generation_rules.generations, self._name))
+
+    async def read_generation(self, generation_id: str) -> list[Item]:
+        """The items of a kept generation."""
+        return await self._read(partial(generation_rules.read_generation, self._name, generation_id, self._report))
+
+    async def restore(self, generation_id: str, *, expect: Head | None = None) -> Head:
+        """Put a generation back where its replacement stands; what it displaces becomes one itself (B4)."""
+        return await self._write(partial(generation_rules.restore, self._name, generation_id, expect, self._lane()))
+
+    async def rewind(self, *, writer: str, to: int, expect: Head | None = None) -> Head:
+        """Remove this writer's items from number `to` on, if they are the whole tail (B5)."""
+        _check_ordinal(to)
+        return await self._write(partial(writer_rules.rewind, self._name, _checked_writer(writer), to, expect))
+
+    async def fork(
+        self, new_id: str, *, at: Position | None = None, recode: Callable[[Item], Item] | None = None
+    ) -> Self:
+        """Make session `new_id` in the same store continue from that position; the two never meet again (B6).
+
+        `recode` writes each item anew on the way, as a wrapper that seals items needs it; counts are kept.
+        """
+        made = self._another(new_id)
+        await self._write(partial(fork_rules.fork, self._name, Name("session", new_id), at, recode, self._lane()))
+        return made
+
+    # --- lease -------------------------------------------------------------------------------------------------------
+
+    async def lease(self, *, ttl_s: float, wait_s: float, holder: str = "", renewed: bool = True) -> StoredLease:
+        """Acquire, waiting at most `wait_s` for the holder to give it up; raises SessionBusyError after that (B7).
+
+        It is renewed off the caller's loop until it is released or forgotten (`renewed=False`: only by `renew`).
+        `holder` is for people: who this is.
+        """
+        if not (math.isfinite(ttl_s) and ttl_s > 0):
+            raise CallerError(f"a lease of {ttl_s} s cannot be held", "Give ttl_s as a positive number of seconds.")
+        self._check_open()
+        key, nonce = self.conversation_key(), uuid4().hex
+        waiter = Waiter(nonce)
+        WAITERS.join(key, waiter)
+        asking = _Asking(self, waiter, ttl_s, nonce, _named(holder))
+        try:
+            lease = await asking.until(time.monotonic() + wait_s, wait_s)
+        finally:
+            WAITERS.leave(key, waiter)
+            if asking.has_ticket and not self._closed:
+                self._carrier().post(partial(lease_rules.leave, self._name, waiter.ticket), self.timeout_s)
+        if renewed:
+            RENEWER.add(lease)
+        return lease
+
+    async def revoke_lease(self) -> int:
+        """Take the lease away from whoever holds it; gives the number below which writes are now refused (B7)."""
+        return await self._write(partial(lease_rules.revoke, self._name, uuid4().hex))
+
+    def conversation_key(self) -> Hashable:
+        """Equal for all session objects of this process that are the same conversation."""
+        return (self._store_key(), self.session_id)
+
+    # --- page, list, times, corrupt records, runs --------------------------------------------------------------------
+
+    async def page(self, *, before: str | None = None, limit: int) -> Page:
+        """The `limit` items before that cursor (None: the latest), in time proportional to the page (B8)."""
+        check_limit(limit)
+        return await self._read(partial(rules.page, self._name, before, limit, self._report))
+
+    async def list_sessions(self, *, after: str | None = None, limit: int) -> SessionPage:
+        """Sessions of this session's store, newest change first (B9)."""
+        check_limit(limit)
+        return await self._read(partial(rules.list_sessions, after, limit))
+
+    async def count_sessions(self) -> int:
+        """How many sessions the store has."""
+        return await self._read(rules.count_sessions)
+
+    async def info(self) -> SessionInfo | None:
+        """This session's times; None if nothing is stored for it (A16)."""
+        return await self._read(partial(rules.info, self._name))
+
+    async def corrupt_records(self) -> list[CorruptRecord]:
+        """Every corrupt record of this session, oldest first (A14)."""
+        return await self._read(partial(rules.corrupt_records, self._name))
+
+    async def repair(self) -> list[CorruptRecord]:
+        """Remove the corrupt records of this session and give them back. Nothing else ever removes one but a clear."""
+        return await self._write(partial(rules.repair, self._name, self._lane()))
+
+    def run_store(self) -> StoredRunStore:
+        """The run store beside this session's history. Does no I/O."""
+        return StoredRunStore(self._opened, self.timeout_s)
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    # Not coroutines of their own: in a group of many turns, passing through one more frame each is measurable.
+
+    def _write(
+        self,
+        plan: Callable[[], Plan[T]],
+        *,
+        undo: Callable[[T], Plan[None]] | None = None,
+        durable: bool = True,
+        detached: bool = False,
+    ) -> Coroutine[Any, Any, T]:
+        return self._opened().carry(plan, self.timeout_s, undo=undo, durable=durable, detached=detached)
+
+    def _read(self, plan: Callable[[], Plan[T]]) -> Coroutine[Any, Any, T]:
+        return self._opened().carry(plan, self.timeout_s, kind="read")
+
+    def _opened(self) -> Carrier:
+        self._check_open()
+        return self._carrier()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise SessionClosedError(f"session {self.session_id!r} is closed", "Open a new session object for this id.")
+
+    def _copied_settings(self) -> dict[str, Any] | None:
+        return None if self.session_settings is None else self.session_settings.to_dict()
+
+    def _lane(self) -> Lane | None:
+        """What a write is known by if its answer is lost, on stores that can lose one."""
+        lane = self._opened().lane
+        return None if lane is None else Lane(LANE + lane, uuid4().bytes)
+
+    def _report(self, row: Row, fault: str) -> None:
+        """Log a corrupt record, once, without its content (A14)."""
+        key = (self.conversation_key(), row.ref)
+        if key not in _reported and len(_reported) < _REPORTED_MAX:
+            _reported.add(key)
+            _log.warning(
+                "record %d of session %r is %s; it stays where it is: see corrupt_records()",
+                row.ref,
+                self.session_id,
+                fault,
+            )
+
+
+class _Asking:
+    """One task's attempt to get a lease: it asks when it is the first in this process, and waits in between."""
+
+    def __init__(self, session: StoredSession, waiter: Waiter, ttl_s: float, nonce: str, holder: str) -> None:
+        self._session, self._waiter, self._ttl_s, self._nonce, self._holder = session, waiter, ttl_s, nonce, holder
+        self._seen: tuple[int, int, float] | None = None
+        self._busy: Busy | None = None
+        self.has_ticket = False
+
+    async def until(self, deadline: float, wait_s: float) -> StoredLease:
+        pause = POLL_FIRST_S
+        key = self._session.conversation_key()
+        while True:
+            tickets = WAITERS.behind(key, self._waiter)
+            left = deadline - time.monotonic()
+            if tickets:
+                lease = await self._ask(tickets if left > 0 else ())
+                if lease is not None:
+                    return lease
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise self._refusal(wait_s)
+            await self._waiter.sleep(min(pause, left) if tickets else left)
+            pause = min(pause * 1.5, POLL_MAX_S)
+
+    async def _ask(self, tickets: tuple[str, ...]) -> StoredLease | None:
+        session, asked_at = self._session, clock_s()
+        asker = Asker(self._ttl_s, self._nonce, self._holder, session._process(), tickets)
+        self.has_ticket = self.has_ticket or bool(tickets)
+        got = await session._write(
+            partial(lease_rules.acquire, session._name, asker, self._watch(), session._is_gone),
+            undo=self._give_back,
+            durable=False,
+        )
+        if isinstance(got, Taken):
+            self.has_ticket = False
+            return self._lease(got, asked_at)
+        self._busy = got
+        seen = (got.held.number, got.held.renewals)
+        if self._seen is None or self._seen[:2] != seen:
+            self._seen = (*seen, clock_s())
+        return None
+
+    def _lease(self, taken: Taken, asked_at: float) -> StoredLease:
+        session = self._session
+        lease = StoredLease(
+            session._name,
+            session._opened(),
+            Fence(taken.number, self._nonce),
+            self._ttl_s,
+            session.timeout_s,
+            asked_at=asked_at,
+            open_runs=taken.open_runs,
+            key=session.conversation_key(),
+        )
+        session._leases.add(lease)
+        return lease
+
+    def _watch(self) -> Watch | None:
+        return None if self._seen is None else Watch(*self._seen[:2], clock_s() - self._seen[2])
+
+    def _give_back(self, got: Taken | Busy) -> Plan[None]:
+        """Undo: the task that asked is gone, and nobody would ever give the lease up."""
+        if isinstance(got, Taken):
+            yield from lease_rules.release(self._session._name, Fence(got.number, self._nonce))
+
+    def _refusal(self, wait_s: float) -> SessionBusyError:
+        by = "others who wait for it" if self._busy is None or self._busy.is_ahead else self._busy.held.holder
+        since = ""
+        if self._busy is not None and not self._busy.is_ahead:
+            since = f" since {rules.as_time(self._busy.held.since).isoformat(timespec='seconds')}"
+        return SessionBusyError(
+            f"session {self._session.session_id!r} is held by {by or 'another run'}{since} "
+            f"and was not given up within {wait_s} s",
+            "Wait longer, or choose another concurrency policy for the run.",
+        )
+
+
+def _named(holder: str) -> str:
+    """Who holds a lease, for people: where, which process, and what for."""
+    text = f"{socket.gethostname()} process {os.getpid()}" + (f" ({holder})" if holder else "")
+    return text.encode(errors="replace").decode()
+
+
+def _batch(
+    items: Sequence[Item],
+    writer: str,
+    start: int,
+    expect: Head | None,
+    fence: Fence | None,
+    digests: Sequence[bytes] | None,
+) -> Batch:
+    """What an append brings, checked and encoded."""
+    encoded = [encode(item) for item in items]
+    known_by = [digest(data) for data in encoded] if digests is None else [_digest(given) for given in digests]
+    if len(known_by) != len(encoded):
+        raise CallerError(
+            f"{len(encoded)} items came with {len(known_by)} digests", "Give one digest for each item, or none."
+        )
+    _check_ordinal(start)
+    return Batch(_checked_writer(writer), start, encoded, known_by, expect, fence)
+
+
+def _checked_writer(writer: Any) -> str:
+    try:
+        if isinstance(writer, str) and writer.encode():
+            return writer
+    except UnicodeEncodeError:
+        pass
+    raise CallerError(
+        f"{writer!r} is not the name of a writer", "Use a non-empty string of valid Unicode, for example the run's id."
+    )
+
+
+def _check_ordinal(number: Any) -> None:
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise CallerError(f"{number!r} does not number an item", "Give how many items the writer wrote before it.")
+
+
+def _checked_timeout(timeout_s: Any) -> float:
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s > 0:
+        raise CallerError(f"a timeout_s of {timeout_s!r} leaves no time", "Give a positive number of seconds.")
+    return float(timeout_s)
+
+
+def _digest(given: bytes) -> bytes:
+    """A digest as it is stored: of one length, whatever the caller's are."""
+    return given if len(given) == DIGEST_BYTES else digest(given)

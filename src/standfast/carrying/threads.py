@@ -1,0 +1,288 @@
+"""Carrying plans to any store whose methods block: a file, a server behind a client library.
+
+A store that is busy (another program has its lock) says so with `StoreTimeoutError` and does not wait: until it is not,
+whoever asked can leave, and nothing is done later (A13).
+
+One thread writes, one plan after the other, in the order they were asked for; a few read beside it, if the store may
+be shared. They belong to no event loop, so loops may come and end (A22). Each thing a plan yields is one call of the
+store, and others may write in between: the plan notices by itself. If an answer is lost, the same question is asked
+again until the deadline: whatever a plan asks for carries what a repeat is known by (A6, A8).
+
+Carriers of one store are shared (`shared`), and end with their last user: threads are as many as stores, not sessions.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Coroutine, Hashable
+from queue import SimpleQueue
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from standfast.carrying.carrier import Kind, MakePlan, Then, UndoPlan
+from standfast.carrying.requests import SETTLED, Request, deliver
+from standfast.ground.errors import OutcomeUnknownError, SessionClosedError, StoreTimeoutError, StoreUnavailableError
+from standfast.sessions.port import Answer, Ask, Count, Listing, Look, Plan, Store, ask
+
+T = TypeVar("T")
+
+AnyRequest = Request[Any]
+
+RETRY_FIRST_S, RETRY_MAX_S = 0.005, 0.5
+
+LAST_WAIT_S = 5.0
+# How long the end of the process waits for what was submitted and nobody awaits.
+
+
+class PutBack:
+    """A message to the writing thread: this request was done and its answer never taken."""
+
+    def __init__(self, request: AnyRequest) -> None:
+        self.request = request
+
+
+Inbox = SimpleQueue["AnyRequest | PutBack | None"]
+"""None: end when all that came before is done."""
+
+
+class ThreadCarrier:
+    """Carries plans to one store. `open_store` is called in the thread that will use it, when it is first needed."""
+
+    def __init__(self, open_store: Callable[[], Store], *, loses_answers: bool = False, readers: int = 0) -> None:
+        self._open_store, self._loses_answers, self._reader_count = open_store, loses_answers, readers
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self.lane = uuid4().hex if self._loses_answers else None  # a child that used its parent's would seem to repeat
+        self._gate = threading.Lock()
+        self._given_up = self._made_up_for = 0
+        self._writes: Inbox = SimpleQueue()
+        self._reads: Inbox = SimpleQueue() if self._reader_count else self._writes
+        self._threads: list[threading.Thread] = []
+        self._ending = weakref.finalize(self, _end, self._writes, self._reads, self._reader_count)
+        self._ending.atexit = False
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    def carry(
+        self,
+        plan: MakePlan[T],
+        timeout_s: float,
+        *,
+        kind: Kind = "write",
+        undo: UndoPlan[T] | None = None,
+        durable: bool = True,
+        detached: bool = False,
+    ) -> Coroutine[Any, Any, T]:
+        """Carry out a plan in one of the threads."""
+        request = Request(plan, None, timeout_s, kind=kind, undo=undo, durable=durable, detached=detached)
+        if detached:
+            self._submit(request)
+        return request.answer(self._submit, self._give_up)
+
+    def post(self, plan: MakePlan[T], timeout_s: float, then: Then | None = None) -> None:
+        """Carry out a plan without anybody who waits."""
+        try:
+            self._submit(Request(plan, None, timeout_s, durable=False, detached=True, then=then))
+        except SessionClosedError as error:
+            if then is not None:
+                then(None, error)
+
+    def _submit(self, request: AnyRequest) -> None:
+        if self._pid != os.getpid():
+            self._begin()  # the threads, and whatever they hold, are the parent's
+        with self._gate:
+            if not self._ending.alive:
+                raise SessionClosedError("the session was closed", "Open a new session object for this id.")
+            if not self._threads:
+                self._start()
+            # What follows a cancelled pop waits until the item is back at its place.
+            is_behind = self._made_up_for < self._given_up
+            if request.kind == "write" or is_behind:
+                self._made_up_for = self._given_up
+                self._writes.put(request)
+            else:
+                self._reads.put(request)
+
+    def _give_up(self, request: AnyRequest, owes_undo: bool) -> None:
+        if request.undo is None or self._pid != os.getpid():
+            return
+        with self._gate:
+            self._given_up += 1
+            if owes_undo:
+                self._writes.put(PutBack(request))
+
+    # --- life --------------------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        jobs = [_Writing(self._open_store, self._writes, self._loses_answers).run]
+        jobs += [_Reading(self._open_store, self._reads, self._loses_answers).run for _ in range(self._reader_count)]
+        self._threads = [threading.Thread(target=job, name="standfast-carrier", daemon=True) for job in jobs]
+        for thread in self._threads:
+            thread.start()
+            _running.add(thread)
+
+    def close(self, timeout_s: float = LAST_WAIT_S) -> None:
+        """End when all that was submitted is done, and wait for that; the store is closed if it has a `close`."""
+        with self._gate:
+            self._ending()
+        deadline = time.monotonic() + timeout_s
+        for thread in self._threads:
+            if thread is not threading.current_thread() and self._pid == os.getpid():
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _end(writes: Inbox, reads: Inbox, reader_count: int) -> None:
+    writes.put(None)
+    for _ in range(reader_count):
+        reads.put(None)
+
+
+class _Worker:
+    """A thread with a store of its own."""
+
+    def __init__(self, open_store: Callable[[], Store], inbox: Inbox, loses_answers: bool) -> None:
+        self._open_store, self._inbox, self._loses_answers = open_store, inbox, loses_answers
+        self._store: Store | None = None
+
+    def run(self) -> None:
+        """Do what is asked for until told to end."""
+        try:
+            while (message := self._inbox.get()) is not None:
+                self._do(message)
+        finally:
+            close = getattr(self._store, "close", None)
+            if callable(close):
+                close()
+
+    def _do(self, message: AnyRequest | PutBack) -> None:
+        raise NotImplementedError
+
+    def _carry_out(self, request: AnyRequest) -> bool:
+        """Do a request; whether it was done. Its outcome is in it."""
+        try:
+            request.result = self._through(request.plan(), request)
+        except _WithdrawnError:
+            return False
+        except Exception as error:
+            request.error = error
+        return request.claim()
+
+    def _through(self, plan: Plan[Any], request: AnyRequest) -> Any:
+        try:
+            question = next(plan)
+            while True:
+                question = plan.send(self._asked(question, request))
+        except StopIteration as end:
+            return end.value
+
+    def _asked(self, question: Ask, request: AnyRequest) -> Answer:
+        """What the store answers; asked again while it is busy, and, if it can lose answers, while they are lost."""
+        is_step = not isinstance(question, Look | Listing | Count)
+        is_undo = request.stage is SETTLED
+        pause = RETRY_FIRST_S
+        while True:
+            if is_step and not is_undo and not request.claim():
+                raise _WithdrawnError
+            try:
+                if self._store is None:
+                    self._store = self._open_store()
+                return ask(self._store, question)
+            except StoreTimeoutError:
+                request.unclaim()
+                if not request.is_wanted:
+                    raise
+            except (OutcomeUnknownError, StoreUnavailableError):
+                if not self._loses_answers or time.monotonic() + pause > request.deadline:
+                    raise
+            time.sleep(pause)
+            pause = min(pause * 2, RETRY_MAX_S)
+
+
+class _WithdrawnError(Exception):
+    """Nobody waits for it any more, and it was not begun."""
+
+
+class _Reading(_Worker):
+    def _do(self, message: AnyRequest | PutBack) -> None:
+        if isinstance(message, Request):
+            if message.is_wanted and self._carry_out(message):
+                message.settle()
+            deliver([message])
+
+
+class _Writing(_Worker):
+    def __init__(self, open_store: Callable[[], Store], inbox: Inbox, loses_answers: bool) -> None:
+        super().__init__(open_store, inbox, loses_answers)
+        self._owed: list[AnyRequest] = []
+        self._handed: list[weakref.ref[AnyRequest]] = []  # answered, can be undone, and not known to be taken
+
+    def _do(self, message: AnyRequest | PutBack) -> None:
+        if isinstance(message, PutBack):
+            self._owed.append(message.request)
+            self._undo_what_is_owed()
+            return
+        self._look_for_orphans()
+        self._undo_what_is_owed()
+        if self._carry_out(message) and message.settle():
+            self._owed.append(message)
+            self._undo_what_is_owed()
+        if message.undo is not None:
+            self._handed.append(weakref.ref(message))
+        deliver([message])
+
+    def _look_for_orphans(self) -> None:
+        """A loop may be closed without a word to its tasks: what they did not take is undone as well."""
+        waiting = [request for ref in self._handed if (request := ref()) is not None and not request.is_taken]
+        self._owed += [request for request in waiting if request.is_orphaned()]
+        self._handed = [weakref.ref(request) for request in waiting if not request.is_taken]
+
+    def _undo_what_is_owed(self) -> None:
+        """Before anything else is written. What cannot be undone now is tried again before the next write."""
+        while self._owed:
+            request = self._owed[0]
+            try:
+                request.run_undo(lambda plan, request=request: self._through(plan, request))  # type: ignore[misc]
+            except (OutcomeUnknownError, StoreTimeoutError, StoreUnavailableError):
+                return
+            self._owed.pop(0)
+
+
+# --- sharing ---------------------------------------------------------------------------------------------------------
+
+_running: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+_carriers: weakref.WeakValueDictionary[Hashable, ThreadCarrier] = weakref.WeakValueDictionary()
+_registry = threading.Lock()
+
+
+def shared(key: Hashable, make: Callable[[], ThreadCarrier]) -> ThreadCarrier:
+    """The carrier of the store with that key, made if nobody uses one. It ends when nobody refers to it any more."""
+    with _registry:
+        found = _carriers.get(key)
+        if found is None:
+            found = _carriers[key] = make()
+        return found
+
+
+def _at_exit() -> None:
+    for carrier in list(_carriers.values()):
+        carrier.close(0)
+    deadline = time.monotonic() + LAST_WAIT_S
+    for thread in list(_running):
+        thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _after_fork_in_child() -> None:
+    global _registry
+    _registry = threading.Lock()
+    _running.clear()
+
+
+atexit.register(_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

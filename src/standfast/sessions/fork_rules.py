@@ -1,0 +1,103 @@
+"""Forking: a new session that continues from any position of the live history or of a kept generation (B6).
+
+One step copies the items and what each writer is known to have written as of that point, so that a run that goes on in
+the fork is neither refused as a gap nor skipped as a repeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from standfast.ground.errors import NotFoundError, SessionConflictError
+from standfast.ground.jsonvalue import Item, decode, encode
+from standfast.sessions.generation_rules import Boxes, everything, kept_in, number_of
+from standfast.sessions.port import Arrange, Change, Done, Look, Name, Plan, Row, Sight, Tag
+from standfast.sessions.protocol import Position
+from standfast.sessions.rules import (
+    GENERATIONS,
+    WRITER,
+    Lane,
+    commit,
+    faulty,
+    lane_cells,
+    look,
+    noted,
+    once,
+    ranges,
+    value_of,
+)
+from standfast.sessions.writer_rules import counts_at
+
+Recode = Callable[[Item], Item]
+
+
+class Cut(NamedTuple):
+    """Which rows, among those of which box, a fork begins with; and each writer's lowest number behind them."""
+
+    box: int
+    among: Sequence[Row]
+    rows: Sequence[Row]
+    lowest: dict[str, int]
+
+
+def fork(name: Name, new: Name, at: Position | None, recode: Recode | None, lane: Lane | None) -> Plan[None]:
+    """Make session `new`, which must be empty, continue from that position of session `name`."""
+    while True:
+        target = yield from look(Look(new, cells=(GENERATIONS, *lane_cells(lane))))
+        if noted(lane, target) is not None:
+            return
+        if new == name or target.mark or kept_in(target):
+            raise SessionConflictError(
+                f"session {new.id!r} is not empty and cannot be forked into", "Choose an id that was never used."
+            )
+        sight, boxes = yield from everything(name, prefixes=(WRITER, "d/"))
+        found = cut_at(name, sight, boxes, at)
+        put = counts_at(sight, found.lowest)
+        if not found.rows and not put:
+            return
+        cells = {GENERATIONS: value_of(target, GENERATIONS)}
+        arrange = _copied(name, found, recode) if found.rows else None
+        made = once(lane, target, Change(new, mark="", cells=cells, arrange=arrange, put=put, touch=bool(found.rows)))
+        source = Change(name, prefix=sight.mark, cells={GENERATIONS: value_of(sight, GENERATIONS)})
+        got = yield from commit([made, source])
+        if isinstance(got, Done):
+            return
+
+
+def _copied(name: Name, found: Cut, recode: Recode | None) -> Arrange:
+    """The fork's history: ranges of the source's, unless each item is written anew."""
+    if recode is not None:
+        return Arrange([[(encode(recode(decode(row.data))), _plain(row)) for row in found.rows]])
+    wanted = {row.ref for row in found.rows}
+    parts = ranges(found.box, found.among, lambda row: row.ref in wanted, 0)
+    return Arrange([part._replace(of=name) for part in parts])
+
+
+def _plain(row: Row) -> Tag:
+    return Tag() if row.tag is None else row.tag._replace(replaces=0)
+
+
+def cut_at(name: Name, sight: Sight, boxes: Boxes, at: Position | None) -> Cut:
+    """What a fork at that position begins with."""
+    live = sight.rows[0]
+    if at is None or at.generation is None:
+        box, rows, since = 0, live, list[Row]()
+    else:
+        box = number_of(name, sight, at.generation)
+        later = {n for n in boxes if n >= box}
+        rows = boxes[box]
+        appended = [row for n, other in boxes.items() if n > box for row in other] + list(live)
+        since = [row for row in appended if row.tag is None or row.tag.replaces not in later]
+    faults = faulty(rows)
+    items = [row for row in rows if row.ref not in faults]
+    index = len(items) if at is None else at.index
+    if not 0 <= index <= len(items):
+        raise NotFoundError(
+            f"there is no position {index} among {len(items)} items", f"Give an index from 0 to {len(items)}."
+        )
+    lowest: dict[str, int] = {}
+    for row in (*items[index:], *since):
+        if row.tag is not None and row.tag.writer:
+            lowest[row.tag.writer] = min(row.tag.ordinal, lowest.get(row.tag.writer, row.tag.ordinal))
+    return Cut(box, rows, items[:index], lowest)

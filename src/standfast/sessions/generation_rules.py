@@ -1,0 +1,213 @@
+"""Replacing the front of a history, keeping what was replaced, putting it back (B3, B4).
+
+A replaced front becomes a numbered generation. A row that stands in for a generation says so in its tag; one that does
+not was appended. So the history that restoring generation k gives is: its own rows, then all that was appended since,
+found in the later generations and in the present, in order, without the rows that stand in for k or a later one. Those
+of them that are live are displaced and become a generation in turn: undo can be undone. Generations are never changed
+by restoring. (Remembering a boundary per generation instead of a mark per row fails when nothing is replaced, by an
+empty head: the replacement of an earlier one is then behind the newest boundary.)
+
+Records that are no items are never moved into a generation: they stay in the history until cleared or repaired (A14).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from standfast.ground.errors import NotFoundError
+from standfast.ground.jsonvalue import Item
+from standfast.sessions.lease_rules import Fence, check_fence, fence_cells, fence_conditions
+from standfast.sessions.port import Arrange, Change, Done, Look, Name, Plan, Range, Row, Rows, Sight, Tag
+from standfast.sessions.protocol import Generation, Head
+from standfast.sessions.rules import (
+    GENERATIONS,
+    Lane,
+    Report,
+    as_time,
+    commit,
+    faulty,
+    items_of,
+    lane_cells,
+    look,
+    moved,
+    noted,
+    once,
+    ranges,
+    value_of,
+)
+
+GENERATIONS_KEPT = 3
+# Enough to undo a compaction, and to undo that undo, without keeping a conversation's whole past alive.
+
+Boxes = Mapping[int, Sequence[Row]]
+
+
+class Kept(NamedTuple):
+    """What the session's cell says of one generation."""
+
+    number: int
+    created: float
+    item_count: int
+
+
+def kept_in(sight: Sight) -> list[Kept]:
+    """The generations of the present incarnation, oldest first."""
+    cell = sight.cells.get(GENERATIONS)
+    return [Kept(*one) for one in json.loads(cell.value)] if cell is not None and cell.alive else []
+
+
+def everything(
+    name: Name,
+    *,
+    cells: tuple[str, ...] = (),
+    prefixes: tuple[str, ...] = (),
+    writer: str | None = None,
+) -> Plan[tuple[Sight, dict[int, Sequence[Row]]]]:
+    """The live rows, those of the kept generations, and cells, of one instant."""
+    numbers: list[int] = []
+    while True:
+        wanted = (Rows(writer=writer), *(Rows(box=number, writer=writer) for number in numbers))
+        sight = yield from look(Look(name, (GENERATIONS, *cells), prefixes, wanted, times=True))
+        now = [one.number for one in kept_in(sight)]
+        if now == numbers:
+            return sight, dict(zip(numbers, sight.rows[1:], strict=True))
+        numbers = now
+
+
+def generations(name: Name) -> Plan[list[Generation]]:
+    """The kept generations, newest first."""
+    sight = yield from look(Look(name, cells=(GENERATIONS,), mark=False, times=True))
+    return [
+        Generation(_id(one.number, sight), as_time(one.created), one.item_count) for one in reversed(kept_in(sight))
+    ]
+
+
+def read_generation(name: Name, generation_id: str, report: Report) -> Plan[list[Item]]:
+    """The items of a kept generation."""
+    while True:
+        sight = yield from look(Look(name, cells=(GENERATIONS,), mark=False, times=True))
+        number = number_of(name, sight, generation_id)
+        again = yield from look(Look(name, cells=(GENERATIONS,), rows=(Rows(box=number),), mark=False))
+        if value_of(again, GENERATIONS) == value_of(sight, GENERATIONS):
+            return [item for _, item in items_of(again.rows[0], report)]
+
+
+def number_of(name: Name, sight: Sight, generation_id: str) -> int:
+    """The number of a kept generation that callers know by its id."""
+    for one in kept_in(sight):
+        if _id(one.number, sight) == generation_id:
+            return one.number
+    raise NotFoundError(
+        f"session {name.id!r} has no generation {generation_id!r}",
+        f"The last {GENERATIONS_KEPT} are kept: see generations().",
+    )
+
+
+def _id(number: int, sight: Sight) -> str:
+    return f"{number}@{sight.epoch}"  # no two incarnations of a session share one
+
+
+# --- replace and restore ---------------------------------------------------------------------------------------------
+
+
+def replace(name: Name, encoded: Sequence[bytes], upto: Head, fence: Fence | None, lane: Lane | None) -> Plan[Head]:
+    """Put items in place of the rows up to a head; the rows themselves become a generation (B3)."""
+    while True:
+        cells = (GENERATIONS, *fence_cells(fence), *lane_cells(lane))
+        sight = yield from look(Look(name, cells, rows=(Rows(),), upto=upto.value))
+        if noted(lane, sight) is not None:
+            return Head(sight.mark)
+        check_fence(name, fence, sight)
+        if sight.upto is None:
+            raise moved(name, upto, sight.mark)
+        arrange, item_count = replaced(sight.rows[0], sight.upto, encoded, _next_number(sight))
+        change = _arranged(name, sight, arrange, item_count, fence, prefix=upto.value)
+        got = yield from commit([once(lane, sight, change)])
+        if isinstance(got, Done):
+            return Head(got.marks[0])
+
+
+def replaced(live: Sequence[Row], end: int, encoded: Sequence[bytes], number: int) -> tuple[Arrange, int]:
+    """The history with items in place of the rows up to `end`, and how many items that makes generation `number`."""
+    front = [row for row in live if row.ref <= end]
+    faults = faulty(front)
+    stay = ranges(0, front, lambda row: row.ref in faults)
+    new = [(data, Tag(replaces=number)) for data in encoded]
+    keep = ranges(0, front, lambda row: row.ref not in faults)
+    return Arrange([*stay, new, Range(0, after=end)], number, keep), len(front) - len(faults)
+
+
+def restore(name: Name, generation_id: str, expect: Head | None, lane: Lane | None) -> Plan[Head]:
+    """Put a generation back in place of what replaced it; what that displaces becomes a generation (B4)."""
+    while True:
+        sight, boxes = yield from everything(name, cells=lane_cells(lane))
+        if noted(lane, sight) is not None:
+            return Head(sight.mark)
+        wanted = number_of(name, sight, generation_id)
+        if expect is not None and sight.mark != expect.value:
+            raise moved(name, expect, sight.mark)
+        arrange, displaced = restored(sight.rows[0], boxes, wanted, _next_number(sight))
+        change = _arranged(name, sight, arrange, displaced, None, prefix=sight.mark, expect=expect)
+        got = yield from commit([once(lane, sight, change)])
+        if isinstance(got, Done):
+            return Head(got.marks[0])
+
+
+def restored(live: Sequence[Row], boxes: Boxes, wanted: int, number: int) -> tuple[Arrange, int]:
+    """The history with generation `wanted` back in it, and how many items it displaces into generation `number`."""
+    later = {n for n in boxes if n >= wanted}
+
+    def stands_in(row: Row) -> bool:
+        return row.tag is not None and row.tag.replaces in later
+
+    rest = [row for row in live if not stands_in(row)]
+    faults = faulty(rest)
+    # Corrupt records that stood before or among what is displaced stay in front, where they are.
+    first = next((row.ref for row in rest if row.ref not in faults), None)
+    parts: list[Range | Sequence[tuple[bytes, Tag]]] = [
+        *ranges(0, live, lambda row: not stands_in(row) and (first is None or row.ref < first)),
+        Range(wanted, replaces=number),
+    ]
+    for n, rows in boxes.items():
+        if n > wanted:  # appended once, then moved into a later generation
+            parts += ranges(n, rows, lambda row: not stands_in(row), number)
+    behind = Range(0, after=live[-1].ref if live else None)  # whatever has come since this was looked at
+    parts += ranges(0, live, lambda row: not stands_in(row) and first is not None and row.ref >= first)
+    keep = ranges(0, live, stands_in)
+    return Arrange([*parts, behind], number, keep), len(live) - len(rest)
+
+
+def _arranged(
+    name: Name,
+    sight: Sight,
+    arrange: Arrange,
+    item_count: int,
+    fence: Fence | None,
+    *,
+    prefix: str,
+    expect: Head | None = None,
+) -> Change:
+    """The change that arranges rows and keeps one generation more, forgetting the oldest."""
+    kept = [*kept_in(sight), Kept(arrange.box, sight.now, item_count)][-GENERATIONS_KEPT:]
+    stay = {one.number for one in kept}
+    return Change(
+        name,
+        mark=None if expect is None else expect.value,
+        prefix=prefix,  # not the whole: those who append must not be able to starve a compaction
+        cells={GENERATIONS: value_of(sight, GENERATIONS), **fence_conditions(fence, sight)},
+        arrange=arrange._replace(forget=[number for number in _numbers(sight) if number not in stay]),
+        put={GENERATIONS: json.dumps(kept).encode()},
+        touch=True,
+    )
+
+
+def _next_number(sight: Sight) -> int:
+    return max(_numbers(sight), default=0) + 1
+
+
+def _numbers(sight: Sight) -> list[int]:
+    """The boxes there are, those that another program's clear has left behind included."""
+    cell = sight.cells.get(GENERATIONS)
+    return [] if cell is None else [number for number, *_ in json.loads(cell.value)]

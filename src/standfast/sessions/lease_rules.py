@@ -1,0 +1,273 @@
+"""Leases: at most one holder per session, across processes, by the store's own clock (B7).
+
+A lease is one cell of the session. Its number only grows: giving up, lapsing and clearing leave it, so a write that
+carries a lower one is refused in its own step, whatever its holder believes. It says since when it is held and for how
+long, not until when: a clock that was ahead and went back could keep an end in the far future alive, but a beginning in
+the future is plainly wrong, and whoever waits sees by their own clock that the record has not changed for its time.
+
+Those who wait leave a ticket in the cell, in the order they came. A ticket lapses with its waiter, and nobody who came
+later, or came without waiting, gets the lease before a ticket that has not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from standfast.ground.errors import LeaseLostError
+from standfast.sessions.port import Change, Done, Look, Name, Plan, Sight
+from standfast.sessions.rules import LEASE, OPEN_RUN, commit, look, value_of
+
+TICKET_S = 3.0
+# How long a waiter may be silent before others are served; it writes again after a third of that.
+
+
+class Ticket(msgspec.Struct, frozen=True):
+    """Somebody who waits, and when they last said so."""
+
+    id: str
+    at: float
+
+    def has_lapsed(self, now: float) -> bool:
+        """Whether its waiter has been silent for too long, or wrote by a clock that has gone back since."""
+        return not 0 <= now - self.at <= TICKET_S
+
+
+class Held(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the cell says. A `ttl_s` of 0: nobody holds it."""
+
+    number: int = 0
+    nonce: str = ""
+    renewals: int = 0
+    since: float = 0.0
+    ttl_s: float = 0.0
+    holder: str = ""
+    process: str = ""
+    tickets: tuple[Ticket, ...] = ()
+
+    def is_over(self, now: float) -> bool:
+        """Whether nobody holds it any more, by the store's clock."""
+        return not self.ttl_s or not 0 <= now - self.since < self.ttl_s
+
+
+_decoder = msgspec.json.Decoder(Held)
+_encode = msgspec.json.Encoder().encode
+
+
+def held_in(sight: Sight) -> Held:
+    """What a session's lease cell says; it outlives a clear, so whether it is alive does not matter."""
+    value = value_of(sight, LEASE)
+    return Held() if value is None else _decoder.decode(value)
+
+
+# --- fencing ---------------------------------------------------------------------------------------------------------
+
+
+class Fence(NamedTuple):
+    """What a write under a lease carries. The nonce notices a number that a restored store has given twice."""
+
+    number: int
+    nonce: str = ""
+
+
+def fence_cells(fence: Fence | None) -> tuple[str, ...]:
+    """The cell to look at."""
+    return () if fence is None else (LEASE,)
+
+
+def fence_conditions(fence: Fence | None, sight: Sight) -> dict[str, bytes | None]:
+    """What must still be so when the write is done."""
+    return {} if fence is None else {LEASE: value_of(sight, LEASE)}
+
+
+def check_fence(name: Name, fence: Fence | None, sight: Sight) -> None:
+    """Refuse a write under a lease that somebody else has taken since (B7)."""
+    if fence is None:
+        return
+    held = held_in(sight)
+    if fence.number < held.number or (fence.number == held.number and fence.nonce not in ("", held.nonce)):
+        raise LeaseLostError(
+            f"the lease number {fence.number} on session {name.id!r} was taken over by number {held.number}",
+            "Another run has the session now: reload it and run again.",
+        )
+
+
+# --- open runs -------------------------------------------------------------------------------------------------------
+
+
+class OpenRun(NamedTuple):
+    """A saved run of a session that has not ended, and the lease it last saved under (0: none)."""
+
+    run_id: str
+    status: str
+    lease_number: int
+
+
+def open_run_value(status: str, fence: Fence | None) -> bytes:
+    """What the session's cell of an open run holds."""
+    return msgspec.json.encode([status, 0 if fence is None else fence.number])
+
+
+def open_runs_in(sight: Sight) -> tuple[OpenRun, ...]:
+    """The open runs of a session that was looked at with all their cells."""
+    found = sorted((cell, value.value) for cell, value in sight.cells.items() if cell.startswith(OPEN_RUN))
+    return tuple(OpenRun(cell[len(OPEN_RUN) :], *msgspec.json.decode(value)) for cell, value in found)
+
+
+def is_under_way(sight: Sight, value: bytes | None) -> bool:
+    """Whether the open run of that cell still holds its session's lease: then a clear leaves its record (A12, C15)."""
+    held = held_in(sight)
+    if value is None or held.is_over(sight.now):
+        return False
+    status, number = msgspec.json.decode(value)
+    return status == "running" and number in (0, held.number)  # 0: saved by one who does not say under which
+
+
+# --- taking, renewing, giving back -----------------------------------------------------------------------------------
+
+
+class Asker(NamedTuple):
+    """Who asks for a lease."""
+
+    ttl_s: float
+    nonce: str
+    holder: str
+    process: str
+    tickets: tuple[str, ...]
+    """What this one waits under, then those who wait behind it in the same process; empty: it does not wait."""
+
+
+class Watch(NamedTuple):
+    """A lease as a waiter has seen it unchanged for so long, by their own clock."""
+
+    number: int
+    renewals: int
+    unchanged_s: float
+
+
+class Taken(NamedTuple):
+    """The asker holds the lease now."""
+
+    number: int
+    open_runs: tuple[OpenRun, ...]
+
+
+class Busy(NamedTuple):
+    """Somebody else holds it, or is to be served first."""
+
+    held: Held
+    now: float
+    is_ahead: bool
+    """Whether it is free, and somebody else's turn."""
+
+
+IsGone = Callable[[str], bool]
+"""Whether a process is certainly gone, by what it wrote about itself; False where that cannot be known."""
+
+
+def acquire(name: Name, asker: Asker, watch: Watch | None, is_gone: IsGone) -> Plan[Taken | Busy]:
+    """Take the lease if it is free and nobody was there before; else leave a ticket, if the asker waits."""
+    while True:
+        sight = yield from look(Look(name, cells=(LEASE,), prefixes=(OPEN_RUN,), mark=False))
+        held = held_in(sight)
+        if held.ttl_s and held.nonce == asker.nonce:  # its answer was lost
+            return Taken(held.number, open_runs_in(sight))
+        waiting = [one for one in held.tickets if not one.has_lapsed(sight.now)]
+        ahead = [one.id for one in waiting]
+        mine = asker.tickets[0] if asker.tickets else None
+        ahead = ahead[: ahead.index(mine)] if mine in ahead else ahead
+        if (held.is_over(sight.now) or _unchanged(held, watch) or is_gone(held.process)) and not ahead:
+            rest = tuple(one for one in waiting if one.id != mine)
+            taken = Held(held.number + 1, asker.nonce, 0, sight.now, asker.ttl_s, asker.holder, asker.process, rest)
+            if (yield from _written(name, sight, taken)):
+                return Taken(taken.number, open_runs_in(sight))
+            continue
+        busy = Busy(held, sight.now, bool(ahead))
+        tickets = _renewed(waiting, asker.tickets, sight.now)
+        if tickets is None or (yield from _written(name, sight, msgspec.structs.replace(held, tickets=tickets))):
+            return busy
+
+
+def _unchanged(held: Held, watch: Watch | None) -> bool:
+    return (
+        watch is not None
+        and (watch.number, watch.renewals) == (held.number, held.renewals)
+        and watch.unchanged_s >= held.ttl_s
+    )
+
+
+def _renewed(waiting: Sequence[Ticket], mine: Sequence[str], now: float) -> tuple[Ticket, ...] | None:
+    """The tickets with one asker's fresh, each at its place; None if there is nothing to write yet."""
+    there = {one.id for one in waiting}
+    new = [Ticket(ticket, now) for ticket in mine if ticket not in there]
+    if not new and all(now - one.at < TICKET_S / 3 for one in waiting if one.id in mine):
+        return None
+    return (*(Ticket(one.id, now) if one.id in mine else one for one in waiting), *new)
+
+
+def _written(name: Name, sight: Sight, held: Held) -> Plan[bool]:
+    got = yield from commit([Change(name, cells={LEASE: value_of(sight, LEASE)}, put={LEASE: _encode(held)})])
+    return isinstance(got, Done)
+
+
+def renew(name: Name, fence: Fence) -> Plan[bool]:
+    """Hold a lease for its time from now on, if it is still the newest; whether it is."""
+    renewed: Held | None = None
+    while True:
+        sight = yield from look(Look(name, cells=(LEASE,), mark=False))
+        held = held_in(sight)
+        if not _is_ours(held, fence):
+            return False
+        if renewed is not None and held.renewals >= renewed.renewals:  # the answer was lost
+            return True
+        renewed = msgspec.structs.replace(held, since=sight.now, renewals=held.renewals + 1)
+        if (yield from _written(name, sight, renewed)):
+            return True
+
+
+def release(name: Name, fence: Fence) -> Plan[bool]:
+    """Give a lease up, if it is still the newest; whether it was."""
+    while True:
+        sight = yield from look(Look(name, cells=(LEASE,), mark=False))
+        if not _is_ours(held_in(sight), fence):
+            return False
+        if (yield from _written(name, sight, given_up(held_in(sight)))):
+            return True
+
+
+def _is_ours(held: Held, fence: Fence) -> bool:
+    return bool(held.ttl_s) and (held.number, held.nonce) == (fence.number, fence.nonce or held.nonce)
+
+
+def given_up(held: Held) -> Held:
+    """The cell after its holder gave up: the number and those who wait stay."""
+    return Held(held.number, held.nonce, tickets=held.tickets)
+
+
+def release_put(sight: Sight, fence: Fence) -> Mapping[str, bytes]:
+    """The cells that give a lease up within a step that does more; none if it is not this one's any more."""
+    held = held_in(sight)
+    return {LEASE: _encode(given_up(held))} if _is_ours(held, fence) else {}
+
+
+def leave(name: Name, ticket: str) -> Plan[None]:
+    """Take a ticket back: its waiter does not wait any more."""
+    while True:
+        sight = yield from look(Look(name, cells=(LEASE,), mark=False))
+        held = held_in(sight)
+        rest = tuple(one for one in held.tickets if one.id != ticket)
+        if rest == held.tickets or (yield from _written(name, sight, msgspec.structs.replace(held, tickets=rest))):
+            return
+
+
+def revoke(name: Name, nonce: str) -> Plan[int]:
+    """Take the lease away from whoever holds it: the number is raised, and nothing else happens (B7)."""
+    while True:
+        sight = yield from look(Look(name, cells=(LEASE,), mark=False))
+        held = held_in(sight)
+        if held.nonce == nonce:  # the answer was lost
+            return held.number
+        if (yield from _written(name, sight, Held(held.number + 1, nonce, tickets=held.tickets))):
+            return held.number + 1

@@ -1,0 +1,413 @@
+"""Reading, adding, popping, clearing: the rules of a history, each written once for every store.
+
+Every plan here looks, decides on what it saw, and then asks for one step whose conditions say what it saw. If the step
+is refused, somebody else was there in between: it looks again and decides again. So it never matters whether a plan is
+carried out in one transaction or in round trips with others writing in between, and it refuses before it writes.
+
+A record is an item if Python's `json` reads it as an object (A14). Only the rules decide that, never a store: records
+that are none are left where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from standfast.ground.errors import NotFoundError, SessionConflictError
+from standfast.ground.jsonvalue import CorruptJSON, Item, decode, decode_many
+from standfast.sessions.port import (
+    Change,
+    Count,
+    Done,
+    Kind,
+    Listed,
+    Listing,
+    Look,
+    Name,
+    Plan,
+    Range,
+    Refused,
+    Row,
+    Rows,
+    Sight,
+    Step,
+    Tag,
+)
+from standfast.sessions.protocol import CorruptRecord, Head, Page, SessionInfo, SessionPage
+
+T = TypeVar("T")
+
+GENERATIONS = "gens"
+LEASE = "lease"
+OPEN_RUN = "r/"
+WRITER = "w/"
+LANE = "l/"
+
+KEPT_BY_CLEAR = (WRITER, LEASE, LANE, OPEN_RUN)
+# A count must outlive a clear, or a late repeat would bring back what was cleared; so must the fencing number (A12).
+# Which runs are open is decided for each, so that one that was saved a moment ago is not forgotten unseen.
+
+Report = Callable[[Row, str], None]
+"""Told of each record that is no item, wherever one is left out of a history."""
+
+WINDOW = 16
+
+
+# --- asking ----------------------------------------------------------------------------------------------------------
+
+
+def look(question: Look) -> Plan[Sight]:
+    """Ask for a look."""
+    sight = yield question
+    assert isinstance(sight, Sight)
+    return sight
+
+
+def commit(step: Step) -> Plan[Done | Refused]:
+    """Ask for a step."""
+    got = yield step
+    assert isinstance(got, Done | Refused)
+    return got
+
+
+def listing(kind: Kind, after: str | None, limit: int, labels: Mapping[str, str]) -> Plan[Sequence[Listed]]:
+    """Ask for a listing."""
+    found = yield Listing(kind, after, limit, labels)
+    assert not isinstance(found, Sight | Done | Refused | int)
+    return found
+
+
+# --- repeats ---------------------------------------------------------------------------------------------------------
+
+
+class Lane(NamedTuple):
+    """How a change is known again after its answer was lost: a cell, and what this change writes there.
+
+    A lane is used by one change at a time. Stores that cannot lose an answer get none, and pay nothing.
+    """
+
+    cell: str
+    token: bytes
+
+
+def lane_cells(lane: Lane | None) -> tuple[str, ...]:
+    """The cell to look at."""
+    return () if lane is None else (lane.cell,)
+
+
+def noted(lane: Lane | None, sight: Sight) -> bytes | None:
+    """What this change wrote beside its token, if it was done already; None if it was not."""
+    cell = None if lane is None else sight.cells.get(lane.cell)
+    if lane is None or cell is None or not cell.value.startswith(lane.token):
+        return None
+    return cell.value[len(lane.token) :]
+
+
+def once(lane: Lane | None, sight: Sight, change: Change, note: bytes = b"") -> Change:
+    """The change with what it is known by; it is done only if it was not done before."""
+    if lane is None:
+        return change
+    cells = {**change.cells, lane.cell: value_of(sight, lane.cell)}
+    return msgspec.structs.replace(change, cells=cells, put={**change.put, lane.cell: lane.token + note})
+
+
+def value_of(sight: Sight, cell: str) -> bytes | None:
+    """The value of a cell that was looked at; None if there is none."""
+    found = sight.cells.get(cell)
+    return None if found is None else found.value
+
+
+# --- what is an item -------------------------------------------------------------------------------------------------
+
+
+def fault_of(row: Row) -> str:
+    """Why a record is no item; "" if it is one."""
+    try:
+        decode(row.data)
+    except CorruptJSON as fault:
+        return f"not a JSON object ({fault})"
+    return ""
+
+
+def faulty(rows: Sequence[Row]) -> dict[int, str]:
+    """The refs of those records that are no items, with the reason."""
+    try:
+        decode_many([row.data for row in rows])  # all at once, because nearly always there is none
+    except CorruptJSON:
+        return {row.ref: fault for row in rows if (fault := fault_of(row))}
+    return {}
+
+
+def items_of(rows: Sequence[Row], report: Report) -> list[tuple[Row, Item]]:
+    """The rows that are items, with what they hold; the others are reported."""
+    found = []
+    for row in rows:
+        try:
+            found.append((row, decode(row.data)))
+        except CorruptJSON as fault:
+            report(row, f"not a JSON object ({fault})")
+    return found
+
+
+def ranges(box: int, rows: Sequence[Row], wanted: Callable[[Row], bool], replaces: int | None = None) -> list[Range]:
+    """Those rows of a box that are wanted, as few ranges as they need."""
+    found: list[Range] = []
+    before: int | None = None
+    running = False
+    for row in rows:
+        if wanted(row):
+            if running:
+                found[-1] = found[-1]._replace(upto=row.ref)
+            else:
+                found.append(Range(box, before, row.ref, replaces))
+            running = True
+        else:
+            running = False
+        before = row.ref
+    return found
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def get_items(name: Name, limit: int | None, report: Report) -> Plan[list[Item]]:
+    """All items, or the latest `limit` (A1, A2)."""
+    if limit == 0:
+        return []
+    sight = yield from look(Look(name, rows=(Rows(limit=limit),), only_data=True, mark=False))
+    try:
+        return decode_many(sight.data)
+    except CorruptJSON:
+        found, _ = yield from latest(name, None, limit, report)
+        return [item for _, item in found]
+
+
+def latest(
+    name: Name, before: int | None, limit: int | None, report: Report
+) -> Plan[tuple[list[tuple[Row, Item]], Sight]]:
+    """The latest `limit` items with a ref below `before`, however many other records stand among them; one instant."""
+    window = None if limit is None else limit
+    while True:
+        sight = yield from look(Look(name, rows=(Rows(before=before, limit=window),)))
+        rows = sight.rows[0]
+        found = items_of(rows, report)
+        if limit is None or window is None or len(found) >= limit or len(rows) < window:
+            return found if limit is None else found[max(0, len(found) - limit) :], sight
+        window = window * 4 + WINDOW
+
+
+def page(name: Name, before: str | None, limit: int, report: Report) -> Plan[Page]:
+    """The `limit` items before a cursor, and the cursor of the page before them (B8)."""
+    end = None if before is None else _cursor(before)
+    found, sight = yield from latest(name, end, limit + 1, report)  # one more tells whether there is another page
+    if end is not None and not found and sight.mark:
+        # A cursor is given out only where there is more before it, and refs are never used again. So if now there is
+        # nothing before it and yet a history, every row is another: this page would not be its beginning.
+        there, _ = yield from latest(name, None, 1, report)
+        if there:
+            raise SessionConflictError(
+                "the history this page belongs to was replaced or cleared", "Read again from the latest page."
+            )
+    if len(found) <= limit:
+        return Page([item for _, item in found], None)
+    shown = found[1:]
+    first = shown[0][0].ref if shown else (found[0][0].ref + 1 if end is None else end)
+    return Page([item for _, item in shown], str(first))
+
+
+def _cursor(text: str) -> int:
+    if not isinstance(text, str) or not text.isascii() or not text.isdigit() or int(text) >= 2**63:
+        raise NotFoundError(f"{text!r} is no page cursor", "Use Page.before of an earlier page of this session.")
+    return int(text)
+
+
+def head(name: Name) -> Plan[Head]:
+    """Where the history ends (B2)."""
+    sight = yield from look(Look(name))
+    return Head(sight.mark)
+
+
+def moved(name: Name, expected: Head, actual: str) -> SessionConflictError:
+    """The error of a change that expected another history (B2)."""
+    found = Head(actual)
+    return SessionConflictError(
+        f"session {name.id!r} is at {found} and {expected} was expected",
+        "Somebody else wrote to it: reload it and try again.",
+        expected=expected,
+        actual=found,
+    )
+
+
+def info(name: Name) -> Plan[SessionInfo | None]:
+    """When the session was made and changed (A16)."""
+    sight = yield from look(Look(name, mark=False, times=True))
+    if sight.created is None or sight.updated is None:
+        return None
+    return SessionInfo(name.id, as_time(sight.created), as_time(sight.updated))
+
+
+def as_time(seconds: float) -> datetime:
+    """A store's time as the public one."""
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def list_sessions(after: str | None, limit: int) -> Plan[SessionPage]:
+    """Sessions, newest change first (B9)."""
+    found = yield from listing("session", after, limit + 1, {})
+    shown = [SessionInfo(one.id, as_time(one.created), as_time(one.updated)) for one in found[:limit]]
+    return SessionPage(shown, found[limit - 1].cursor if 0 < limit < len(found) else None)
+
+
+def count_sessions() -> Plan[int]:
+    """How many sessions there are."""
+    number = yield Count("session")
+    assert isinstance(number, int)
+    return number
+
+
+def corrupt_records(name: Name) -> Plan[list[CorruptRecord]]:
+    """Every record that is no item, oldest first (A14)."""
+    sight = yield from look(Look(name, rows=(Rows(),)))
+    return _corrupt(sight.rows[0])
+
+
+def _corrupt(rows: Sequence[Row]) -> list[CorruptRecord]:
+    faults = faulty(rows)
+    return [CorruptRecord(str(row.ref), faults[row.ref], row.data) for row in rows if row.ref in faults]
+
+
+def repair(name: Name, lane: Lane | None) -> Plan[list[CorruptRecord]]:
+    """Remove the records that are no items, and give them back."""
+    removed: list[CorruptRecord] = []
+    while True:
+        sight = yield from look(Look(name, cells=lane_cells(lane), rows=(Rows(),)))
+        if noted(lane, sight) is not None:
+            return removed
+        removed = _corrupt(sight.rows[0])
+        if not removed:
+            return []
+        refs = [int(record.record_id) for record in removed]
+        got = yield from commit([once(lane, sight, Change(name, mark=sight.mark, drop=refs))])
+        if isinstance(got, Done):
+            return removed
+
+
+# --- adding and removing ---------------------------------------------------------------------------------------------
+
+
+def add(name: Name, encoded: Sequence[bytes], lane: Lane | None) -> Plan[None]:
+    """Append a batch of nobody in particular, whole or not at all (A5)."""
+    change = Change(name, push=[(data, Tag()) for data in encoded], touch=True)
+    while True:
+        sight = Sight()
+        if lane is not None:
+            sight = yield from look(Look(name, cells=(lane.cell,), mark=False))
+            if noted(lane, sight) is not None:
+                return
+        got = yield [once(lane, sight, change)]
+        if isinstance(got, Done):
+            return
+
+
+class Popped(NamedTuple):
+    """A removed row, and what tells later whether its place is still there."""
+
+    row: Row
+    epoch: str
+    created: float | None
+    generations: bytes | None
+
+    def is_of(self, sight: Sight) -> bool:
+        """Whether it came from this incarnation. One that only another program has written to has no epoch yet."""
+        return sight.created is not None and (
+            sight.epoch == self.epoch if self.epoch else sight.created == self.created
+        )
+
+
+def pop(name: Name, report: Report, lane: Lane | None) -> Plan[Popped | None]:
+    """Remove the newest item; records behind it that are none stay where they are (A11, A14)."""
+    window = 1
+    while True:
+        sight = yield from look(
+            Look(name, cells=(GENERATIONS, *lane_cells(lane)), rows=(Rows(limit=window),), times=True)
+        )
+        note = noted(lane, sight)
+        if note is not None:
+            return _as_popped(note)
+        rows = sight.rows[0]
+        found = items_of(rows, report)
+        if not found:
+            if len(rows) < window:
+                return None
+            window = window * 4 + WINDOW
+            continue
+        popped = Popped(found[-1][0], sight.epoch, sight.created, value_of(sight, GENERATIONS))
+        change = Change(name, mark=sight.mark, drop=[popped.row.ref], touch=True)
+        got = yield from commit([once(lane, sight, change, b"" if lane is None else msgspec.msgpack.encode(popped))])
+        if isinstance(got, Done):
+            return popped
+
+
+def _as_popped(note: bytes) -> Popped:
+    (ref, data, tag), epoch, created, generations = msgspec.msgpack.decode(note)
+    return Popped(Row(ref, data, None if tag is None else Tag(*tag)), epoch, created, generations)
+
+
+def put_back(name: Name, lane: Lane | None, popped: Popped | None) -> Plan[None]:
+    """Undo a pop: the same place in the order, and not into a session that was cleared meanwhile (A13)."""
+    while popped is not None:
+        sight = yield from look(Look(name, cells=(GENERATIONS, *lane_cells(lane)), times=True))
+        if noted(lane, sight) is not None or not popped.is_of(sight):
+            return
+        cells = {GENERATIONS: value_of(sight, GENERATIONS)}
+        if cells[GENERATIONS] == popped.generations:
+            change = Change(name, mark=sight.mark, cells=cells, back=[popped.row])
+        else:  # every row has another ref now, and what stood before it is in front of it only at the end
+            tag = Tag() if popped.row.tag is None else popped.row.tag._replace(replaces=0)
+            change = Change(name, mark=sight.mark, cells=cells, push=[(popped.row.data, tag)])
+        got = yield from commit([once(lane, sight, change)])
+        if isinstance(got, Done):
+            return
+
+
+def clear(name: Name, keeps_run: Callable[[Sight, bytes | None], bool], lane: Lane | None) -> Plan[None]:
+    """Remove everything stored for this id, saved runs that nobody holds included (A12).
+
+    `keeps_run` says of an open run, by the cell the session has for it, whether it is under way and keeps its record.
+    """
+    while True:
+        sight = yield from look(Look(name, cells=(LEASE, *lane_cells(lane)), prefixes=(OPEN_RUN,)))
+        if noted(lane, sight) is not None:
+            return
+        runs = {cell[len(OPEN_RUN) :] for cell in sight.cells if cell.startswith(OPEN_RUN)}
+        runs |= yield from _runs_of(name)
+        kept = {run for run in runs if keeps_run(sight, value_of(sight, OPEN_RUN + run))}
+        cells = {OPEN_RUN + run: value_of(sight, OPEN_RUN + run) for run in runs}
+        put = dict.fromkeys(OPEN_RUN + run for run in runs - kept)
+        conditions = {**cells, LEASE: value_of(sight, LEASE)}
+        # The mark: a run that stored its first turn since may have come with it, and would stay without its turn.
+        change = Change(name, mark=sight.mark, cells=conditions, wipe=KEPT_BY_CLEAR, put=put)
+        gone = [Change(Name("run", run), remove=True) for run in sorted(runs - kept)]
+        got = yield from commit([once(lane, sight, change), *gone])
+        if isinstance(got, Done):
+            return
+
+
+def _runs_of(name: Name) -> Plan[set[str]]:
+    """Every saved run of a session, those that ended long ago included."""
+    found: set[str] = set()
+    after: str | None = None
+    while True:
+        some = yield from listing("run", after, 256, {"session": name.id})
+        found |= {one.id for one in some}
+        if len(some) < 256:
+            return found
+        after = some[-1].cursor
+
+
+def tagged(rows: Iterable[Row], writer: str) -> dict[int, Row]:
+    """A writer's rows by their numbers."""
+    return {row.tag.ordinal: row for row in rows if row.tag is not None and row.tag.writer == writer}

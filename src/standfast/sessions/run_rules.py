@@ -1,0 +1,241 @@
+"""Saving runs, and the one step that closes a turn: items, run and lease together (C12).
+
+A saved run is a name without rows: a head, fenced by its revision, and one cell for the tails that each save brings.
+Saving writes what is new; loading applies the tails in the order of their revisions. A run of a session that has not
+ended also has a cell on the session, written in the same step: whoever takes the session's lease sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from standfast.engine.run_store import LogTail, RunSummary, SavedRun
+from standfast.ground.errors import NotFoundError, RunClaimedError
+from standfast.sessions.lease_rules import (
+    Fence,
+    check_fence,
+    fence_cells,
+    fence_conditions,
+    open_run_value,
+    release_put,
+)
+from standfast.sessions.port import Change, Done, Listed, Look, Name, Plan, Sight
+from standfast.sessions.protocol import Head
+from standfast.sessions.rules import OPEN_RUN, as_time, commit, listing, look, value_of
+from standfast.sessions.writer_rules import Batch, appended, batch_look
+
+HEAD, LENGTHS, LOG = "head", "logs", "log/"
+
+ENDED = frozenset({"done", "failed", "cancelled"})
+
+
+@dataclass(frozen=True, slots=True)
+class RunSave:
+    """One save of a run: what `RunStore.save_run` takes."""
+
+    run_id: str
+    expect: int
+    head: bytes
+    tails: Mapping[str, LogTail] = field(default_factory=dict)
+    status: str = "running"
+    agent: str = ""
+    session_id: str | None = None
+
+
+class Recorded(NamedTuple):
+    """What came of `record`: where the history ends, and the run's revision (0: no run was saved)."""
+
+    head: Head
+    revision: int
+
+
+# --- loading and saving ----------------------------------------------------------------------------------------------
+
+
+def load_run(run_id: str) -> Plan[SavedRun | None]:
+    """The run as last saved."""
+    sight = yield from look(Look(Name("run", run_id), cells=(HEAD,), prefixes=(LOG,), mark=False))
+    value = value_of(sight, HEAD)
+    if value is None:
+        return None
+    revision, head = _parts(value)
+    logs: dict[str, list[bytes]] = {}
+    for cell in sorted(cell for cell in sight.cells if cell.startswith(LOG)):
+        for log, (start, records) in msgspec.msgpack.decode(sight.cells[cell].value).items():
+            logs.setdefault(log, [])[start:] = records
+    return SavedRun(run_id, revision, head, {log: tuple(records) for log, records in logs.items() if records})
+
+
+def _parts(value: bytes) -> tuple[int, bytes]:
+    revision, _, head = value.partition(b"|")
+    return int(revision), head
+
+
+def run_look(save: RunSave) -> Look:
+    """What `saved` must have seen of the run."""
+    return Look(Name("run", save.run_id), cells=(HEAD, LENGTHS), mark=False)
+
+
+def saved(save: RunSave, sight: Sight) -> Change | None:
+    """The change that saves a run if its revision is the expected one; None if this very save was done before."""
+    value = value_of(sight, HEAD)
+    revision, head = (0, b"") if value is None else _parts(value)
+    if value is not None and revision == save.expect + 1 and head == save.head:
+        return None
+    if revision != save.expect:
+        raise RunClaimedError(
+            f"run {save.run_id!r} is at revision {revision} and {save.expect} was expected",
+            "Another process resumed or removed it: load it again, and resume only if it is still waiting.",
+        )
+    lengths: dict[str, int] = msgspec.json.decode(value_of(sight, LENGTHS) or b"{}")
+    for log, tail in save.tails.items():
+        if not 0 <= tail.start <= lengths.get(log, 0):
+            raise NotFoundError(
+                f"log {log!r} of run {save.run_id!r} has {lengths.get(log, 0)} records "
+                f"and this tail starts at {tail.start}",
+                "Save the records before it first.",
+            )
+    now = lengths | {log: tail.start + len(tail.records) for log, tail in save.tails.items()}
+    put: dict[str, bytes | None] = {HEAD: b"%d|" % (revision + 1) + save.head}
+    if now != lengths:
+        put[LENGTHS] = msgspec.json.encode({log: length for log, length in now.items() if length})
+    is_short = not any(now.values())  # an ended run needs none of what its logs said
+    if not is_short and save.tails:
+        tails = {log: (tail.start, list(tail.records)) for log, tail in save.tails.items()}
+        put[f"{LOG}{revision + 1:012d}"] = msgspec.msgpack.encode(tails)
+    labels = {"status": save.status, "agent": save.agent, "revision": str(revision + 1)}
+    if save.session_id is not None:
+        labels["session"] = save.session_id
+    sweep = (LOG,) if is_short and any(lengths.values()) else ()
+    return Change(Name("run", save.run_id), cells={HEAD: value}, sweep=sweep, put=put, touch=True, labels=labels)
+
+
+def record(
+    session: Name | None, batch: Batch | None, save: RunSave | None, fence: Fence | None, *, release: bool = False
+) -> Plan[Recorded]:
+    """Append a batch, save a run, check the fence and give the lease back: all in one step, or nothing of it.
+
+    Each part that was done before, because an acknowledgement was lost, is left out. `session` is None for a run that
+    no session owns.
+    """
+    while True:
+        step: list[Change] = []
+        mark: str | None = None
+        if session is not None:
+            change = yield from _session_part(session, batch, save, fence, release)
+            step += [] if change is None else [change]
+        if save is not None:
+            sight = yield from look(run_look(save))
+            done = saved(save, sight)
+            step += [] if done is None else [done]
+        if step:
+            got = yield from commit(step)
+            if not isinstance(got, Done):
+                continue
+            if session is not None and step[0].name == session:
+                mark = got.marks[0]
+        if session is not None and mark is None:
+            seen = yield from look(Look(session))
+            mark = seen.mark
+        return Recorded(Head(mark or ""), 0 if save is None else save.expect + 1)
+
+
+def _session_part(
+    session: Name, batch: Batch | None, save: RunSave | None, fence: Fence | None, release: bool
+) -> Plan[Change | None]:
+    """What a record changes of the session, or relies on."""
+    wanted = Look(session, mark=False) if batch is None else batch_look(session, batch)
+    run_cell = None if save is None else OPEN_RUN + save.run_id
+    more = {*wanted.cells, *fence_cells(fence), *(() if run_cell is None else (run_cell,))}
+    sight = yield from look(msgspec.structs.replace(wanted, cells=tuple(sorted(more))))
+    check_fence(session, fence, sight)
+    change = None if batch is None else (yield from appended(session, batch, sight))
+    cells, put = fence_conditions(fence, sight), dict[str, bytes | None]()
+    if save is not None and run_cell is not None:
+        cells[run_cell] = value_of(sight, run_cell)  # a clear may remove the run, and must not leave this one unknown
+        value = None if save.status in ENDED else open_run_value(save.status, fence)
+        if value != cells[run_cell]:
+            put[run_cell] = value
+    if release and fence is not None:
+        put |= release_put(sight, fence)
+    if change is None:
+        return Change(session, cells=cells, put=put) if cells or put else None
+    return msgspec.structs.replace(change, cells={**change.cells, **cells}, put={**change.put, **put})
+
+
+# --- listing, deleting, pruning --------------------------------------------------------------------------------------
+
+
+def list_runs(
+    status: str | None, session_id: str | None, after: str | None, limit: int
+) -> Plan[tuple[list[RunSummary], str | None]]:
+    """Runs, newest change first, and the cursor of the next page."""
+    labels = {} if status is None else {"status": status}
+    if session_id is not None:
+        labels["session"] = session_id
+    found = yield from listing("run", after, limit + 1, labels)
+    shown = [_summary(one) for one in found[:limit]]
+    return shown, found[limit - 1].cursor if 0 < limit < len(found) else None
+
+
+def _summary(one: Listed) -> RunSummary:
+    return RunSummary(
+        one.id,
+        one.labels["status"],
+        one.labels.get("session"),
+        one.labels["agent"],
+        as_time(one.created),
+        as_time(one.updated),
+        int(one.labels["revision"]),
+    )
+
+
+def delete_run(run_id: str, *, loses_answers: bool) -> Plan[bool]:
+    """Remove a run, and what its session knows of it; whether there was one."""
+    name = Name("run", run_id)
+    was_there = False
+    while True:
+        sight = yield from look(Look(name, cells=(HEAD,), mark=False, times=True))
+        value = value_of(sight, HEAD)
+        if value is None:
+            return was_there
+        was_there = loses_answers  # then a refusal may be the echo of this very step; else somebody else removed it
+        step = [Change(name, cells={HEAD: value}, remove=True)]
+        if "session" in sight.labels:
+            step.append(Change(Name("session", sight.labels["session"]), put={OPEN_RUN + run_id: None}))
+        got = yield from commit(step)
+        if isinstance(got, Done):
+            return True
+
+
+def prune_runs(older_than_s: float | None, keep: int | None) -> Plan[int]:
+    """Remove ended runs older than that, and all but the newest `keep` of them, by the store's own order."""
+    ended = yield from _ended()
+    clock = yield from look(Look(Name("run", "-"), mark=False))
+    leaving: set[str] = set()
+    if keep is not None:
+        leaving |= {one.id for one in ended[max(keep, 0) :]}
+    if older_than_s is not None:
+        # From the first that is old enough on, in the store's order: a clock that went back must not make what is
+        # newer look older than what it followed.
+        oldest = clock.now - older_than_s
+        place = next((place for place, one in enumerate(ended) if one.updated < oldest), len(ended))
+        leaving |= {one.id for one in ended[place:] if one.updated < oldest}
+    if leaving:
+        yield from commit([Change(Name("run", run_id), remove=True) for run_id in sorted(leaving)])
+    return len(leaving)
+
+
+def _ended() -> Plan[Sequence[Listed]]:
+    found: list[Listed] = []
+    after: str | None = None
+    while True:
+        some = yield from listing("run", after, 256, {})
+        found += [one for one in some if one.labels.get("status") in ENDED]
+        if len(some) < 256:
+            return found
+        after = some[-1].cursor

@@ -1,0 +1,287 @@
+"""What each writer has written: exactly-once append and exact rewind (B1, B5).
+
+A writer has one cell on the session: how many items it has written, and the digests of the latest. Older digests are
+in cells of their own, a fixed number each, so that an append writes what is new and not all that came before. Cells of
+an earlier incarnation of the session still tell the count, and nothing else: what is below it is taken for a repeat.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from standfast.ground.errors import AppendGapError, CorruptRecordError, NotFoundError, SessionConflictError
+from standfast.ground.jsonvalue import DIGEST_BYTES, Item
+from standfast.sessions.generation_rules import everything
+from standfast.sessions.lease_rules import Fence, check_fence, fence_cells, fence_conditions
+from standfast.sessions.port import Cell, Change, Done, Look, Name, Plan, Row, Sight, Tag
+from standfast.sessions.protocol import Head
+from standfast.sessions.rules import WRITER, Report, commit, faulty, items_of, look, moved, tagged, value_of
+
+CHUNK = 32
+# Digests kept in the writer's own cell, and in each older one: half a kilobyte to rewrite, at most, for an append.
+
+_COUNTS = struct.Struct("!QQI")
+
+
+class Written(NamedTuple):
+    """`total` items were accepted; digests are known from number `base` on: `chunks` full cells, then `latest`."""
+
+    total: int = 0
+    base: int = 0
+    chunks: int = 0
+    latest: bytes = b""
+
+    @property
+    def start(self) -> int:
+        """The number of the first digest in `latest`."""
+        return self.base + CHUNK * self.chunks
+
+    def value(self) -> bytes:
+        """What the writer's cell holds."""
+        return _COUNTS.pack(self.total, self.base, self.chunks) + self.latest
+
+
+def written_in(cell: Cell | None) -> Written:
+    """What a writer's cell says."""
+    if cell is None:
+        return Written()
+    count, base, chunks = _COUNTS.unpack_from(cell.value)
+    return Written(count, base, chunks, cell.value[_COUNTS.size :]) if cell.alive else Written(count, count)
+
+
+def chunk_cell(writer: str, number: int) -> str:
+    """The cell of a writer's older digests. The number comes first: a writer's name may hold anything."""
+    return f"d/{number}/{writer}"
+
+
+def grown(known: Written, digests: Sequence[bytes]) -> tuple[Written, dict[int, bytes]]:
+    """What a writer has written after these, and the cells of older digests that have become full."""
+    latest, chunks = known.latest + b"".join(digests), known.chunks
+    full: dict[int, bytes] = {}
+    while len(latest) > CHUNK * DIGEST_BYTES:
+        full[chunks] = latest[: CHUNK * DIGEST_BYTES]
+        latest, chunks = latest[CHUNK * DIGEST_BYTES :], chunks + 1
+    return Written(known.total + len(digests), known.base, chunks, latest), full
+
+
+def chunk_of(known: Written, number: int) -> int | None:
+    """Which older cell holds the digest of that item; None if it is in the writer's own, or not known."""
+    return (number - known.base) // CHUNK if known.base <= number < known.start else None
+
+
+def cut(known: Written, to: int, chunk: bytes | None) -> Written:
+    """What a writer has written, with only `to` items; `chunk` is the older cell that `to` falls into, if it does."""
+    if to >= known.start:
+        return Written(to, known.base, known.chunks, known.latest[: (to - known.start) * DIGEST_BYTES])
+    if to <= known.base or chunk is None:
+        return Written(to, to)
+    number, rest = divmod(to - known.base, CHUNK)
+    return Written(to, known.base, number, chunk[: rest * DIGEST_BYTES])
+
+
+# --- append ----------------------------------------------------------------------------------------------------------
+
+
+class Batch(NamedTuple):
+    """What one append brings: encoded items as a writer's numbers `start` and on, and what each is known by."""
+
+    writer: str
+    start: int
+    encoded: Sequence[bytes]
+    digests: Sequence[bytes]
+    expect: Head | None = None
+    fence: Fence | None = None
+
+
+def append(name: Name, batch: Batch) -> Plan[Head]:
+    """Append what this writer has not appended yet; see `CanAppend.append` (B1, B2)."""
+    asked = batch_look(name, batch)
+    while True:
+        sight = yield asked  # without the helpers of other plans: nothing is done as often as this
+        assert isinstance(sight, Sight)
+        change = yield from appended(name, batch, sight)
+        if change is None:  # a repeat after a lost acknowledgement: whatever was expected then has come true
+            sight = yield from look(Look(name))
+            return Head(sight.mark)
+        got = yield [change]
+        if isinstance(got, Done):
+            return Head(got.marks[0])
+
+
+def batch_look(name: Name, batch: Batch) -> Look:
+    """What `appended` must have seen."""
+    return Look(name, cells=(WRITER + batch.writer, *fence_cells(batch.fence)), mark=batch.expect is not None)
+
+
+def appended(name: Name, batch: Batch, sight: Sight) -> Plan[Change | None]:
+    """The change that stores what is new of a batch; None if nothing is. Refuses what B1, B2 and B7 refuse."""
+    check_fence(name, batch.fence, sight)
+    cell = WRITER + batch.writer
+    known = written_in(sight.cells.get(cell))
+    if not 0 <= batch.start <= known.total:
+        raise AppendGapError(
+            f"writer {batch.writer!r} has written {known.total} items and this batch starts at {batch.start}",
+            f"Append from {known.total} on, or from an earlier number with the same items.",
+        )
+    old = min(known.total - batch.start, len(batch.encoded))
+    if old:
+        yield from _check_digests(name, batch, known)
+    if old == len(batch.encoded):
+        return None
+    if batch.expect is not None and sight.mark != batch.expect.value:
+        raise moved(name, batch.expect, sight.mark)
+    now, full = grown(known, batch.digests[old:])
+    cells = {cell: value_of(sight, cell)}
+    if batch.fence is not None:
+        cells |= fence_conditions(batch.fence, sight)
+    put: dict[str, bytes | None] = {cell: now.value()}
+    for number, value in full.items():
+        put[chunk_cell(batch.writer, number)] = value
+    return Change(
+        name,
+        mark=None if batch.expect is None else batch.expect.value,
+        cells=cells,
+        push=[(data, Tag(batch.writer, known.total + n)) for n, data in enumerate(batch.encoded[old:])],
+        put=put,
+        touch=True,
+    )
+
+
+def _check_digests(name: Name, batch: Batch, known: Written) -> Plan[None]:
+    """Refuse a batch that says something else than what this writer has already said under the same numbers."""
+    repeated = batch.digests[: known.total - batch.start]
+    numbers = {chunk_of(known, batch.start + place) for place in range(len(repeated))}
+    cells = {chunk_cell(batch.writer, n): n for n in numbers if n is not None}
+    chunks: dict[int, bytes] = {}
+    if cells:
+        sight = yield from look(Look(name, cells=tuple(cells), mark=False))
+        chunks = {cells[cell]: found.value for cell, found in sight.cells.items() if found.alive}
+    for ordinal, given in enumerate(repeated, batch.start):
+        if _digest_of(known, chunks, ordinal) not in (None, given):
+            raise SessionConflictError(
+                f"writer {batch.writer!r} has already written another item number {ordinal}",
+                "Use a new writer name for a new history, or rewind first.",
+            )
+
+
+def _digest_of(known: Written, chunks: Mapping[int, bytes], ordinal: int) -> bytes | None:
+    """The digest of an accepted item; None where only the count is left."""
+    if ordinal < known.base:
+        return None
+    number = chunk_of(known, ordinal)
+    data = known.latest if number is None else chunks.get(number, b"")
+    place = ordinal - (known.start if number is None else known.base + CHUNK * number)
+    return data[place * DIGEST_BYTES : (place + 1) * DIGEST_BYTES] or None
+
+
+def accepted(name: Name, writer: str) -> Plan[int]:
+    """How many items a writer has written (B1)."""
+    sight = yield from look(Look(name, cells=(WRITER + writer,), mark=False))
+    return written_in(sight.cells.get(WRITER + writer)).total
+
+
+def written(name: Name, writer: str, report: Report) -> Plan[list[Item]]:
+    """A writer's items that are still kept, in order, those in a kept generation included (B1)."""
+    sight, boxes = yield from everything(name, cells=(WRITER + writer,), writer=writer)
+    count = written_in(sight.cells.get(WRITER + writer)).total
+    found: dict[int, Item] = {}
+    for rows in (*boxes.values(), sight.rows[0]):
+        found |= {row.tag.ordinal: item for row, item in items_of(rows, report) if row.tag is not None}
+    return [found[ordinal] for ordinal in sorted(found) if ordinal < count]
+
+
+# --- rewind ----------------------------------------------------------------------------------------------------------
+
+
+def rewind(name: Name, writer: str, to: int, expect: Head | None) -> Plan[Head]:
+    """Remove a writer's items from number `to` on, if they are the whole tail (B5)."""
+    cell = WRITER + writer
+    while True:
+        sight = yield from look(Look(name, cells=(cell,)))
+        known = written_in(sight.cells.get(cell))
+        if not 0 <= to <= known.total:
+            raise NotFoundError(
+                f"writer {writer!r} has written {known.total} items and cannot go back to {to}",
+                f"Give a number from 0 to {known.total}.",
+            )
+        if to == known.total:  # also what a repeat finds
+            return Head(sight.mark)
+        if expect is not None and sight.mark != expect.value:
+            raise moved(name, expect, sight.mark)
+        leaving = yield from _leaving(name, writer, to)
+        now = yield from _cut_of(name, writer, known, to)
+        change = Change(
+            name,
+            mark=sight.mark,
+            cells={cell: value_of(sight, cell)},
+            drop=[row.ref for row in leaving],
+            put={cell: now.value()},
+            touch=bool(leaving),
+        )
+        got = yield from commit([change])
+        if isinstance(got, Done):
+            return Head(got.marks[0])
+
+
+def _cut_of(name: Name, writer: str, known: Written, to: int) -> Plan[Written]:
+    number = chunk_of(known, to)
+    if number is None:
+        return cut(known, to, None)
+    sight = yield from look(Look(name, cells=(chunk_cell(writer, number),), mark=False))
+    found = sight.cells.get(chunk_cell(writer, number))
+    return cut(known, to, found.value if found is not None and found.alive else None)
+
+
+def _leaving(name: Name, writer: str, to: int) -> Plan[Sequence[Row]]:
+    """The rows a rewind removes; refuses if something else stands in or behind them.
+
+    The whole history is looked at, not only its end: a number that was rewound and written again may stand in a
+    restored generation as well, far from the tail.
+    """
+    sight, boxes = yield from everything(name)
+    rows = sight.rows[0]
+
+    def leaves(row: Row) -> bool:
+        return row.tag is not None and row.tag.writer == writer and row.tag.ordinal >= to
+
+    first = next((place for place, row in enumerate(rows) if leaves(row)), len(rows))
+    behind, faults = rows[first:], faulty(rows[first:])
+    live = tagged(behind, writer)
+    compacted = any(leaves(row) and row.tag and row.tag.ordinal not in live for box in boxes.values() for row in box)
+    if compacted or not all(leaves(row) or row.ref in faults for row in behind):
+        raise SessionConflictError(
+            f"items of writer {writer!r} from number {to} on are not the whole tail of session {name.id!r}",
+            "Something was written behind them or they were compacted; leave them, or restore first.",
+        )
+    if faults:
+        raise CorruptRecordError(
+            f"a corrupt record stands among or behind items of writer {writer!r}",
+            "Look at corrupt_records() and repair or clear the session first.",
+        )
+    return behind
+
+
+# --- a fork's writers ------------------------------------------------------------------------------------------------
+
+
+def counts_at(sight: Sight, lowest: Mapping[str, int]) -> dict[str, bytes]:
+    """The writers' cells as of a point behind which each writer's lowest number is `lowest` (B6)."""
+    made: dict[str, bytes] = {}
+    for cell, found in sight.cells.items():
+        if not cell.startswith(WRITER):
+            continue
+        writer = cell[len(WRITER) :]
+        known = written_in(found)
+        to = min(lowest.get(writer, known.total), known.total)
+        number = chunk_of(known, to)
+        chunks = {n: sight.cells.get(chunk_cell(writer, n)) for n in range(known.chunks)}
+        chunk = None if number is None else chunks[number]
+        now = known if to == known.total else cut(known, to, None if chunk is None else chunk.value)
+        made[cell] = now.value()
+        for n in range(now.chunks):
+            kept = chunks[n]
+            if kept is not None:
+                made[chunk_cell(writer, n)] = kept.value
+    return made

@@ -1,0 +1,174 @@
+"""A second cancellation changes nothing: what a tool did is stored, the lease given back (attacks 02, 02b, 02c, 21).
+
+The ends of programs, not of functions: `asyncio.run` that returns, a timeout around a stream, Ctrl-C and SIGTERM,
+anyio's repeated cancellation. The first tool has paid, the second hangs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from helpers.books import asked_next, done, lines, says_unknown, short, wrongs
+from helpers.dying import HUNG, STORED, Hang, program_that_is_signalled
+from helpers.processes import Child, eventually
+
+from standfast import RunConfig, Runner, SQLiteSession
+
+HOLDS = RunConfig(lease_ttl_s=300.0)
+
+
+async def whole(hang: Hang, session: Any) -> None:
+    await Runner.run(hang.agent(), "go", session=session, run_config=HOLDS)
+
+
+async def streamed(hang: Hang, session: Any) -> None:
+    result = Runner.run_streamed(hang.agent(), "go", session=session, run_config=HOLDS)
+    async for _ in result.stream_events():
+        pass
+
+
+Mode = Callable[[Hang, Any], Awaitable[None]]
+
+
+async def by_a_timeout(mode: Mode, hang: Hang, session: Any) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(None) as limit:
+            hang.when_hanging(lambda: limit.reschedule(0))
+            await mode(hang, session)
+
+
+async def by_anyio(mode: Mode, hang: Hang, session: Any) -> None:
+    with anyio.CancelScope() as scope:
+        hang.when_hanging(scope.cancel)
+        await mode(hang, session)
+
+
+async def by_two_cancellations(mode: Mode, hang: Hang, session: Any) -> None:
+    task = asyncio.ensure_future(mode(hang, session))
+    await hang.hanging.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def by_the_end_of_the_program(mode: Mode, hang: Hang, session: Any) -> None:
+    """The main coroutine ends while a task still runs: `asyncio.run` cancels it, and whatever it started, together."""
+    hang.keep = asyncio.ensure_future(mode(hang, session))
+    await hang.hanging.wait()
+
+
+WAYS = {
+    "asyncio.timeout": by_a_timeout,
+    "anyio": by_anyio,
+    "two cancellations": by_two_cancellations,
+    "the end of asyncio.run": by_the_end_of_the_program,
+}
+
+
+@pytest.mark.parametrize("loop_goes_on", [False, True], ids=["the loop ends", "the loop goes on"])
+@pytest.mark.parametrize("mode", [whole, streamed])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_paid_turn_is_stored_and_the_next_run_starts_at_once(
+    way: str, mode: Mode, loop_goes_on: bool, tmp_path: Path
+) -> None:
+    """C8, C11, C14: stored whole, the cut call as unknown, in both modes, whether or not the loop lives on."""
+    session = SQLiteSession("s", tmp_path / "a.db")
+    hang = Hang(tmp_path / "book")
+
+    async def main() -> None:
+        hang.hanging = asyncio.Event()
+        await WAYS[way](mode, hang, session)
+        if loop_goes_on and way != "the end of asyncio.run":
+            await eventually(session.get_items, 10.0)
+
+    async def afterwards() -> list[Any]:
+        return await eventually(session.get_items, 10.0)
+
+    asyncio.run(main())
+    assert short(asyncio.run(afterwards())) == STORED
+    assert wrongs(lines(hang.book), asyncio.run(asked_next(session))) == []
+    session.close()
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["and read on", "and left by break"])
+def test_a_stream_that_was_told_to_cancel_is_stored_though_the_program_ends(leaves: bool, tmp_path: Path) -> None:
+    """C11, C14: `result.cancel()` is the documented way to stop a stream; the end of the program comes right behind."""
+    session = SQLiteSession("s", tmp_path / "a.db")
+    hang = Hang(tmp_path / "book")
+
+    async def main() -> None:
+        hang.hanging = asyncio.Event()
+        result = Runner.run_streamed(hang.agent(), "go", session=session, run_config=HOLDS)
+        async for event in result.stream_events():
+            if event.type == "run_item_stream_event" and event.name == "tool_called":
+                await hang.hanging.wait()
+                result.cancel()
+                if leaves:
+                    break
+
+    async def afterwards() -> list[Any]:
+        return await eventually(session.get_items, 10.0)
+
+    asyncio.run(main())
+    assert short(asyncio.run(afterwards())) == STORED
+    session.close()
+
+
+async def test_a_caller_gets_control_back_at_the_second_cancellation_though_the_store_stalls(tmp_path: Path) -> None:
+    """A13, C14: what closes a run no longer needs the loop; the second cancellation does not wait for it."""
+    import sqlite3
+
+    session = SQLiteSession("s", tmp_path / "a.db", timeout_s=60.0)
+    hang = Hang(tmp_path / "book")
+    hang.hanging = asyncio.Event()
+    task = asyncio.create_task(whole(hang, session))
+    await hang.hanging.wait()
+    other = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    task.cancel()
+    await asyncio.sleep(0)
+    task.cancel()
+    ended, _ = await asyncio.wait([task], timeout=20)
+    other.execute("ROLLBACK")
+    other.close()
+    assert ended, "the second cancellation waited for the store"
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert short(await eventually(session.get_items, 20.0)) == STORED
+    assert wrongs(lines(hang.book), await asked_next(session)) == []
+    session.close()
+
+
+PROGRAMS = ["asyncio.run", "run_sync", "streamed", "asyncio.run, blocking tool", "run_sync, blocking tool"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_program_told_to_stop_stores_what_its_tool_has_paid(
+    program: str, number: signal.Signals, tmp_path: Path
+) -> None:
+    """C14, attack 21: SIGTERM that raises SystemExit, and Ctrl-C, in the middle of the second tool."""
+    path = tmp_path / "a.db"
+    with Child(program_that_is_signalled, path=str(path), program=program) as child:
+        child.hear_until("hanging")
+        child.send_signal(number)
+        assert child.exit_code() is not None, "it hangs"
+    session = SQLiteSession("s", path)
+    stored = asyncio.run(session.get_items())
+    assert short(stored)[:4] == STORED[:4]
+    # A thread cannot be cut: its call may have been waited for, or be said to be unknown.
+    last = stored[4]["output"]
+    assert says_unknown(last) or ("blocking" in program and last == done(HUNG))
+    runs, _ = asyncio.run(Runner.list_runs(session=session))
+    assert [run.status for run in runs] != ["running"]
+    assert wrongs(lines(f"{path}.book"), asyncio.run(asked_next(session))) == []
+    session.close()
