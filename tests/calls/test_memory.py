@@ -162,8 +162,12 @@ async def test_a_call_that_was_decided_after_hanging_up_runs_and_is_stored(tmp_p
     items = await session.get_items()
     assert [item.get("type", item.get("role")) for item in items] == ["user", "function_call", "function_call_output"]
     assert items[2]["output"] == "paid 5"
-    with pytest.raises(NotFoundError):
-        await (await runner(agent(pay)).resume("c2", session=session)).enter(connect=False)
+    async with LoopbackRealtimeServer(["Welcome back."]) as server:
+        again = await runner(agent(pay)).resume("c2", session=session, model_config=at(server))
+        async with talking(again, has_store=True) as reader:  # a call that was hung up can be gone on with
+            await again.send_message("hello again")
+            await reader.until("agent_end")
+            assert [text for _, text in server.said()] == ["pay five", "hello again", "Welcome back."]
     await session.close()
 
 

@@ -344,8 +344,8 @@ async def test_an_interruption_before_the_reply_exists_stops_it():
             await server.until("response.create")
             await session.interrupt()
             gate.release()
-            await server.until("response.cancel")
             await reader.until("agent_end")
+            await until(lambda: list(server.said()) == [("user", "talk")])  # cancelled or truncated: nobody heard it
             assert not reader.of("audio")
             assert not reader.of("audio_interrupted")
 

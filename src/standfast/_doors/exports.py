@@ -474,7 +474,6 @@ DOORS: dict[str, str] = {
     "computer": "",
     "editor": "",
     "mcp": "",
-    "realtime": "",
     "sandbox": "",
     "voice": "",
     "memory": "OpenAIConversationsSession OpenAIResponsesCompactionArgs OpenAIResponsesCompactionAwareSession "
@@ -626,11 +625,6 @@ ABSENT: dict[str, tuple[str, str, str]] = {
         "MCPServerStreamableHttp MCPServerStreamableHttpParams create_static_tool_filter",
         "Connect the SDK's server (agents.mcp), or any object with list_tools and call_tool, and give it to "
         "Agent(mcp_servers=[...]): its tools and settings work.",
-    ),
-    "realtime sessions": (
-        "realtime",
-        "RealtimeAgent RealtimeRunner RealtimeSession realtime_handoff",
-        "They are to come; until then the SDK's can be used beside standfast.",
     ),
     "models over LiteLLM and any-llm": (
         "",

@@ -25,18 +25,19 @@ from standfast.agents.realtime_events import (
 )
 from standfast.calls.connecting import Connecting
 from standfast.calls.hands import Hands
+from standfast.calls.keeping import Keeping
 from standfast.calls.memory import Memory
 from standfast.calls.performing import Performing, output_guardrails
 from standfast.calls.reading import EventIterator
 from standfast.calls.scope import CallScope, merged_config
 from standfast.calls.showing import Showing
+from standfast.calls.timing import Timing
 from standfast.driver.run_scope import Tracer
 from standfast.engine.run import Decision
 from standfast.ground.errors import (
     ApprovalError,
     CloseTimeoutError,
     LeaseLostError,
-    NotFoundError,
     RealtimeStateError,
     RunClaimedError,
     SettingTypeError,
@@ -44,7 +45,7 @@ from standfast.ground.errors import (
 )
 from standfast.llm.interface import ModelProvider
 from standfast.sessions.protocol import Session
-from standfast.talk.events import Appended, Claimed, Decided, Do, HungUp, ReplyWanted, Shown, Typed
+from standfast.talk.events import Decided, Do, ReplyWanted, Shown, Typed
 from standfast.talk.exchange import Exchange
 from standfast.talk.interface import RealtimeModel, RealtimeModelConfig, RealtimeModelListener
 from standfast.talk.items import RealtimeItem
@@ -61,7 +62,6 @@ logger = logging.getLogger("standfast")
 
 State = Literal["new", "entering", "open", "reconnecting", "closing", "closed"]
 REJECTION_MESSAGE = "Tool execution was not approved."
-RETRY_S_MAX = 5.0
 
 
 class RealtimeSession(RealtimeModelListener):
@@ -119,6 +119,8 @@ class RealtimeSession(RealtimeModelListener):
         self._connecting.on_lost = self._reconnecting
         self._connecting.on_restored = self._restored
         self._showing = Showing(scope, self._connecting)
+        self._keeping = Keeping(scope, self._connecting, resumes=resumes)
+        self._timing = Timing(scope, self._connecting, looked=self._showing.release_audio)
         self._performing = performing = Performing(scope)
         scope.hands = Hands(
             exchange,
@@ -127,8 +129,8 @@ class RealtimeSession(RealtimeModelListener):
                 "settle": performing.settle,
                 "judge": performing.judge,
                 "resolve": performing.resolve,
-                "append": self._append,
-                "save": self._save,
+                "append": self._keeping.append,
+                "save": self._keeping.save,
                 "connect": self._connecting.connect,
                 "write": self._connecting.write,
             },
@@ -137,13 +139,12 @@ class RealtimeSession(RealtimeModelListener):
             one_call_at_a_time=config.get("async_tool_calls", True) is False,
         )
         scope.is_fatal = self._fatal
-        self._resumes = resumes
         self._state: State = "new"
         self._error: BaseException | None = None
         self._closing: asyncio.Task[None] | None = None
         self._model_closed = False
+        self._hangs_up = True
         self._listening = False
-        self._timer: asyncio.TimerHandle | None = None
         self._hook_tasks: set[asyncio.Task[Any]] = set()
         self._changes: dict[int, asyncio.Future[None]] = {}
         self._left_behind: list[str] = []
@@ -242,7 +243,7 @@ class RealtimeSession(RealtimeModelListener):
     async def _acquire(self, connect: bool) -> None:
         scope = self._scope
         if scope.memory is not None:
-            await self._remember(scope.memory, connect)
+            await self._keeping.begin(scope.memory, connect=connect)
         scope.offer = await scope.resolve(scope.agent, initial=True)
         if scope.restores:
             scope.offer.session_object(attached=scope.attached)  # settings that cannot be sent are refused before that
@@ -256,45 +257,13 @@ class RealtimeSession(RealtimeModelListener):
             return
         scope.model.add_listener(self)
         self._listening = True
-        tracker = scope.model_config.get("playback_tracker")
-        if tracker is not None:
-            self._exchange.playback.tracked = True
-            tracker.on_change = self._played
+        self._timing.follow_tracker()
         self._start()
         await self._connecting.dial()
         if scope.restores:
             await self._connecting.wait_until_ready()
             if self._error is not None:
                 raise self._error
-
-    async def _remember(self, memory: Memory, connect: bool) -> None:
-        hands = self._scope.hands
-        self._connecting.history = await memory.begin()
-        found = await memory.load(self.run_id) if memory.store is not None else None
-        if found is not None:
-            talk, stored = found
-            if talk.ended and (connect or not talk.calls):
-                remedy = "Settle what it left with enter(connect=False)." if talk.calls else "Start a new one."
-                raise NotFoundError(f"call {self.run_id!r} has been hung up", remedy)
-            self._exchange.talk = talk
-            for decision in talk.decisions:
-                self._scope.book().record(decision)
-            self._scope.book().drain()
-            hands.has_memory = True
-            hands.tell(Claimed(stored))
-            if not connect and not talk.ended:
-                hands.tell(HungUp())
-        elif self._resumes:
-            raise NotFoundError(
-                f"there is no call {self.run_id!r} on this session", "Give the run_id that the call had."
-            )
-        else:
-            memory.start(hands.talk)
-            hands.has_memory = True
-            hands.version += 1
-        self._connecting.history_upto = hands.talk.stored
-        await memory.save(hands.talk)  # from here on the call is ours: whoever had it before is refused
-        hands.is_saved(hands.version)
 
     async def _give_back(self, error: BaseException) -> None:
         """Entering failed: release what was acquired; what fails on the way is attached to the first error."""
@@ -404,7 +373,7 @@ class RealtimeSession(RealtimeModelListener):
         self._check_open()
         if isinstance(self._exchange.link, PlainLink):
             return await self._scope.model.send_event(RealtimeModelSendInterrupt())
-        self._report_tracker()
+        self._timing.ask_tracker()
         self._scope.hands.happen(lambda exchange, now: exchange.interrupt(now))
         return None
 
@@ -466,7 +435,7 @@ class RealtimeSession(RealtimeModelListener):
         if self._scope.offer is None and not self._scope.restores:
             await self._feed()
         if not self._showing.receive(event):
-            self._arm()
+            self._timing.arm()
 
     async def _feed(self) -> None:
         """Fed before it is entered: what a call may need is resolved now, and what that starts is owned as ever."""
@@ -486,7 +455,7 @@ class RealtimeSession(RealtimeModelListener):
             if one.name == "handoff":
                 self._call_hooks(one)
         self._showing.release_audio()
-        self._arm()
+        self._timing.arm()
 
     def _change_is_over(self, one: Shown) -> None:
         open_changes = {change.number for change in self._scope.hands.talk.changes}
@@ -547,104 +516,6 @@ class RealtimeSession(RealtimeModelListener):
         if self._state == "open":
             self._state = "reconnecting"
 
-    # --- memory ------------------------------------------------------------------------------------------------------
-
-    async def _save(self, _: Do) -> None:
-        hands, memory = self._scope.hands, self._scope.memory
-        assert memory is not None
-        version, delay = hands.version, 0.05
-        self._exchange.fold()
-        while True:
-            try:
-                await memory.save(hands.talk)
-                break
-            except (RunClaimedError, LeaseLostError):
-                raise
-            except Exception as error:  # a store that is away is tried again: the call goes on meanwhile
-                self._scope.error(error)
-                await asyncio.sleep(delay)
-                delay = min(delay * 2, RETRY_S_MAX)
-        hands.is_saved(version)
-
-    async def _append(self, effect: Do) -> None:
-        hands, memory = self._scope.hands, self._scope.memory
-        assert memory is not None
-        delay = 0.05
-        while True:
-            try:
-                await hands.saved()  # a session only ever receives what the saved call knows
-                await memory.append(hands.talk, effect.upto)
-                break
-            except (RunClaimedError, LeaseLostError):
-                raise
-            except Exception as error:
-                self._scope.error(error)
-                await asyncio.sleep(delay)
-                delay = min(delay * 2, RETRY_S_MAX)
-        hands.tell(Appended(effect.upto))
-
-    # --- time --------------------------------------------------------------------------------------------------------
-
-    def _played(self) -> None:
-        """The tracker was told that something was played."""
-        self._report_tracker()
-        self._scope.hands.happen(lambda exchange, now: exchange.listen(now))
-
-    def _report_tracker(self) -> None:
-        tracker = self._scope.model_config.get("playback_tracker")
-        if tracker is not None:
-            self._exchange.playback.report(tracker.get_state(), self._exchange.received_ms())
-
-    def _arm_for_playback(self) -> None:
-        """A reader took audio: look again when it has been played, unless a look before that is due anyway."""
-        timer = self._timer
-        if timer is None or timer.when() > self._exchange.playback.free_at + 0.1:
-            self._arm()
-
-    def _arm(self) -> None:
-        """Look again when something will have been heard, when a server has been silent for too long, or expires."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._scope.hands.stopped:
-            return
-        exchange, now = self._exchange, self._scope.hands.now()
-        moments = [exchange.playback.ends_at(part.id) for part in exchange.talk.open if part.kind == "spoken"]
-        moments.append(self._overdue_at())
-        moments.append(self._connecting.recycle_at())
-        coming = [moment for moment in moments if moment is not None]
-        if coming:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_at(max(min(coming), now) + 0.005, self._tick)
-
-    def _overdue_at(self) -> float | None:
-        link, talk = self._exchange.link, self._exchange.talk
-        if link is None or isinstance(link, PlainLink) or not link.seeded or link.active is not None:
-            return None
-        waits = link.creating is not None or any(
-            not ask.ours and ask.by is None and ask.id in link.has for ask in talk.asks
-        )
-        if not waits:
-            return None
-        return self._connecting.last_heard + self._scope.config.get("reply_timeout_s", 10.0)
-
-    def _tick(self) -> None:
-        hands = self._scope.hands
-        self._timer = None
-        if hands.stopped:
-            return
-        now = hands.now()
-        overdue, recycle = self._overdue_at(), self._connecting.recycle_at()
-        hands.happen(lambda exchange, now: exchange.listen(now))
-        if overdue is not None and now >= overdue:
-            self._connecting.last_heard = now
-            hands.happen(lambda exchange, now: exchange.overdue(now))
-        if recycle is not None and now >= recycle and not self._connecting.recycle():
-            self._timer = asyncio.get_running_loop().call_later(0.25, self._tick)
-            return
-        self._showing.release_audio()
-        self._arm()
-
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def __aiter__(self) -> EventIterator:
@@ -655,13 +526,17 @@ class RealtimeSession(RealtimeModelListener):
             is_over=lambda: self._state in ("closing", "closed"),
             failure=lambda: self._error if self._state != "closed" else None,
             close=self.close,
-            arm=self._arm_for_playback,
+            arm=self._timing.arm_for_playback,
         )
 
     # --- closing -----------------------------------------------------------------------------------------------------
 
-    async def close(self) -> None:
-        """End the call and release everything. May be called again, from any task, while others iterate (E3)."""
+    async def close(self, *, hang_up: bool = True) -> None:
+        """End the call and release everything. May be called again, from any task, while others iterate (E3).
+
+        With `hang_up=False` only this worker lets go: another one goes on with the call.
+        """
+        self._hangs_up = hang_up
         closing = self._begin_closing()
         task = asyncio.current_task()
         if self._scope.hands.owns(task) or task in self._hook_tasks:
@@ -679,18 +554,15 @@ class RealtimeSession(RealtimeModelListener):
     async def _close(self) -> None:
         scope, hands = self._scope, self._scope.hands
         scope.wake_readers()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timing.stop()
         if self._listening:
             scope.model.remove_listener(self)
             self._listening = False
-        tracker = scope.model_config.get("playback_tracker")
-        if tracker is not None and tracker.on_change == self._played:
-            tracker.on_change = None
         problems: list[BaseException] = []
         await self._stop_work()
-        await self._hang_up(problems)
+        problem = await self._keeping.end(self._error, hang_up=self._hangs_up)
+        if problem is not None:
+            problems.append(problem)
         for future in self._changes.values():
             if not future.done():
                 future.set_exception(RealtimeStateError("the session was closed", "The agent was not changed."))
@@ -742,32 +614,6 @@ class RealtimeSession(RealtimeModelListener):
             part = next((part for part in talk.open if part.call_id == one.call.id), None)
             output = part.text if part is not None else None
             scope.show(RealtimeCallDropped(one.call.id, one.call.name, output, scope.info))
-
-    async def _hang_up(self, problems: list[BaseException]) -> None:
-        """Nobody listens any more: what was heard is stored, what waits is kept in the record or reported dropped."""
-        hands, memory = self._scope.hands, self._scope.memory
-        exchange = self._exchange
-        if memory is None:
-            return
-        if not hands.has_memory:
-            await memory.release()
-            return
-        try:
-            if not isinstance(self._error, RunClaimedError | LeaseLostError):
-                exchange.listen(hands.now())
-                exchange.lose(hands.now())
-                exchange.tell(HungUp(), hands.now())
-                await memory.save(hands.talk)
-                if hands.talk.stored < len(hands.talk.ledger):
-                    upto = len(hands.talk.ledger)
-                    await memory.append(hands.talk, upto)
-                    exchange.tell(Appended(upto), hands.now())
-                    await memory.save(hands.talk)
-        except Exception as error:
-            problems.append(error)
-        finally:
-            hands.has_memory = False
-            await memory.release()
 
 
 def _retrieved(task: asyncio.Task[None]) -> None:

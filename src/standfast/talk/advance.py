@@ -151,8 +151,8 @@ def _changed(talk: Talk, event: Event, shown: list[Shown]) -> Talk:
             return _returned(talk, event)
         case Appended(end):
             return evolve(talk, stored=max(talk.stored, end))
-        case Claimed(stored):
-            return _claimed(talk, stored, shown)
+        case Claimed(stored, reopens):
+            return _claimed(evolve(talk, ended=False) if reopens else talk, stored, shown)
         case HungUp():
             return _hung_up(talk)
         case _:

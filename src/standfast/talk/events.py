@@ -263,9 +263,10 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """Another process took the call."""
+    """Another process took the call; `reopens`: also if it had been hung up."""
 
     stored: int = 0
+    reopens: bool = False
 
 
 @dataclass(frozen=True, slots=True)
