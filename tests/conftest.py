@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -22,6 +23,18 @@ settings.register_profile(
 )
 settings.load_profile("standfast")
 
+VOICE = ("/calls/", "/talk/", "/realtime_paths/", "/transports/")
+
+
+def _enter_voice_clauses(items: list[pytest.Item]) -> None:
+    """Enter tests of voice calls in the scorecard under the clauses that their docstrings name."""
+    for item in items:
+        if any(folder in str(item.path) for folder in VOICE):
+            text = getattr(getattr(item, "function", None), "__doc__", None) or ""
+            named = sorted(set(re.findall(r"\bE(?:1[0-5]|[1-9])\b", text)))
+            if named:
+                item.add_marker(pytest.mark.clause(*named, backend="calls"))
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -38,6 +51,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     unknown = set(named) - set(servers.KINDS)
     if unknown:
         raise pytest.UsageError(f"--without knows {', '.join(servers.KINDS)}, not {', '.join(sorted(unknown))}")
+    _enter_voice_clauses(items)
     left = [item for item in items if any(item.get_closest_marker(name) for name in named)]
     if left:
         config.hook.pytest_deselected(items=left)

@@ -20,9 +20,9 @@ SOURCE = Path(standfast.__file__).parent
 LAYERS: dict[int, str] = {
     0: "ground",
     1: "words",
-    2: "engine llm sessions",
+    2: "engine llm sessions talk",
     3: "agents plain tools",
-    4: "driver",
+    4: "driver calls",
     5: "face _doors",
 }
 FACE, EDGE_GROUND, EDGE, KIT = 5, 6, 7, 8
@@ -36,6 +36,7 @@ ISLANDS: dict[str, tuple[str, str]] = {  # island: (its rooms, its library)
     "postgres": ("backends.postgres", "psycopg"),
     "openai": ("providers backends.conversations backends.compaction", "openai"),
     "telemetry": ("telemetry", "opentelemetry"),
+    "realtime": ("transports", "websockets"),
 }
 KITS = "conformance testing"
 # What the layers may use from outside: the JSON library on the ground, schemas for tools and output types in the parts.

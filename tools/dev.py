@@ -85,6 +85,12 @@ def sim(*args: str) -> int:
     return python("-m", "standfast.testing.simulator.simulate", *args)
 
 
+def voice(*args: str) -> int:
+    """Talk to an agent in the browser, interrupt it, approve a call, kill its worker (`--phone`: by telephone)."""
+    need("dev")
+    return python(str(ROOT / "examples" / "voice" / "supervise.py"), *args)
+
+
 def names(*args: str) -> int:
     """Write what follows from src/standfast/_doors/exports.py: `__init__`, the doors, the reference of names."""
     need("dev")
@@ -104,7 +110,7 @@ def lock(*args: str) -> int:
     return max(subprocess.call([uv, "pip", "compile", *files, *options], cwd=REQUIREMENTS) for files in (dev, run))
 
 
-COMMANDS: dict[str, Callable[..., int]] = {f.__name__: f for f in (demo, test, lint, bench, sim, names, lock)}
+COMMANDS: dict[str, Callable[..., int]] = {f.__name__: f for f in (demo, voice, test, lint, bench, sim, names, lock)}
 
 
 # --- other Pythons ---------------------------------------------------------------------------------------------------

@@ -59,6 +59,11 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "CompactionRefusedError",
         "CompactionError",
         "PartialBatchError",
+        "RealtimeStateError",
+        "ConnectionLostError",
+        "ConnectionRefusedByServerError",
+        "SlowConsumerError",
+        "CloseTimeoutError",
     ),
     "sessions.protocol": (
         "TResponseInputItem",
@@ -272,6 +277,145 @@ BEHIND_DOORS: dict[str, tuple[str, ...]] = {
     "tools.function": ("tool",),
     "tools.schema": ("FuncSchema", "function_schema"),
     "words.items": ("TResponseOutputItem",),
+    "talk.items": (
+        "InputText",
+        "InputAudio",
+        "InputImage",
+        "AssistantText",
+        "AssistantAudio",
+        "SystemMessageItem",
+        "UserMessageItem",
+        "AssistantMessageItem",
+        "RealtimeToolCallItem",
+        "RealtimeMessageItem",
+        "RealtimeItem",
+        "RealtimeResponse",
+    ),
+    "talk.model_events": (
+        "RealtimeConnectionStatus",
+        "RealtimeModelErrorEvent",
+        "RealtimeModelToolCallEvent",
+        "RealtimeModelAudioEvent",
+        "RealtimeModelAudioInterruptedEvent",
+        "RealtimeModelAudioDoneEvent",
+        "RealtimeModelInputAudioTranscriptionCompletedEvent",
+        "RealtimeModelInputAudioTimeoutTriggeredEvent",
+        "RealtimeModelTranscriptDeltaEvent",
+        "RealtimeModelOutputTextDeltaEvent",
+        "RealtimeModelItemUpdatedEvent",
+        "RealtimeModelItemDeletedEvent",
+        "RealtimeModelConnectionStatusEvent",
+        "RealtimeModelEndOfStreamEvent",
+        "RealtimeModelTurnStartedEvent",
+        "RealtimeModelCachedTokensDetails",
+        "RealtimeModelInputTokensDetails",
+        "RealtimeModelOutputTokensDetails",
+        "RealtimeModelUsageEvent",
+        "RealtimeModelTurnEndedEvent",
+        "RealtimeModelOtherEvent",
+        "RealtimeModelExceptionEvent",
+        "RealtimeModelRawServerEvent",
+        "RealtimeModelEvent",
+    ),
+    "talk.model_inputs": (
+        "RealtimeModelRawClientMessage",
+        "RealtimeModelInputTextContent",
+        "RealtimeModelInputImageContent",
+        "RealtimeModelUserInputMessage",
+        "RealtimeModelUserInput",
+        "RealtimeModelSendRawMessage",
+        "RealtimeModelSendUserInput",
+        "RealtimeModelSendAudio",
+        "RealtimeModelSendToolOutput",
+        "RealtimeModelSendInterrupt",
+        "RealtimeModelSendSessionUpdate",
+        "RealtimeModelSendEvent",
+    ),
+    "talk.settings": (
+        "RealtimeModelName",
+        "RealtimeAudioFormat",
+        "RealtimeReasoningEffort",
+        "RealtimeCustomVoice",
+        "RealtimeVoice",
+        "RealtimeClientMessage",
+        "RealtimeInputAudioTranscriptionConfig",
+        "RealtimeInputAudioNoiseReductionConfig",
+        "RealtimeTurnDetectionConfig",
+        "RealtimeAudioInputConfig",
+        "RealtimeAudioOutputConfig",
+        "RealtimeAudioConfig",
+        "RealtimeReasoningConfig",
+        "RealtimeModelTracingConfig",
+        "RealtimeSessionModelSettings",
+        "RealtimeUserInputText",
+        "RealtimeUserInputImage",
+        "RealtimeUserInputMessage",
+        "RealtimeUserInput",
+        "to_realtime_audio_format",
+    ),
+    "talk.interface": (
+        "RealtimePlaybackState",
+        "RealtimePlaybackTracker",
+        "RealtimeModelListener",
+        "RealtimeModelConfig",
+        "RealtimeModel",
+        "FrameTransport",
+    ),
+    "talk.wire": ("DEFAULT_MODEL_SETTINGS",),
+    "agents.realtime_agent": (
+        "RealtimeAgent",
+        "RealtimeAgentHooks",
+        "RealtimeRunHooks",
+        "realtime_handoff",
+    ),
+    "agents.realtime_config": (
+        "RealtimeGuardrailsSettings",
+        "RealtimeToolExecutionConfig",
+        "RealtimeReconnectConfig",
+        "RealtimeRunConfig",
+    ),
+    "agents.realtime_events": (
+        "RealtimeEventInfo",
+        "RealtimeAgentStartEvent",
+        "RealtimeAgentEndEvent",
+        "RealtimeHandoffEvent",
+        "RealtimeToolStart",
+        "RealtimeToolEnd",
+        "RealtimeToolApprovalRequired",
+        "RealtimeRawModelEvent",
+        "RealtimeAudioEnd",
+        "RealtimeAudio",
+        "RealtimeAudioInterrupted",
+        "RealtimeError",
+        "RealtimeHistoryUpdated",
+        "RealtimeHistoryAdded",
+        "RealtimeGuardrailTripped",
+        "RealtimeInputAudioTimeoutTriggered",
+        "RealtimeAudioDropped",
+        "RealtimeConnectionLost",
+        "RealtimeReconnected",
+        "RealtimeCallDropped",
+        "RealtimeSessionEvent",
+    ),
+    "calls.session": (
+        "RealtimeSession",
+        "REJECTION_MESSAGE",
+    ),
+    "face.realtime_runner": ("RealtimeRunner",),
+    "transports.websocket": (
+        "OpenAIRealtimeWebSocketModel",
+        "OpenAIRealtimeSIPModel",
+        "TransportConfig",
+        "get_api_key",
+    ),
+    "testing.realtime.scripted": (
+        "ScriptedRealtimeModel",
+        "RealtimeStep",
+        "RealtimeConnectCall",
+        "RealtimeScriptError",
+        "UnexpectedRealtimeSend",
+        "UnconsumedRealtimeSteps",
+    ),
 }
 """Module to the names it gives only to the doors below: the SDK has them there, and not in `agents` itself."""
 
@@ -332,7 +476,6 @@ DOORS: dict[str, str] = {
     "computer": "",
     "editor": "",
     "mcp": "",
-    "realtime": "",
     "sandbox": "",
     "voice": "",
     "memory": "OpenAIConversationsSession OpenAIResponsesCompactionArgs OpenAIResponsesCompactionAwareSession "
@@ -345,6 +488,74 @@ DOORS: dict[str, str] = {
     "memory.openai_conversations_session": "OpenAIConversationsSession start_openai_conversations_session",
     "memory.openai_responses_compaction_session": "OpenAIResponsesCompactionSession",
     "memory.util": "SessionInputCallback",
+    "realtime": "AssistantAudio AssistantMessageItem AssistantText DEFAULT_MODEL_SETTINGS FrameTransport InputAudio "
+    "InputImage InputText OpenAIRealtimeSIPModel OpenAIRealtimeWebSocketModel RealtimeAgent "
+    "RealtimeAgentEndEvent RealtimeAgentHooks RealtimeAgentStartEvent RealtimeAudio RealtimeAudioDropped "
+    "RealtimeAudioEnd RealtimeAudioFormat RealtimeAudioInterrupted RealtimeCallDropped "
+    "RealtimeClientMessage RealtimeConnectionLost RealtimeConnectionStatus RealtimeError "
+    "RealtimeEventInfo RealtimeGuardrailTripped RealtimeGuardrailsSettings RealtimeHandoffEvent "
+    "RealtimeHistoryAdded RealtimeHistoryUpdated RealtimeInputAudioNoiseReductionConfig "
+    "RealtimeInputAudioTimeoutTriggered RealtimeInputAudioTranscriptionConfig RealtimeItem "
+    "RealtimeMessageItem RealtimeModel RealtimeModelAudioDoneEvent RealtimeModelAudioEvent "
+    "RealtimeModelAudioInterruptedEvent RealtimeModelCachedTokensDetails RealtimeModelConfig "
+    "RealtimeModelConnectionStatusEvent RealtimeModelEndOfStreamEvent RealtimeModelErrorEvent "
+    "RealtimeModelEvent RealtimeModelExceptionEvent RealtimeModelInputAudioTranscriptionCompletedEvent "
+    "RealtimeModelInputTextContent RealtimeModelInputTokensDetails RealtimeModelItemDeletedEvent "
+    "RealtimeModelItemUpdatedEvent RealtimeModelListener RealtimeModelName RealtimeModelOtherEvent "
+    "RealtimeModelOutputTextDeltaEvent RealtimeModelOutputTokensDetails RealtimeModelRawClientMessage "
+    "RealtimeModelSendAudio RealtimeModelSendEvent RealtimeModelSendInterrupt RealtimeModelSendRawMessage "
+    "RealtimeModelSendSessionUpdate RealtimeModelSendToolOutput RealtimeModelSendUserInput "
+    "RealtimeModelToolCallEvent RealtimeModelTracingConfig RealtimeModelTranscriptDeltaEvent "
+    "RealtimeModelTurnEndedEvent RealtimeModelTurnStartedEvent RealtimeModelUsageEvent "
+    "RealtimeModelUserInput RealtimeModelUserInputMessage RealtimePlaybackState RealtimePlaybackTracker "
+    "RealtimeRawModelEvent RealtimeReasoningConfig RealtimeReasoningEffort RealtimeReconnectConfig "
+    "RealtimeReconnected RealtimeResponse RealtimeRunConfig RealtimeRunHooks RealtimeRunner "
+    "RealtimeSession RealtimeSessionEvent RealtimeSessionModelSettings RealtimeToolApprovalRequired "
+    "RealtimeToolCallItem RealtimeToolEnd RealtimeToolExecutionConfig RealtimeToolStart "
+    "RealtimeTurnDetectionConfig RealtimeUserInput RealtimeUserInputMessage RealtimeUserInputText "
+    "SystemMessageItem TransportConfig UserMessageItem get_api_key realtime_handoff",
+    "realtime.agent": "RealtimeAgent RealtimeAgentHooks RealtimeRunHooks",
+    "realtime.audio_formats": "to_realtime_audio_format",
+    "realtime.config": "RealtimeAudioConfig RealtimeAudioFormat RealtimeAudioInputConfig RealtimeAudioOutputConfig "
+    "RealtimeClientMessage RealtimeCustomVoice RealtimeGuardrailsSettings "
+    "RealtimeInputAudioNoiseReductionConfig RealtimeInputAudioTranscriptionConfig RealtimeModelName "
+    "RealtimeModelTracingConfig RealtimeReasoningConfig RealtimeReasoningEffort RealtimeReconnectConfig "
+    "RealtimeRunConfig RealtimeSessionModelSettings RealtimeToolExecutionConfig "
+    "RealtimeTurnDetectionConfig RealtimeUserInput RealtimeUserInputImage RealtimeUserInputMessage "
+    "RealtimeUserInputText RealtimeVoice",
+    "realtime.events": "RealtimeAgentEndEvent RealtimeAgentStartEvent RealtimeAudio "
+    "RealtimeAudioDropped RealtimeAudioEnd "
+    "RealtimeAudioInterrupted RealtimeCallDropped RealtimeConnectionLost RealtimeError RealtimeEventInfo "
+    "RealtimeGuardrailTripped RealtimeHandoffEvent RealtimeHistoryAdded RealtimeHistoryUpdated "
+    "RealtimeInputAudioTimeoutTriggered RealtimeRawModelEvent RealtimeReconnected RealtimeSessionEvent "
+    "RealtimeToolApprovalRequired RealtimeToolEnd RealtimeToolStart",
+    "realtime.handoffs": "realtime_handoff",
+    "realtime.items": "AssistantAudio AssistantMessageItem AssistantText InputAudio InputImage InputText RealtimeItem "
+    "RealtimeMessageItem RealtimeResponse RealtimeToolCallItem SystemMessageItem UserMessageItem",
+    "realtime.model": "FrameTransport RealtimeModel RealtimeModelConfig RealtimeModelListener RealtimePlaybackState "
+    "RealtimePlaybackTracker",
+    "realtime.model_events": "RealtimeConnectionStatus RealtimeModelAudioDoneEvent RealtimeModelAudioEvent "
+    "RealtimeModelAudioInterruptedEvent RealtimeModelCachedTokensDetails "
+    "RealtimeModelConnectionStatusEvent RealtimeModelEndOfStreamEvent RealtimeModelErrorEvent "
+    "RealtimeModelEvent RealtimeModelExceptionEvent RealtimeModelInputAudioTimeoutTriggeredEvent "
+    "RealtimeModelInputAudioTranscriptionCompletedEvent RealtimeModelInputTokensDetails "
+    "RealtimeModelItemDeletedEvent RealtimeModelItemUpdatedEvent RealtimeModelOtherEvent "
+    "RealtimeModelOutputTextDeltaEvent RealtimeModelOutputTokensDetails RealtimeModelRawServerEvent "
+    "RealtimeModelToolCallEvent RealtimeModelTranscriptDeltaEvent RealtimeModelTurnEndedEvent "
+    "RealtimeModelTurnStartedEvent RealtimeModelUsageEvent",
+    "realtime.model_inputs": "RealtimeModelInputImageContent "
+    "RealtimeModelInputTextContent RealtimeModelRawClientMessage "
+    "RealtimeModelSendAudio RealtimeModelSendEvent RealtimeModelSendInterrupt RealtimeModelSendRawMessage "
+    "RealtimeModelSendSessionUpdate RealtimeModelSendToolOutput RealtimeModelSendUserInput "
+    "RealtimeModelUserInput RealtimeModelUserInputMessage",
+    "realtime.openai_realtime": "DEFAULT_MODEL_SETTINGS OpenAIRealtimeSIPModel "
+    "OpenAIRealtimeWebSocketModel TransportConfig "
+    "get_api_key",
+    "realtime.runner": "RealtimeRunner",
+    "realtime.session": "REJECTION_MESSAGE RealtimeSession",
+    "realtime.testing": "RealtimeConnectCall RealtimeScriptError RealtimeStep "
+    "ScriptedRealtimeModel UnconsumedRealtimeSteps "
+    "UnexpectedRealtimeSend",
     "extensions": "",
     "extensions.memory": "AdvancedSQLiteSession AsyncSQLiteSession DaprSession EncryptedSession MongoDBSession "
     "RedisSession SQLAlchemySession",
@@ -417,11 +628,6 @@ ABSENT: dict[str, tuple[str, str, str]] = {
         "Connect the SDK's server (agents.mcp), or any object with list_tools and call_tool, and give it to "
         "Agent(mcp_servers=[...]): its tools and settings work.",
     ),
-    "realtime sessions": (
-        "realtime",
-        "RealtimeAgent RealtimeRunner RealtimeSession realtime_handoff",
-        "They are to come; until then the SDK's can be used beside standfast.",
-    ),
     "models over LiteLLM and any-llm": (
         "",
         "AnyLLMModel AnyLLMProvider LitellmModel LitellmProvider",
@@ -458,6 +664,7 @@ EXTRAS: dict[str, str] = {
     "openai": "openai",
     "redis": "redis",
     "psycopg": "postgres",
+    "websockets": "realtime",
     "starlette": "testing",
     "uvicorn": "testing",
     "hypothesis": "conformance",

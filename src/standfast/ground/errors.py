@@ -325,3 +325,29 @@ class ApprovalError(UserError):
 
 class SendOutcomeUnknownError(ModelError):
     """A stateful request left and its answer was lost; sending it again could double a turn (D5)."""
+
+
+# --- voice calls -----------------------------------------------------------------------------------------------------
+
+
+class RealtimeStateError(CallerError, RuntimeError):
+    """A voice session was used in a state in which it cannot do that: not entered, entered twice, closed (E1)."""
+
+
+class ConnectionLostError(ModelError, ConnectionError):
+    """The connection of a voice call is gone and no new one could be, or was to be, made (E13)."""
+
+    code: int | None = None
+    """The close code, where there was one."""
+
+
+class ConnectionRefusedByServerError(ModelError, ConnectionError):
+    """A realtime server did not take the connection, or not its settings (E1)."""
+
+
+class SlowConsumerError(CallerError):
+    """An iterator of a voice session fell so far behind that it was ended; the session goes on (E12)."""
+
+
+class CloseTimeoutError(StandfastError, TimeoutError):
+    """A voice session was closed while code that cannot be stopped was still running (E2)."""

@@ -1,7 +1,7 @@
 """The contract as data: every promise has a name that the kit tests, the docs print and an error may mention.
 
 Part A is what any session promises, part B what a session with abilities promises, part C what a run leaves in a
-session, part D who owns a conversation, part E what a realtime session will promise. `ability` is the one a session
+session, part D who owns a conversation, part E what a realtime session promises. `ability` is the one a session
 must declare for the clause to be its own; None means that every session is held to it.
 """
 

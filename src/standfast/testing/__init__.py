@@ -2,12 +2,17 @@
 
 `ScriptedModel` plays a script instead of asking a provider, `AnsweringModel` answers from what it is asked;
 `assistant_message`, `function_call` and the others write the items of both. The simulator is in `testing.simulate`.
-Everything works without any provider's library.
+Everything works without any provider's library. What is for voice calls is loaded when it is used: its server needs
+the `websockets` library.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from standfast.testing.answering_model import AnsweringModel
+from standfast.testing.leaks import LeakError, no_leaks
 from standfast.testing.script import (
     InvalidModelStep,
     ModelCall,
@@ -26,14 +31,27 @@ from standfast.testing.script import (
 from standfast.testing.scripted_model import ScriptedModel, text_of
 from standfast.testing.stream import StreamPiece, stream_of
 
+if TYPE_CHECKING:
+    from standfast.testing.realtime import (
+        LoopbackPhone,
+        LoopbackRealtimeServer,
+        RealtimeStep,
+        ScriptedRealtimeModel,
+    )
+
 __all__ = [
     "AnsweringModel",
     "InvalidModelStep",
+    "LeakError",
+    "LoopbackPhone",
+    "LoopbackRealtimeServer",
     "ModelCall",
     "ModelScriptError",
     "ModelStep",
     "ModelStepSpec",
+    "RealtimeStep",
     "ScriptedModel",
+    "ScriptedRealtimeModel",
     "StreamPiece",
     "UnconsumedModelSteps",
     "UnexpectedModelCall",
@@ -41,8 +59,17 @@ __all__ = [
     "final",
     "function_call",
     "handoff_call",
+    "no_leaks",
     "reasoning",
     "refusal",
     "stream_of",
     "text_of",
 ]
+
+_REALTIME = ("LoopbackPhone", "LoopbackRealtimeServer", "RealtimeStep", "ScriptedRealtimeModel")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _REALTIME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("standfast.testing.realtime"), name)

@@ -22,6 +22,9 @@ T = TypeVar("T")
 IDLE_S_MAX = 10.0
 # A thread costs some 50 µs to start and a stack to keep: long enough for the next turn, short enough to be gone after.
 
+LOOK_EVERY_S = 0.01
+# A thread that ends wakes nobody who waits for all of them; looking costs nothing for the seconds it may take.
+
 _Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
 
 
@@ -33,8 +36,41 @@ def run_in_thread(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> a
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
     context = contextvars.copy_context()
-    _pool.start((loop, future, partial(context.run, function, *args, **kwargs)))
+    work: Callable[[], T] = partial(context.run, function, *args, **kwargs)
+    watch = WATCH.get()
+    _pool.start((loop, future, work if watch is None else watch.over(work, getattr(function, "__name__", "a tool"))))
     return future
+
+
+class ThreadWatch:
+    """Knows which calls are still running in threads: who closes something cannot stop them, but can wait and tell."""
+
+    def __init__(self) -> None:
+        self._running: dict[object, str] = {}
+
+    def over(self, work: Callable[[], T], name: str) -> Callable[[], T]:
+        """The work, noted as running from now until it ends."""
+        token = object()
+        self._running[token] = name
+
+        def watched() -> T:
+            try:
+                return work()
+            finally:
+                del self._running[token]
+
+        return watched
+
+    async def left_after(self, timeout_s: float) -> list[str]:
+        """Wait for what runs, at most so long; the names of what runs even then."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        while self._running and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110  # threads set no events
+            await asyncio.sleep(LOOK_EVERY_S)
+        return sorted(self._running.copy().values())
+
+
+WATCH: contextvars.ContextVar[ThreadWatch | None] = contextvars.ContextVar("standfast_thread_watch", default=None)
+"""Who watches the threads that are started in this context; nobody unless an owner says so."""
 
 
 class _Pool:

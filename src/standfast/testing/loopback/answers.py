@@ -120,6 +120,13 @@ class Echo:
         return self.prefix + asked.last_text
 
 
+def as_rule(answers: Rule | Script | Sequence[Answer] | None) -> Rule:
+    """Answers in any of the forms a server takes them in, as a rule; without any, an echo."""
+    if answers is None:
+        return Echo()
+    return answers if callable(answers) else Script(answers)
+
+
 def resolve(rule: Rule, asked: Asked) -> Reply:
     """The reply a rule leads to, however many functions stand in between."""
     answer: Any = rule

@@ -1,9 +1,8 @@
 """The loopback provider: a real HTTP server on 127.0.0.1 that speaks as the OpenAI service does.
 
-It runs in a thread of its own with an event loop of its own, so that it serves synchronous and asynchronous tests
-alike and goes on when the loop under test is blocked, cancelled or closed. Every request takes the same way: journal
-it, meet its faults, check it, prepare the reply, commit, send. `stop` (or the end of the `with` block) hangs up every
-connection and waits for the thread; nothing is left running.
+It runs in a thread of its own (`testing.serving`). Every request takes the same way: journal it, meet its faults,
+check it, prepare the reply, commit, send. `stop` (or the end of the `with` block) hangs up every connection and waits
+for the thread; nothing is left running.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Callable, Sequence
-from threading import Event, RLock, Thread
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from threading import RLock
+from typing import TYPE_CHECKING, Any
 
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.testing.loopback import conversations
-from standfast.testing.loopback.answers import Answer, Asked, Echo, Rule, Script
+from standfast.testing.loopback.answers import Answer, Asked, Rule, Script, as_rule
 from standfast.testing.loopback.chat import ChatExchange
 from standfast.testing.loopback.checks import Refused
 from standfast.testing.loopback.exchanges import Exchange, compact, frames
@@ -49,14 +48,13 @@ from standfast.testing.loopback.wire import (
     sse,
     to_json,
 )
+from standfast.testing.serving import ServedInThread
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, OpenAI
 
-START_TIMEOUT_S = 30.0
 
-
-class LoopbackServer:
+class LoopbackServer(ServedInThread):
     """A provider for tests and tutorials: `with LoopbackServer(["Hello!"]) as server: ...`.
 
     `answers` is a sequence of answers (a `Script`), a `Script`, or a rule (a function from `Asked` to an answer);
@@ -64,85 +62,37 @@ class LoopbackServer:
     """
 
     def __init__(self, answers: Rule | Script | Sequence[Answer] | None = None) -> None:
-        self.rule: Rule = _as_rule(answers)
+        super().__init__("standfast-loopback")
+        self.rule: Rule = as_rule(answers)
         self._faults = FaultPlan()
         self._ledger = Ledger()
         self._lock = RLock()
         self._journal: list[Received] = []
-        self._thread: Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopping: asyncio.Event | None = None
-        self._port: int | None = None
-        self._begin_error: BaseException | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self.connection_count = 0
         """How many connections have been made so far: a client that reuses them makes few."""
 
     # --- starting and stopping -----------------------------------------------------------------------------------
 
-    def start(self) -> Self:
-        """Listen on a free port. Returns when requests can come."""
-        if self._thread is not None:
-            raise RuntimeError("the loopback server is already running")
-        ready = Event()
-        self._thread = Thread(target=lambda: asyncio.run(self._serve(ready)), name="standfast-loopback", daemon=True)
-        self._thread.start()
-        if not ready.wait(START_TIMEOUT_S) or self._begin_error is not None:
-            raise RuntimeError("the loopback server could not start") from self._begin_error
-        return self
-
-    def stop(self) -> None:
-        """Hang up every connection and wait until nothing is left running. Doing so twice does nothing."""
-        thread, self._thread = self._thread, None
-        if thread is None:
-            return
-        loop, stopping = self._loop, self._stopping
-        if loop is not None and stopping is not None:
-            loop.call_soon_threadsafe(stopping.set)
-        thread.join()
-        self._port = None
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    async def __aenter__(self) -> Self:
-        return await asyncio.to_thread(self.start)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await asyncio.to_thread(self.stop)
-
-    async def _serve(self, ready: Event) -> None:
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[int]:
+        """Take connections until the block is left."""
+        server = await asyncio.start_server(self._connected, "127.0.0.1", 0, limit=HEAD_BYTES_MAX)
         try:
-            self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-            server = await asyncio.start_server(self._connected, "127.0.0.1", 0, limit=HEAD_BYTES_MAX)
-            self._port = server.sockets[0].getsockname()[1]
-        except BaseException as error:
-            self._begin_error = error
-            ready.set()
-            return
-        ready.set()
-        await self._stopping.wait()
-        server.close()
-        for task in list(self._connections):
-            task.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
-        await server.wait_closed()
+            yield server.sockets[0].getsockname()[1]
+        finally:
+            server.close()
+            for task in list(self._connections):
+                task.cancel()
+            await asyncio.gather(*self._connections, return_exceptions=True)
+            await server.wait_closed()
 
     # --- what tests use ------------------------------------------------------------------------------------------
 
     @property
     def base_url(self) -> str:
         """Where the API is, for a client's `base_url`."""
-        if self._port is None:
-            raise RuntimeError("the loopback server is not running; use it as a context manager or call start()")
-        return f"http://127.0.0.1:{self._port}/v1"
+        return f"http://127.0.0.1:{self.port()}/v1"
 
     def client(self, **options: Any) -> AsyncOpenAI:
         """A real `AsyncOpenAI` that talks to this server; the caller closes it."""
@@ -403,12 +353,6 @@ def _parsed(body: bytes) -> Any:
         return json.loads(body)
     except ValueError:
         return body.decode("utf-8", "replace")
-
-
-def _as_rule(answers: Rule | Script | Sequence[Answer] | None) -> Rule:
-    if answers is None:
-        return Echo()
-    return answers if callable(answers) else Script(answers)
 
 
 __all__ = ["Asked", "LoopbackServer"]

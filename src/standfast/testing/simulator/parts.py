@@ -294,6 +294,19 @@ def simulated(process: Process, agent: Any, unsalted: Callable[[str], str]) -> A
     return agent
 
 
+def simulated_tools(process: Process, agent: Any) -> Any:
+    """A voice agent, and every agent it can hand over to, with simulated tools. They are changed in place."""
+    queue, seen = [agent], set()
+    while queue:
+        one = queue.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        one.tools = [_simulated_tool(process, tool, str) for tool in one.tools]
+        queue.extend(target if hasattr(target, "tools") else getattr(target, "agent", None) for target in one.handoffs)
+    return agent
+
+
 def _simulated_model(process: Process, agent: Any) -> Any:
     model = agent.model
     if isinstance(model, SimulatedModel):

@@ -34,6 +34,8 @@ class Faults:
     """A store refuses, loses its answer, or stalls."""
     model: float = 0.08
     """A model fails before or after it was asked, or breaks off its stream."""
+    line: float = 0.2
+    """A connection of a voice call cannot be made, or (a twentieth as often) is lost at a frame."""
     crash: float = 0.6
     """A process dies, at any await."""
     freeze: float = 0.15

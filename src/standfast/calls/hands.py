@@ -1,0 +1,207 @@
+"""The reconciling loop of a call: what is due is under way, what is no longer due is stopped, and one owner knows all.
+
+`tell` never waits: a transport's reader must not stand still because a store is slow. Saving is work like any other;
+only that a call begins, and an append, wait for it. Every task is started by this loop, in a copy of the context that
+the session was entered with (E15), and none outlives `stop`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from standfast.driver.reconcile import Reconciler
+from standfast.talk.events import Do, Event, Frame, Shown
+from standfast.talk.exchange import Exchange
+from standfast.talk.plain import PlainLink
+from standfast.talk.talk import Talk, worth_saving
+
+logger = logging.getLogger("standfast")
+
+Performer = Callable[[Do], Awaitable[None]]
+
+
+class Hands(Reconciler[Exchange, Event, Do]):
+    """Drives one call."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        *,
+        performers: dict[str, Performer],
+        shown: Callable[[list[Shown]], None],
+        failed: Callable[[Do, BaseException], None],
+        one_call_at_a_time: bool = False,
+    ) -> None:
+        super().__init__(
+            exchange,
+            advance=self._step,
+            due=self._what_is_due,
+            perform=self._do,
+            inline=False,
+            rests=lambda _: False,
+        )
+        self._performers, self._shown, self._failed = performers, shown, failed
+        self._one_call_at_a_time = one_call_at_a_time
+        self.has_memory = self.connects = self.connected = False
+        """What there is to work with: a session, a way to connect again, a connection."""
+        self.version = self.saved_version = 0
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self.task: asyncio.Task[None] | None = None
+        self.stats_late = 0
+        """Bytes of audio that came after an interruption."""
+        self.stopped = False
+        self._news = asyncio.Event()
+
+    # --- what happens ------------------------------------------------------------------------------------------------
+
+    @property
+    def exchange(self) -> Exchange:
+        """The call and its connection."""
+        return self.state
+
+    @property
+    def talk(self) -> Talk:
+        """The call as it is now."""
+        return self.state.talk
+
+    def now(self) -> float:
+        """The time that playback and watchdogs go by."""
+        return asyncio.get_running_loop().time()
+
+    def tell(self, event: Event) -> None:
+        """Something happened. Returns at once."""
+        self.happen(lambda exchange, now: exchange.tell(event, now))
+
+    def happen(self, work: Callable[[Exchange, float], list[Shown] | None]) -> None:
+        """Let something happen to the call and its connection, show what follows, look again at what is due."""
+        exchange, now = self.state, self.now()
+        before = exchange.talk
+        shown = list(work(exchange, now) or ())
+        shown += exchange.settle(now)
+        if worth_saving(before, exchange.talk):
+            self.version += 1
+        if shown:
+            self._shown(shown)
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Compare what is due with what is under way, soon."""
+        self._news.set()
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    def _step(self, exchange: Exchange, event: Event) -> Exchange:
+        self.tell(event)
+        return exchange
+
+    async def saved(self) -> None:
+        """Return when everything that happened so far is saved, where there is a store."""
+        if not self.has_memory or self.saved_version >= self.version:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((self.version, future))
+        self.look_again()
+        await future
+
+    async def at_rest(self) -> None:
+        """Return when nothing is due any more but what a person must decide."""
+        while not self.stopped and (self._what_is_due(self.state) or self.running()):
+            self._news.clear()
+            await self._news.wait()
+
+    def is_saved(self, version: int) -> None:
+        """The call is saved as it was at this version."""
+        self._news.set()
+        self.saved_version = max(self.saved_version, version)
+        for wanted, future in self._waiting:
+            if wanted <= self.saved_version and not future.done():
+                future.set_result(None)
+        self._waiting = [one for one in self._waiting if not one[1].done()]
+
+    def not_saved(self, error: BaseException) -> None:
+        """The call is another's now, or cannot be saved: whoever waits for that is told."""
+        for _, future in self._waiting:
+            if not future.done():
+                future.set_exception(error)
+        self._waiting = []
+
+    # --- what is due -------------------------------------------------------------------------------------------------
+
+    def frames(self) -> list[Frame]:
+        """What the server lacks, in order."""
+        link = self.state.link
+        if isinstance(link, PlainLink):
+            return [] if self.talk.ended else link.sends(self.talk)
+        return self.state.frames()
+
+    def _what_is_due(self, exchange: Exchange) -> tuple[Do, ...]:
+        if self.stopped:
+            return ()
+        wanted: list[Do] = []
+        running = False
+        for effect in exchange.due():
+            if effect.kind == "append" and not self.has_memory:
+                continue
+            if effect.kind == "connect" and not self.connects:
+                continue
+            if effect.kind in ("run", "settle"):
+                if running and self._one_call_at_a_time:
+                    continue
+                running = True
+            wanted.append(effect)
+        if self.connected and exchange.link is not None and self.frames():
+            wanted.append(Do(f"write/{exchange.link.epoch}", "write"))
+        if self.has_memory and self.saved_version < self.version:
+            wanted.append(Do("save", "save"))
+        return tuple(wanted)
+
+    async def _do(self, _: Any, effect: Do) -> None:
+        try:
+            await self._performers[effect.kind](effect)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling() or self.stopped:
+                raise
+            self._failed(effect, error)  # somebody's code cancelled itself
+        except Exception as error:
+            self._failed(effect, error)
+        finally:
+            asyncio.get_running_loop().call_soon(self._news.set)  # once the task has ended
+
+    # --- the loop ----------------------------------------------------------------------------------------------------
+
+    def owns(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether this task belongs to the call."""
+        return task is not None and (task is self.task or task in self._tasks.values())
+
+    def running(self) -> list[asyncio.Task[None]]:
+        """What is under way."""
+        return [task for task in self._tasks.values() if not task.done()]
+
+    async def run(self) -> None:
+        """Go on until `stop`."""
+        try:
+            await self.reconcile()
+        finally:
+            self.stopped = True
+
+    async def stop(self, timeout_s: float) -> list[str]:
+        """End everything that is under way; the keys of what did not end in time."""
+        self.stopped = True
+        current = asyncio.current_task()
+        tasks = {key: task for key, task in self._tasks.items() if task is not current and not task.done()}
+        for task in tasks.values():
+            task.cancel()
+        if self.task is not None and self.task is not current and not self.task.done():
+            self.task.cancel()
+            await asyncio.wait([self.task], timeout=timeout_s)
+        if tasks:
+            await asyncio.wait(tasks.values(), timeout=timeout_s)
+        for task in tasks.values():
+            if task.done() and not task.cancelled():
+                task.exception()
+        self.not_saved(asyncio.CancelledError("the session was closed"))
+        return [key for key, task in tasks.items() if not task.done()]

@@ -1,0 +1,115 @@
+"""Keeping a call: taking it over or beginning it, saving it while it goes on, and what is kept when it is hung up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from standfast.calls.connecting import Connecting
+from standfast.calls.memory import Memory
+from standfast.calls.scope import CallScope
+from standfast.ground.errors import LeaseLostError, NotFoundError, RunClaimedError
+from standfast.talk.events import Appended, Claimed, Do, HungUp
+
+RETRY_S_FIRST, RETRY_S_MAX = 0.05, 5.0
+
+
+class Keeping:
+    """What one call does with its memory."""
+
+    def __init__(self, scope: CallScope, connecting: Connecting, *, resumes: bool) -> None:
+        self._scope, self._connecting, self._resumes = scope, connecting, resumes
+
+    async def begin(self, memory: Memory, *, connect: bool) -> None:
+        """Take the session and read it; take the call over if there is one of this id, else begin it."""
+        scope, hands = self._scope, self._scope.hands
+        run_id = hands.talk.run_id
+        self._connecting.history = await memory.begin()
+        found = await memory.load(run_id) if memory.store is not None else None
+        if found is not None:
+            talk, stored = found
+            hands.exchange.talk = talk
+            for decision in talk.decisions:
+                scope.book().record(decision)
+            scope.book().drain()
+            hands.has_memory = True
+            hands.tell(Claimed(stored, reopens=connect))
+            if not connect:
+                hands.tell(HungUp())
+        elif self._resumes:
+            raise NotFoundError(f"there is no call {run_id!r} on this session", "Give the run_id that the call had.")
+        else:
+            memory.start(hands.talk)
+            hands.has_memory = True
+            hands.version += 1
+        self._connecting.history_upto = hands.talk.stored
+        await memory.save(hands.talk)  # from here on the call is ours: whoever had it before is refused
+        hands.is_saved(hands.version)
+
+    # --- performers --------------------------------------------------------------------------------------------------
+
+    async def save(self, _: Do) -> None:
+        """Save the call as it is now."""
+        hands, memory = self._scope.hands, self._scope.memory
+        assert memory is not None
+        version = hands.version
+        hands.exchange.fold()
+        await self._until_done(lambda: memory.save(hands.talk))
+        hands.is_saved(version)
+
+    async def append(self, effect: Do) -> None:
+        """Store what is settled; a session only ever receives what the saved call knows."""
+        hands, memory = self._scope.hands, self._scope.memory
+        assert memory is not None
+
+        async def store() -> None:
+            await hands.saved()
+            await memory.append(hands.talk, effect.upto)
+
+        await self._until_done(store)
+        hands.tell(Appended(effect.upto))
+
+    async def _until_done(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Try again while a store is away: the call goes on meanwhile. Being refused for good is raised."""
+        delay = RETRY_S_FIRST
+        while True:
+            try:
+                return await work()
+            except (RunClaimedError, LeaseLostError):
+                raise
+            except Exception as error:
+                self._scope.error(error)
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, RETRY_S_MAX)
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    async def end(self, failure: BaseException | None, *, hang_up: bool) -> BaseException | None:
+        """Keep what was heard and what waits, and give the session back; what went wrong with that, if anything."""
+        scope, hands, memory = self._scope, self._scope.hands, self._scope.memory
+        if memory is None:
+            return None
+        problem: BaseException | None = None
+        is_ours = hands.has_memory and not isinstance(failure, RunClaimedError | LeaseLostError)
+        hands.has_memory = False
+        try:
+            if is_ours:
+                scope.hands.exchange.listen(hands.now())
+                scope.hands.exchange.lose(hands.now())
+                if hang_up:
+                    scope.hands.exchange.tell(HungUp(), hands.now())
+                await self._store_all(memory)
+        except Exception as error:
+            problem = error
+        finally:
+            await memory.release()
+        return problem
+
+    async def _store_all(self, memory: Memory) -> None:
+        hands = self._scope.hands
+        await memory.save(hands.talk)
+        upto = len(hands.talk.ledger)
+        if hands.talk.stored < upto:
+            await memory.append(hands.talk, upto)
+            hands.exchange.tell(Appended(upto), hands.now())
+            await memory.save(hands.talk)

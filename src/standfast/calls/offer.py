@@ -1,0 +1,90 @@
+"""What an agent brings to a call: its instructions, tools and handoffs, over the settings of the call (spec 1.7)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from standfast.agents.context import RunContextWrapper
+from standfast.agents.handoffs import Handoff, handoff
+from standfast.agents.realtime_agent import RealtimeAgent
+from standfast.ground.errors import UserError
+from standfast.talk.wire import session_object
+from standfast.tools.enabled import enabled
+from standfast.tools.function import FunctionTool
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """An agent's settings, tools and handoffs, resolved once for as long as it is current."""
+
+    agent: RealtimeAgent[Any]
+    settings: dict[str, Any]
+    """The settings in the SDK's words."""
+    tools: dict[str, FunctionTool] = field(default_factory=dict)
+    handoffs: dict[str, Handoff[Any, Any]] = field(default_factory=dict)
+
+    def session_object(self, *, attached: bool) -> dict[str, Any]:
+        """The settings in the wire's words."""
+        return session_object(self.settings, attached=attached)
+
+
+async def resolve(
+    agent: RealtimeAgent[Any],
+    wrapper: RunContextWrapper[Any],
+    *,
+    base: Mapping[str, Any],
+    initial: Mapping[str, Any] | None,
+    tracing_disabled: bool,
+    attached: bool = False,
+) -> Offer:
+    """Ask the agent; `initial` are settings that beat it, at entry only."""
+    settings: dict[str, Any] = dict(base)
+    if agent.prompt is not None:
+        settings["prompt"] = agent.prompt
+    made = [one if isinstance(one, Handoff) else handoff(one) for one in agent.handoffs]
+    asked = [
+        asyncio.ensure_future(agent.get_system_prompt(wrapper)),
+        asyncio.ensure_future(agent.get_all_tools(wrapper)),
+        asyncio.ensure_future(enabled(made, wrapper, agent)),
+    ]
+    try:
+        instructions, tools, handoffs = await asyncio.gather(*asked)
+    except BaseException:
+        for one in asked:
+            one.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+        raise
+    # An attached call keeps the prompt it was accepted with, unless the agent says something.
+    if instructions is not None or not attached:
+        settings["instructions"] = instructions or ""
+    settings["tools"], settings["handoffs"] = tools, handoffs
+    if initial is not None:
+        settings.update(initial)
+        if "tools" in initial:
+            settings["tools"] = await enabled(initial["tools"], wrapper, agent)
+        if "handoffs" in initial:
+            given = [one if isinstance(one, Handoff) else handoff(one) for one in initial["handoffs"]]
+            settings["handoffs"] = await enabled(given, wrapper, agent)
+    settings["tools"] = [tool for tool in settings["tools"] if getattr(tool, "is_enabled", True) is not False]
+    _refuse_equal_names(settings["tools"], settings["handoffs"])
+    if tracing_disabled:
+        settings["tracing"] = None
+    return Offer(
+        agent,
+        settings,
+        {tool.name: tool for tool in settings["tools"] if isinstance(tool, FunctionTool)},
+        {one.tool_name: one for one in settings["handoffs"]},
+    )
+
+
+def _refuse_equal_names(tools: list[Any], handoffs: list[Any]) -> None:
+    names = [tool.name for tool in tools if isinstance(tool, FunctionTool)] + [one.tool_name for one in handoffs]
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise UserError(
+            f"Duplicate Realtime tool name(s) found: {', '.join(doubled)}",
+            "A model calls by name: give each tool and handoff a name of its own.",
+        )

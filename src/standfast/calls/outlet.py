@@ -1,0 +1,188 @@
+"""What one reader of a session has not read yet: bounded, whatever the reader does (E12).
+
+Audio has its own bound: past it the oldest is dropped, counted, and reported where it is missing. Raw events have
+theirs and are dropped silently, only counted. A newer history replaces one that waits. Everything else is kept up to a
+bound; past it this reader ends, after what waits, and nobody else notices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any
+
+from standfast.agents.realtime_events import (
+    RealtimeAudio,
+    RealtimeAudioDropped,
+    RealtimeHistoryUpdated,
+    RealtimeRawModelEvent,
+    RealtimeSessionEvent,
+)
+from standfast.ground.errors import SlowConsumerError
+
+AUDIO_BYTES_MAX = 480_000
+"""Ten seconds of 24 kHz pcm16."""
+CONTROL_MAX = 10_000
+"""More than the items of any history that is given to a new connection."""
+RAW_MAX = 2_000
+
+
+class Outlet:
+    """The queue of one reader."""
+
+    def __init__(
+        self, *, audio_bytes_max: int = AUDIO_BYTES_MAX, control_max: int = CONTROL_MAX, raw_audio: bool = False
+    ) -> None:
+        self._audio_bytes_max, self._control_max = audio_bytes_max, control_max
+        self._raw_audio = raw_audio
+        """Whether audio is read twice, raw first: then the raw event is made when it is read, not before."""
+        self._queue: deque[RealtimeSessionEvent] = deque()
+        self.audio_bytes = self.raw_bytes = self.raw_count = self.control_count = 0
+        self.audio_dropped_bytes = self.raw_dropped = 0
+        self._waiter: asyncio.Future[None] | None = None
+        self._history: RealtimeHistoryUpdated | None = None
+        self.over = False
+        """Whether this reader fell too far behind and gets nothing more."""
+        self._next: RealtimeAudio | None = None
+        """Audio whose raw event was just read: it comes next."""
+
+    # --- putting -----------------------------------------------------------------------------------------------------
+
+    def put(self, event: RealtimeSessionEvent) -> None:
+        """Keep an event that is neither audio nor raw."""
+        if self.over:
+            return
+        if type(event) is RealtimeHistoryUpdated:
+            if self._history is not None:
+                self._history.history = event.history
+                return
+            # A copy of its own: a newer history takes this one's place for this reader alone.
+            event = self._history = RealtimeHistoryUpdated(event.history, event.info)
+        if self.control_count >= self._control_max:
+            self.over = True
+        else:
+            self.control_count += 1
+            self._queue.append(event)
+        if self._waiter is not None:
+            self.wake()
+
+    def put_raw(self, event: RealtimeRawModelEvent, size: int) -> None:
+        """Keep a raw event; past the bound the oldest are forgotten."""
+        if self.over:
+            return
+        self._queue.append(event)
+        self.raw_count += 1
+        self.raw_bytes += size
+        if self.raw_count > RAW_MAX or self.raw_bytes > self._audio_bytes_max:
+            self._forget_raw()
+        if self._waiter is not None:
+            self.wake()
+
+    def put_audio(self, event: RealtimeAudio, size: int) -> list[RealtimeAudio]:
+        """Keep some audio; what had to be dropped for it."""
+        if self.over:
+            return []
+        self._queue.append(event)
+        self.audio_bytes += size
+        if self._waiter is not None:
+            self.wake()
+        return self._drop_audio() if self.audio_bytes > self._audio_bytes_max else []
+
+    def _forget_raw(self) -> None:
+        """Forget the older half of what is raw, in one walk, so that each event is walked over a few times at most."""
+        keep, self.raw_bytes = self.raw_count // 2, 0
+        drop = self.raw_count - keep
+        kept: deque[RealtimeSessionEvent] = deque()
+        for event in self._queue:
+            if type(event) is RealtimeRawModelEvent:
+                if drop:
+                    drop -= 1
+                    self.raw_dropped += 1
+                    continue
+                self.raw_bytes += raw_size(event.data)
+            kept.append(event)
+        self._queue, self.raw_count = kept, keep
+
+    def _drop_audio(self) -> list[RealtimeAudio]:
+        """Drop the oldest audio until half of the bound is free; a report stands where it is missing."""
+        dropped: list[RealtimeAudio] = []
+        kept: deque[RealtimeSessionEvent] = deque()
+        report: RealtimeAudioDropped | None = None
+        for event in self._queue:
+            if type(event) is not RealtimeAudio or self.audio_bytes <= self._audio_bytes_max // 2:
+                kept.append(event)
+                continue
+            size = len(event.audio.data)
+            self.audio_bytes -= size
+            self.audio_dropped_bytes += size
+            dropped.append(event)
+            if report is None or report.item_id != event.item_id:
+                report = RealtimeAudioDropped(event.item_id, 0.0, event.info)
+                kept.append(report)
+            report.ms += size / 48
+        self._queue = kept
+        return dropped
+
+    def forget_audio(self, item_id: str) -> None:
+        """Forget the audio of an item that was interrupted: nobody wants to hear it any more."""
+        if self._next is not None and self._next.item_id == item_id:
+            self._next = None
+        if not self.audio_bytes:
+            return
+        kept = [one for one in self._queue if type(one) is not RealtimeAudio or one.item_id != item_id]
+        if len(kept) != len(self._queue):
+            self._queue = deque(kept)
+            self.audio_bytes = sum(len(one.audio.data) for one in kept if type(one) is RealtimeAudio)
+
+    # --- taking ------------------------------------------------------------------------------------------------------
+
+    def get(self) -> RealtimeSessionEvent | None:
+        """The next event; None if there is none. Raises SlowConsumerError when this reader has read all it gets."""
+        if self._next is not None:
+            audio, self._next = self._next, None
+            return audio
+        if not self._queue:
+            if self.over:
+                raise SlowConsumerError(
+                    f"this reader let more than {self._control_max} events wait and was ended",
+                    "Read faster, or hand events to a task of your own; the session goes on, iterate it again.",
+                )
+            return None
+        event = self._queue.popleft()
+        kind = type(event)
+        if kind is RealtimeAudio:
+            self.audio_bytes -= len(event.audio.data)  # type: ignore[union-attr]
+            if self._raw_audio:
+                self._next = event  # type: ignore[assignment]
+                return RealtimeRawModelEvent(event.audio, event.info)  # type: ignore[union-attr]
+        elif kind is RealtimeRawModelEvent:
+            self.raw_count -= 1
+            self.raw_bytes -= raw_size(event.data)  # type: ignore[union-attr]
+        elif kind is not RealtimeAudioDropped:
+            self.control_count -= 1
+            if event is self._history:
+                self._history = None
+        return event
+
+    def wake(self) -> None:
+        """Let whoever waits look again."""
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    async def wait(self) -> None:
+        """Wait until something is put, or somebody wakes this reader."""
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+
+def raw_size(event: Any) -> int:
+    """How much audio a raw event holds, in bytes."""
+    data = getattr(event, "data", None)
+    if type(data) is bytes:
+        return len(data)
+    delta = data.get("delta") if type(data) is dict else None
+    return len(delta) if type(delta) is str else 0

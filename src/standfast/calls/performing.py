@@ -1,0 +1,331 @@
+"""Carrying out what a call is due: tool calls and handoffs, the looks of guardrails, changes of agents.
+
+The path of one tool call is `tools.desk`, shared with text runs; here is what belongs to a voice call.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from typing import Any
+
+from standfast.agents.context import ChildPaused, RunContextWrapper, ToolContext
+from standfast.agents.guardrails import OutputGuardrailResult
+from standfast.agents.hooks import RunHooksBase, overridden
+from standfast.agents.realtime_agent import RealtimeAgent
+from standfast.agents.realtime_events import (
+    RealtimeGuardrailTripped,
+    RealtimeHistoryUpdated,
+    RealtimeToolEnd,
+    RealtimeToolStart,
+)
+from standfast.calls.offer import Offer
+from standfast.calls.scope import CallScope
+from standfast.driver.nested import child_runner
+from standfast.driver.run_attempt import RunAttempt
+from standfast.driver.run_scope import RunArguments, RunScope
+from standfast.engine.run import Call, Run
+from standfast.ground.errors import UserError
+from standfast.talk.events import Began, ChildMoved, Decided, Do, NotTaken, Returned, Waits
+from standfast.talk.items import RealtimeToolCallItem
+from standfast.talk.talk import OpenCall
+from standfast.tools.approval import Refused, Waits as WaitsForPerson
+from standfast.tools.desk import CallSpan, after_a_crash, carry_out
+from standfast.tools.function import FunctionTool
+from standfast.tools.texts import UNKNOWN_OUTCOME, unknown_tool_text
+
+logger = logging.getLogger("standfast")
+
+FAILED = "The tool failed. Tell the user that this did not work, or try another way."
+
+
+class _CallHooks(RunHooksBase[Any, Any]):
+    """The application's run hooks, and the session's own events around a tool."""
+
+    def __init__(self, scope: CallScope, arguments: str) -> None:
+        self._scope, self._arguments = scope, arguments
+
+    async def on_tool_start(self, context: RunContextWrapper[Any], agent: Any, tool: Any) -> None:
+        scope = self._scope
+        scope.show(RealtimeToolStart(agent, tool, self._arguments, scope.info))
+        hook = overridden(scope.hooks, "on_tool_start")
+        if hook is not None:
+            await hook(context, agent, tool)
+
+    async def on_tool_end(self, context: RunContextWrapper[Any], agent: Any, tool: Any, result: Any) -> None:
+        hook = overridden(self._scope.hooks, "on_tool_end")
+        if hook is not None:
+            await hook(context, agent, tool, result)
+
+
+class _OwnedCall:
+    """One call of a voice call, as the desk sees its owner."""
+
+    def __init__(self, scope: CallScope, arguments: str) -> None:
+        self._scope = scope
+        self.formatter = scope.config.get("tool_error_formatter")
+        self.hooks: RunHooksBase[Any, Any] | None = _CallHooks(scope, arguments)
+        execution = scope.config.get("tool_execution") or {}
+        self.guardrails_before_approval = execution.get("pre_approval_tool_input_guardrails") is True
+
+    async def record_decisions(self) -> None:
+        for decision in self._scope.book().drain():
+            self._scope.hands.tell(Decided(decision))
+        await self._scope.hands.saved()
+
+    async def begin(self, call: Call) -> None:
+        self._scope.hands.tell(Began(call.id))
+        await self._scope.hands.saved()
+
+    def place(self) -> AbstractAsyncContextManager[Any]:
+        return self._scope.places.one()
+
+    def span(self, call: Call, tool: FunctionTool, agent: Any) -> AbstractContextManager[CallSpan | None]:
+        tracer = self._scope.tracer
+        if tracer is None:
+            return nullcontext()
+        return tracer.span("tool", call.name, {"agent": agent, "tool": tool, "call": call})
+
+
+class Performing:
+    """The performers of one call's effects."""
+
+    def __init__(self, scope: CallScope) -> None:
+        self._scope = scope
+        self._nested: dict[str, RunScope] = {}
+
+    # --- calls -------------------------------------------------------------------------------------------------------
+
+    async def run(self, effect: Do) -> None:
+        """Carry out one call, and tell what it came to or that it waits."""
+        scope = self._scope
+        one = scope.hands.talk.call(effect.of)
+        if one is None:
+            return
+        offer = await self.offer_of(one)
+        call = one.call
+        handoff = offer.handoffs.get(call.name)
+        if handoff is not None:
+            return await self._hand_over(one, offer, handoff)
+        tool = offer.tools.get(call.name)
+        if tool is None:
+            text = await unknown_tool_text(
+                scope.wrapper,
+                tool_name=call.name,
+                call_id=call.id,
+                formatter=scope.config.get("tool_error_formatter"),
+            )
+            scope.hands.tell(Returned(call.id, text))
+            return scope.error({"message": f"Tool {call.name} not found"})
+        try:
+            outcome = await carry_out(
+                _OwnedCall(scope, call.arguments), call, tool, self._context(one, tool, offer), agent=offer.agent
+            )
+        except ChildPaused:
+            return None  # the nested run has told where it stands
+        except Exception as error:
+            return self._failed(one, tool, offer, error)
+        if isinstance(outcome, WaitsForPerson):
+            scope.hands.tell(Waits(call.id))
+            return None
+        output: Any = outcome.text if isinstance(outcome, Refused) else outcome.output
+        return self._returned(one, tool, offer, output)
+
+    def _returned(self, one: OpenCall, tool: FunctionTool, offer: Offer, output: Any) -> None:
+        scope, call = self._scope, one.call
+        if scope.hands.stopped:
+            return  # nothing that comes later reaches model, history or store (E2)
+        text = text_of(output)
+        scope.hands.tell(Returned(call.id, text))
+        scope.offers.pop(call.id, None)
+        item = RealtimeToolCallItem(
+            item_id=one.item_id,
+            call_id=call.id,
+            status="completed",
+            arguments=call.arguments,
+            name=call.name,
+            output=text,
+        )
+        scope.history.update(item)
+        scope.show(RealtimeHistoryUpdated(scope.history.items(), scope.info))
+        scope.show(RealtimeToolEnd(offer.agent, tool, call.arguments, output, scope.info))
+
+    def _failed(self, one: OpenCall, tool: FunctionTool, offer: Offer, error: Exception) -> None:
+        """A tool that raised: an output and an event, and the end of the call only if so configured."""
+        scope = self._scope
+        if scope.config.get("tool_failure", "output") == "raise":
+            scope.hands.tell(Returned(one.call.id, FAILED, silent=True))
+            return scope.is_fatal(error)
+        logger.warning("tool %r of a voice call raised %s", one.call.name, type(error).__name__)
+        scope.error({"message": f"Tool call failed: {one.call.name}", "error": error})
+        return self._returned(one, tool, offer, FAILED)
+
+    async def offer_of(self, one: OpenCall) -> Offer:
+        """What was offered when the call arrived; after a takeover, what its agent offers now."""
+        scope = self._scope
+        offer = scope.offers.get(one.call.id)
+        if offer is None:
+            current = scope.offer if scope.offer is not None and scope.hands.talk.agent == one.agent else None
+            offer = current or await scope.resolve(scope.agent_of(one.agent))
+            scope.offers[one.call.id] = offer
+        return offer
+
+    def _context(self, one: OpenCall, tool: FunctionTool, offer: Offer) -> ToolContext[Any]:
+        scope, call = self._scope, one.call
+        item = {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments}
+        return ToolContext.from_agent_context(
+            scope.wrapper,
+            call.id,
+            tool_call=item,
+            agent=offer.agent,
+            tool_name=call.name,
+            tool_arguments=call.arguments,
+            run_config=scope.run_config,
+            idempotency_key=f"{scope.hands.talk.run_id}:{call.id}",
+            run_agent=self._child_runner(one, tool) if tool.agent_tool is not None else None,
+        )
+
+    def _child_runner(self, one: OpenCall, tool: FunctionTool) -> Any:
+        scope = self._scope
+        assert tool.agent_tool is not None
+
+        async def record(child: Run) -> None:
+            scope.hands.tell(ChildMoved(one.call.id, child))
+            await scope.hands.saved()
+
+        if scope.provider is None:
+            raise UserError(
+                f"tool {one.call.name!r} is an agent, and this session does not know how to reach its model",
+                "Make the session with RealtimeRunner.run().",
+            )
+        nested = RunScope(
+            RunArguments(
+                tool.agent_tool.agent, "", scope.wrapper, scope.run_config, scope.provider, tracer=scope.tracer
+            ),
+            session=scope.memory.hold if scope.memory is not None else None,
+            spawn=RunAttempt,
+        )
+        self._nested[one.call.id] = nested
+        run_id = f"{scope.hands.talk.run_id}/{one.call.id}"
+        is_saved = scope.memory is not None and scope.memory.store is not None
+        return child_runner(nested, one.call, run_id=run_id, record=record, is_saved=is_saved)
+
+    async def settle(self, effect: Do) -> None:
+        """A call had begun when its process died. Its tool's policy decides; it is never run again silently."""
+        scope = self._scope
+        one = scope.hands.talk.call(effect.of)
+        if one is None:
+            return
+        offer = await self.offer_of(one)
+        tool = offer.tools.get(one.call.name)
+        match after_a_crash(one.call, tool):
+            case "rerun":
+                scope.hands.tell(NotTaken(one.call.id))
+            case "ask":
+                scope.hands.tell(Waits(one.call.id, "unknown"))
+            case _:
+                scope.hands.tell(Returned(one.call.id, UNKNOWN_OUTCOME))
+
+    # --- agents ------------------------------------------------------------------------------------------------------
+
+    async def _hand_over(self, one: OpenCall, offer: Offer, handoff: Any) -> None:
+        scope, call = self._scope, one.call
+        if call.state == "asked":
+            scope.hands.tell(Began(call.id))
+            await scope.hands.saved()
+        tracer = scope.tracer
+        facts = {"agent": offer.agent, "call": call}
+        try:
+            with tracer.span("handoff", handoff.agent_name, facts) if tracer is not None else nullcontext() as span:
+                target = await handoff.on_invoke_handoff(scope.wrapper, call.arguments)
+                if not isinstance(target, RealtimeAgent):
+                    raise UserError(
+                        f"handoff {call.name!r} returned a {type(target).__name__}",
+                        "on_invoke_handoff must return a RealtimeAgent.",
+                    )
+                if span is not None:
+                    span.note(target=target)
+        except Exception as error:
+            scope.error({"message": f"Handoff {call.name} failed", "error": error})
+            scope.hands.tell(Returned(call.id, FAILED))
+            return
+        text = handoff.get_transfer_message(target)
+        key = scope.key_of(target)
+        scope.hands.happen(lambda exchange, now: exchange.change(key, now, call_id=call.id, text=text))
+
+    async def resolve(self, effect: Do) -> None:
+        """Find out what the agent that was asked for offers; a failure leaves the old one (E6)."""
+        scope = self._scope
+        try:
+            offer = await scope.resolve(scope.agent_of(effect.of))
+            wanted = offer.session_object(attached=scope.attached) if scope.restores else offer.settings
+        except Exception as error:
+            failure = error
+            scope.hands.happen(lambda exchange, now: exchange.refuse_change(effect.upto, failure, FAILED, now))
+            return
+        link = scope.hands.exchange.link
+        if link is not None:
+            scope.changing[effect.upto] = offer
+            scope.hands.happen(lambda exchange, now: link.updates.__setitem__(effect.upto, wanted))
+
+    # --- guardrails --------------------------------------------------------------------------------------------------
+
+    async def judge(self, effect: Do) -> None:
+        """Let the output guardrails look at what was said so far; one that raises is skipped, or counts as a trip."""
+        scope = self._scope
+        part = scope.hands.talk.part(effect.of)
+        if part is None:
+            return
+        text = (part.text or "")[: effect.upto]
+        agent = scope.agent_of(part.agent)
+        tripped: list[OutputGuardrailResult] = []
+        raised = False
+        for guardrail in output_guardrails(scope, agent):
+            try:
+                result = await guardrail.run(scope.wrapper, agent, text)
+            except Exception as error:
+                logger.warning(
+                    "output guardrail %r of a voice call raised %s", guardrail.get_name(), type(error).__name__
+                )
+                raised = raised or (scope.config.get("guardrails_settings") or {}).get("on_error") == "trip"
+                continue
+            if result.output.tripwire_triggered:
+                tripped.append(result)
+        names = ", ".join(result.guardrail.get_name() for result in tripped) or "a check that failed"
+        note = f"guardrail triggered: {names}"
+        is_trip = bool(tripped) or raised
+        response = part.response or part.id
+        first = response not in scope.hands.talk.trips
+        if is_trip and first:
+            scope.show(RealtimeGuardrailTripped(tripped, text, scope.info))
+        scope.hands.happen(lambda exchange, now: exchange.judged(effect.of, effect.upto, is_trip, note, now))
+
+
+def output_guardrails(scope: CallScope, agent: RealtimeAgent[Any]) -> list[Any]:
+    """The guardrails of an agent and of the call, each once."""
+    found: list[Any] = []
+    for guardrail in (*agent.output_guardrails, *(scope.config.get("output_guardrails") or ())):
+        if all(guardrail is not other for other in found):
+            found.append(guardrail)
+    return found
+
+
+def text_of(output: Any) -> str:
+    """A tool's output as this wire takes it: text as it is, anything else as JSON where that is possible."""
+    if isinstance(output, str):
+        return output
+    plain = output
+    dump = getattr(output, "model_dump", None)
+    if callable(dump):
+        try:
+            plain = dump(mode="json")
+        except Exception:  # a model of the application's may refuse
+            return str(output)
+    elif dataclasses.is_dataclass(output) and not isinstance(output, type):
+        plain = dataclasses.asdict(output)
+    try:
+        return json.dumps(plain, ensure_ascii=False)
+    except (TypeError, ValueError):
+        return str(output)

@@ -1,0 +1,191 @@
+"""What this process has of one call besides its data: the agents, the application's context, readers, the transport."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from standfast.agents.agent import Agent
+from standfast.agents.approvals import ApprovalBook
+from standfast.agents.context import RunContextWrapper
+from standfast.agents.hooks import RunHooksBase
+from standfast.agents.realtime_agent import RealtimeAgent
+from standfast.agents.realtime_config import RealtimeRunConfig
+from standfast.agents.realtime_events import (
+    RealtimeAudio,
+    RealtimeError,
+    RealtimeEventInfo,
+    RealtimeRawModelEvent,
+    RealtimeSessionEvent,
+)
+from standfast.agents.run_config import RunConfig
+from standfast.calls.hands import Hands
+from standfast.calls.history import History
+from standfast.calls.memory import Memory
+from standfast.calls.offer import Offer, resolve
+from standfast.calls.outlet import AUDIO_BYTES_MAX, CONTROL_MAX, Outlet, raw_size
+from standfast.driver.agent_graph import AgentGraph
+from standfast.driver.run_scope import Tracer
+from standfast.llm.interface import ModelProvider
+from standfast.talk.interface import RealtimeModel, RealtimeModelConfig
+from standfast.tools.desk import Places
+
+
+class CallScope:
+    """The live side of one call."""
+
+    hands: Hands
+    offer: Offer | None = None
+    """What the current agent offers; None before the session is entered or fed."""
+
+    def __init__(
+        self,
+        model: RealtimeModel,
+        agent: RealtimeAgent[Any],
+        wrapper: RunContextWrapper[Any],
+        *,
+        model_config: RealtimeModelConfig,
+        config: RealtimeRunConfig,
+        hooks: RunHooksBase[Any, Any] | None = None,
+        memory: Memory | None = None,
+        tracer: Tracer | None = None,
+        provider: Callable[[], ModelProvider] | None = None,
+    ) -> None:
+        self.model, self.wrapper, self.hooks = model, wrapper, hooks
+        self.model_config, self.config = model_config, config
+        self.memory, self.tracer, self.provider = memory, tracer, provider
+        self._graph = AgentGraph(cast("Agent[Any]", agent))  # it only asks for names, handoffs and tools
+        self.info = RealtimeEventInfo(wrapper)
+        self.history = History()
+        self.base = {**config.get("model_settings", {}), **(model_config.get("initial_model_settings") or {})}
+        self.offers: dict[str, Offer] = {}
+        """What was offered when each open call arrived, by call id (E5)."""
+        self.changing: dict[int, Offer] = {}
+        execution = config.get("tool_execution") or {}
+        limit = execution.get("max_function_tool_concurrency")
+        self.places = Places(limit)
+        self.context: contextvars.Context | None = None
+        self.raw_events = config.get("raw_events", True)
+        self._outlets: list[Outlet] = []
+        self.first_outlet: Outlet | None = self.new_outlet()
+        """Where events go before anybody iterates; the first iterator reads it."""
+        self.taken: dict[str, int] = {}
+        self.stats: dict[str, int] = {"audio_dropped_bytes": 0, "raw_events_dropped": 0, "reconnects": 0}
+        self.run_config = RunConfig()
+        self.stream_ended = False
+        """Whether the transport said that nothing more will come."""
+        self.is_fatal: Callable[[BaseException], None] = lambda error: None
+
+    @property
+    def attached(self) -> bool:
+        """Whether the call belongs to somebody else's connection, and this one only listens in and steers."""
+        return bool(self.model_config.get("call_id"))
+
+    @property
+    def restores(self) -> bool:
+        """Whether the transport carries frames, so that the session does everything itself."""
+        return bool(getattr(self.model, "restores", False))
+
+    @property
+    def agent(self) -> RealtimeAgent[Any]:
+        """The current agent."""
+        return self.agent_of(self.hands.talk.agent)
+
+    def agent_of(self, key: str) -> RealtimeAgent[Any]:
+        """The agent the call knows by this name."""
+        return cast("RealtimeAgent[Any]", self._graph.agent(key))
+
+    def key_of(self, agent: RealtimeAgent[Any]) -> str:
+        """The name the call knows this agent by."""
+        return self._graph.key(cast("Agent[Any]", agent))
+
+    async def resolve(self, agent: RealtimeAgent[Any], *, initial: bool = False) -> Offer:
+        """What this agent offers."""
+        return await resolve(
+            agent,
+            self.wrapper,
+            base=self.base,
+            initial=self.model_config.get("initial_model_settings") if initial else None,
+            tracing_disabled=bool(self.config.get("tracing_disabled")),
+            attached=self.attached,
+        )
+
+    # --- readers -----------------------------------------------------------------------------------------------------
+
+    def new_outlet(self) -> Outlet:
+        """The queue of one more reader, who sees every event from now on."""
+        outlet = Outlet(
+            audio_bytes_max=self.config.get("audio_buffer_bytes", AUDIO_BYTES_MAX),
+            control_max=self.config.get("event_buffer_count", CONTROL_MAX),
+            raw_audio=self.raw_events,
+        )
+        self._outlets.append(outlet)
+        return outlet
+
+    def forget_outlet(self, outlet: Outlet) -> None:
+        """Its reader is gone."""
+        if outlet in self._outlets:
+            self._outlets.remove(outlet)
+
+    def show(self, event: RealtimeSessionEvent) -> None:
+        """Let every reader see this."""
+        for outlet in self._outlets:
+            outlet.put(event)
+
+    def show_raw(self, event: Any) -> None:
+        """Let every reader see what the transport told, unless nobody wants that."""
+        if self.raw_events:
+            shown, size = RealtimeRawModelEvent(event, self.info), raw_size(event)
+            for outlet in self._outlets:
+                outlet.put_raw(shown, size)
+
+    def show_audio(self, event: RealtimeAudio) -> None:
+        """Let every reader hear this; what a slow one had to drop for it nobody hears, if nobody else did."""
+        size = len(event.audio.data)
+        for outlet in self._outlets:
+            dropped = outlet.put_audio(event, size)
+            if dropped:
+                self._dropped(dropped)
+
+    def error(self, error: Any) -> None:
+        """Show that something went wrong; the call goes on."""
+        self.show(RealtimeError(error, self.info))
+
+    def drop_audio(self, item_id: str) -> None:
+        """Nobody wants to hear this item any more."""
+        for outlet in self._outlets:
+            outlet.forget_audio(item_id)
+
+    def wake_readers(self) -> None:
+        """Let every reader look again: the session ends."""
+        for outlet in self._outlets:
+            outlet.wake()
+
+    def _dropped(self, dropped: list[RealtimeAudio]) -> None:
+        exchange = self.hands.exchange
+        for event in dropped:
+            self.stats["audio_dropped_bytes"] += len(event.audio.data)
+            if len(self._outlets) == 1:
+                exchange.playback.miss(event.item_id, len(event.audio.data) / exchange.out_rate)
+
+    def take(self, event: RealtimeAudio) -> None:
+        """A reader has taken some audio: from now on it is being heard."""
+        exchange = self.hands.exchange
+        end = getattr(event, "_end", 0)
+        known = self.taken.get(event.item_id, 0)
+        if end <= known:
+            return  # another reader was first
+        size = min(len(event.audio.data), end - known)
+        self.taken[event.item_id] = end
+        exchange.playback.take(event.item_id, size / exchange.out_rate, self.hands.now())
+
+    def book(self) -> ApprovalBook:
+        """Every decision of this call."""
+        return self.wrapper.approvals
+
+
+def merged_config(options: Mapping[str, Any] | None) -> RealtimeModelConfig:
+    """The connection's options as a dict of their own."""
+    made: RealtimeModelConfig = dict(options or {})  # type: ignore[assignment]
+    return made

@@ -1,0 +1,621 @@
+"""A voice session: one call, from the first connection to the last word.
+
+Constructing one does nothing outside the process. Entering acquires, closing releases, in whatever task each happens;
+everything in between is owned by the session's one loop. States: new, entering, open, reconnecting, closing, closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from standfast.agents.approvals import arguments_digest, tool_scope
+from standfast.agents.context import RunContextWrapper
+from standfast.agents.hooks import RunHooksBase, overridden
+from standfast.agents.realtime_agent import RealtimeAgent
+from standfast.agents.realtime_config import RealtimeRunConfig, check_run_config
+from standfast.agents.realtime_events import (
+    RealtimeCallDropped,
+    RealtimeHistoryUpdated,
+    RealtimeToolApprovalRequired,
+)
+from standfast.calls.connecting import Connecting
+from standfast.calls.hands import Hands
+from standfast.calls.keeping import Keeping
+from standfast.calls.memory import Memory
+from standfast.calls.performing import Performing, output_guardrails
+from standfast.calls.reading import EventIterator
+from standfast.calls.scope import CallScope, merged_config
+from standfast.calls.showing import Showing
+from standfast.calls.timing import Timing
+from standfast.driver.run_scope import Tracer
+from standfast.engine.run import Decision
+from standfast.ground.errors import (
+    ApprovalError,
+    CloseTimeoutError,
+    LeaseLostError,
+    RealtimeStateError,
+    RunClaimedError,
+    SettingTypeError,
+    StandfastError,
+)
+from standfast.llm.interface import ModelProvider
+from standfast.sessions.protocol import Session
+from standfast.talk.events import Decided, Do, ReplyWanted, Shown, Typed
+from standfast.talk.exchange import Exchange
+from standfast.talk.interface import RealtimeModel, RealtimeModelConfig, RealtimeModelListener
+from standfast.talk.items import RealtimeItem
+from standfast.talk.model_events import RealtimeModelEvent
+from standfast.talk.model_inputs import RealtimeModelSendAudio, RealtimeModelSendInterrupt, RealtimeModelSendRawMessage
+from standfast.talk.plain import PlainLink
+from standfast.talk.settings import RealtimeUserInput
+from standfast.talk.talk import Talk
+from standfast.talk.wire import typed_content
+from standfast.tools.threads import WATCH, ThreadWatch
+from standfast.words.usage import Usage
+
+logger = logging.getLogger("standfast")
+
+State = Literal["new", "entering", "open", "reconnecting", "closing", "closed"]
+REJECTION_MESSAGE = "Tool execution was not approved."
+
+
+class RealtimeSession(RealtimeModelListener):
+    """One voice call. Made by `RealtimeRunner.run`; use it with `async with`, or `enter` and `close`."""
+
+    def __init__(
+        self,
+        model: RealtimeModel,
+        agent: RealtimeAgent[Any],
+        context: Any = None,
+        model_config: RealtimeModelConfig | None = None,
+        run_config: RealtimeRunConfig | None = None,
+        *,
+        session: Session | None = None,
+        run_id: str | None = None,
+        hooks: RunHooksBase[Any, Any] | None = None,
+        new_id: Callable[[], str] | None = None,
+        tracer: Tracer | None = None,
+        provider: Callable[[], ModelProvider] | None = None,
+        resumes: bool = False,
+    ) -> None:
+        config = check_run_config(run_config)
+        wrapper = context if isinstance(context, RunContextWrapper) else RunContextWrapper(context)
+        memory = None
+        if session is not None:
+            memory = Memory(
+                session,
+                lease_ttl_s=config.get("lease_ttl_s", 6.0),
+                lease_wait_s=config.get("lease_wait_s", 15.0),
+            )
+        self._scope = scope = CallScope(
+            model,
+            agent,
+            wrapper,
+            model_config=merged_config(model_config),
+            config=config,
+            hooks=hooks,
+            memory=memory,
+            tracer=tracer,
+            provider=provider,
+        )
+        guardrails = config.get("guardrails_settings") or {}
+        talk = Talk(
+            run_id or (new_id() if new_id is not None else f"call-{id(self):x}"),
+            agent.name,
+            session_id=memory.hold.session_id if memory is not None else None,
+        )
+        exchange = Exchange(
+            talk,
+            debounce=guardrails.get("debounce_text_length", 100),
+            announce=bool(config.get("announce_waiting_calls")),
+        )
+        exchange.link = None if scope.restores else PlainLink(0)
+        self._connecting = Connecting(scope, has_session=session is not None)
+        self._connecting.on_lost = self._reconnecting
+        self._connecting.on_restored = self._restored
+        self._showing = Showing(scope, self._connecting)
+        self._keeping = Keeping(scope, self._connecting, resumes=resumes)
+        self._timing = Timing(scope, self._connecting, looked=self._showing.release_audio)
+        self._performing = performing = Performing(scope)
+        scope.hands = Hands(
+            exchange,
+            performers={
+                "run": performing.run,
+                "settle": performing.settle,
+                "judge": performing.judge,
+                "resolve": performing.resolve,
+                "append": self._keeping.append,
+                "save": self._keeping.save,
+                "connect": self._connecting.connect,
+                "write": self._connecting.write,
+            },
+            shown=self._shown,
+            failed=self._failed,
+            one_call_at_a_time=config.get("async_tool_calls", True) is False,
+        )
+        scope.is_fatal = self._fatal
+        self._state: State = "new"
+        self._error: BaseException | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._model_closed = False
+        self._hangs_up = True
+        self._listening = False
+        self._hook_tasks: set[asyncio.Task[Any]] = set()
+        self._changes: dict[int, asyncio.Future[None]] = {}
+        self._left_behind: list[str] = []
+        self._threads = ThreadWatch()
+
+    # --- what it is --------------------------------------------------------------------------------------------------
+
+    @property
+    def model(self) -> RealtimeModel:
+        """The transport."""
+        return self._scope.model
+
+    @property
+    def state(self) -> State:
+        """Where the session stands."""
+        return self._state
+
+    @property
+    def run_id(self) -> str:
+        """What the call is known by: give it to `RealtimeRunner.resume` to go on with it elsewhere."""
+        return self._scope.hands.talk.run_id
+
+    @property
+    def history(self) -> list[RealtimeItem]:
+        """What was said so far, interrupted replies as they were heard."""
+        return self._scope.history.items()
+
+    @property
+    def current_agent(self) -> RealtimeAgent[Any]:
+        """The agent that talks."""
+        return self._scope.agent
+
+    @property
+    def pending_approvals(self) -> list[RealtimeToolApprovalRequired]:
+        """The calls that wait for a person."""
+        found = [self._showing.approval(call.id) for call in self._scope.hands.talk.waiting]
+        return [one for one in found if one is not None]
+
+    @property
+    def usage(self) -> Usage:
+        """What the call has used so far."""
+        return self._scope.wrapper.usage
+
+    @property
+    def stats(self) -> dict[str, int]:
+        """Counters: audio and raw events that slow readers missed, audio that came too late, reconnects."""
+        scope = self._scope
+        return {
+            **scope.stats,
+            "late_audio_bytes": scope.hands.stats_late,
+            "input_dropped_bytes": self._exchange.hearing.dropped,
+        }
+
+    @property
+    def _exchange(self) -> Exchange:
+        return self._scope.hands.exchange
+
+    # --- entering ----------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        return await self.enter()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def enter(self, *, connect: bool = True) -> Self:
+        """Connect. If anything fails, everything that was acquired is released and the first error is raised (E1).
+
+        With `connect=False` a call that was hung up, or lost, is only settled: its waiting calls can be decided, run
+        and are stored; `settled` waits for that.
+        """
+        if self._state != "new":
+            raise RealtimeStateError(
+                f"this session is {self._state} and cannot be entered", "Make a new one with RealtimeRunner.run()."
+            )
+        self._state = "entering"
+        scope = self._scope
+        scope.context = contextvars.copy_context()
+        scope.context.run(WATCH.set, self._threads)
+        try:
+            await self._acquire(connect)
+        except BaseException as error:
+            await self._give_back(error)
+            raise
+        if self._state == "entering":
+            self._state = "open"
+        scope.show(RealtimeHistoryUpdated(scope.history.items(), scope.info))
+        return self
+
+    async def settled(self) -> None:
+        """Return when nothing is left to do but what a person must decide: calls have run, everything is stored."""
+        await self._scope.hands.at_rest()
+
+    async def _acquire(self, connect: bool) -> None:
+        scope = self._scope
+        if scope.memory is not None:
+            await self._keeping.begin(scope.memory, connect=connect)
+        scope.offer = await scope.resolve(scope.agent, initial=True)
+        if scope.restores:
+            scope.offer.session_object(attached=scope.attached)  # settings that cannot be sent are refused before that
+        for one in scope.hands.talk.calls:  # a call that was taken over: its questions are asked here again
+            await self._performing.offer_of(one)
+            question = self._showing.approval(one.call.id) if one.call.state == "waiting" else None
+            if question is not None:
+                scope.show(question)
+        if not connect:
+            self._start()
+            return
+        scope.model.add_listener(self)
+        self._listening = True
+        self._timing.follow_tracker()
+        self._start()
+        await self._connecting.dial()
+        if scope.restores:
+            await self._connecting.wait_until_ready()
+            if self._error is not None:
+                raise self._error
+
+    async def _give_back(self, error: BaseException) -> None:
+        """Entering failed: release what was acquired; what fails on the way is attached to the first error."""
+        try:
+            await asyncio.shield(self._begin_closing())
+        except BaseException as second:  # the first error is the one to raise
+            error.add_note(f"While releasing what had been acquired, this happened too: {second!r}")
+
+    def _start(self) -> None:
+        """Start the session's one loop, in the context that it was entered with (E15)."""
+        hands = self._scope.hands
+        if hands.task is not None or hands.stopped:
+            return
+        context = self._scope.context or contextvars.copy_context()
+        self._scope.context = context
+        hands.task = asyncio.get_running_loop().create_task(self._drive(), context=context.copy())
+
+    async def _drive(self) -> None:
+        scope = self._scope
+        tracer = scope.tracer
+        try:
+            if tracer is None:
+                await scope.hands.run()
+            else:
+                with tracer.span("run", scope.agent.name, {"agent": scope.agent, "run_id": self.run_id}):
+                    await scope.hands.run()
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            self._fatal(error)
+
+    # --- what people do ----------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._state in ("closing", "closed"):
+            raise RealtimeStateError(f"this session is {self._state}", "Make a new one with RealtimeRunner.run().")
+        if self._state == "new" and self._scope.restores:
+            raise RealtimeStateError("this session was not entered", "Use `async with session:` or `await enter()`.")
+
+    async def send_message(self, message: RealtimeUserInput) -> None:
+        """Send what a user typed, and get a reply to it. With a session, returns when it is saved."""
+        self._check_open()
+        text, content = typed_content(message)
+        hands = self._scope.hands
+        if isinstance(self._exchange.link, PlainLink):
+            return await self._send_plainly(text, content)
+        hands.tell(Typed(text, content))
+        await hands.saved()
+        return None
+
+    async def _send_plainly(self, text: str, content: Any) -> None:
+        """Through a transport that sees to replies itself: whoever sends is told if it could not be sent."""
+        hands = self._scope.hands
+        hands.connected = True
+        self._start()
+        item_id = f"m{hands.talk.claim}x{hands.talk.counter}"
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._connecting.waiters[item_id] = waiter
+        hands.tell(Typed(text, content))
+        await waiter
+
+    async def send_audio(self, audio: bytes, *, commit: bool = False) -> None:
+        """Send some of what a user says; `commit` ends the utterance, where the server does not notice that itself."""
+        self._check_open()
+        if not isinstance(audio, bytes | bytearray | memoryview):
+            raise SettingTypeError(f"audio is a {type(audio).__name__}", "Give bytes.")
+        data = bytes(audio)
+        link = self._exchange.link
+        if isinstance(link, PlainLink):
+            return await self._scope.model.send_event(RealtimeModelSendAudio(data, commit))
+        if len(data) % 2 and (link is None or link.in_rate == 48):
+            raise SettingTypeError(f"{len(data)} bytes are no whole samples of pcm16", "Give an even number of bytes.")
+        frame = self._exchange.speak(data, commit=commit)
+        if frame is None or not self._scope.hands.connected:
+            return self._scope.hands.look_again()
+        self._exchange.sent(frame)
+        try:
+            await self._connecting.send_frame(frame.body)
+        except Exception as error:
+            self._connecting.lost(None, f"sending failed: {type(error).__name__}", error)
+        if commit:
+            self._scope.hands.look_again()
+        return None
+
+    async def commit_audio(self) -> None:
+        """End the utterance: what was sent so far is what the user said."""
+        await self.send_audio(b"", commit=True)
+
+    async def clear_audio(self) -> None:
+        """Forget what was sent and not committed."""
+        await self._raw("input_audio_buffer.clear")
+
+    async def _raw(self, kind: str) -> None:
+        self._check_open()
+        await self._scope.model.send_event(RealtimeModelSendRawMessage({"type": kind}))
+
+    async def create_response(self) -> None:
+        """Get a reply now, to whatever was said."""
+        self._check_open()
+        if isinstance(self._exchange.link, PlainLink):
+            return await self._raw("response.create")
+        self._scope.hands.tell(ReplyWanted())
+        return None
+
+    async def interrupt(self) -> None:
+        """Stop the model: what it says, and what it was asked to say and has not begun."""
+        self._check_open()
+        if isinstance(self._exchange.link, PlainLink):
+            return await self._scope.model.send_event(RealtimeModelSendInterrupt())
+        self._timing.ask_tracker()
+        self._scope.hands.happen(lambda exchange, now: exchange.interrupt(now))
+        return None
+
+    async def update_agent(self, agent: RealtimeAgent[Any]) -> None:
+        """Let another agent take over. Returns when the model has its settings; raises if it does not take them."""
+        self._check_open()
+        if not isinstance(agent, RealtimeAgent):
+            raise SettingTypeError(f"a {type(agent).__name__} is no voice agent", "Give a RealtimeAgent.")
+        hands = self._scope.hands
+        if isinstance(self._exchange.link, PlainLink):
+            hands.connected = True
+        self._start()
+        key = self._scope.key_of(agent)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._changes[hands.talk.counter + 1] = future
+        hands.happen(lambda exchange, now: exchange.change(key, now))
+        await future
+
+    # --- approvals ---------------------------------------------------------------------------------------------------
+
+    async def approve_tool_call(self, call_id: str, *, always: bool = False) -> None:
+        """Let this call run, and with `always` every later one of its tool. Returns when the decision is saved."""
+        await self._decide(call_id, approved=True, always=always, message=None)
+
+    async def reject_tool_call(
+        self, call_id: str, *, always: bool = False, rejection_message: str | None = None
+    ) -> None:
+        """Refuse this call; the model reads the message. Returns when the decision is saved."""
+        await self._decide(call_id, approved=False, always=always, message=rejection_message)
+
+    async def _decide(self, call_id: str, *, approved: bool, always: bool, message: str | None) -> None:
+        if self._state in ("closing", "closed"):
+            raise RealtimeStateError(
+                f"this session is {self._state}", "Decide about calls of an ended call with RealtimeRunner.resume."
+            )
+        hands = self._scope.hands
+        one = hands.talk.call(call_id)
+        if one is None or one.call.state != "waiting":
+            raise ApprovalError(
+                f"no call {call_id!r} waits for a decision", "Take the call_id of a tool_approval_required event."
+            )
+        scope, book = tool_scope(one.call.name), self._scope.book()
+        digest = arguments_digest(one.call.arguments)
+        book.record(Decision(approved, call_id, scope, always, message, digest))
+        book.drain()
+        for other in hands.talk.waiting:
+            if other.id == call_id or (always and other.name == one.call.name):
+                sticky, digest = always and other.id == call_id, arguments_digest(other.arguments)
+                hands.tell(Decided(Decision(approved, other.id, scope, sticky, message, digest)))
+        self._start()
+        await hands.saved()
+
+    # --- what happens ------------------------------------------------------------------------------------------------
+
+    async def on_event(self, event: RealtimeModelEvent) -> None:
+        """What the transport tells; also callable by hand, before the session is entered too."""
+        if self._state in ("closing", "closed"):
+            return
+        if self._scope.offer is None and not self._scope.restores:
+            await self._feed()
+        if not self._showing.receive(event):
+            self._timing.arm()
+
+    async def _feed(self) -> None:
+        """Fed before it is entered: what a call may need is resolved now, and what that starts is owned as ever."""
+        scope = self._scope
+        scope.offer = await scope.resolve(scope.agent, initial=True)
+        scope.hands.connected = True
+        link = self._exchange.link
+        if link is not None:
+            link.guarded = bool(output_guardrails(scope, scope.agent))
+        self._start()
+
+    def _shown(self, found: list[Shown]) -> None:
+        self._showing.shown(found)
+        for one in found:
+            if one.name in ("handoff", "change_refused"):
+                self._change_is_over(one)
+            if one.name == "handoff":
+                self._call_hooks(one)
+        self._showing.release_audio()
+        self._timing.arm()
+
+    def _change_is_over(self, one: Shown) -> None:
+        open_changes = {change.number for change in self._scope.hands.talk.changes}
+        for number in [number for number in self._changes if number not in open_changes]:
+            future = self._changes.pop(number)
+            if future.done():
+                continue
+            if one.name == "handoff":
+                future.set_result(None)
+            else:
+                error = one.more if isinstance(one.more, BaseException) else None
+                future.set_exception(
+                    error or StandfastError(f"the agent stays as it was: {one.more}", "Correct its settings.")
+                )
+
+    def _call_hooks(self, one: Shown) -> None:
+        """Hooks that observe a change of agents, owned like everything else."""
+        scope = self._scope
+        before, after = scope.agent_of(one.of), scope.agent_of(str(one.more))
+        hooks = [overridden(scope.hooks, "on_handoff"), overridden(after.hooks, "on_handoff")]
+
+        async def run() -> None:
+            try:
+                if hooks[0] is not None:
+                    await hooks[0](scope.wrapper, before, after)
+                if hooks[1] is not None:
+                    await hooks[1](scope.wrapper, after, before)
+            except Exception as error:
+                scope.error({"message": "A hook failed", "error": error})
+
+        if any(hook is not None for hook in hooks):
+            context = scope.context.copy() if scope.context is not None else None
+            task = asyncio.get_running_loop().create_task(run(), context=context)
+            self._hook_tasks.add(task)
+            task.add_done_callback(self._hook_tasks.discard)
+
+    def _failed(self, effect: Do, error: BaseException) -> None:
+        """Something the session did by itself raised: whoever reads is told, nobody is left waiting (E4)."""
+        if isinstance(error, RunClaimedError | LeaseLostError):
+            self._scope.hands.not_saved(error)
+            self._fatal(error)
+            return
+        logger.warning("a voice call's %s raised %s", effect.kind, type(error).__name__)
+        self._scope.error(error)
+
+    def _fatal(self, error: BaseException) -> None:
+        """The call cannot go on: readers get what waits, then this error."""
+        if self._error is None:
+            self._error = error
+        self._connecting.ready.set()
+        self._scope.wake_readers()
+
+    def _restored(self) -> None:
+        if self._state == "reconnecting":
+            self._state = "open"
+
+    def _reconnecting(self) -> None:
+        if self._state == "open":
+            self._state = "reconnecting"
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def __aiter__(self) -> EventIterator:
+        first, self._scope.first_outlet = self._scope.first_outlet, None
+        return EventIterator(
+            self._scope,
+            first or self._scope.new_outlet(),
+            is_over=lambda: self._state in ("closing", "closed"),
+            failure=lambda: self._error if self._state != "closed" else None,
+            close=self.close,
+            arm=self._timing.arm_for_playback,
+        )
+
+    # --- closing -----------------------------------------------------------------------------------------------------
+
+    async def close(self, *, hang_up: bool = True) -> None:
+        """End the call and release everything. May be called again, from any task, while others iterate (E3).
+
+        With `hang_up=False` only this worker lets go: another one goes on with the call.
+        """
+        self._hangs_up = hang_up
+        closing = self._begin_closing()
+        task = asyncio.current_task()
+        if self._scope.hands.owns(task) or task in self._hook_tasks:
+            return  # it is ours: it would wait for itself
+        await asyncio.shield(closing)
+
+    def _begin_closing(self) -> asyncio.Task[None]:
+        if self._closing is None or (self._closing.done() and self._state != "closed"):
+            self._report_dropped()  # before readers are told that it is over
+            self._state = "closing"
+            self._closing = asyncio.get_running_loop().create_task(self._close())
+            self._closing.add_done_callback(_retrieved)
+        return self._closing
+
+    async def _close(self) -> None:
+        scope, hands = self._scope, self._scope.hands
+        scope.wake_readers()
+        self._timing.stop()
+        if self._listening:
+            scope.model.remove_listener(self)
+            self._listening = False
+        problems: list[BaseException] = []
+        await self._stop_work()
+        problem = await self._keeping.end(self._error, hang_up=self._hangs_up)
+        if problem is not None:
+            problems.append(problem)
+        for future in self._changes.values():
+            if not future.done():
+                future.set_exception(RealtimeStateError("the session was closed", "The agent was not changed."))
+        self._changes.clear()
+        for waiter in self._connecting.waiters.values():
+            waiter.cancel()
+        if not self._model_closed:
+            try:
+                await scope.model.close()
+                self._model_closed = True
+            except Exception as error:
+                problems.insert(0, error)
+        scope.offers.clear()
+        scope.wake_readers()
+        if self._model_closed:
+            self._state = "closed"
+        if self._left_behind:
+            names, self._left_behind = self._left_behind, []
+            problems.append(
+                CloseTimeoutError(
+                    f"closed while this was still running: {', '.join(names)}",
+                    "Let tools notice cancellation, give them a timeout, or raise close_timeout_s.",
+                )
+            )
+        if problems:
+            for other in problems[1:]:
+                problems[0].add_note(f"While closing, this happened too: {other!r}")
+            raise problems[0]
+        assert hands.stopped or hands.task is None
+
+    async def _stop_work(self) -> None:
+        hands = self._scope.hands
+        timeout_s = self._scope.config.get("close_timeout_s", 5.0)
+        self._left_behind += await hands.stop(timeout_s)
+        self._left_behind += await self._threads.left_after(timeout_s)
+        hooks = [task for task in self._hook_tasks if not task.done()]
+        for task in hooks:
+            task.cancel()
+        if hooks:
+            await asyncio.wait(hooks, timeout=timeout_s)
+        hands.stopped = True
+
+    def _report_dropped(self) -> None:
+        """Without a session nothing of what waits, or could not be sent, is kept: say so (E2)."""
+        scope, talk = self._scope, self._scope.hands.talk
+        if scope.memory is not None or self._closing is not None:
+            return
+        for one in talk.calls:
+            part = next((part for part in talk.open if part.call_id == one.call.id), None)
+            output = part.text if part is not None else None
+            scope.show(RealtimeCallDropped(one.call.id, one.call.name, output, scope.info))
+
+
+def _retrieved(task: asyncio.Task[None]) -> None:
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,294 @@
+"""From what a transport tells and what the call makes of it to the events that readers see (spec 1.8)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from standfast.agents.realtime_events import (
+    RealtimeAgentEndEvent,
+    RealtimeAgentStartEvent,
+    RealtimeAudio,
+    RealtimeAudioEnd,
+    RealtimeAudioInterrupted,
+    RealtimeHandoffEvent,
+    RealtimeHistoryAdded,
+    RealtimeHistoryUpdated,
+    RealtimeInputAudioTimeoutTriggered,
+    RealtimeToolApprovalRequired,
+)
+from standfast.calls.connecting import Connecting
+from standfast.calls.performing import output_guardrails
+from standfast.calls.scope import CallScope
+from standfast.ground.errors import ModelBehaviorError
+from standfast.talk.events import Interrupted, Shown
+from standfast.talk.model_events import (
+    RealtimeModelAudioDoneEvent,
+    RealtimeModelAudioEvent,
+    RealtimeModelAudioInterruptedEvent,
+    RealtimeModelConnectionStatusEvent,
+    RealtimeModelEndOfStreamEvent,
+    RealtimeModelErrorEvent,
+    RealtimeModelEvent,
+    RealtimeModelExceptionEvent,
+    RealtimeModelInputAudioTimeoutTriggeredEvent,
+    RealtimeModelInputAudioTranscriptionCompletedEvent,
+    RealtimeModelItemDeletedEvent,
+    RealtimeModelItemUpdatedEvent,
+    RealtimeModelOutputTextDeltaEvent,
+    RealtimeModelRawServerEvent,
+    RealtimeModelToolCallEvent,
+    RealtimeModelTranscriptDeltaEvent,
+    RealtimeModelTurnEndedEvent,
+    RealtimeModelTurnStartedEvent,
+    RealtimeModelUsageEvent,
+)
+from standfast.talk.plain import PlainLink
+from standfast.talk.talk import heard_text
+
+DELTAS = frozenset(
+    {"response.output_audio.delta", "response.output_audio_transcript.delta", "response.output_text.delta"}
+)
+
+
+class Showing:
+    """What one call shows."""
+
+    def __init__(self, scope: CallScope, connecting: Connecting) -> None:
+        self._scope, self._connecting = scope, connecting
+        settings = scope.config.get("guardrails_settings") or {}
+        self._holds_audio = bool(settings.get("hold_audio"))
+        self._held: dict[str, list[RealtimeAudio]] = {}
+        self._active: str | None = None
+
+    # --- what a transport tells --------------------------------------------------------------------------------------
+
+    def receive(self, event: RealtimeModelEvent) -> bool:
+        """One event of the transport; whether it was only a delta. Nothing here waits."""
+        kind = type(event)
+        if kind is RealtimeModelTranscriptDeltaEvent or kind is RealtimeModelOutputTextDeltaEvent:
+            self._words(event)
+            return True
+        if isinstance(event, RealtimeModelAudioEvent):
+            self._audio(event)
+            return True
+        self._scope.show_raw(event)
+        if isinstance(event, RealtimeModelRawServerEvent):
+            if event.data.get("type") in DELTAS:
+                return True
+            if self._scope.restores:
+                self._connecting.receive(event.data)
+            return False
+        link = self._scope.hands.exchange.link
+        if isinstance(link, PlainLink):
+            found = link.hear(event)
+            if found:
+                self._scope.hands.happen(
+                    lambda exchange, now: [one for told in found for one in exchange.tell(told, now)]
+                )
+        self._show(event)
+        return False
+
+    def _words(self, event: Any) -> None:
+        """A few words: a buffer, and nothing else, however long the history is."""
+        scope = self._scope
+        exchange = scope.hands.state
+        if scope.raw_events:
+            scope.show_raw(event)
+        link, item_id = exchange.link, event.item_id
+        if link is not None and item_id not in link.has and isinstance(link, PlainLink):
+            self._announce(item_id, event.response_id)
+        if type(event) is RealtimeModelOutputTextDeltaEvent:
+            looks = exchange.words(item_id, event.delta, written=True)
+        else:
+            scope.history.transcript_delta(item_id, event.delta)
+            looks = exchange.words(item_id, event.delta)
+        if looks and exchange.look():
+            scope.hands.look_again()
+
+    def _announce(self, item_id: str, response: str | None) -> None:
+        exchange = self._scope.hands.exchange
+        link = exchange.link
+        assert isinstance(link, PlainLink)
+        found = link.began(item_id, response)
+        self._scope.hands.happen(lambda exchange, now: [one for told in found for one in exchange.tell(told, now)])
+
+    def _audio(self, event: RealtimeModelAudioEvent) -> None:
+        scope = self._scope
+        exchange = scope.hands.state
+        link, item_id, size = exchange.link, event.item_id, len(event.data)
+        if link is not None and item_id not in link.has and isinstance(link, PlainLink):
+            self._announce(item_id, event.response_id)
+        if not exchange.audio(item_id, size):
+            scope.show_raw(event)
+            scope.hands.stats_late += size
+            return
+        shown = RealtimeAudio(event, item_id, event.content_index, scope.info)
+        # How much of the item there is with this: by it a reader's share of the item is known.
+        shown._end = exchange.buffers[item_id].audio_bytes  # type: ignore[attr-defined]
+        if self._holds_audio and self._is_guarded(item_id):
+            # Its raw event comes with it: readers make that of the audio they are given.
+            self._held.setdefault(item_id, []).append(shown)
+        else:
+            scope.show_audio(shown)
+
+    def _is_guarded(self, item_id: str) -> bool:
+        part = self._scope.hands.talk.part(item_id)
+        return part is not None and part.guarded and not part.tripped
+
+    def release_audio(self) -> None:
+        """Show held audio of replies that the guardrails have looked at to their end, or so far."""
+        if not self._held:
+            return
+        self._scope.hands.exchange.fold()
+        for item_id in list(self._held):
+            part = self._scope.hands.talk.part(item_id)
+            if part is not None and part.tripped:
+                del self._held[item_id]
+            elif part is None or part.judged >= len(part.text or ""):
+                for one in self._held.pop(item_id):
+                    self._scope.show_audio(one)
+
+    def _show(self, event: RealtimeModelEvent) -> None:
+        scope = self._scope
+        match event:
+            case RealtimeModelErrorEvent(error):
+                link = scope.hands.exchange.link
+                if not (scope.restores and link is not None and link.expected):
+                    scope.error(error)
+            case RealtimeModelToolCallEvent():
+                self._tool_call(event)
+            case RealtimeModelAudioInterruptedEvent(item_id, index):
+                self._interrupted_by_transport(item_id, index)
+            case RealtimeModelAudioDoneEvent(item_id, index):
+                scope.show(RealtimeAudioEnd(scope.info, item_id, index))
+            case RealtimeModelInputAudioTranscriptionCompletedEvent(item_id, transcript):
+                new = scope.history.transcribed(item_id, transcript)
+                self._history(item_id if new else None)
+            case RealtimeModelInputAudioTimeoutTriggeredEvent():
+                scope.show(RealtimeInputAudioTimeoutTriggered(scope.info))
+            case RealtimeModelItemUpdatedEvent(item):
+                new_item = scope.history.update(item)
+                if new_item is not None:
+                    self._history(item.item_id if new_item else None)
+            case RealtimeModelItemDeletedEvent(item_id):
+                scope.history.remove(item_id)
+                self._history(None)
+            case RealtimeModelTurnStartedEvent(response_id=response_id):
+                self._active = response_id
+                scope.show(RealtimeAgentStartEvent(scope.agent, scope.info))
+            case RealtimeModelTurnEndedEvent(response_id=response_id):
+                if response_id is None or self._active in (None, response_id):
+                    self._active = None
+                    scope.show(RealtimeAgentEndEvent(scope.agent, scope.info))
+            case RealtimeModelUsageEvent(usage):
+                scope.wrapper.usage.add(usage)
+            case RealtimeModelConnectionStatusEvent(status, code=code, reason=reason) if status == "disconnected":
+                if scope.restores:
+                    self._connecting.lost(code, reason)
+            case RealtimeModelExceptionEvent(exception):
+                if not scope.restores:
+                    scope.is_fatal(exception)
+            case RealtimeModelEndOfStreamEvent():
+                if not scope.restores or scope.hands.exchange.link is None:
+                    scope.stream_ended = not scope.hands.connects
+                    scope.wake_readers()
+
+    def _tool_call(self, event: RealtimeModelToolCallEvent) -> None:
+        if not event.call_id:
+            self._scope.error(
+                ModelBehaviorError(
+                    f"the model called {event.name!r} without an id", "A call needs a non-empty string call ID."
+                )
+            )
+
+    def _interrupted_by_transport(self, item_id: str, index: int) -> None:
+        """A transport that answers interruptions itself says what must stop."""
+        scope = self._scope
+        exchange = scope.hands.exchange
+        if isinstance(exchange.link, PlainLink):
+            exchange.fold()
+            heard = exchange.heard(scope.hands.now())
+            exchange.tell(Interrupted(heard, item_id), scope.hands.now())
+            exchange.playback.stop(item_id, scope.hands.now())
+        scope.drop_audio(item_id)
+        scope.show(RealtimeAudioInterrupted(scope.info, item_id, index))
+
+    def _history(self, new: str | None) -> None:
+        scope = self._scope
+        item = scope.history.get(new) if new is not None else None
+        if item is not None:
+            scope.show(RealtimeHistoryAdded(item, scope.info))
+        else:
+            scope.show(RealtimeHistoryUpdated(scope.history.items(), scope.info))
+
+    # --- what the call makes of it -----------------------------------------------------------------------------------
+
+    def shown(self, found: list[Shown]) -> None:
+        """What happened to the call is worth showing."""
+        for one in found:
+            self._connecting.note(one)
+            self._one(one)
+
+    def _one(self, one: Shown) -> None:
+        scope = self._scope
+        talk = scope.hands.talk
+        match one.name:
+            case "call":
+                if scope.offer is not None:
+                    scope.offers[one.of] = scope.offer  # the agent, tools and settings of now are this call's (E5)
+            case "approval":
+                event = self.approval(one.of)
+                if event is not None:
+                    scope.show(event)
+            case "audio_interrupted":
+                self._cut(one.of)
+            case "handoff":
+                before, after = scope.agent_of(one.of), scope.agent_of(str(one.more))
+                self.changed(before, after)
+                scope.show(RealtimeHandoffEvent(before, after, scope.info))
+            case "change_refused":
+                scope.error({"message": f"The agent stays as it was: {one.of} could not take over", "error": one.more})
+            case "reply_failed":
+                scope.error({"message": "A reply failed", "response_id": one.of})
+            case "reply_given_up":
+                scope.error({"message": "A reply was refused too often and is not asked for again", "error": one.more})
+            case "item_refused":
+                scope.error({"message": f"The server does not take item {one.of}", "error": one.more})
+        if talk.ended:
+            return
+
+    def approval(self, call_id: str) -> RealtimeToolApprovalRequired | None:
+        """The question to a person about a call."""
+        scope = self._scope
+        one = scope.hands.talk.call(call_id)
+        offer = scope.offers.get(call_id) or scope.offer
+        tool = offer.tools.get(one.call.name) if one is not None and offer is not None else None
+        if one is None or offer is None or tool is None:
+            return None
+        return RealtimeToolApprovalRequired(offer.agent, tool, call_id, one.call.arguments, scope.info)
+
+    def _cut(self, item_id: str) -> None:
+        scope = self._scope
+        self._held.pop(item_id, None)
+        scope.drop_audio(item_id)
+        tracker = scope.model_config.get("playback_tracker")
+        if tracker is not None:
+            tracker.on_interrupted()
+        scope.show(RealtimeAudioInterrupted(scope.info, item_id, 0))
+        part = scope.hands.talk.part(item_id)
+        if part is not None and scope.history.cut(item_id, heard_text(part)):
+            self._history(None)
+
+    def changed(self, before: Any, after: Any) -> None:
+        """Another agent is current: what it offers counts for calls that arrive from now on."""
+        scope = self._scope
+        numbers = sorted(scope.changing)
+        for number in numbers:
+            offer = scope.changing[number]
+            if offer.agent is after:
+                scope.offer = offer
+                del scope.changing[number]
+                break
+        link = scope.hands.exchange.link
+        if link is not None:
+            link.guarded = bool(output_guardrails(scope, after))

@@ -1,0 +1,93 @@
+"""The face of voice calls: `RealtimeRunner.run` makes a session, `resume` goes on with one that another worker had."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+from standfast._doors.lazy import edge
+from standfast.agents.hooks import RunHooksBase
+from standfast.agents.realtime_agent import RealtimeAgent
+from standfast.agents.realtime_config import RealtimeRunConfig, check_run_config
+from standfast.agents.run_config import RunConfig
+from standfast.calls.session import RealtimeSession
+from standfast.face.runner import _default_provider, _tracer
+from standfast.ground.errors import SettingTypeError
+from standfast.sessions.protocol import Session
+from standfast.talk.interface import RealtimeModel, RealtimeModelConfig
+
+
+class RealtimeRunner:
+    """Makes voice sessions of one agent."""
+
+    def __init__(
+        self,
+        starting_agent: RealtimeAgent[Any],
+        *,
+        model: RealtimeModel | None = None,
+        config: RealtimeRunConfig | None = None,
+    ) -> None:
+        if not isinstance(starting_agent, RealtimeAgent):
+            raise SettingTypeError(
+                f"a {type(starting_agent).__name__} is no voice agent", "Give a RealtimeAgent to RealtimeRunner."
+            )
+        self._starting_agent, self._model = starting_agent, model
+        self._config = check_run_config(config)
+
+    async def run(
+        self,
+        *,
+        context: Any = None,
+        model_config: RealtimeModelConfig | None = None,
+        session: Session | None = None,
+        run_id: str | None = None,
+        hooks: RunHooksBase[Any, Any] | None = None,
+    ) -> RealtimeSession:
+        """A session that has not been entered; nothing is read or sent yet.
+
+        With `session`, what is said goes to that session's store while the call goes on, and the call starts from what
+        it holds. A `run_id` that a call on this session has already is taken over.
+        """
+        return self._session(context, model_config, session, run_id, hooks, resumes=False)
+
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        session: Session,
+        context: Any = None,
+        model_config: RealtimeModelConfig | None = None,
+        hooks: RunHooksBase[Any, Any] | None = None,
+    ) -> RealtimeSession:
+        """A session that goes on with this call when it is entered; whoever had it before is refused from then on."""
+        return self._session(context, model_config, session, run_id, hooks, resumes=True)
+
+    def _session(
+        self,
+        context: Any,
+        model_config: RealtimeModelConfig | None,
+        session: Session | None,
+        run_id: str | None,
+        hooks: RunHooksBase[Any, Any] | None,
+        *,
+        resumes: bool,
+    ) -> RealtimeSession:
+        # One model for each session, unless one is handed in: two calls must not share a connection.
+        model = self._model
+        if model is None:
+            model = edge("transports.websocket").OpenAIRealtimeWebSocketModel()
+        traced = None if self._config.get("tracing_disabled") else _tracer(RunConfig())
+        return RealtimeSession(
+            model,
+            self._starting_agent,
+            context,
+            model_config,
+            self._config,
+            session=session,
+            run_id=run_id,
+            hooks=hooks,
+            new_id=lambda: f"call_{uuid4().hex}",
+            tracer=traced,
+            provider=_default_provider,
+            resumes=resumes,
+        )

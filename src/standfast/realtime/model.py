@@ -1,0 +1,30 @@
+"""What the OpenAI Agents SDK documents as `agents.realtime.model`.
+
+Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from standfast._doors.lazy import lazy
+
+if TYPE_CHECKING:
+    from standfast.talk.interface import (
+        FrameTransport,
+        RealtimeModel,
+        RealtimeModelConfig,
+        RealtimeModelListener,
+        RealtimePlaybackState,
+        RealtimePlaybackTracker,
+    )
+
+__all__ = [
+    "FrameTransport",
+    "RealtimeModel",
+    "RealtimeModelConfig",
+    "RealtimeModelListener",
+    "RealtimePlaybackState",
+    "RealtimePlaybackTracker",
+]
+__getattr__, __dir__ = lazy(__name__)

@@ -1,0 +1,30 @@
+"""What the OpenAI Agents SDK documents as `agents.realtime.testing`.
+
+Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from standfast._doors.lazy import lazy
+
+if TYPE_CHECKING:
+    from standfast.testing.realtime.scripted import (
+        RealtimeConnectCall,
+        RealtimeScriptError,
+        RealtimeStep,
+        ScriptedRealtimeModel,
+        UnconsumedRealtimeSteps,
+        UnexpectedRealtimeSend,
+    )
+
+__all__ = [
+    "RealtimeConnectCall",
+    "RealtimeScriptError",
+    "RealtimeStep",
+    "ScriptedRealtimeModel",
+    "UnconsumedRealtimeSteps",
+    "UnexpectedRealtimeSend",
+]
+__getattr__, __dir__ = lazy(__name__)

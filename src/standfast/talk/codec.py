@@ -1,0 +1,115 @@
+"""A call as JSON and back, in the form in which a run store keeps runs: a small head and the tail of its ledger.
+
+The schema is looked at before anything else, so that whoever meets a call where a run is expected can say so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, get_args
+
+import msgspec
+
+from standfast.engine.log import Log
+from standfast.engine.run import Entry
+from standfast.engine.run_store import LogTail, SavedRun
+from standfast.ground.errors import RunStateError
+from standfast.ground.jsonvalue import decode_value, encode_value
+from standfast.talk.talk import Talk
+
+SCHEMA = "standfast.call"
+VERSION = 1
+_HEAD = [one.name for one in fields(Talk) if one.name != "ledger"]
+
+
+def encode_head(talk: Talk) -> bytes:
+    """Everything but the ledger, with the ledger's length."""
+    head = {name: _plain(getattr(talk, name)) for name in _HEAD}
+    return encode_value({"schema": SCHEMA, "version": VERSION, **head, "lengths": {"ledger": len(talk.ledger)}})
+
+
+def encode_tails(talk: Talk, saved: int) -> dict[str, LogTail]:
+    """What the ledger has beyond what is saved already."""
+    entries = talk.ledger.since(saved)
+    return {"ledger": LogTail(saved, [encode_value(_plain(entry)) for entry in entries])} if entries else {}
+
+
+def is_call(saved: SavedRun) -> bool:
+    """Whether this saved run is a voice call."""
+    try:
+        head = decode_value(saved.head)
+    except ValueError:
+        return False
+    return isinstance(head, dict) and head.get("schema") == SCHEMA
+
+
+def decode_saved(saved: SavedRun) -> Talk:
+    """The call a store holds; raises RunStateError for anything else, before anything is used of it."""
+    if not is_call(saved):
+        raise RunStateError(
+            f"run {saved.run_id!r} is no voice call", "Resume it with Runner.resume, or give the id of a call."
+        )
+    try:
+        head = decode_value(saved.head)
+        entries = [decode_value(record) for record in saved.logs.get("ledger", ())]
+    except ValueError:
+        raise _unreadable("it is not JSON") from None
+    if head.pop("version", None) != VERSION:
+        raise RunStateError(
+            f"call {saved.run_id!r} was saved by another version", "Resume it with the version that wrote it, or newer."
+        )
+    length = (head.pop("lengths", None) or {}).get("ledger")
+    if type(length) is not int or not 0 <= length <= len(entries):
+        raise _unreadable("its ledger is not as long as its head says")
+    head.pop("schema")
+    head["ledger"] = entries[:length]
+    try:
+        talk: Talk = msgspec.convert(head, Talk, dec_hook=_decode_hook)
+    except (msgspec.ValidationError, RecursionError, TypeError, ValueError) as error:
+        raise _unreadable(str(error)) from None
+    _check(talk)
+    return talk
+
+
+def _check(talk: Talk) -> None:
+    calls = [one.call.id for one in talk.calls]
+    faults = [
+        (not talk.run_id, "it has no run id"),
+        (not 0 <= talk.stored <= len(talk.ledger), "its stored mark is outside the ledger"),
+        (len(set(calls)) != len(calls), "a call id repeats"),
+        (
+            any(part.kind == "output" and part.call_id not in calls for part in talk.open),
+            "an output belongs to no call",
+        ),
+    ]
+    for wrong, why in faults:
+        if wrong:
+            raise _unreadable(why)
+
+
+def generated(talk: Talk) -> list[dict[str, Any] | None]:
+    """What was generated of each item of the call's own history, and how much of it was heard, by ordinal."""
+    return [entry.extra for entry in talk.ledger]
+
+
+def _plain(value: Any) -> Any:
+    return msgspec.to_builtins(value, enc_hook=_encode_hook)
+
+
+def _encode_hook(value: Any) -> Any:
+    if isinstance(value, Log):
+        return [_plain(record) for record in value]
+    raise NotImplementedError(type(value).__name__)
+
+
+def _decode_hook(kind: Any, value: Any) -> Any:
+    if getattr(kind, "__origin__", kind) is Log:
+        (record,) = get_args(kind) or (Entry,)
+        return Log(msgspec.convert(value, list[record], dec_hook=_decode_hook))  # type: ignore[valid-type]
+    raise NotImplementedError(str(kind))
+
+
+def _unreadable(why: str) -> RunStateError:
+    return RunStateError(
+        f"this is not a saved call that can be used: {why}", "If it is lost, start a new call on the same session."
+    )

@@ -1,0 +1,162 @@
+"""A connection whose transport keeps the conversation to itself: it asks for replies and answers interruptions.
+
+All a session can tell it are the SDK's send events, and all it hears are the SDK's model events. What is sent is held
+to be there, and nothing can be given again: such a transport does not know how to restore a conversation.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from standfast.engine.run import Call
+from standfast.talk.events import (
+    Added,
+    CallMade,
+    Event,
+    Frame,
+    ItemDone,
+    Removed,
+    ReplyEnded,
+    ReplyStarted,
+    Transcribed,
+)
+from standfast.talk.items import AssistantMessageItem, InputAudio, UserMessageItem
+from standfast.talk.link import Link
+from standfast.talk.model_events import (
+    RealtimeModelEvent,
+    RealtimeModelInputAudioTranscriptionCompletedEvent,
+    RealtimeModelItemDeletedEvent,
+    RealtimeModelItemUpdatedEvent,
+    RealtimeModelToolCallEvent,
+    RealtimeModelTurnEndedEvent,
+    RealtimeModelTurnStartedEvent,
+)
+from standfast.talk.model_inputs import (
+    RealtimeModelSendInterrupt,
+    RealtimeModelSendRawMessage,
+    RealtimeModelSendSessionUpdate,
+    RealtimeModelSendToolOutput,
+    RealtimeModelSendUserInput,
+)
+from standfast.talk.talk import Part, Talk
+
+
+class PlainLink(Link):
+    """What is known of a connection that only speaks the SDK's events."""
+
+    def __init__(self, epoch: int, *, guarded: bool = False) -> None:
+        super().__init__(epoch, guarded=guarded, attached=True)
+        self.ready = self.seeded = True
+        self.calls: dict[str, RealtimeModelToolCallEvent] = {}
+        self.echoes: list[str] = []
+        """Texts that were sent and will come back as items of the transport's own."""
+        self.turn = 0
+
+    def hear(self, event: RealtimeModelEvent) -> list[Event]:
+        """What an event that is no delta means for the call."""
+        match event:
+            case RealtimeModelToolCallEvent():
+                self.calls[event.call_id] = event
+                call = Call(event.call_id, event.name, "tool", event.arguments, "")
+                return [CallMade(call, event.id or event.call_id, self.active)]
+            case RealtimeModelItemUpdatedEvent(item):
+                return self._item(item)
+            case RealtimeModelItemDeletedEvent(item_id):
+                self.has.discard(item_id)
+                return [Removed(item_id)]
+            case RealtimeModelInputAudioTranscriptionCompletedEvent(item_id, transcript):
+                new = [] if item_id in self.has else [Added(item_id, "said", audio=None)]
+                self.has.add(item_id)
+                return [*new, Transcribed(item_id, transcript)]
+            case RealtimeModelTurnStartedEvent():
+                self.turn += 1
+                self.active = self.last_response = event.response_id or f"turn-{self.turn}"
+                return [ReplyStarted(self.active, (), self.left)]
+            case RealtimeModelTurnEndedEvent():
+                if event.response_id is not None and self.active not in (None, event.response_id):
+                    return []
+                ended, self.active = event.response_id or self.active or f"turn-{self.turn}", None
+                return [ReplyEnded(ended, "completed")]
+        return []
+
+    def began(self, item_id: str, response: str | None) -> list[Event]:
+        """A delta of an item that nobody has announced."""
+        if item_id in self.has:
+            return []
+        self.has.add(item_id)
+        if response is not None:
+            self.reply_of[item_id] = response
+        return [Added(item_id, "spoken", response or self.active, guarded=self.guarded)]
+
+    def _item(self, item: Any) -> list[Event]:
+        known = item.item_id in self.has
+        if isinstance(item, AssistantMessageItem):
+            found = self.began(item.item_id, self.active)
+            return [*found, ItemDone(item.item_id)] if item.status in ("completed", "incomplete") else found
+        if known or not isinstance(item, UserMessageItem):
+            return []
+        self.has.add(item.item_id)
+        if any(isinstance(part, InputAudio) for part in item.content):
+            text = next((part.transcript for part in item.content if isinstance(part, InputAudio)), None)
+            return [Added(item.item_id, "said", text=text or None)]
+        text = "\n".join(getattr(part, "text", None) or "" for part in item.content)
+        if text in self.echoes:
+            self.echoes.remove(text)
+            return []
+        return [Added(item.item_id, "typed", text=text)]
+
+    # --- sending -----------------------------------------------------------------------------------------------------
+
+    def sends(self, talk: Talk) -> list[Frame]:
+        """What the transport must be told, in order, as the SDK's send events."""
+        out: list[Frame] = []
+        if talk.changes and talk.changes[0].number in self.updates and self.sending is None:
+            number = talk.changes[0].number
+            body: Any = RealtimeModelSendSessionUpdate(self.updates[number])  # type: ignore[arg-type]
+            out.append(Frame(f"settings/{number}", body))
+        for response in sorted(self.unwanted - self.cancelled):
+            if response in self.tripped:
+                forced = response == self.active
+                body = RealtimeModelSendInterrupt(
+                    force_response_cancel=forced, response_id=response, playback_only=not forced
+                )
+                out.append(Frame(f"cancel/{response}", body))
+        running = [one for one in talk.calls if one.running]
+        for part in talk.open:
+            if part.id not in self.left and part.kind in ("typed", "output", "note"):
+                out.append(self._send(talk, part, start=not running))
+        for ask in talk.asks:
+            if ask.bare and talk.part(ask.id) is None and ask.by is None and f"ask/{ask.id}" not in self.sent:
+                body = RealtimeModelSendRawMessage({"type": "response.create"})
+                out.append(Frame(f"ask/{ask.id}", body))
+        return out
+
+    def _send(self, talk: Talk, part: Part, *, start: bool) -> Frame:
+        if part.kind == "output":
+            one = talk.call(part.call_id)
+            assert one is not None
+            call = self.calls.get(one.call.id) or RealtimeModelToolCallEvent(
+                one.call.name, one.call.id, one.call.arguments, one.item_id
+            )
+            asks = any(ask.id == part.id for ask in talk.asks)
+            body: Any = RealtimeModelSendToolOutput(call, part.text or "", start_response=start and asks)
+        elif part.content:
+            message: Any = {"type": "message", "role": "user", "content": [dict(one) for one in part.content]}
+            body = RealtimeModelSendUserInput(message)
+        else:
+            body = RealtimeModelSendUserInput(part.text or "")
+        return Frame(f"{'note' if part.kind == 'note' else 'item'}/{part.id}", body)
+
+    def note_sent(self, key: str, body: Any, text: str | None = None) -> None:
+        """Something was handed to the transport."""
+        kind, _, rest = key.partition("/")
+        if kind in ("item", "note"):
+            self.left.add(rest)
+            if isinstance(body, RealtimeModelSendUserInput) and isinstance(body.user_input, str):
+                self.echoes = [*self.echoes[-31:], body.user_input]
+        elif kind == "settings":
+            self.sending = int(rest)
+        elif kind == "cancel":
+            self.cancelled.add(rest)
+        else:
+            self.sent.add(key)

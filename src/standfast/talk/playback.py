@@ -1,0 +1,112 @@
+"""How much of each reply has been heard: from a tracker, else from a clock that starts when a reader takes the audio.
+
+Playback is sequential: what was taken later is played later, and a report about a later item means that the earlier
+ones were heard. Times are given; there is no clock here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class Track:
+    """One item on its way to somebody's ears."""
+
+    taken_ms: float = 0.0
+    """How much of it a reader has."""
+    missing_ms: float = 0.0
+    """How much was dropped before anybody took it."""
+    segments: list[tuple[float, float]] = field(default_factory=list)
+    """When which stretch is played: (start, length in ms)."""
+    reported_ms: float | None = None
+
+
+class Playback:
+    """The timeline of what is being played in this process."""
+
+    def __init__(self) -> None:
+        self.tracks: dict[str, Track] = {}
+        self.free_at = 0.0
+        """When everything that was taken will have been played."""
+        self._last: Track | None = None
+        self.tracked = False
+        """Whether somebody reports what was played; then the clock is not asked."""
+
+    def take(self, item_id: str, ms: float, now: float) -> None:
+        """A reader has taken so much more of this item."""
+        track = self.tracks.get(item_id)
+        if track is None:
+            track = self.tracks[item_id] = Track()
+        track.taken_ms += ms
+        free_at = self.free_at
+        if now < free_at and track is self._last:  # it goes on without a pause
+            first, length = track.segments[-1]
+            track.segments[-1] = (first, length + ms)
+            self.free_at = free_at + ms / 1000
+            return
+        start = max(now, free_at)
+        track.segments.append((start, ms))
+        self._last, self.free_at = track, start + ms / 1000
+
+    def miss(self, item_id: str, ms: float) -> None:
+        """So much of this item was dropped: nobody will hear it."""
+        self.tracks.setdefault(item_id, Track()).missing_ms += ms
+
+    def report(self, state: Mapping[str, Any], received: Mapping[str, float]) -> None:
+        """A tracker says where it is; what came before that item was heard to its end."""
+        item_id, elapsed = state.get("current_item_id"), state.get("elapsed_ms")
+        if item_id is None or elapsed is None:
+            return
+        self.tracked = True
+        if item_id not in self.tracks and item_id not in received:
+            return
+        order = list(received)
+        before = order[: order.index(item_id)] if item_id in order else []
+        for earlier in before:
+            track = self.tracks.setdefault(earlier, Track())
+            track.reported_ms = max(track.reported_ms or 0.0, received[earlier])
+        track = self.tracks.setdefault(item_id, Track())
+        track.reported_ms = max(track.reported_ms or 0.0, float(elapsed))
+
+    def heard_ms(self, item_id: str, now: float) -> int:
+        """How much of this item has been heard by now."""
+        track = self.tracks.get(item_id)
+        if track is None:
+            return 0
+        if self.tracked:
+            return int(track.reported_ms or 0.0)
+        heard = 0.0
+        for start, length in track.segments:
+            heard += min(max((now - start) * 1000, 0.0), length)
+        return round(heard)
+
+    def ends_at(self, item_id: str) -> float | None:
+        """When the last of what was taken of this item will have been played; None if that is not known."""
+        track = self.tracks.get(item_id)
+        if track is None or self.tracked or not track.segments:
+            return None
+        start, length = track.segments[-1]
+        return start + length / 1000
+
+    def is_over(self, item_id: str, total_ms: float, now: float) -> bool:
+        """Whether no more of an item of this length will be heard: all was taken or dropped, and played."""
+        track = self.tracks.get(item_id)
+        if track is None or self.tracked:
+            return False
+        end = self.ends_at(item_id)
+        if track.taken_ms + track.missing_ms < total_ms - 1:
+            return False
+        return end is None or now >= end
+
+    def stop(self, item_id: str, now: float) -> None:
+        """This item is not played any more; the next one can begin."""
+        if self.tracks.pop(item_id, None) is self._last:
+            self._last = None
+        self.free_at = min(self.free_at, now)
+
+    def forget(self, item_id: str) -> None:
+        """Nobody will ask about this item any more."""
+        self.tracks.pop(item_id, None)

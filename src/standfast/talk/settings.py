@@ -1,0 +1,193 @@
+"""The settings of a voice conversation, with the SDK's names. Tools and handoffs are only looked at, never called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
+
+RealtimeModelName: TypeAlias = str
+"""The name of a realtime model."""
+
+RealtimeAudioFormat: TypeAlias = str | Mapping[str, Any] | Any
+"""`pcm16`, `g711_ulaw`, `g711_alaw`, their names on the wire, or a typed object of `openai`."""
+
+RealtimeReasoningEffort: TypeAlias = Literal["minimal", "low", "medium", "high", "xhigh"] | str
+"""How much the model thinks before it speaks."""
+
+
+class RealtimeCustomVoice(TypedDict):
+    """A voice of one's own."""
+
+    id: str
+
+
+RealtimeVoice: TypeAlias = str | RealtimeCustomVoice | Mapping[str, Any]
+"""The voice of the model."""
+
+
+class RealtimeClientMessage(TypedDict):
+    """A frame in the wire's own words."""
+
+    type: str
+    other_data: NotRequired[dict[str, Any]]
+
+
+class RealtimeInputAudioTranscriptionConfig(TypedDict):
+    """How what is said is turned into text."""
+
+    language: NotRequired[str]
+    model: NotRequired[str]
+    prompt: NotRequired[str]
+    keywords: NotRequired[list[str]]
+    languages: NotRequired[list[str]]
+    delay: NotRequired[Literal["minimal", "low", "medium", "high", "xhigh"]]
+
+
+class RealtimeInputAudioNoiseReductionConfig(TypedDict):
+    """What is done about noise."""
+
+    type: NotRequired[Literal["near_field", "far_field"]]
+
+
+class RealtimeTurnDetectionConfig(TypedDict):
+    """How the server knows that somebody speaks and has finished."""
+
+    type: NotRequired[Literal["semantic_vad", "server_vad"]]
+    create_response: NotRequired[bool]
+    eagerness: NotRequired[Literal["auto", "low", "medium", "high"]]
+    interrupt_response: NotRequired[bool]
+    prefix_padding_ms: NotRequired[int]
+    silence_duration_ms: NotRequired[int]
+    threshold: NotRequired[float]
+    idle_timeout_ms: NotRequired[int]
+    model_version: NotRequired[str]
+
+
+class RealtimeAudioInputConfig(TypedDict, total=False):
+    """Settings of what is heard."""
+
+    format: RealtimeAudioFormat
+    noise_reduction: RealtimeInputAudioNoiseReductionConfig | None
+    transcription: RealtimeInputAudioTranscriptionConfig
+    turn_detection: RealtimeTurnDetectionConfig | None
+
+
+class RealtimeAudioOutputConfig(TypedDict, total=False):
+    """Settings of what is said."""
+
+    format: RealtimeAudioFormat
+    voice: RealtimeVoice
+    speed: float
+
+
+class RealtimeAudioConfig(TypedDict, total=False):
+    """Settings of both."""
+
+    input: RealtimeAudioInputConfig
+    output: RealtimeAudioOutputConfig
+
+
+class RealtimeReasoningConfig(TypedDict, total=False):
+    """How the model thinks."""
+
+    effort: RealtimeReasoningEffort
+
+
+class RealtimeModelTracingConfig(TypedDict):
+    """How the provider traces the conversation."""
+
+    workflow_name: NotRequired[str]
+    group_id: NotRequired[str]
+    metadata: NotRequired[dict[str, Any]]
+
+
+class RealtimeSessionModelSettings(TypedDict):
+    """Everything that can be set for a conversation; whatever is missing keeps its default."""
+
+    model_name: NotRequired[RealtimeModelName]
+    instructions: NotRequired[str]
+    prompt: NotRequired[Any]
+    modalities: NotRequired[list[Literal["text", "audio"]]]
+    output_modalities: NotRequired[list[Literal["text", "audio"]]]
+    audio: NotRequired[RealtimeAudioConfig]
+    voice: NotRequired[RealtimeVoice]
+    speed: NotRequired[float]
+    max_output_tokens: NotRequired[int | Literal["inf"]]
+    input_audio_format: NotRequired[RealtimeAudioFormat]
+    output_audio_format: NotRequired[RealtimeAudioFormat]
+    input_audio_transcription: NotRequired[RealtimeInputAudioTranscriptionConfig]
+    input_audio_noise_reduction: NotRequired[RealtimeInputAudioNoiseReductionConfig | None]
+    turn_detection: NotRequired[RealtimeTurnDetectionConfig | None]
+    tool_choice: NotRequired[Any]
+    parallel_tool_calls: NotRequired[bool]
+    reasoning: NotRequired[RealtimeReasoningConfig]
+    tools: NotRequired[list[Any]]
+    handoffs: NotRequired[list[Any]]
+    tracing: NotRequired[RealtimeModelTracingConfig | None]
+
+
+class RealtimeUserInputText(TypedDict):
+    """Typed text."""
+
+    type: Literal["input_text"]
+    text: str
+
+
+class RealtimeUserInputImage(TypedDict, total=False):
+    """A picture, by its address or as data."""
+
+    type: Literal["input_image"]
+    image_url: str
+    detail: NotRequired[str]
+
+
+class RealtimeUserInputMessage(TypedDict):
+    """A message of a user."""
+
+    type: Literal["message"]
+    role: Literal["user"]
+    content: list[RealtimeUserInputText | RealtimeUserInputImage]
+
+
+RealtimeUserInput: TypeAlias = str | RealtimeUserInputMessage
+"""What a user typed."""
+
+PCM_RATE, G711_RATE = 24_000, 8_000
+_PCM, _ULAW, _ALAW = (
+    ("pcm16", "audio/pcm", "pcm"),
+    ("g711_ulaw", "audio/pcmu", "pcmu"),
+    ("g711_alaw", "audio/pcma", "pcma"),
+)
+
+
+def to_realtime_audio_format(input_audio_format: RealtimeAudioFormat | None) -> dict[str, Any] | None:
+    """An audio format as the wire names it; None for none and for one that nobody knows.
+
+    Only 24 kHz exists on the wire: another rate is read as that one.
+    """
+    kind = format_name(input_audio_format)
+    if kind in _PCM:
+        return {"type": "audio/pcm", "rate": PCM_RATE}
+    if kind in _ULAW:
+        return {"type": "audio/pcmu"}
+    return {"type": "audio/pcma"} if kind in _ALAW else None
+
+
+def format_name(value: Any) -> str | None:
+    """The name in an audio format, however it is given."""
+    if isinstance(value, Mapping):
+        value = value.get("type")
+    elif value is not None and not isinstance(value, str):
+        value = getattr(value, "type", None)
+    return value.lower() if isinstance(value, str) else None
+
+
+def bytes_per_ms(value: RealtimeAudioFormat | None) -> int:
+    """How many bytes of this format a millisecond takes; unknown formats count as pcm16."""
+    kind = format_name(value) or ""
+    return G711_RATE // 1000 if kind in _ULAW + _ALAW or kind.startswith("g711") else PCM_RATE * 2 // 1000
+
+
+def calculate_audio_length_ms(format: RealtimeAudioFormat | None, audio_bytes: bytes) -> float:
+    """How long this audio is."""
+    return len(audio_bytes) / bytes_per_ms(format)

@@ -1,0 +1,90 @@
+"""Every frame of every connection, both ways, as it was on the wire.
+
+The proof of any claim about what is sent is on this side of the socket: a test asserts on the server's journal, not on
+what the client believes it sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, Literal
+
+Direction = Literal["received", "sent"]
+Match = str | Callable[["Frame"], bool]
+"""Which frames are meant: "any", an event type, or a function of the frame."""
+
+WAIT_S = 30.0
+# A test that waits longer waits for something that will not happen.
+
+
+@dataclass(slots=True)
+class Frame:
+    """One event on the wire. `number` counts the frames of its direction on its connection, from 0."""
+
+    direction: Direction
+    connection: int
+    number: int
+    type: str
+    body: Any
+    """The event; the text as it was if it is no JSON object."""
+    faults: tuple[str, ...] = ()
+    """What went wrong with it, on cue."""
+
+    def matches(self, wanted: Match) -> bool:
+        """Whether this is one of the frames meant."""
+        if callable(wanted):
+            return wanted(self)
+        return wanted in ("any", self.type)
+
+
+class Journal:
+    """The frames so far, and a way to wait for one. Written in the server's thread, read anywhere."""
+
+    def __init__(self) -> None:
+        self._frames: list[Frame] = []
+        self._waiting: list[Callable[[], None]] = []
+        self._lock = Lock()
+
+    def add(self, frame: Frame) -> None:
+        """Write a frame down, and wake whoever waits."""
+        with self._lock:
+            self._frames.append(frame)
+            waiting = list(self._waiting)
+        for wake in waiting:
+            wake()
+
+    def find(self, wanted: Match = "any", direction: Direction | None = None) -> list[Frame]:
+        """The frames so far that are meant, in order."""
+        with self._lock:
+            frames = list(self._frames)
+        return [one for one in frames if direction in (None, one.direction) and one.matches(wanted)]
+
+    async def until(self, wanted: Match, direction: Direction, count: int, timeout_s: float = WAIT_S) -> Frame:
+        """Wait until there are so many of them, and give the last."""
+        loop, changed = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(changed.set)
+
+        with self._lock:
+            self._waiting.append(wake)
+        try:
+            async with asyncio.timeout(timeout_s):
+                while len(found := self.find(wanted, direction)) < count:
+                    changed.clear()
+                    if len(found := self.find(wanted, direction)) >= count:
+                        break
+                    await changed.wait()
+                return found[count - 1]
+        except TimeoutError:
+            kinds = [one.type for one in self.find("any", direction)]
+            raise AssertionError(
+                f"{count} × {wanted!r} was not {direction} within {timeout_s:g} s, but {kinds}"
+            ) from None
+        finally:
+            with self._lock:
+                self._waiting.remove(wake)

@@ -1,0 +1,1 @@
+"""The edge: connections to realtime servers."""

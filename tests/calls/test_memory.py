@@ -1,0 +1,183 @@
+"""A call remembers (E14): what was heard is stored as it happens, and goes on elsewhere, as text or as voice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from calls.helpers import at, runner, talking, texts, until, utterance
+
+from standfast import Agent, InMemorySession, Runner, SQLiteSession, function_tool
+from standfast.ground.errors import ApprovalError, NotFoundError, RunClaimedError
+from standfast.realtime import RealtimeAgent
+from standfast.testing import LoopbackRealtimeServer, ScriptedModel, assistant_message
+from standfast.testing.loopback import call
+
+
+def agent(*tools: Any, **more: Any) -> RealtimeAgent[Any]:
+    return RealtimeAgent(name="voice", instructions="Talk.", tools=list(tools), **more)
+
+
+async def test_a_call_is_stored_while_it_goes_on_and_a_text_run_continues_it(tmp_path: Path):
+    """E14, from voice to text, and C15: the text run reads what was said in the call."""
+    session = SQLiteSession("alice", tmp_path / "db.sqlite")
+    async with LoopbackRealtimeServer(["Hello Alice.", "Your table is booked."]) as server:
+        call_session = await runner(agent()).run(model_config=at(server), session=session)
+        async with talking(call_session, has_store=True) as reader:
+            await call_session.send_message("hi, I am Alice")
+            await until(lambda: call_session._scope.hands.talk.stored == 2)  # heard to its end
+            await call_session.send_audio(utterance(server, "book a table"))
+            await reader.until("agent_end", 2)
+            await until(lambda: call_session._scope.hands.talk.stored == 4)
+            stored = texts(await session.get_items())
+            assert stored == ["hi, I am Alice", "Hello Alice.", "book a table", "Your table is booked."]
+    model = ScriptedModel([[assistant_message("You said you are Alice.")]])
+    result = await Runner.run(Agent(name="text", model=model), "who am I?", session=session)
+    assert result.final_output == "You said you are Alice."
+    seen = [item.get("content") for item in model.calls[0].input]
+    assert seen[:4] == stored
+    await session.close()
+
+
+async def test_a_call_starts_from_a_text_history_and_ids_that_are_too_long(tmp_path: Path):
+    """E14, from text to voice: the server has what was said before, calls and their outputs as well."""
+    session = SQLiteSession("bob", tmp_path / "db.sqlite")
+    long_id = "call_" + "x" * 400
+    await session.add_items(
+        [
+            {"role": "user", "content": "my number is 7"},
+            {"type": "reasoning", "id": "rs_1", "summary": []},
+            {"type": "function_call", "call_id": long_id, "name": "look", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": long_id, "output": "seven"},
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I know."}]},
+        ]
+    )
+    async with LoopbackRealtimeServer(["It is seven."]) as server:
+        call_session = await runner(agent()).run(model_config=at(server), session=session)
+        async with talking(call_session, has_store=True) as reader:
+            await call_session.send_message("what is my number?")
+            await reader.until("agent_end")
+            await until(lambda: call_session._scope.hands.talk.stored == 2)
+        assert [text for _, text in server.said()] == [
+            "my number is 7",
+            "I know.",
+            "what is my number?",
+            "It is seven.",
+        ]
+        assert not server.refused
+    assert texts(await session.get_items())[-2:] == ["what is my number?", "It is seven."]
+    await session.close()
+
+
+async def test_what_was_cut_is_stored_as_it_was_heard_and_kept_as_it_was_generated(tmp_path: Path):
+    """E8 and E14: the stored text ends at a word that was heard; the record keeps what was generated."""
+    session = SQLiteSession("carol", tmp_path / "db.sqlite")
+    words = " ".join(f"word{number}" for number in range(40))
+    async with LoopbackRealtimeServer([words, "Yes?"]) as server:
+        call_session = await runner(agent()).run(model_config=at(server), session=session)
+        async with talking(call_session, has_store=True) as reader:
+            await call_session.send_message("talk")
+            await reader.until("audio")
+            await reader.until("agent_end")
+            await until(lambda: max(call_session._exchange.heard(call_session._scope.hands.now()).values()) > 500)
+            await call_session.interrupt()
+            await reader.until("audio_interrupted")
+            await server.until("conversation.item.truncate")
+            await call_session.send_message("stop")
+            await reader.until("agent_end", 2)
+            await until(lambda: len(call_session._scope.hands.talk.ledger) == 4)
+            extra = call_session._scope.hands.talk.ledger[1].extra
+        stored = texts(await session.get_items())
+        assert words.startswith(stored[1])
+        assert 0 < len(stored[1]) < len(words)
+        assert extra is not None
+        assert extra["generated"] == words
+        assert 0 < extra["heard_ms"] < extra["total_ms"]
+        assert server.said()[1] == ("assistant", stored[1])
+        assert not server.refused
+    await session.close()
+
+
+async def test_another_worker_takes_a_call_over_and_the_first_is_refused(tmp_path: Path):
+    """E13 and E14: the second worker gives the server the conversation; the first can store nothing any more."""
+    path = tmp_path / "db.sqlite"
+    first_store, second_store = SQLiteSession("dave", path), SQLiteSession("dave", path)
+    runs: list[int] = []
+
+    @function_tool(needs_approval=True)
+    async def book(seats: int) -> str:
+        runs.append(seats)
+        return f"booked {seats}"
+
+    async with LoopbackRealtimeServer([call("book", {"seats": 2}), "It is booked."]) as server:
+        short = {"lease_ttl_s": 0.3}
+        first = await runner(agent(book), **short).run(model_config=at(server), session=first_store, run_id="c1")
+        await first.enter()
+        await first.send_message("book two seats")
+        await until(lambda: bool(first.pending_approvals))
+        await first._scope.memory.hold.release()  # type: ignore[union-attr]  # frozen: it does not renew its lease
+        second = await runner(agent(book), **short).resume("c1", session=second_store, model_config=at(server))
+        async with talking(second, has_store=True) as reader:
+            asked = await reader.until("tool_approval_required")
+            assert [one.call_id for one in second.pending_approvals] == [asked.call_id]
+            await second.approve_tool_call(asked.call_id)
+            await reader.until("tool_end")
+            await reader.until("agent_end")
+            await until(lambda: not second._scope.hands.talk.open)
+        with pytest.raises(RunClaimedError):
+            await first.send_message("are you there?")
+        await first.close()
+    assert runs == [2]
+    items = await first_store.get_items()
+    assert texts(items) == ["book two seats", "It is booked."]
+    assert [item["type"] for item in items if "type" in item] == ["function_call", "function_call_output"]
+    await first_store.close()
+    await second_store.close()
+
+
+async def test_a_call_that_was_decided_after_hanging_up_runs_and_is_stored(tmp_path: Path):
+    """E2: `resume` settles what a call left, without a connection."""
+    session = SQLiteSession("erin", tmp_path / "db.sqlite")
+    runs: list[str] = []
+
+    @function_tool(needs_approval=True)
+    async def pay(amount: int) -> str:
+        runs.append(f"paid {amount}")
+        return f"paid {amount}"
+
+    async with LoopbackRealtimeServer([call("pay", {"amount": 5}), "never said"]) as server:
+        first = await runner(agent(pay)).run(model_config=at(server), session=session, run_id="c2")
+        async with talking(first, has_store=True) as reader:
+            await first.send_message("pay five")
+            await reader.until("tool_approval_required")
+    assert runs == []
+    later = await runner(agent(pay)).resume("c2", session=session)
+    await later.enter(connect=False)
+    (asked,) = later.pending_approvals
+    await later.approve_tool_call(asked.call_id)
+    await later.settled()
+    await later.close()
+    assert runs == ["paid 5"]
+    items = await session.get_items()
+    assert [item.get("type", item.get("role")) for item in items] == ["user", "function_call", "function_call_output"]
+    assert items[2]["output"] == "paid 5"
+    async with LoopbackRealtimeServer(["Welcome back."]) as server:
+        again = await runner(agent(pay)).resume("c2", session=session, model_config=at(server))
+        async with talking(again, has_store=True) as reader:  # a call that was hung up can be gone on with
+            await again.send_message("hello again")
+            await reader.until("agent_end")
+            assert [text for _, text in server.said()] == ["pay five", "hello again", "Welcome back."]
+    await session.close()
+
+
+async def test_an_unknown_call_and_an_unknown_approval_are_typed_errors():
+    session = InMemorySession("frank")
+    async with LoopbackRealtimeServer([]) as server:
+        with pytest.raises(NotFoundError):
+            await (await runner(agent()).resume("nobody", session=session, model_config=at(server))).enter()
+        live = await runner(agent()).run(model_config=at(server), session=session)
+        async with live:
+            with pytest.raises(ApprovalError):
+                await live.approve_tool_call("nothing")
+            assert live.state == "open"

@@ -1,0 +1,68 @@
+"""A reader that stops costs its own events, and nobody else's (E12)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from standfast.ground.errors import SlowConsumerError
+from standfast.realtime import RealtimeAgent, RealtimeRunner
+from standfast.testing.leaks import no_leaks
+from standfast.testing.realtime import LoopbackRealtimeServer
+from standfast.testing.realtime.audio import silence
+
+
+async def opened(server: LoopbackRealtimeServer, **config: Any) -> Any:
+    runner = RealtimeRunner(RealtimeAgent(name="Desk"), config={"tracing_disabled": True, **config})
+    return await (await runner.run(model_config={"url": server.url, "api_key": "key"})).enter()
+
+
+async def test_audio_that_nobody_reads_is_dropped_oldest_first_counted_and_reported():
+    """Thirty seconds of audio, a buffer of one: bounded, and who comes late hears the newest."""
+    words = " ".join(f"word{number}" for number in range(300))
+    limit = 48 * 1_000
+    async with no_leaks(), LoopbackRealtimeServer([words], voice=lambda said: silence(30_000)) as server:
+        session = await opened(server, audio_buffer_bytes=limit, raw_events=False)
+        reader = aiter(session)
+        await session.send_message("talk")
+        await server.until("response.done", direction="sent")
+        async with asyncio.timeout(30):
+            while session.stats["audio_dropped_bytes"] < 48 * 28_000:
+                await asyncio.sleep(0.005)
+        kinds, size = [], 0
+        async with asyncio.timeout(30):
+            while "agent_end" not in kinds:
+                event = await anext(reader)
+                kinds.append(event.type)
+                if event.type == "audio":
+                    size += len(event.audio.data)
+        assert size <= limit
+        assert "audio_dropped" in kinds
+        await session.close()
+
+
+async def test_a_reader_that_falls_behind_ends_and_the_others_go_on():
+    async with no_leaks(), LoopbackRealtimeServer(lambda asked: f"You said {asked.last_text}") as server:
+        session = await opened(server, event_buffer_count=16, raw_events=False)
+        stopped, ended = aiter(session), 0
+        quick = aiter(session)
+        for number in range(12):
+            await session.send_message(f"number {number}")
+            async with asyncio.timeout(30):
+                while True:
+                    event = await anext(quick)
+                    if event.type == "agent_end":
+                        ended += 1
+                        break
+        assert ended == 12
+        with pytest.raises(SlowConsumerError):
+            await asyncio.wait_for(_to_the_end(stopped), 30)
+        assert session.state == "open"
+        await session.close()
+
+
+async def _to_the_end(events: Any) -> None:
+    async for _ in events:
+        pass

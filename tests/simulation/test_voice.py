@@ -1,0 +1,66 @@
+"""Whole voice calls by seed: drops, crashes, failing stores and interruptions, and what must hold after all of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from standfast import function_tool
+from standfast.calls.memory import Memory
+from standfast.realtime import RealtimeAgent
+from standfast.testing.loopback import Asked, call
+from standfast.testing.simulator.simulate import SimulationFailed
+from standfast.testing.simulator.voice import Act, simulate_call, simulate_generated_calls
+from standfast.testing.simulator.world import Faults
+
+
+def test_generated_calls_hold():
+    report = simulate_generated_calls(range(30))
+    assert report.seeds == 30
+    for trouble in ("crashes", "dropped lines", "refused connections", "store faults"):
+        assert report.happened[trouble], f"{trouble} did not happen: nothing was tried"
+
+
+def test_a_seed_replays_exactly():
+    once, again = (simulate_generated_calls([4, 11]).digests for _ in range(2))
+    assert once == again
+
+
+def test_an_agent_of_ones_own_can_be_simulated():
+    @function_tool(needs_approval=True)
+    def book(seats: int) -> str:
+        """Book a table."""
+        return f"table for {seats}"
+
+    def model(asked: Asked) -> Any:
+        calls = [item for item in asked.context if item.get("type") == "function_call"]
+        wants = any("table" in str(item.get("content")) for item in asked.context if item.get("role") == "user")
+        return call("book", {"seats": 2}) if wants and not calls else "Very well"
+
+    asked_about = []
+
+    def decide(waiting: Any) -> bool:
+        asked_about.append(waiting.tool.name)
+        return True
+
+    acts = ["good evening", Act("wait"), "a table for two", Act("wait"), Act("type", "thank you")]
+    report = simulate_call(lambda: RealtimeAgent(name="Desk", tools=[book]), acts, model, seeds=range(8), decide=decide)
+    assert report.seeds == 8
+    assert set(asked_about) == {"book"}
+
+
+def test_a_calm_world_has_no_trouble():
+    quiet = Faults(store=0, model=0, line=0, crash=0, freeze=0, cancel=0)
+    assert not simulate_generated_calls(range(3), faults=quiet).happened
+
+
+def test_a_call_that_only_says_it_was_saved_is_found_out(monkeypatch: pytest.MonkeyPatch):
+    """The simulator has teeth: acknowledged words that no store has are missed after a crash."""
+
+    async def pretend(self: Memory, talk: Any) -> None:
+        pass
+
+    monkeypatch.setattr(Memory, "save", pretend)
+    with pytest.raises(SimulationFailed):
+        simulate_generated_calls(range(60))
