@@ -95,7 +95,7 @@ async def open_new(scope: RunScope, fresh: Run, store: RunStore | None) -> Opene
         base = await _base_from_callback(scope, fresh)
         if base is not None:
             run = evolve(fresh, views=Log([View(tuple(base), len(fresh.ledger))]))
-    saver = RunSaver(store, RunRecord, needed=named) if store is not None else None
+    saver = RunSaver(store, RunRecord, hold=scope.session, needed=named) if store is not None else None
     return Opened(run, saver, has_read=True)
 
 
@@ -147,7 +147,10 @@ async def _open_earlier(scope: RunScope, fresh: Run, store: RunStore | None) -> 
         return None
     run = await rebuilt_from_items(scope, fresh, items, ending_of(saved) if saved is not None else None)
     revision, needed = (saved.revision, False) if saved is not None else (0, True)
-    return Opened(run, RunSaver(store, RunRecord, revision=revision, needed=needed) if store is not None else None)
+    return Opened(
+        run,
+        RunSaver(store, RunRecord, hold=scope.session, revision=revision, needed=needed) if store is not None else None,
+    )
 
 
 async def _open_again(scope: RunScope, fresh: Run, earlier: Run, store: RunStore | None, revision: int) -> Opened:
@@ -205,7 +208,9 @@ async def _look_at(scope: RunScope, run: Run, store: RunStore | None, revision: 
     if not run.is_closed:
         run = advance(run, Claimed(run.progress.claim or "", stored=await _stored_count(scope, run)))
     _restore(scope, run)
-    return Opened(run, RunSaver(store, RunRecord, revision=revision, saved=run) if store is not None else None)
+    return Opened(
+        run, RunSaver(store, RunRecord, hold=scope.session, revision=revision, saved=run) if store is not None else None
+    )
 
 
 async def _claim(scope: RunScope, run: Run, store: RunStore | None, revision: int) -> Opened:
@@ -216,7 +221,7 @@ async def _claim(scope: RunScope, run: Run, store: RunStore | None, revision: in
     if store is None:
         return Opened(run)
     # The whole run is written, not what is new: the state at hand may be ahead of what was saved.
-    saver = RunSaver(store, RunRecord, revision=revision, needed=revision > 0)
+    saver = RunSaver(store, RunRecord, hold=scope.session, revision=revision, needed=revision > 0)
     if saver.needed:
         await saver.save(run)
     return Opened(run, saver)
@@ -232,7 +237,7 @@ async def open_abandoned(scope: RunScope, resumed: ResumedRun, store: RunStore, 
         await _hold(scope, resumed, store)
     run = advance(run, Claimed(uuid.uuid4().hex, stored=await _stored_count(scope, run)))
     run = advance(run, Stopped("abandoned", message=message)) if not run.finished else run
-    saver = RunSaver(store, RunRecord, revision=resumed.revision, needed=True)
+    saver = RunSaver(store, RunRecord, hold=scope.session, revision=resumed.revision, needed=True)
     await saver.save(run)
     return Opened(run, saver)
 

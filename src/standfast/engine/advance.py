@@ -30,7 +30,10 @@ from standfast.engine.run import Call, Conclusion, Entry, Marks, Progress, Run, 
 from standfast.ground.errors import CallerError, RunStateError
 
 WITHHELD = "Output withheld by an output guardrail."
-NOT_COMPLETED = "This call was not completed: the run stopped before its result was known."
+NOT_COMPLETED = (
+    "This call was not completed: the run stopped while it was at work, and whether it took effect is not known."
+)
+DID_NOT_RUN = "This call did not run: the run stopped before it began."
 
 
 def advance(run: Run, event: Event) -> Run:
@@ -279,7 +282,7 @@ def _must_keep(run: Run, turn: Turn, event: Stopped) -> bool:
 
 def _last_word(call: Call, event: Stopped) -> str:
     """What an unfinished call gets: only of one that has not begun can it be said that it did not run."""
-    return NOT_COMPLETED if call.has_begun else event.message or NOT_COMPLETED
+    return NOT_COMPLETED if call.has_begun else event.message or DID_NOT_RUN
 
 
 # --- shared steps ----------------------------------------------------------------------------------------------------
