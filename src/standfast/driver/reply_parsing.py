@@ -154,7 +154,7 @@ def _function_call(
     name = str(item.get("name", ""))
     namespace = item.get("namespace")
     qualified = f"{namespace}.{name}" if namespace else name
-    entry_kind, extra = "tool_call_item", None
+    entry_kind, extra, on_unknown = "tool_call_item", None, "report"
     # Two handoffs cannot both be followed: the first wins, and the model is told of the other.
     if not namespace and name in handoffs:
         kind = "ignored" if any(call.kind == "handoff" for call in reply.calls) else "handoff"
@@ -165,9 +165,9 @@ def _function_call(
             kind = unknown_tool(qualified)
         else:
             kind = "agent" if getattr(tool, "agent_tool", None) is not None else "tool"
-            extra = facts_of(tool)
+            extra, on_unknown = facts_of(tool), getattr(tool, "on_unknown", "report")
     reply.used.append(name)
-    reply.calls.append(Call(call_id, name, kind, arguments_text(item), digest))
+    reply.calls.append(Call(call_id, name, kind, arguments_text(item), digest, on_unknown=on_unknown))
     _keep(reply, Entry(entry_kind, agent, item, extra), original)
 
 

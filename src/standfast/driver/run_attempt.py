@@ -145,7 +145,7 @@ class RunAttempt:
 
     async def _give_back(self, first: BaseException | None = None) -> None:
         """Give back what was borrowed; an error of that never hides `first`, which ended the run."""
-        if self.scope.session is None:
+        if self.scope.session is None and self.scope.run_lease is None:
             return
         giving = asyncio.ensure_future(self._let_go(self.scope.session))
         giving.add_done_callback(ignore_exception)
@@ -158,9 +158,13 @@ class RunAttempt:
                 raise
             first.add_note(f"While the session was given back, this happened too: {second!r}")
 
-    async def _let_go(self, hold: SessionHold) -> None:
+    async def _let_go(self, hold: SessionHold | None) -> None:
         if self.loop.closing_task is not None:
             await asyncio.wait([self.loop.closing_task], timeout=CLOSING_GRACE_S)
+        if self.scope.run_lease is not None:
+            await self.scope.run_lease.release()
+        if hold is None:
+            return
         await hold.release()
         if self.arguments.config.close_session:
             close: Any = getattr(self.arguments.session, "close", None)

@@ -16,7 +16,8 @@ from standfast.driver.call_lookup import call_item, missing_tool, nested_agent, 
 from standfast.driver.reply_parsing import arguments_text, call_digest
 from standfast.driver.run_scope import RunScope
 from standfast.driver.session_hold import session_id_of
-from standfast.engine.codec import decode_saved
+from standfast.engine.advance import refuse_settled
+from standfast.engine.codec import decode_saved, ending_of, has_ended
 from standfast.engine.run import Call, Decision, Run
 from standfast.engine.run_store import RunStore
 from standfast.ground.errors import ApprovalError, NotFoundError, OwnerError, RunClaimedError, RunStateError
@@ -158,6 +159,8 @@ async def check_unclaimed(run: Run, store: RunStore | None, revision: int) -> st
         raise NotFoundError(
             f"run {run_id!r} is not in this run store", "Pass the store it was saved in; one that was removed is gone."
         )
+    if has_ended(saved):
+        refuse_settled(run_id, (ending_of(saved) or {}).get("settled_by"))
     if saved.revision != revision:
         raise RunClaimedError(
             f"run {run_id!r} was resumed by another worker since it was loaded (revision {saved.revision}, not"

@@ -71,6 +71,7 @@ class SessionHold:
         self._leasable = "lease" in abilities(session)
         self._plain = None if self._able else PlainSession(session, wrapper=wrapper)
         self._lease: Lease | None = None
+        self._runs: RunStore | None = None
         self._stack: AsyncExitStack | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._renewal: asyncio.Task[None] | None = None
@@ -88,10 +89,14 @@ class SessionHold:
 
     def run_store(self) -> RunStore | None:
         """The run store beside the history, where the session has one."""
-        if "runs" in abilities(self.session):
-            store: RunStore = self.session.run_store()
-            return store
-        return None
+        if self._runs is None and "runs" in abilities(self.session):
+            self._runs = self.session.run_store()
+        return self._runs
+
+    def is_beside(self, store: RunStore) -> bool:
+        """Whether this run store is the session's own: then its lease tells of the session's open runs."""
+        beside = self.run_store()
+        return beside is not None and (store is beside or store == beside)
 
     # --- one run at a time -------------------------------------------------------------------------------------------
 

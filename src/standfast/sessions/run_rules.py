@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from standfast.engine.codec import is_left_open
 from standfast.engine.run_store import LogTail, RunSummary, SavedRun
 from standfast.ground.errors import NotFoundError, RunClaimedError
 from standfast.sessions.lease_rules import (
@@ -157,7 +158,8 @@ def _session_part(
     cells, put = fence_conditions(fence, sight), dict[str, bytes | None]()
     if save is not None and run_cell is not None:
         cells[run_cell] = value_of(sight, run_cell)  # a clear may remove the run, and must not leave this one unknown
-        value = None if save.status in ENDED else open_run_value(save.status, fence)
+        is_over = save.status in ENDED and not is_left_open(save.head)
+        value = None if is_over else open_run_value(save.status, fence)
         if value != cells[run_cell]:
             put[run_cell] = value
     if release and fence is not None:
