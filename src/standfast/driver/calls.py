@@ -70,6 +70,9 @@ class _OwnedCall:
         execution = scope.config.tool_execution
         self.guardrails_before_approval = bool(execution and execution.pre_approval_tool_input_guardrails)
 
+    def agent_key(self, agent: Agent[Any]) -> str:
+        return self._scope.graph.key(agent)
+
     async def record_decisions(self) -> None:
         for decision in self._scope.wrapper.approvals.drain():
             await self._loop.record(Decided(decision))
@@ -156,7 +159,8 @@ async def _perform_hosted(
 ) -> None:
     """Answer a provider that asks whether its hosted tool may run, or wait for a person to do so."""
     request = call_item_or_made(turn, call)
-    item = await hosted_approval(call, request, scope.original(request), tools=agent.tools, wrapper=scope.wrapper)
+    shown = scope.original(request)
+    item = await hosted_approval(call, request, shown, agent_key=turn.agent, tools=agent.tools, wrapper=scope.wrapper)
     if item is None:
         same = _same_question(scope, turn, call, request)
         await loop.record(ApprovalNeeded(call.id, same_as_run=same), completes=effect)

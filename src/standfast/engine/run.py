@@ -100,6 +100,8 @@ class Decision:
     sticky: bool = False
     message: str | None = None
     arguments_digest: str | None = None
+    agent: str | None = None
+    """Whose tool it is about; None in states of 0.1, and such a sticky decision covers nothing any more (C16)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,8 @@ class Call:
     """The run of an agent used as a tool, while it is not finished."""
     on_unknown: str = "report"
     """Its tool's policy for a call that was cut by a crash, kept here for a settler who has none of the code (C15)."""
+    behind: str | None = None
+    """What stands behind the tool: "function", or the agent or server, as in "agent:Helper"; None: not known (C16)."""
     same_as_run: str | None = None
     """Another run of the conversation in which the same question waits already (C15)."""
 
