@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from .backends.memory.session import InMemorySession, InMemoryStore
     from .backends.sqlite.session import SQLiteSession
     from .driver.result import RunResult, RunResultStreaming
-    from .driver.run_scope import AgentToolInvocation
+    from .driver.run_scope import AgentToolInvocation, UnfinishedRun
     from .engine.run_store import LogTail, RunStore, RunSummary, SavedRun
     from .face.logs import enable_verbose_stdout_logging
     from .face.moving import MoveInterruptedError, MoveReport, move_to_conversation, move_to_session
@@ -131,6 +131,7 @@ if TYPE_CHECKING:
         ToolInputGuardrailTripwireTriggered,
         ToolOutputGuardrailTripwireTriggered,
         ToolTimeoutError,
+        UnfinishedRunError,
         UserError,
         WrongLoopError,
     )
@@ -474,6 +475,8 @@ __all__ = [
     "ToolsToFinalOutputFunction",
     "ToolsToFinalOutputResult",
     "Trace",
+    "UnfinishedRun",
+    "UnfinishedRunError",
     "Usage",
     "UserError",
     "WebSearchTool",

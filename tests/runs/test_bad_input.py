@@ -281,7 +281,9 @@ def a_session_callback_that_raises() -> Case:
 
 @case
 def a_session_callback_that_is_no_function() -> Case:
-    return second_turn(said("x"), error=UserError, stored=[], **_config(session_input_callback="mine"))
+    config = RunConfig()
+    config.session_input_callback = "mine"  # type: ignore[assignment]  # set later: the constructor refuses it
+    return second_turn(said("x"), error=UserError, stored=[], options={"run_config": config})
 
 
 @case

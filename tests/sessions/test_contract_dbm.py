@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import importlib.util
 import sys
@@ -9,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from standfast.conformance import Backend, suite
 from standfast.sessions.port import Change, Name, Tag
@@ -56,3 +59,44 @@ class Dbm(Backend):
 
 
 TestDbm = suite(Dbm())
+
+
+def test_the_journal_is_folded_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dbm_backend, "FOLD_BYTES", 2_000)
+
+    async def scenario() -> None:
+        session = dbm_backend.DbmSession("a", tmp_path)
+        for number in range(60):
+            await session.append([{"n": number}], writer="w", start=number)
+        await session.replace([{"summary": 1}], upto=await session.head())
+        await session.restore((await session.generations())[0].id)
+        assert await session.get_items() == [{"n": number} for number in range(60)]
+        assert await session.written("w") == await session.get_items()
+        session.close()
+
+    asyncio.run(scenario())
+    asyncio.run(scenario_again(tmp_path))
+    assert int((tmp_path / "CURRENT").read_text()) > 3
+    assert len(list(tmp_path.glob("base.*"))) == 1
+
+
+async def scenario_again(folder: Path) -> None:
+    session = dbm_backend.DbmSession("a", folder)
+    assert len(await session.get_items()) == 60
+    assert len(await session.generations()) == 2
+    session.close()
+
+
+def test_a_detached_record_is_done_though_its_task_is_cancelled_and_its_loop_closed(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        session = dbm_backend.DbmSession("a", tmp_path)
+        session.record(items=[{"n": 1}], writer="r", start=0, detached=True).close()  # never awaited
+        waiting = asyncio.ensure_future(session.record(items=[{"n": 2}], writer="r", start=1, detached=True))
+        waiting.cancel()
+
+    asyncio.run(scenario())
+
+    async def later() -> Any:
+        return await dbm_backend.DbmSession("a", tmp_path).get_items()
+
+    assert asyncio.run(later()) == [{"n": 1}, {"n": 2}]

@@ -19,15 +19,12 @@ from openai.types.responses import (
 )
 
 from standfast.ground.errors import AgentsException, ModelBehaviorError
-from standfast.words.item_kinds import kind_of
 from standfast.words.items import (
     HandoffOutputItem,
     InputItem,
     ItemHelpers,
-    MCPApprovalRequestItem,
     MessageOutputItem,
     ModelResponse,
-    ReasoningItem,
     ToolApprovalItem,
     ToolCallItem,
     ToolCallOutputItem,
@@ -241,20 +238,6 @@ def test_two_approval_placeholders_are_the_same_only_if_they_are_one_object():
     one, other = (ToolApprovalItem(Someone, to_json_item(CALL)) for _ in range(2))
     assert one != other
     assert len({one, other, one}) == 2
-
-
-def test_a_reply_is_seen_as_run_items_by_type():
-    kinds = {
-        "message": MessageOutputItem,
-        "reasoning": ReasoningItem,
-        "function_call": ToolCallItem,
-        "web_search_call": ToolCallItem,
-        "mcp_approval_request": MCPApprovalRequestItem,
-    }
-    for kind, expected in kinds.items():
-        assert kind_of({"type": kind, "id": "x"}).shown_as is expected
-    assert kind_of(CALL).shown_as is ToolCallItem
-    assert kind_of({"role": "user", "content": "hi"}).shown_as is MessageOutputItem
 
 
 def test_every_item_is_announced_under_its_public_name_or_not_at_all():

@@ -7,6 +7,8 @@ from functools import partial
 from typing import Any
 
 from standfast.carrying.carrier import Carrier
+from standfast.carrying.leases import StoredLease
+from standfast.carrying.run_leases import Processes, lease_run
 from standfast.engine.run_store import LogTail, RunSummary, SavedRun
 from standfast.sessions import run_rules
 from standfast.sessions.lease_rules import Fence
@@ -17,6 +19,9 @@ from standfast.sessions.run_rules import Recorded, RunSave
 
 class StoredRunStore:
     """Keeps runs in a store that may also keep sessions. Every method is one step, and durable when it returns."""
+
+    processes: Processes = Processes()
+    """How this store's leases tell whether a worker is alive."""
 
     def __init__(self, carrier: Callable[[], Carrier], timeout_s: float = 30.0, *, key: Hashable = None) -> None:
         """Use this carrier; `key` is what its store is known by in this process, if it has sessions too."""
@@ -69,6 +74,18 @@ class StoredRunStore:
         check_limit(limit)
         plan = partial(run_rules.list_runs, status, session_id, after, limit)
         return await self._carrier().carry(plan, self._timeout_s, kind="read")
+
+    async def lease_run(self, run_id: str, *, ttl_s: float, wait_s: float, takeover: bool = False) -> StoredLease:
+        """Become the only worker at a run that no session's lease covers (C12); see `run_leases.lease_run`."""
+        return await lease_run(
+            self._carrier,
+            run_id,
+            ttl_s=ttl_s,
+            wait_s=wait_s,
+            timeout_s=self._timeout_s,
+            processes=self.processes,
+            takeover=takeover,
+        )
 
     async def delete_run(self, run_id: str) -> bool:
         """Remove a run; whether there was one."""

@@ -140,7 +140,7 @@ async def final_from_tools(
     behavior = agent.tool_use_behavior
     if behavior == "run_llm_again":
         return None
-    results = _results(scope, (await scope.agents.current(agent)).tools_by_name, turn)
+    results = _results(scope, await scope.agents.tools(agent), turn)
     if not results:
         return None
     if behavior == "stop_on_first_tool":

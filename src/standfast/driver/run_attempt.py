@@ -147,24 +147,26 @@ class RunAttempt:
 
     async def _give_back(self, first: BaseException | None = None) -> None:
         """Give back what was borrowed; an error of that never hides `first`, which ended the run."""
-        hold, closing = self.scope.session, self.loop.closing_task
-        if hold is None:
-            return
-        if closing is not None:
-            # It gives the session back when all is stored; nobody waits for what was told to stop.
-            closing.add_done_callback(lambda _: self._close_session())
-            return
+        hold, closing, run_lease = self.scope.session, self.loop.closing_task, self.scope.run_lease
         try:
-            await hold.release()
-            closed = self._close_session()
-            if inspect.isawaitable(closed):
-                await closed
+            # Each of these submits what it does before it waits: a cancellation that comes now changes nothing.
+            if run_lease is not None:
+                await run_lease.release()
+            if closing is not None:
+                # It gives the session back when all is stored; nobody waits for what was told to stop.
+                closing.add_done_callback(lambda _: self._close_session())
+            elif hold is not None:
+                await hold.release()
+                closed = self._close_session()
+                if inspect.isawaitable(closed):
+                    await closed
         except Exception as second:
             if first is None:
                 raise
             first.add_note(f"While the session was given back, this happened too: {second!r}")
         finally:
-            hold.release_now()
+            if hold is not None and closing is None:
+                hold.release_now()
 
     def _close_session(self) -> Any:
         close: Any = getattr(self.arguments.session, "close", None) if self.arguments.config.close_session else None

@@ -308,6 +308,10 @@ class ToolOutputGuardrailTripwireTriggered(GuardrailTripped):
         self.guardrail, self.output = guardrail, output
 
 
+class UnfinishedRunError(CallerError):
+    """Another run of the conversation has not ended, and must be decided, resumed or given up first (C15)."""
+
+
 class RunClaimedError(StoreError):
     """A saved run was already taken by another resumer; nothing ran (consume once, C12)."""
 

@@ -46,8 +46,9 @@ OPEN_RUN = "r/"
 WRITER = "w/"
 LANE = "l/"
 
-KEPT_BY_CLEAR = (WRITER, LEASE, LANE)
+KEPT_BY_CLEAR = (WRITER, LEASE, LANE, OPEN_RUN)
 # A count must outlive a clear, or a late repeat would bring back what was cleared; so must the fencing number (A12).
+# Which runs are open is decided for each, so that one that was saved a moment ago is not forgotten unseen.
 
 Report = Callable[[Row, str], None]
 """Told of each record that is no item, wherever one is left out of a history."""
@@ -378,15 +379,17 @@ def clear(name: Name, keeps_run: Callable[[Sight, bytes | None], bool], lane: La
     `keeps_run` says of an open run, by the cell the session has for it, whether it is under way and keeps its record.
     """
     while True:
-        sight = yield from look(Look(name, cells=(LEASE, *lane_cells(lane)), prefixes=(OPEN_RUN,), mark=False))
+        sight = yield from look(Look(name, cells=(LEASE, *lane_cells(lane)), prefixes=(OPEN_RUN,)))
         if noted(lane, sight) is not None:
             return
         runs = {cell[len(OPEN_RUN) :] for cell in sight.cells if cell.startswith(OPEN_RUN)}
         runs |= yield from _runs_of(name)
         kept = {run for run in runs if keeps_run(sight, value_of(sight, OPEN_RUN + run))}
-        cells = {cell: found.value for cell, found in sight.cells.items() if cell.startswith(OPEN_RUN)}
-        put = {OPEN_RUN + run: cells[OPEN_RUN + run] for run in kept if OPEN_RUN + run in cells}
-        change = Change(name, cells={**cells, LEASE: value_of(sight, LEASE)}, wipe=KEPT_BY_CLEAR, put=put)
+        cells = {OPEN_RUN + run: value_of(sight, OPEN_RUN + run) for run in runs}
+        put = dict.fromkeys(OPEN_RUN + run for run in runs - kept)
+        conditions = {**cells, LEASE: value_of(sight, LEASE)}
+        # The mark: a run that stored its first turn since may have come with it, and would stay without its turn.
+        change = Change(name, mark=sight.mark, cells=conditions, wipe=KEPT_BY_CLEAR, put=put)
         gone = [Change(Name("run", run), remove=True) for run in sorted(runs - kept)]
         got = yield from commit([once(lane, sight, change), *gone])
         if isinstance(got, Done):

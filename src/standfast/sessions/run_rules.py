@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from standfast.engine.codec import is_left_open
 from standfast.engine.run_store import LogTail, RunSummary, SavedRun
 from standfast.ground.errors import NotFoundError, RunClaimedError
 from standfast.sessions.lease_rules import (
@@ -135,7 +136,7 @@ def record(
         mark: str | None = None
         revision = 0
         if session is not None:
-            change, mark = yield from _session_part(session, batch, save, fence, release)
+            change = yield from _session_part(session, batch, save, fence, release)
             step += [] if change is None else [change]
         if save is not None:
             sight = yield from look(run_look(save))
@@ -155,27 +156,26 @@ def record(
 
 def _session_part(
     session: Name, batch: Batch | None, save: RunSave | None, fence: Fence | None, release: bool
-) -> Plan[tuple[Change | None, str | None]]:
-    """What a record changes of the session, if anything; and where the session ends, if that was seen."""
+) -> Plan[Change | None]:
+    """What a record changes of the session, or relies on."""
     wanted = Look(session, mark=False) if batch is None else batch_look(session, batch)
     run_cell = None if save is None else OPEN_RUN + save.run_id
     more = {*wanted.cells, *fence_cells(fence), *(() if run_cell is None else (run_cell,))}
     sight = yield from look(msgspec.structs.replace(wanted, cells=tuple(sorted(more))))
     check_fence(session, fence, sight)
     change = None if batch is None else (yield from appended(session, batch, sight))
-    put: dict[str, bytes | None] = {}
+    cells, put = fence_conditions(fence, sight), dict[str, bytes | None]()
     if save is not None and run_cell is not None:
-        value = None if save.status in ENDED else open_run_value(save.status, fence)
-        if value != value_of(sight, run_cell):
+        cells[run_cell] = value_of(sight, run_cell)  # a clear may remove the run, and must not leave this one unknown
+        is_over = save.status in ENDED and not is_left_open(save.head)
+        value = None if is_over else open_run_value(save.status, fence)
+        if value != cells[run_cell]:
             put[run_cell] = value
     if release and fence is not None:
         put |= release_put(sight, fence)
-    if not put and change is None and not (save is not None and fence is not None):
-        return None, None
-    base = Change(session) if change is None else change
-    return msgspec.structs.replace(
-        base, cells={**base.cells, **fence_conditions(fence, sight)}, put={**base.put, **put}
-    ), None
+    if change is None:
+        return Change(session, cells=cells, put=put) if cells or put else None
+    return msgspec.structs.replace(change, cells={**change.cells, **cells}, put={**change.put, **put})
 
 
 # --- listing, deleting, pruning --------------------------------------------------------------------------------------

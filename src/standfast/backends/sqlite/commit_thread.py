@@ -68,7 +68,7 @@ class Stop:
 
 
 class Rest:
-    """A message to the writer: other files need threads and descriptors; give these back once there is nothing to do."""
+    """A message to the writer: other files need threads and descriptors; rest when there is nothing to do."""
 
 
 Message = AnyRequest | PutBack | Released | Stop | Rest

@@ -119,8 +119,8 @@ def set_up_reader(db: sqlite3.Connection) -> None:
 class OpenedFile:
     """What tells whether the file under our connections is still the one they opened.
 
-    SQLite goes on writing into a file that was deleted, and so does it into a log that was: what it acknowledges is then
-    gone with the process. And a file that somebody emptied still has its name and its inode.
+    SQLite goes on writing into a file that was deleted, or into a log that was: what it acknowledges is then gone with
+    the process. And a file that somebody emptied still has its name and its inode.
     """
 
     def __init__(self, path: str, mode: int | None = None) -> None:

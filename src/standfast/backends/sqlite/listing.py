@@ -33,7 +33,7 @@ def page(
         if number < before and len(found) < limit:
             row = db.execute(sql.session_times, (session_id,)).fetchone()
             if row is not None and _has(row[2], labels):
-                found.append(_listed((session_id, *row[:3], number)))
+                found.append(_listed((session_id, *row, number)))
     if behind is None:
         statement = sql.listing(kind, labels, numbered=True)
         rows = db.execute(statement, (before, *labels.values(), limit - len(found) + len(foreign))).fetchall()

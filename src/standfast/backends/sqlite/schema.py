@@ -167,7 +167,7 @@ def _own_tables(db: sqlite3.Connection, tables: Tables) -> None:
 
 
 def _put_in_order(db: sqlite3.Connection, tables: Tables) -> None:
-    """Number the sessions that were there before us, by their newest record: what is written from now on comes later."""
+    """Number the sessions that were there before us, by their newest record: what is written from now on is newer."""
     sessions, messages = quoted(tables.sessions), quoted(tables.messages)
     found = db.execute(
         f"SELECT session_id FROM {sessions} s WHERE standfast_changed IS NULL "

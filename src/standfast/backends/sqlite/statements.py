@@ -61,9 +61,7 @@ class Statements:
             f"INSERT INTO {s} (session_id, standfast_edition) VALUES (?, ?) "
             "ON CONFLICT (session_id) DO UPDATE SET standfast_edition = excluded.standfast_edition"
         )
-        self.session_times = (
-            f"SELECT created_at, updated_at, standfast_labels, standfast_changed FROM {s} WHERE session_id = ?"
-        )
+        self.session_times = f"SELECT created_at, updated_at, standfast_labels FROM {s} WHERE session_id = ?"
         self.adopt = f"UPDATE {s} SET standfast_changed = ? WHERE session_id = ?"
         self._session_states = (
             "SELECT n.place, s.created_at, s.updated_at, s.standfast_labels, s.standfast_epoch, s.standfast_edition, "
@@ -100,7 +98,7 @@ class Statements:
             f"SELECT position, {ROW_COLUMNS} FROM {a} WHERE session_id = ? AND generation = ? AND position < ? "
             "AND (? IS NULL OR standfast_writer = ?) ORDER BY position DESC LIMIT ?"
         )
-        # :6 is what `replaces` becomes, NULL to leave it; a row that named nobody is then a row of nobody in particular.
+        # :6 is what `replaces` becomes, NULL to leave it; a row without a tag then becomes one of nobody in particular.
         moved = (
             "message_data, created_at, CASE WHEN :6 IS NULL THEN standfast_writer ELSE coalesce(standfast_writer, '') "
             "END, standfast_ordinal, coalesce(:6, standfast_replaces)"
@@ -176,7 +174,9 @@ class Statements:
         """Move so many names on, each of: id, created, updated, epoch, change number, labels (NULL: as they were)."""
         table, key, own = self._naming[kind]
         return self._inserting(
-            f"INSERT INTO {table} ({key}, created_at, updated_at, {own}epoch, {own}changed, {own}labels) VALUES", 6, count,
+            f"INSERT INTO {table} ({key}, created_at, updated_at, {own}epoch, {own}changed, {own}labels) VALUES",
+            6,
+            count,
             f"ON CONFLICT ({key}) DO UPDATE SET updated_at = excluded.updated_at, {own}epoch = excluded.{own}epoch, "
             f"{own}changed = excluded.{own}changed, {own}labels = coalesce(excluded.{own}labels, {own}labels)",
         )  # fmt: skip

@@ -81,7 +81,7 @@ class Transaction:
     def look(self, look: Look) -> Sight:
         """Read all that is asked for."""
         if look.only_data:
-            return Sight(data=self._data(look.name.id, look.rows[0]))
+            return Sight(data=self._data(look.name, look.rows[0]))
         return self.look_all([look])[0]
 
     def look_all(self, looks: Sequence[Look]) -> list[Sight]:
@@ -103,7 +103,7 @@ class Transaction:
         if not look.rows and not look.times and look.upto is None:
             return Sight(mark=state.mark if look.mark else "", now=self._now, cells=cells)
         if look.only_data:
-            return Sight(data=self._data(look.name.id, look.rows[0]))
+            return Sight(data=self._data(look.name, look.rows[0]))
         made = look.times and state.created is not None
         return Sight(
             mark=state.mark,
@@ -113,13 +113,14 @@ class Transaction:
             updated=as_seconds(state.updated) if made else None,
             labels=json.loads(state.labels) if look.times and state.labels else {},
             cells=cells,
-            rows=tuple([self._rows(look.name.id, wanted) for wanted in look.rows]),
+            rows=tuple([self._rows(look.name, wanted) for wanted in look.rows]),
             upto=None if look.upto is None else self._place_of(look.name.id, state, look.upto),
         )
 
-    def _data(self, session_id: str, wanted: Rows) -> list[bytes]:
-        if wanted.box or wanted.writer is not None:
-            return [row.data for row in self._rows(session_id, wanted)]
+    def _data(self, name: Name, wanted: Rows) -> list[bytes]:
+        if wanted.box or wanted.writer is not None or name.kind != "session":
+            return [row.data for row in self._rows(name, wanted)]
+        session_id = name.id
         if wanted.limit is None and wanted.before is None:
             found = self._db.execute(self._sql.data, (session_id,)).fetchall()
         else:
@@ -127,8 +128,10 @@ class Transaction:
         data = [one for (one,) in found]
         return data if set(map(type, data)) <= {bytes} else [as_bytes(one) for one in data]
 
-    def _rows(self, session_id: str, wanted: Rows) -> list[Row]:
-        db, sql, (before, limit) = self._db, self._sql, _bounds(wanted)
+    def _rows(self, name: Name, wanted: Rows) -> list[Row]:
+        if name.kind != "session":
+            return []
+        db, sql, session_id, (before, limit) = self._db, self._sql, name.id, _bounds(wanted)
         if wanted.box:
             values = (session_id, wanted.box, before, wanted.writer, wanted.writer, limit)
             found = db.execute(sql.box_rows, values).fetchall()

@@ -1,0 +1,394 @@
+"""SQLite as a store, beside a plain model of the port: any steps, alone or together, with other programs in between."""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hypothesis import settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from standfast.backends.sqlite import files
+from standfast.backends.sqlite.schema import Tables, migrate
+from standfast.backends.sqlite.statements import statements
+from standfast.backends.sqlite.store import Transaction
+from standfast.sessions.port import Arrange, Cell, Change, Done, Look, Name, Range, Refused, Row, Rows, Step, Tag
+
+SESSIONS = [Name("session", text) for text in ("a", "b'\"", "ü%_")]
+NAMES = [*SESSIONS, Name("run", "a")]
+CELLS = ("w/x", "w/y", "lease", "l")
+TABLES = Tables.of("agent_sessions", "agent_messages")
+
+Line = tuple[bytes, Tag | None]
+
+
+@dataclass
+class Kept:
+    """What the model keeps for a name."""
+
+    rows: list[Line] = field(default_factory=list)
+    boxes: dict[int, list[Line]] = field(default_factory=dict)
+    cells: dict[str, tuple[bytes, int]] = field(default_factory=dict)
+    incarnation: int = 0
+    is_begun: bool = False
+    is_there: bool = False
+    labels: dict[str, str] = field(default_factory=dict)
+
+    def end(self) -> None:
+        """Everything but cells goes; those are of an earlier incarnation from now on."""
+        self.rows, self.boxes, self.labels = [], {}, {}
+        self.is_begun = self.is_there = False
+        self.incarnation += 1
+
+
+def part_of(lines: list[Line], refs: list[int], part: Range) -> list[Line]:
+    """The lines a range names, tagged as it says."""
+    found = []
+    for line, ref in zip(lines, refs, strict=True):
+        if (part.after or 0) < ref and (part.upto is None or ref <= part.upto):
+            data, tag = line
+            if part.replaces is not None:
+                tag = (tag or Tag())._replace(replaces=part.replaces)
+            found.append((data, tag))
+    return found
+
+
+data = st.sampled_from([b'{"a":1}', b'{"b":2}', b"{broken", b"\xff{}", '{"ü": 1}'.encode()])
+tags = st.builds(Tag, st.sampled_from(["", "x", "y"]), st.integers(0, 3), st.just(0))
+lines = st.lists(st.tuples(data, tags), max_size=3)
+values = st.sampled_from([b"", b"1", b"\x00\xff"])
+
+
+class StoreAgainstModel(RuleBasedStateMachine):
+    """Every look at the store says what the model says, and a mark never stands for two different histories."""
+
+    @initialize()
+    def open(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        path = str(Path(self.folder.name) / "s.db")
+        files.make_file(path, None)
+        self.path = path
+        self.db = files.connect(path)
+        self.db.execute("BEGIN IMMEDIATE")
+        migrate(self.db, TABLES)
+        self.db.execute("COMMIT")
+        self.model = {name: Kept() for name in NAMES}
+        self.order: list[Name] = []  # newest change last
+        self.pending: list[Name] = []  # other programs' writes since our last change
+        self.marks: dict[tuple[Name, str], list[Row]] = {}
+        self.refs: dict[Name, set[int]] = {name: set() for name in NAMES}
+        self.dropped: dict[Name, list[Row]] = {}
+
+    def teardown(self) -> None:
+        if hasattr(self, "db"):
+            self.db.close()
+            self.folder.cleanup()
+
+    def transaction(self) -> Transaction:
+        return Transaction(self.db, statements(TABLES))
+
+    def rows(self, name: Name, box: int = 0) -> list[Row]:
+        return list(self.transaction().look(Look(name, rows=(Rows(box),))).rows[0])
+
+    # --- our own changes ------------------------------------------------------------------------------
+
+    @rule(data=st.data(), names=st.lists(st.sampled_from(NAMES), min_size=1, max_size=3, unique=True))
+    def commit(self, data: st.DataObject, names: list[Name]) -> None:
+        """Steps of different names at once."""
+        steps: list[list[Change]] = [[self.change(data, name)] for name in names]
+        if data.draw(st.booleans()):
+            steps = [[change for step in steps for change in step]]  # one step of several names
+        self.db.execute("BEGIN IMMEDIATE")
+        transaction = self.transaction()
+        if data.draw(st.booleans()):  # as plans do: what was looked at is known
+            transaction.look_all([Look(name, cells=CELLS) for name in names])
+        expected = [self.expected(step) for step in steps]
+        answers = transaction.commit_all(steps)
+        transaction.finish()
+        self.db.execute("COMMIT")
+        for step, answer, refused in zip(steps, answers, expected, strict=True):
+            if refused:
+                assert isinstance(answer, Refused)
+                assert (answer.place, answer.why) == refused
+            else:
+                assert isinstance(answer, Done)
+                for change, mark in zip(step, answer.marks, strict=True):
+                    self.do(change)
+                    assert mark == self.transaction().look(Look(change.name)).mark
+
+    def change(self, draw: st.DataObject, name: Name) -> Change:
+        """Some change of a name, with conditions that may not hold."""
+        sight = self.transaction().look(Look(name, cells=CELLS, rows=(Rows(),)))
+        chosen = draw.draw(
+            st.sampled_from(["push", "push", "push", "wipe", "remove", "drop", "arrange", "back", "sweep"])
+        )
+        effects: dict[str, Any] = {"touch": draw.draw(st.sampled_from([True, True, False]))}
+        cells = draw.draw(st.dictionaries(st.sampled_from(CELLS), st.none() | values, max_size=2))
+        effects["put"] = draw.draw(st.dictionaries(st.sampled_from(CELLS), st.none() | values, max_size=2))
+        conditions: dict[str, Any] = {"cells": cells if draw.draw(st.booleans()) else {}}
+        if draw.draw(st.booleans()):
+            effects["labels"] = {"session": draw.draw(st.sampled_from("pq"))}
+        rows = list(sight.rows[0])
+        if name.kind == "session":
+            known = [mark for of, mark in self.marks if of == name]
+            if known:
+                conditions[draw.draw(st.sampled_from(["mark", "prefix", "-"]))] = draw.draw(st.sampled_from(known))
+            conditions.pop("-", None)
+            if chosen == "drop" and rows:
+                effects["drop"] = [
+                    row.ref for row in draw.draw(st.lists(st.sampled_from(rows), min_size=1, unique=True))
+                ]
+                effects["touch"] = True
+            if chosen == "arrange":
+                effects["arrange"] = self.arrangement(draw, name, rows)
+            if chosen == "back" and name in self.dropped:
+                effects["back"] = self.dropped[name]
+            if chosen in ("push", "wipe"):
+                effects["push"] = draw.draw(lines)
+        if chosen in ("wipe", "remove"):
+            effects[chosen] = True if chosen == "remove" else draw.draw(st.sampled_from([(), ("w/",), ("w/x", "l")]))
+        if chosen == "sweep":
+            effects["sweep"] = draw.draw(st.sampled_from([("w/",), ("l",)]))
+        return Change(name, **conditions, **effects)
+
+    def arrangement(self, draw: st.DataObject, name: Name, rows: list[Row]) -> Arrange:
+        """Some of what is there, in some order, kept or not; of another session too."""
+        parts: list[Any] = []
+        for _ in range(draw.draw(st.integers(0, 3))):
+            if draw.draw(st.booleans()):
+                parts.append(draw.draw(lines))
+                continue
+            source = draw.draw(st.sampled_from([name, name, *SESSIONS]))
+            box = draw.draw(st.integers(0, 2))
+            there = [0, *(row.ref for row in self.rows(source, box))]
+            after, upto = draw.draw(st.sampled_from(there)), draw.draw(st.none() | st.sampled_from(there))
+            of = None if source == name else source
+            parts.append(Range(box, after or None, upto, draw.draw(st.sampled_from([None, None, 1])), of))
+        cut = draw.draw(st.none() | st.sampled_from([row.ref for row in rows])) if rows else None
+        keep = [Range(0, None, cut)] if cut else []
+        return Arrange(parts, 1 if keep else 0, keep, draw.draw(st.sampled_from([(), (2,)])))
+
+    def expected(self, step: Step) -> tuple[int, str] | None:
+        """Which condition of a step does not hold, if any."""
+        for place, change in enumerate(step):
+            kept = self.model[change.name]
+            now = {name: cell[0] for name, cell in kept.cells.items()}
+            if any(now.get(name) != value for name, value in change.cells.items()):
+                return place, "cell"
+            sight = self.transaction().look(Look(change.name, upto=change.prefix))
+            if change.mark is not None and self.marks.get((change.name, change.mark)) != self.rows(change.name):
+                assert change.mark != sight.mark
+                return place, "mark"
+            if change.prefix is not None:
+                before = self.marks[change.name, change.prefix]
+                same = self.rows(change.name)[: len(before)] == before
+                assert same or sight.upto is None  # it may be refused where it need not, and never the other way
+                if sight.upto is None:
+                    return place, "mark"
+        return None
+
+    def do(self, change: Change) -> None:
+        """The same to the model."""
+        kept = self.model[change.name]
+        if change.remove or change.wipe is not None:
+            kept.end()
+            prefixes = () if change.remove or change.wipe is None else change.wipe
+            kept.cells = {name: cell for name, cell in kept.cells.items() if name.startswith(tuple(prefixes))}
+            self.order = [name for name in self.order if name != change.name]
+            self.pending = [name for name in self.pending if name != change.name]
+            self.dropped.pop(change.name, None)
+        if change.arrange is not None or change.back or change.drop:
+            now = self.rows(change.name)
+            kept.rows = [(row.data, row.tag) for row in now]  # compared where it is done: see `check_moves`
+            kept.boxes = {box: [(row.data, row.tag) for row in self.rows(change.name, box)] for box in (1, 2)}
+        kept.rows += [(bytes(data), tag) for data, tag in change.push]
+        if change.push and (change.arrange or change.back or change.drop):
+            kept.rows = kept.rows[: len(kept.rows) - len(change.push)]
+        for prefix in change.sweep:
+            kept.cells = {name: cell for name, cell in kept.cells.items() if not name.startswith(prefix)}
+        for name, value in change.put.items():
+            kept.cells.pop(name, None)
+            if value is not None:
+                kept.cells[name] = (value, kept.incarnation)
+        if change.touch:
+            self.touched(change.name)
+            if change.labels is not None:
+                kept.labels = dict(change.labels)
+        elif change.labels is not None and kept.is_there:
+            kept.labels = dict(change.labels)
+
+    def touched(self, name: Name) -> None:
+        self.order = [one for one in self.order if one not in self.pending] + self.pending
+        self.pending = []
+        self.order = [one for one in self.order if one != name] + [name]
+        self.model[name].is_there = self.model[name].is_begun = True
+
+    # --- what moves rows, each checked against plain lists ---------------------------------------------
+
+    @rule(draw=st.data(), name=st.sampled_from(SESSIONS))
+    def arrange(self, draw: st.DataObject, name: Name) -> None:
+        """Rows are put together from ranges exactly as lists would be."""
+        rows = self.rows(name)
+        arrange = self.arrangement(draw, name, rows)
+        boxes = {(of, box): self.rows(of, box) for of in SESSIONS for box in (0, 1, 2)}
+        live: list[Line] = []
+        for part in arrange.live:
+            if isinstance(part, Range):
+                source = boxes[part.of or name, part.box]
+                live += part_of([(row.data, row.tag) for row in source], [row.ref for row in source], part)
+            else:
+                live += part
+        kept = [(row.data, row.tag) for row in rows if arrange.keep and row.ref <= (arrange.keep[0].upto or 0)]
+        self.single(Change(name, arrange=arrange, touch=True))
+        now = self.rows(name)
+        assert [(row.data, row.tag) for row in now] == live
+        assert not {row.ref for row in now} & {row.ref for row in rows}, "every row has a new ref"
+        if arrange.box:
+            assert [(row.data, row.tag) for row in self.rows(name, 1)] == kept
+        for box in (1, 2):
+            if box != arrange.box:
+                gone = box in arrange.forget
+                assert self.rows(name, box) == ([] if gone else boxes[name, box])
+        self.model[name].rows = live
+        self.model[name].boxes = {box: [(row.data, row.tag) for row in self.rows(name, box)] for box in (1, 2)}
+        self.dropped.pop(name, None)
+
+    @rule(draw=st.data(), name=st.sampled_from(SESSIONS))
+    def drop(self, draw: st.DataObject, name: Name) -> None:
+        """A row leaves, wherever it stands; it may be put back later."""
+        rows = self.rows(name)
+        if rows:
+            row = draw.draw(st.sampled_from(rows))
+            self.single(Change(name, drop=[row.ref], touch=True))
+            self.model[name].rows = [(one.data, one.tag) for one in rows if one != row]
+            self.dropped[name] = [row]
+
+    @rule(name=st.sampled_from(SESSIONS))
+    def put_back(self, name: Name) -> None:
+        """A dropped row stands where it stood, between the same rows."""
+        for row in self.dropped.pop(name, []):
+            rows = self.rows(name)
+            expected = [*(one for one in rows if one.ref < row.ref), row, *(one for one in rows if one.ref > row.ref)]
+            self.single(Change(name, back=[row]))
+            self.model[name].rows = [(one.data, one.tag) for one in expected]
+
+    def single(self, change: Change) -> None:
+        self.db.execute("BEGIN IMMEDIATE")
+        transaction = self.transaction()
+        assert isinstance(transaction.commit([change]), Done)
+        transaction.finish()
+        self.db.execute("COMMIT")
+        if change.touch:
+            self.touched(change.name)
+
+    # --- other programs ------------------------------------------------------------------------------
+
+    @rule(name=st.sampled_from(SESSIONS), text=st.sampled_from(['{"p": 1}', "{torn", "[]"]))
+    def foreign_append(self, name: Name, text: str) -> None:
+        """As the SDK adds a record."""
+        with closing(sqlite3.connect(self.path)) as db, db:
+            db.execute("INSERT OR IGNORE INTO agent_sessions (session_id) VALUES (?)", (name.id,))
+            db.execute("INSERT INTO agent_messages (session_id, message_data) VALUES (?, ?)", (name.id, text))
+            db.execute("UPDATE agent_sessions SET updated_at = CURRENT_TIMESTAMP WHERE session_id = ?", (name.id,))
+        kept = self.model[name]
+        kept.rows.append((text.encode(), None))
+        kept.is_there = True
+        self.pending = [one for one in self.pending if one != name] + [name]
+
+    @rule(name=st.sampled_from(SESSIONS))
+    def foreign_pop(self, name: Name) -> None:
+        """As the SDK removes the newest."""
+        with closing(sqlite3.connect(self.path)) as db, db:
+            db.execute(
+                "DELETE FROM agent_messages WHERE id = (SELECT max(id) FROM agent_messages WHERE session_id = ?)",
+                (name.id,),
+            )
+        if self.model[name].rows:
+            self.model[name].rows.pop()
+
+    @rule(name=st.sampled_from(SESSIONS))
+    def foreign_clear(self, name: Name) -> None:
+        """As the SDK clears."""
+        with closing(sqlite3.connect(self.path)) as db, db:
+            db.execute("DELETE FROM agent_messages WHERE session_id = ?", (name.id,))
+            db.execute("DELETE FROM agent_sessions WHERE session_id = ?", (name.id,))
+        kept = self.model[name]
+        was_begun = kept.is_begun
+        boxes = kept.boxes
+        kept.end()
+        kept.boxes = boxes  # nobody speaks of them any more; they go when the next incarnation begins
+        if not was_begun:
+            kept.incarnation -= 1  # what we put before we ever wrote a row there cannot be told apart
+        self.order = [one for one in self.order if one != name]
+        self.pending = [one for one in self.pending if one != name]
+        self.dropped.pop(name, None)
+
+    # --- what must be so ------------------------------------------------------------------------------
+
+    @invariant()
+    def looks_agree(self) -> None:
+        if not hasattr(self, "db"):
+            return
+        for name in NAMES:
+            kept = self.model[name]
+            sight = self.transaction().look(Look(name, cells=CELLS, prefixes=("w/",), rows=(Rows(),), times=True))
+            rows = list(sight.rows[0])
+            assert [(row.data, row.tag) for row in rows] == kept.rows
+            assert [row.ref for row in rows] == sorted({row.ref for row in rows})
+            assert dict(sight.cells) == {
+                cell: Cell(value, born == kept.incarnation) for cell, (value, born) in kept.cells.items()
+            }
+            assert (sight.created is not None) == kept.is_there
+            assert bool(sight.epoch) == kept.is_begun
+            assert dict(sight.labels) == (kept.labels if kept.is_there else {})
+            if name.kind == "session":
+                assert bool(sight.mark) == bool(rows)
+                assert self.marks.setdefault((name, sight.mark), rows) == rows, "equal marks, other rows"
+
+    @invariant()
+    def windows_agree(self) -> None:
+        if not hasattr(self, "db"):
+            return
+        for name in SESSIONS:
+            rows = self.rows(name)
+            for limit in (0, 1, 2):
+                for before in (None, *(row.ref for row in rows[1:2])):
+                    wanted = Rows(0, before, limit)
+                    below = [row for row in rows if before is None or row.ref < before]
+                    expected = below[max(0, len(below) - limit) :]
+                    sight = self.transaction().look(Look(name, rows=(wanted,)))
+                    assert list(sight.rows[0]) == expected
+                    sight = self.transaction().look(Look(name, rows=(wanted,), only_data=True))
+                    assert list(sight.data) == [row.data for row in expected]
+            of_x = [row for row in rows if row.tag is not None and row.tag.writer == "x"]
+            assert list(self.transaction().look(Look(name, rows=(Rows(writer="x"),))).rows[0]) == of_x
+
+    @invariant()
+    def listings_agree(self) -> None:
+        if not hasattr(self, "db"):
+            return
+        order = [one for one in self.order if one not in self.pending] + self.pending
+        for kind in ("session", "run"):
+            expected = [name.id for name in reversed(order) if name.kind == kind]
+            there = [name.id for name in NAMES if name.kind == kind and self.model[name].is_there]
+            found, after = [], None
+            while True:  # a page at a time
+                page = self.transaction().listing(kind, after=after, limit=1, labels={})  # type: ignore[arg-type]
+                if not page:
+                    break
+                found.append(page[0].id)
+                after = page[0].cursor
+            assert sorted(found) == sorted(there)
+            assert found[: len(expected)] == [one for one in expected if one in there]
+            assert self.transaction().count(kind) == len(there)  # type: ignore[arg-type]
+            labelled = [name for name in there if self.model[Name(kind, name)].labels.get("session") == "p"]  # type: ignore[arg-type]
+            some = self.transaction().listing(kind, after=None, limit=9, labels={"session": "p"})  # type: ignore[arg-type]
+            assert sorted(one.id for one in some) == sorted(labelled)
+
+
+StoreAgainstModel.TestCase.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)
+TestStoreAgainstModel = StoreAgainstModel.TestCase
