@@ -34,6 +34,13 @@ class _Write(Generic[State]):
     send: Send = field(repr=False)
 
 
+class _Shared:
+    """A save that is about to be made, and how many wait for it."""
+
+    saving: asyncio.Task[None] | None = None
+    count = 0
+
+
 class RunSaver(Generic[State]):
     """Writes one record to a run store. `record_of` says how its state is written: any kind of record can be saved."""
 
@@ -61,18 +68,28 @@ class RunSaver(Generic[State]):
         self._newest: State | None = None
         self._done: State | None = saved
         self._unconfirmed: _Write[State] | None = None
-        self._next: asyncio.Future[None] | None = None
+        self._next: _Shared | None = None
 
     # --- saving ------------------------------------------------------------------------------------------------------
 
     async def save(self, state: State) -> None:
         """Return when this state, or a later one, is saved; raises RunClaimedError if it is another's now."""
         self._newest = state
-        if self._next is None:
-            self._next = asyncio.ensure_future(self._save_newest())
-            self._next.add_done_callback(_retrieved)
-        # Shared with whoever else has something to save now: one of them being cancelled must not end it for all.
-        await asyncio.shield(self._next)
+        shared = self._next
+        if shared is None:
+            shared = self._next = _Shared()
+            shared.saving = asyncio.ensure_future(self._save_newest())
+            shared.saving.add_done_callback(_retrieved)
+        assert shared.saving is not None
+        shared.count += 1
+        try:
+            # Shared with whoever else has something to save now: one of them being cancelled must not end it for all.
+            await asyncio.shield(shared.saving)
+        finally:
+            shared.count -= 1
+            if not shared.count:
+                # Nobody waits: what has not left yet must not, it would come after whatever is done next.
+                shared.saving.cancel()
 
     async def _save_newest(self) -> None:
         try:

@@ -34,7 +34,10 @@ _inherited: list[_Kept] = []
 
 
 def run_on_thread_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Run it to its end on this thread's loop. Ctrl-C, or a signal's SystemExit, cancels it, lets it finish, and is raised."""
+    """Run it to its end on this thread's loop.
+
+    Ctrl-C, or SystemExit of a signal's handler, cancels it, lets it finish in order, and is raised.
+    """
     kept: _Kept | None = getattr(_kept, "loop", None)
     if kept is not None and kept.process != os.getpid():
         # After os.fork the loop's selector is still shared with the parent: closing it here would take the parent's
