@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from .backends.redis.session import RedisSession
     from .backends.sqlite.session import SQLiteSession
     from .driver.result import RunResult, RunResultStreaming
-    from .driver.run_scope import AgentToolInvocation
+    from .driver.run_scope import AgentToolInvocation, UnfinishedRun
     from .engine.run_store import LogTail, RunStore, RunSummary, SavedRun
     from .face.logs import enable_verbose_stdout_logging
     from .face.moving import MoveInterruptedError, MoveReport, move_to_conversation, move_to_session
@@ -138,6 +138,7 @@ if TYPE_CHECKING:
         ToolInputGuardrailTripwireTriggered,
         ToolOutputGuardrailTripwireTriggered,
         ToolTimeoutError,
+        UnfinishedRunError,
         UserError,
         WrongLoopError,
     )
@@ -488,6 +489,8 @@ __all__ = [
     "ToolsToFinalOutputFunction",
     "ToolsToFinalOutputResult",
     "Trace",
+    "UnfinishedRun",
+    "UnfinishedRunError",
     "Usage",
     "UserError",
     "WebSearchTool",

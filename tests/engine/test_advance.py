@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from engine.schedule_world import answer, assert_provider_valid, call_item, said, user
 
-from standfast.engine.advance import NOT_COMPLETED, advance, refuse_finished
+from standfast.engine.advance import DID_NOT_RUN, NOT_COMPLETED, advance, refuse_finished
 from standfast.engine.codec import decode_run, encode_run
 from standfast.engine.due import due
 from standfast.engine.events import (
@@ -325,7 +325,7 @@ def test_an_end_after_the_turn_does_not_undo_an_end_at_once():
 def test_a_stop_keeps_what_the_server_has_and_owes_it_the_outputs():
     """D11: the server knows the calls, so their outputs are still offered, though none of them ran."""
     run = after(started("conversation"), SENT, replied(1, A), Stopped("immediate"))
-    assert delta(run) == [{"type": "function_call_output", "call_id": "a", "output": NOT_COMPLETED}]
+    assert delta(run) == [{"type": "function_call_output", "call_id": "a", "output": DID_NOT_RUN}]
     assert due(after(run, Claimed("me"))) == (CallModel(2),)
 
 

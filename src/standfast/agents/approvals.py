@@ -27,13 +27,15 @@ def decision_json(decision: Decision) -> Item:
         "sticky": decision.sticky,
         "message": decision.message,
         "arguments_digest": decision.arguments_digest,
+        "agent": decision.agent,
     }
 
 
 def decision_from_json(value: Mapping[str, Any]) -> Decision:
     """The decision that `decision_json` wrote; raises TypeError or KeyError for anything else."""
-    decision = Decision(**{name: value[name] for name in Decision.__match_args__})
-    texts = (decision.call_id, decision.message, decision.arguments_digest)
+    # Version 1 did not know whose tool a decision was about.
+    decision = Decision(**{name: value[name] for name in Decision.__match_args__ if name != "agent" or name in value})
+    texts = (decision.call_id, decision.message, decision.arguments_digest, decision.agent)
     if not all(text is None or isinstance(text, str) for text in texts) or not isinstance(decision.scope, str):
         raise TypeError("a decision is about texts")
     if not isinstance(decision.approved, bool) or not isinstance(decision.sticky, bool):
@@ -60,7 +62,7 @@ class ApprovalBook:
         self._all: list[Decision] = []
         self._drained = 0
         self._of_call: dict[str, Decision] = {}
-        self._of_scope: dict[tuple[str, bool], Decision] = {}
+        self._of_scope: dict[tuple[str | None, str, bool], Decision] = {}
 
     @classmethod
     def of(cls, decisions: Iterable[Decision]) -> ApprovalBook:
@@ -82,9 +84,10 @@ class ApprovalBook:
         if decision.call_id is not None:
             self._of_call[decision.call_id] = decision
         if decision.sticky:
-            self._of_scope[decision.scope or "", decision.approved] = decision
+            about = (decision.agent, decision.scope or "")
+            self._of_scope[*about, decision.approved] = decision
             # Whoever takes back what they allowed for good must be heard: else the next call runs against their word.
-            self._of_scope.pop((decision.scope or "", not decision.approved), None)
+            self._of_scope.pop((*about, not decision.approved), None)
 
     def drain(self) -> list[Decision]:
         """The decisions made since the last time this was asked, oldest first."""
@@ -96,22 +99,28 @@ class ApprovalBook:
         """Every decision, oldest first."""
         return list(self._all)
 
-    def status(self, call_id: str, scope: str, digest: str | None = None) -> bool | None:
-        """True or False if this call was decided, None if not.
+    def status(self, call_id: str, scope: str, digest: str | None = None, *, agent: str | None = None) -> bool | None:
+        """True or False if this call was decided, None if not. A sticky decision is about one agent's tool (C16).
 
-        Raises ApprovalError if the decision about this id was about another tool or other arguments.
+        Raises ApprovalError if the decision about this id was about another agent, another tool or other arguments.
         """
         decision = self._of_call.get(call_id)
         if decision is not None:
-            _refuse_a_changed_call(decision, call_id, scope, digest)
+            _refuse_a_changed_call(decision, call_id, scope, digest, agent)
             return decision.approved
-        if (scope, True) in self._of_scope:
+        if self._sticky(scope, agent, approved=True) is not None:
             return True
-        if (scope, False) in self._of_scope:
+        if self._sticky(scope, agent, approved=False) is not None:
             return False
         return None
 
-    def message(self, call_id: str, scope: str) -> str | None:
+    def _sticky(self, scope: str, agent: str | None, *, approved: bool) -> Decision | None:
+        if agent is not None:
+            return self._of_scope.get((agent, scope, approved))
+        # Whoever asks about a tool by its name alone is told of any agent's.
+        return next((one for about, one in self._of_scope.items() if about[1:] == (scope, approved)), None)
+
+    def message(self, call_id: str, scope: str, *, agent: str | None = None) -> str | None:
         """What the person who rejected this call wants the model to read, if they said."""
         decision = self._of_call.get(call_id)
         if decision is not None and decision.scope == scope:
@@ -119,15 +128,17 @@ class ApprovalBook:
                 return None
             if decision.message is not None:
                 return decision.message
-        elif (scope, True) in self._of_scope:
+        elif self._sticky(scope, agent, approved=True) is not None:
             return None
-        sticky = self._of_scope.get((scope, False))
+        sticky = self._sticky(scope, agent, approved=False)
         return sticky.message if sticky is not None else None
 
 
-def _refuse_a_changed_call(decision: Decision, call_id: str, scope: str, digest: str | None) -> None:
+def _refuse_a_changed_call(decision: Decision, call_id: str, scope: str, digest: str | None, agent: str | None) -> None:
     changed = None
-    if decision.scope != scope:
+    if agent is not None and decision.agent is not None and decision.agent != agent:
+        changed = "another agent's tool"
+    elif decision.scope != scope:
         changed = "another tool"
     elif digest is not None and decision.arguments_digest is not None and decision.arguments_digest != digest:
         changed = "other arguments"
@@ -155,7 +166,13 @@ def decision_about(
         sticky=sticky,
         message=message,
         arguments_digest=arguments_digest(item.arguments),
+        agent=agent_of(item),
     )
+
+
+def agent_of(item: ToolApprovalItem) -> str | None:
+    """The agent whose call an approval item shows, as its run knows it; by its name where the item does not say."""
+    return item.agent_key or getattr(item.agent, "name", None)
 
 
 def scope_of(item: ToolApprovalItem) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic
 
-from standfast.agents.approvals import ApprovalBook, arguments_digest, decision_about, scope_of, tool_scope
+from standfast.agents.approvals import ApprovalBook, agent_of, arguments_digest, decision_about, scope_of, tool_scope
 from standfast.ground.errors import ApprovalError
 from standfast.ground.jsonvalue import Item
 from standfast.words.usage import Usage
@@ -94,7 +94,8 @@ class RunContextWrapper(Generic[TContext]):
         """
         shown = current_invocation if current_invocation is not None else existing_pending
         if shown is not None:
-            return self.approvals.status(call_id, scope_of(shown), arguments_digest(shown.arguments))
+            digest = arguments_digest(shown.arguments)
+            return self.approvals.status(call_id, scope_of(shown), digest, agent=agent_of(shown))
         try:
             return self.approvals.status(call_id, _named_scope(tool_name, tool_namespace, tool_lookup_key))
         except ApprovalError:
@@ -111,10 +112,8 @@ class RunContextWrapper(Generic[TContext]):
     ) -> str | None:
         """What the person who rejected this call wants the model to read, if they said."""
         if existing_pending is not None:
-            scope = scope_of(existing_pending)
-        else:
-            scope = _named_scope(tool_name, tool_namespace, tool_lookup_key)
-        return self.approvals.message(call_id, scope)
+            return self.approvals.message(call_id, scope_of(existing_pending), agent=agent_of(existing_pending))
+        return self.approvals.message(call_id, _named_scope(tool_name, tool_namespace, tool_lookup_key))
 
 
 def _named_scope(tool_name: str, tool_namespace: str | None, tool_lookup_key: Any) -> str:

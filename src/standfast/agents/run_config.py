@@ -41,6 +41,7 @@ ToolNameCollisionPolicy = Literal["warn", "error"]
 """Whether two tools with one name are an error, or the last one wins."""
 
 Concurrency = Literal["wait", "reject", "allow"]
+Unfinished = Literal["settle", "refuse", "ignore"]
 """What a run does when another one has the session."""
 
 
@@ -203,6 +204,13 @@ class RunConfig:
     concurrency: Concurrency = field(default="wait", kw_only=True)
     """What happens when another run has the session: wait for it, be refused, or write beside it (C13)."""
 
+    unfinished: Unfinished = field(default="settle", kw_only=True)
+    """What happens to another run of the conversation that has not ended (C15).
+
+    "settle": one whose worker is gone is closed and stored, one that waits for a person is shown to the model and left
+    as it is; "refuse": this run is refused, and nothing runs; "ignore": it is neither looked for nor shown.
+    """
+
     lease_ttl_s: float = field(default=60.0, kw_only=True)
     """How long the session stays taken if this process dies; renewed while it lives."""
 
@@ -317,6 +325,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "reasoning_item_id_policy": (None, "preserve", "omit"),
     "concurrency": ("wait", "reject", "allow"),
     "save": ("auto", "never"),
+    "unfinished": ("settle", "refuse", "ignore"),
 }
 
 

@@ -16,14 +16,18 @@ from standfast.driver.call_lookup import (
     call_item_or_made,
     idempotency_key,
     missing_tool,
+    scope_of_call,
     tool_of,
 )
 from standfast.driver.handoff import hand_over
 from standfast.driver.loop import Loop
 from standfast.driver.nested import child_runner
 from standfast.driver.run_scope import RunScope, Span
+from standfast.driver.session_hold import inside_a_call
+from standfast.driver.unfinished import question_of
 from standfast.engine.events import ApprovalNeeded, Begun, ChildMoved, Decided, NotTaken, Returned, RunCall, Settle
 from standfast.engine.run import Call, Entry, Run, Turn
+from standfast.ground.jsonvalue import Item
 from standfast.tools.approval import Refused, Waits, hosted_approval
 from standfast.tools.desk import after_a_crash, answer_of, carry_out, guardrail_json
 from standfast.tools.function import FunctionTool
@@ -67,6 +71,9 @@ class _OwnedCall:
         execution = scope.config.tool_execution
         self.guardrails_before_approval = bool(execution and execution.pre_approval_tool_input_guardrails)
 
+    def agent_key(self, agent: Agent[Any]) -> str:
+        return self._scope.graph.key(agent)
+
     async def record_decisions(self) -> None:
         for decision in self._scope.wrapper.approvals.drain():
             await self._loop.record(Decided(decision))
@@ -104,14 +111,16 @@ async def _perform_tool(
         run_agent=_child_runner(loop, scope, effect, call) if tool.agent_tool is not None else None,
     )
     try:
-        outcome = await carry_out(_OwnedCall(loop, scope), call, tool, context, agent=agent)
+        with inside_a_call(scope.session):
+            outcome = await carry_out(_OwnedCall(loop, scope), call, tool, context, agent=agent)
     except ChildPaused:
         # A pause is no failure and no result: the call is entered again, with its run where it was.
         return  # the nested run has recorded where it stands
     if isinstance(outcome, Waits):
         scope.results.of_tool_input += outcome.results
         results = tuple(guardrail_json("tool_input", one) for one in outcome.results)
-        await loop.record(ApprovalNeeded(call.id, results=results), completes=effect)
+        same = _same_question(scope, turn, call, item)
+        await loop.record(ApprovalNeeded(call.id, results=results, same_as_run=same), completes=effect)
         return
     answer = answer_of(outcome, item, tool, turn.agent)
     used: tuple[str, ...] = ()
@@ -130,13 +139,20 @@ async def _perform_tool(
     show_outputs(scope, turn, loop.run)
 
 
+def _same_question(scope: RunScope, turn: Turn, call: Call, item: Item) -> str | None:
+    """The run of this conversation in which the same question waits already, so that nobody answers it twice (C15)."""
+    if not scope.open_questions:
+        return None
+    asked = question_of(turn.agent, call, scope_of_call(call, item), "")
+    return next((one.run_id for one in scope.open_questions if one[:3] == asked[:3]), None)
+
+
 def _child_runner(loop: Loop, scope: RunScope, effect: RunCall, call: Call) -> Any:
     async def record(child: Run) -> None:
         await loop.record(ChildMoved(call.id, child), completes=effect if child.paused else None)
 
-    return child_runner(
-        scope, call, run_id=f"{loop.run.spec.run_id}/{call.id}", record=record, is_saved=loop.saver is not None
-    )
+    run_id = f"{loop.run.spec.run_id}/{call.id}"
+    return child_runner(loop, scope, call, run_id=run_id, record=record, is_saved=loop.saver is not None)
 
 
 async def _perform_hosted(
@@ -144,9 +160,11 @@ async def _perform_hosted(
 ) -> None:
     """Answer a provider that asks whether its hosted tool may run, or wait for a person to do so."""
     request = call_item_or_made(turn, call)
-    item = await hosted_approval(call, request, scope.original(request), tools=agent.tools, wrapper=scope.wrapper)
+    shown = scope.original(request)
+    item = await hosted_approval(call, request, shown, agent_key=turn.agent, tools=agent.tools, wrapper=scope.wrapper)
     if item is None:
-        await loop.record(ApprovalNeeded(call.id), completes=effect)
+        same = _same_question(scope, turn, call, request)
+        await loop.record(ApprovalNeeded(call.id, same_as_run=same), completes=effect)
         return
     await _record_output(loop, scope, effect, turn, Entry("mcp_approval_response_item", turn.agent, item))
 

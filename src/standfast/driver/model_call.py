@@ -58,6 +58,7 @@ async def call_model(loop: Loop, scope: RunScope, effect: CallModel) -> None:
     sending = Sending(
         loop, scope, resolved, instructions, sent, earlier_may_arrive=run.progress.after_item_id is not None
     )
+    await loop.make_sure()
     response, failed = await sending.ask()
     await take_reply(loop, scope, effect, agent, resolved, response, failed=failed, owed=owed)
 
@@ -139,7 +140,9 @@ def prepared(scope: RunScope, run: Run) -> list[Item]:
     """The client-owned conversation as a provider accepts it; only what is new since the last turn is worked on."""
     so_far = scope.prepared
     if so_far is None or so_far.view_count != len(run.views):
-        base = scope.history if run.view.base is None else run.view.base
+        base = [*(scope.history if run.view.base is None else run.view.base), *scope.open_turns]
+        if scope.shown_base is not None and len(run.views) == 1:
+            base = scope.shown_base
         so_far = scope.prepared = PreparedView(len(run.views), Prepared(_as_sent(scope, base)), run.view.tail)
     if so_far.ledger_count < len(run.ledger):
         so_far.items.extend(_as_sent(scope, [entry.item for entry in run.ledger.since(so_far.ledger_count)]))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import uuid
 from dataclasses import dataclass
+from typing import Any
 
 from standfast.driver.conclude import restored_output
 from standfast.driver.guardrails import input_guardrails, restored_results
@@ -16,7 +17,8 @@ from standfast.driver.rebuild import rebuilt_from_items
 from standfast.driver.run_saver import RunSaver
 from standfast.driver.run_scope import ResumedRun, RunScope, usage_of
 from standfast.driver.saved_checks import check_owner, check_saved, check_tools, check_unclaimed
-from standfast.engine.advance import advance, refuse_finished
+from standfast.driver.unfinished import given_input_of, look_for_unfinished, settle_on_server
+from standfast.engine.advance import advance, refuse_finished, refuse_settled
 from standfast.engine.codec import RunRecord, decode_saved, ending_of, has_ended
 from standfast.engine.due import due
 from standfast.engine.events import Claimed, Stopped
@@ -25,7 +27,7 @@ from standfast.engine.run import Run, Verdict, View, begin, evolve
 from standfast.engine.run_store import RunStore
 from standfast.ground.errors import RunClaimedError, RunStateError, SessionBusyError, SessionConflictError, UserError
 from standfast.ground.jsonvalue import Item, copy_json, encode
-from standfast.words.history import deduplicate, normalise, sanitise_for_store
+from standfast.words.history import canonical, deduplicate, normalise, sanitise_for_store
 from standfast.words.items import ItemHelpers, ModelResponse, readable
 from standfast.words.usage import Usage
 
@@ -87,16 +89,56 @@ async def open_new(scope: RunScope, fresh: Run, store: RunStore | None) -> Opene
     if scope.session is not None:
         await scope.session.hold()
     named = scope.config.run_id is not None
+    await _hold_run(scope, fresh.spec.run_id, store, wait_s=0.0)
     if named and (earlier := await _open_earlier(scope, fresh, store)) is not None:
         return earlier
-    run = fresh
+    await look_for_unfinished(scope, fresh.spec.run_id, store)
+    run, gone = await settle_on_server(scope, fresh, store)
+    saver = RunSaver(store, RunRecord, hold=scope.session, needed=named or bool(gone)) if store is not None else None
+    if saver is not None and saver.needed:
+        await saver.save(run)  # of two who start under one id the second is told, before anything of it runs (C16)
+    for end_gone in gone:
+        await end_gone()  # after the save: what they owe the server is this run's now
     if scope.session is not None:
         scope.history = await scope.session.read()
         base = await _base_from_callback(scope, fresh)
         if base is not None:
-            run = evolve(fresh, views=Log([View(tuple(base), len(fresh.ledger))]))
-    saver = RunSaver(store, RunRecord, needed=named) if store is not None else None
+            scope.shown_base, base = base, _without_open_turns(scope, base)
+            run = evolve(run, views=Log([View(tuple(base), len(fresh.ledger))]))
     return Opened(run, saver, has_read=True)
+
+
+def _without_open_turns(scope: RunScope, base: list[Item]) -> list[Item]:
+    """What a callback made the model see without the open turns of other runs: those stand in requests only (C15)."""
+    shown = [canonical(item) for item in scope.open_turns]
+    kept = []
+    for item in base:
+        if shown and (said := canonical(item)) in shown:
+            shown.remove(said)
+        else:
+            kept.append(item)
+    return kept
+
+
+async def _hold_run(
+    scope: RunScope, run_id: str, store: RunStore | None, *, wait_s: float, takeover: bool = False
+) -> None:
+    """Take a lease on the run itself where no session's covers it, if the store can (C12, C16).
+
+    Raises RunClaimedError if another worker is at it.
+    """
+    is_covered = scope.session is not None and scope.session.lease is not None
+    lease: Any = getattr(store, "lease_run", None)
+    if lease is not None and not is_covered and scope.run_lease is None:
+        scope.run_lease = await lease(run_id, ttl_s=scope.config.lease_ttl_s, wait_s=wait_s, takeover=takeover)
+
+
+def _has_no_worker(scope: RunScope) -> bool:
+    """Whether it is certain that nobody else is at the run: a lease that covers it is ours."""
+    if scope.session is not None and scope.session.lease is not None:
+        return True
+    # The first lease ever says nothing: whoever saved the run may have done so without one.
+    return scope.run_lease is not None and scope.run_lease.number > 1
 
 
 async def _base_from_callback(scope: RunScope, fresh: Run) -> list[Item] | None:
@@ -108,7 +150,8 @@ async def _base_from_callback(scope: RunScope, fresh: Run) -> list[Item] | None:
         raise UserError(
             f"session_input_callback is a {type(callback).__name__}", "Give a function (history, new) -> list."
         )
-    seen = callback([copy_json(item) for item in scope.history], [copy_json(entry.item) for entry in fresh.ledger])
+    history = [*scope.history, *scope.open_turns]
+    seen = callback([copy_json(item) for item in history], [copy_json(entry.item) for entry in fresh.ledger])
     if inspect.isawaitable(seen):
         seen = await seen
     if not isinstance(seen, list):
@@ -133,6 +176,8 @@ async def _open_earlier(scope: RunScope, fresh: Run, store: RunStore | None) -> 
     saved = await store.load_run(run_id) if store is not None else None
     if saved is not None and not has_ended(saved):
         return await _open_again(scope, fresh, decode_saved(saved), store, saved.revision)
+    ending = ending_of(saved) if saved is not None else None
+    refuse_settled(run_id, ending.get("settled_by") if ending is not None else None)
     count = await session.accepted(run_id) if session is not None else 0
     items = await session.written(run_id) if session is not None and count else []
     if not items:
@@ -145,13 +190,18 @@ async def _open_earlier(scope: RunScope, fresh: Run, store: RunStore | None) -> 
         if saved is not None:
             raise RunStateError(f"run {run_id!r} has ended", "Start the next run under another run_id.")
         return None
-    run = await rebuilt_from_items(scope, fresh, items, ending_of(saved) if saved is not None else None)
+    run = await rebuilt_from_items(scope, fresh, items, ending)
+    if not run.is_closed:
+        await look_for_unfinished(scope, run_id, store)
     revision, needed = (saved.revision, False) if saved is not None else (0, True)
-    return Opened(run, RunSaver(store, RunRecord, revision=revision, needed=needed) if store is not None else None)
+    return Opened(
+        run,
+        RunSaver(store, RunRecord, hold=scope.session, revision=revision, needed=needed) if store is not None else None,
+    )
 
 
 async def _open_again(scope: RunScope, fresh: Run, earlier: Run, store: RunStore | None, revision: int) -> Opened:
-    if [entry.item for entry in fresh.ledger] != [entry.item for entry in earlier.ledger[: earlier.spec.input_count]]:
+    if [entry.item for entry in fresh.ledger] != given_input_of(earlier):
         raise SessionConflictError(
             f"run {fresh.spec.run_id!r} was started with another input than it is given now",
             "Give the same input to continue it, or another run_id to start a new run.",
@@ -159,9 +209,21 @@ async def _open_again(scope: RunScope, fresh: Run, earlier: Run, store: RunStore
     check_owner(earlier, scope.arguments.session)
     check_saved(earlier, scope.graph)
     scope.wrapper.usage.add(usage_of(earlier))  # what it cost before is part of what it costs
+    refuse_settled(earlier.spec.run_id, earlier.progress.settled_by)
     if earlier.is_closed or (earlier.paused and not due(earlier)):
         return await _look_at(scope, earlier, store, revision)
+    if earlier.status == "running" and not _has_no_worker(scope):
+        raise _marked_as_running(earlier)
+    await look_for_unfinished(scope, fresh.spec.run_id, store)
     return await _claim(scope, earlier, store, revision)
+
+
+def _marked_as_running(run: Run) -> RunClaimedError:
+    # With a lease we would know that whoever had it is gone. Here nobody can tell.
+    return RunClaimedError(
+        f"run {run.spec.run_id!r} is marked as running, perhaps by another worker",
+        "If that worker is gone, resume it with takeover=True; what it had begun is settled, not repeated.",
+    )
 
 
 # --- resumed ---------------------------------------------------------------------------------------------------------
@@ -180,13 +242,11 @@ async def open_resumed(scope: RunScope, resumed: ResumedRun, store: RunStore | N
         return await _look_at(scope, run, store, resumed.revision)
     if session is not None:
         await _hold(scope, resumed, store)
-    leased = session is not None and session.lease is not None
-    if status == "running" and not (leased or resumed.takeover or scope.config.run_id):
-        # With a lease on its session we would know that whoever had it is gone. Here nobody can tell.
-        raise RunClaimedError(
-            f"run {run.spec.run_id!r} is marked as running, perhaps by another worker",
-            "If that worker is gone, resume it with takeover=True; what it had begun is settled, not repeated.",
-        )
+    wait_s = scope.config.lease_wait_s if scope.config.concurrency == "wait" and not resumed.takeover else 0.0
+    await _hold_run(scope, run.spec.run_id, store, wait_s=wait_s, takeover=resumed.takeover)
+    if status == "running" and not (_has_no_worker(scope) or resumed.takeover):
+        raise _marked_as_running(run)
+    await look_for_unfinished(scope, run.spec.run_id, store)
     return await _claim(scope, run, store, resumed.revision)
 
 
@@ -205,7 +265,9 @@ async def _look_at(scope: RunScope, run: Run, store: RunStore | None, revision: 
     if not run.is_closed:
         run = advance(run, Claimed(run.progress.claim or "", stored=await _stored_count(scope, run)))
     _restore(scope, run)
-    return Opened(run, RunSaver(store, RunRecord, revision=revision, saved=run) if store is not None else None)
+    return Opened(
+        run, RunSaver(store, RunRecord, hold=scope.session, revision=revision, saved=run) if store is not None else None
+    )
 
 
 async def _claim(scope: RunScope, run: Run, store: RunStore | None, revision: int) -> Opened:
@@ -216,7 +278,7 @@ async def _claim(scope: RunScope, run: Run, store: RunStore | None, revision: in
     if store is None:
         return Opened(run)
     # The whole run is written, not what is new: the state at hand may be ahead of what was saved.
-    saver = RunSaver(store, RunRecord, revision=revision, needed=revision > 0)
+    saver = RunSaver(store, RunRecord, hold=scope.session, revision=revision, needed=revision > 0)
     if saver.needed:
         await saver.save(run)
     return Opened(run, saver)
@@ -230,9 +292,10 @@ async def open_abandoned(scope: RunScope, resumed: ResumedRun, store: RunStore, 
     check_owner(run, scope.arguments.session)
     if scope.session is not None:
         await _hold(scope, resumed, store)
+    await _hold_run(scope, run.spec.run_id, store, wait_s=0.0)
     run = advance(run, Claimed(uuid.uuid4().hex, stored=await _stored_count(scope, run)))
     run = advance(run, Stopped("abandoned", message=message)) if not run.finished else run
-    saver = RunSaver(store, RunRecord, revision=resumed.revision, needed=True)
+    saver = RunSaver(store, RunRecord, hold=scope.session, revision=resumed.revision, needed=True)
     await saver.save(run)
     return Opened(run, saver)
 

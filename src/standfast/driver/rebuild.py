@@ -15,7 +15,7 @@ from standfast.driver.agent_offer import output_schema
 from standfast.driver.conclude import final_from_text, final_from_tools, restored_output
 from standfast.driver.reply_parsing import call_digest
 from standfast.driver.run_scope import RunScope
-from standfast.engine.advance import NOT_COMPLETED
+from standfast.engine.advance import DID_NOT_RUN, NOT_COMPLETED
 from standfast.engine.run import Call, Conclusion, Entry, Marks, Run, Turn, View
 from standfast.ground.errors import RunStateError, SessionConflictError
 from standfast.ground.jsonvalue import Item, encode_value
@@ -124,7 +124,7 @@ async def _meaning(scope: RunScope, run: Run, agent: Agent[Any], last: list[Entr
 
 
 def _cut_short(entry: Entry) -> bool:
-    return entry.item.get("output") == NOT_COMPLETED
+    return entry.item.get("output") in (NOT_COMPLETED, DID_NOT_RUN)
 
 
 def _turn_of(run: Run, calls: list[Entry], outputs: dict[Any, Entry]) -> Turn:

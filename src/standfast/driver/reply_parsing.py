@@ -155,20 +155,38 @@ def _function_call(
     namespace = item.get("namespace")
     qualified = f"{namespace}.{name}" if namespace else name
     entry_kind, extra = "tool_call_item", None
+    on_unknown, behind = "report", None
     # Two handoffs cannot both be followed: the first wins, and the model is told of the other.
     if not namespace and name in handoffs:
         kind = "ignored" if any(call.kind == "handoff" for call in reply.calls) else "handoff"
-        entry_kind = "handoff_call_item"
+        entry_kind, behind = "handoff_call_item", behind_handoff(handoffs[name])
     else:
         tool = tools.get(qualified) or tools.get(name)
         if tool is None:
             kind = unknown_tool(qualified)
         else:
             kind = "agent" if getattr(tool, "agent_tool", None) is not None else "tool"
-            extra = facts_of(tool)
+            extra, on_unknown = facts_of(tool), getattr(tool, "on_unknown", "report")
+            behind = behind_tool(tool)
     reply.used.append(name)
-    reply.calls.append(Call(call_id, name, kind, arguments_text(item), digest))
+    arguments = arguments_text(item)
+    reply.calls.append(Call(call_id, name, kind, arguments, digest, on_unknown=on_unknown, behind=behind))
     _keep(reply, Entry(entry_kind, agent, item, extra), original)
+
+
+def behind_tool(tool: Any) -> str:
+    """What stands behind a tool besides its name: its kind, and the agent or server that acts (C16)."""
+    origin = getattr(tool, "origin", None)
+    described = getattr(tool, "agent_tool", None)
+    if described is not None:
+        return f"agent:{described.agent.name}"
+    server = getattr(origin, "mcp_server_name", None)
+    return "function" if server is None else f"server:{server}"
+
+
+def behind_handoff(handoff: Any) -> str:
+    """The agent that a handoff leads to, as far as it says so."""
+    return f"handoff:{getattr(handoff, 'agent_name', '')}"
 
 
 def _other(reply: Reply, kind: str, item: Item, original: object, agent: str) -> None:

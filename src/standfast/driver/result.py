@@ -13,7 +13,7 @@ from standfast.agents.context import RunContextWrapper
 from standfast.driver.agent_graph import AgentGraph
 from standfast.driver.call_lookup import call_item_or_made, nested_agent
 from standfast.driver.event_buffer import EventBuffer
-from standfast.driver.run_scope import AgentToolInvocation, RunScope, StartedRun
+from standfast.driver.run_scope import AgentToolInvocation, RunScope, StartedRun, UnfinishedRun
 from standfast.driver.unsent import unsent_items
 from standfast.engine.request import view_items
 from standfast.engine.run import Call, Run, View
@@ -62,6 +62,8 @@ def _approval(run: Run, scope: RunScope, call: Call) -> ToolApprovalItem:
             tool_name=call.name,
             tool_origin=ToolOrigin.from_json_dict(extra.get("tool_origin")),
             reason=call.reason or "approval",
+            agent_key=run.turn.agent,
+            same_as_run=call.same_as_run,
         )
     return known[call.id]
 
@@ -187,6 +189,11 @@ class RunResultBase:
     def left_out(self) -> list[Any]:
         """Stored or given items that were left out of requests because no provider accepts them; not deleted (C8)."""
         return self._scope.left_out
+
+    @property
+    def unfinished(self) -> tuple[UnfinishedRun, ...]:
+        """The other runs of the conversation that had not ended when this one began, and what was done (C15)."""
+        return tuple(self._scope.unfinished)
 
     @property
     def owed_items(self) -> list[Item]:

@@ -11,7 +11,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from standfast.agents.agent import Agent
 from standfast.agents.context import RunContextWrapper
@@ -33,7 +33,7 @@ from standfast.engine.run import Entry, Owner, Response, Run
 from standfast.engine.run_store import RunStore
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.llm.interface import ModelProvider
-from standfast.sessions.protocol import Session
+from standfast.sessions.protocol import Lease, Session
 from standfast.tools.desk import Places
 from standfast.words.history import Prepared
 from standfast.words.item_kinds import shown
@@ -127,6 +127,26 @@ class RunArguments:
     """A nested run's: its parent is told of each step, and saves it; such a run has no store of its own."""
 
 
+@dataclass(frozen=True, slots=True)
+class UnfinishedRun:
+    """Another run of the conversation that had not ended when this one began, and what was done about it (C15)."""
+
+    run_id: str
+    found: str
+    """"paused" (it waits for a person), "gone" (its worker is gone), or "running" (nothing is certain)."""
+    done: str
+    """What was done: settled, shown in requests, left alone."""
+
+
+class OpenQuestion(NamedTuple):
+    """A question that waits for a person in another run."""
+
+    agent: str
+    scope: str
+    arguments: str
+    run_id: str
+
+
 class StartedRun(Protocol):
     """A run that was started: what its result, and the call a nested one answers, see of it."""
 
@@ -198,6 +218,16 @@ class RunScope:
         """What the session held when the run began, or was resumed."""
         self.history_tail = 0
         """How much of the run's own ledger that history already contains."""
+        self.run_lease: Lease | None = None
+        """The lease on the run itself, where no session's lease covers it (C12)."""
+        self.open_turns: list[Item] = []
+        """Open turns of paused runs, for requests: they stand behind the history and are never stored (C15)."""
+        self.shown_base: list[Item] | None = None
+        """What a session callback made of history, open turns and input; the run keeps it without the open turns."""
+        self.open_questions: list[OpenQuestion] = []
+        """What waits for a person in those runs."""
+        self.unfinished: list[UnfinishedRun] = []
+        """The runs of this conversation that had not ended, and what was done about each."""
         self.final_output: Any = None
         self.responses: list[ModelResponse] = []
         self.results = GuardrailResults()

@@ -9,14 +9,17 @@ was loaded, or whose calls differ from those that were saved, is refused.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
+from standfast.agents.agent import Agent
 from standfast.agents.approvals import arguments_digest
 from standfast.driver.agent_graph import AgentGraph
 from standfast.driver.call_lookup import call_item, missing_tool, nested_agent, scope_of_call, tool_of
-from standfast.driver.reply_parsing import arguments_text, call_digest
+from standfast.driver.reply_parsing import arguments_text, behind_handoff, behind_tool, call_digest
 from standfast.driver.run_scope import RunScope
 from standfast.driver.session_hold import session_id_of
-from standfast.engine.codec import decode_saved
+from standfast.engine.advance import refuse_settled
+from standfast.engine.codec import decode_saved, ending_of, has_ended
 from standfast.engine.run import Call, Decision, Run
 from standfast.engine.run_store import RunStore
 from standfast.ground.errors import ApprovalError, NotFoundError, OwnerError, RunClaimedError, RunStateError
@@ -32,17 +35,19 @@ def check_saved(run: Run, graph: AgentGraph) -> None:
     for one in _items(run):
         if not all(one.get(name) is None or isinstance(one[name], str) for name in _TEXTS):
             raise RunStateError("it holds an item whose type or id is no text", "Pass the payload unchanged.")
+    turn = run.turn
+    if turn is not None and not turn.complete:
+        graph.refuse_uncertain(turn.agent)
     # Every agent, not only the one whose turn it is: items are shown with theirs, and a handoff may lead back.
     for key in agents_of(run):
         graph.agent(key)
-    turn = run.turn
     if turn is None:
         return
     for call in turn.calls:
         item = call_item(turn, call)
         _check_call(call, item)
         if call.decision is not None:
-            _check_decision(call, call.decision, item or {})
+            _check_decision(call, call.decision, item or {}, turn.agent)
         inner = nested_agent(graph.agent(turn.agent), call)
         if call.child is not None and inner is not None:
             check_saved(call.child, AgentGraph(inner))
@@ -86,12 +91,13 @@ def _check_call(call: Call, item: Item | None) -> None:
         )
 
 
-def _check_decision(call: Call, decision: Decision, item: Item) -> None:
+def _check_decision(call: Call, decision: Decision, item: Item, agent: str) -> None:
     # Bound to what was shown: an approval must not let another call run, whoever edits the state in between.
     about = (decision.call_id, decision.scope, decision.arguments_digest)
-    if about != (call.id, scope_of_call(call, item), arguments_digest(call.arguments)):
+    same_agent = decision.agent is None or decision.agent == agent  # None: saved before it was kept
+    if not same_agent or about != (call.id, scope_of_call(call, item), arguments_digest(call.arguments)):
         raise ApprovalError(
-            f"the decision about call {call.id!r} was made for another tool, other arguments or another call",
+            f"the decision about call {call.id!r} was made for another agent or tool, other arguments or another call",
             "Show the call as it is now to whoever decides, and ask again.",
         )
 
@@ -116,19 +122,47 @@ def check_owner(run: Run, session: Session | None) -> None:
 # --- tools -----------------------------------------------------------------------------------------------------------
 
 
-async def check_tools(scope: RunScope, run: Run) -> None:
-    """Raise if a tool that is still to run is gone, unless the model is to be told; before another one runs."""
+async def check_tools(scope: RunScope, run: Run, graph: AgentGraph | None = None) -> None:
+    """Raise if what is still to run is gone or is another now: a tool, an agent or server behind it, a handoff (C16).
+
+    Before any call of the turn runs: found when it is its turn, the others would have run for nothing.
+    """
     turn = run.turn
-    # Before any call of the turn runs: found when it is its turn, the others would have run for nothing.
-    if turn is None or scope.config.tool_not_found_behavior == "return_error_to_model":
+    if turn is None:
         return
-    agent = scope.graph.agent(turn.agent)
+    agent = (graph or scope.graph).agent(turn.agent)
     for call in turn.calls:
-        if call.state == "returned" or call.kind not in ("tool", "agent"):
+        if call.state == "returned" or call.kind not in ("tool", "agent", "handoff"):
             continue
-        tools = await scope.agents.tools(agent)
-        if tool_of(tools, call_item(turn, call), call) is None:
+        if call.decision is not None and not call.decision.approved:
+            continue  # it will not run
+        if call.kind == "handoff":
+            target = (await scope.agents.current(agent)).handoffs_by_name.get(call.name)
+            if target is None:
+                raise _another(agent, call, "it is gone")
+            _check_behind(agent, call, behind_handoff(target))
+            continue
+        tool = tool_of(await scope.agents.tools(agent), call_item(turn, call), call)
+        if tool is not None:
+            _check_behind(agent, call, behind_tool(tool))
+        elif scope.config.tool_not_found_behavior != "return_error_to_model":
             raise missing_tool(agent, call)
+        inner = nested_agent(agent, call)
+        if call.child is not None and inner is not None:
+            await check_tools(scope, call.child, AgentGraph(inner))
+
+
+def _check_behind(agent: Agent[Any], call: Call, now: str) -> None:
+    # Not its code or description: a release must not lose the approvals that wait.
+    if call.behind is not None and call.behind != now:
+        raise _another(agent, call, f"it was {call.behind!r} and is {now!r}")
+
+
+def _another(agent: Agent[Any], call: Call, why: str) -> ApprovalError:
+    return ApprovalError(
+        f"what call {call.id!r} asked for is not what agent {agent.name!r} has under the name {call.name!r} now: {why}",
+        "Resume with the agents and tools that were shown when it was approved, or reject the call.",
+    )
 
 
 # --- against the store -----------------------------------------------------------------------------------------------
@@ -158,6 +192,8 @@ async def check_unclaimed(run: Run, store: RunStore | None, revision: int) -> st
         raise NotFoundError(
             f"run {run_id!r} is not in this run store", "Pass the store it was saved in; one that was removed is gone."
         )
+    if has_ended(saved):
+        refuse_settled(run_id, (ending_of(saved) or {}).get("settled_by"))
     if saved.revision != revision:
         raise RunClaimedError(
             f"run {run_id!r} was resumed by another worker since it was loaded (revision {saved.revision}, not"

@@ -24,13 +24,17 @@ from standfast.engine.events import (
     NotTaken,
     Replied,
     Returned,
+    SettledBy,
     Stopped,
 )
 from standfast.engine.run import Call, Conclusion, Entry, Marks, Progress, Run, Stop, Turn, View, evolve
 from standfast.ground.errors import CallerError, RunStateError
 
 WITHHELD = "Output withheld by an output guardrail."
-NOT_COMPLETED = "This call was not completed: the run stopped before its result was known."
+NOT_COMPLETED = (
+    "This call was not completed: the run stopped while it was at work, and whether it took effect is not known."
+)
+DID_NOT_RUN = "This call did not run: the run stopped before it began."
 
 
 def advance(run: Run, event: Event) -> Run:
@@ -50,8 +54,9 @@ def advance(run: Run, event: Event) -> Run:
             return _judged(run, event)
         case Replied() if run.turn is None and not run.finished and event.turn == run.progress.turns + 1:
             return _replied(run, event)
-        case ApprovalNeeded(call_id, reason, results):
-            run = _change_call(run, call_id, ("asked", "doubt"), state="waiting", reason=reason)
+        case ApprovalNeeded(call_id, reason, results, same_as_run):
+            allowed = ("asked", "doubt")
+            run = _change_call(run, call_id, allowed, state="waiting", reason=reason, same_as_run=same_as_run)
             return evolve(run, results=run.results.appended(results)) if results else run
         case Decided():
             return _decided(run, event)
@@ -71,6 +76,8 @@ def advance(run: Run, event: Event) -> Run:
             return _progress(run, staged=staged)
         case Stopped() if not run.finished:
             return _stopped(run, event)
+        case SettledBy() if not run.is_closed:
+            return _settled(run, event)
         case _:
             raise CallerError(
                 f"{type(event).__name__} is not something run {run.spec.run_id!r} was waiting for",
@@ -279,7 +286,58 @@ def _must_keep(run: Run, turn: Turn, event: Stopped) -> bool:
 
 def _last_word(call: Call, event: Stopped) -> str:
     """What an unfinished call gets: only of one that has not begun can it be said that it did not run."""
-    return NOT_COMPLETED if call.has_begun else event.message or NOT_COMPLETED
+    return NOT_COMPLETED if call.has_begun else event.message or DID_NOT_RUN
+
+
+def _settled(run: Run, event: SettledBy) -> Run:
+    """The gone run with what it left open closed; paused, if a call of it then waits for a person."""
+    run = _claimed(run, Claimed(event.claim, event.stored))
+    turn = run.turn
+    if run.finished:
+        return run  # it had come to its end, and only its last turn is still to be stored
+    run = _progress(run, staged=())  # nobody judged it, and nobody will ask this run's model again
+    if turn is not None and run.progress.verdict != "passed":
+        turn = None  # no call of it can have begun, and nothing of it is stored before the input verdict (C6)
+    if turn is not None:
+        turn = evolve(turn, calls=tuple(_settled_call(call, event) for call in turn.calls))
+        if any(call.state == "waiting" for call in turn.calls):
+            return evolve(run, turn=turn)
+        turn = _without_unjudged(run, turn)
+    if turn is None:
+        run = evolve(run, turn=None)
+    else:
+        responses = [one for call in (run.turn or turn).calls if call.child is not None for one in call.child.responses]
+        if responses:
+            run = evolve(run, responses=run.responses.appended(evolve(one, hidden=True) for one in responses))
+        run = _join(run, turn)
+    return _progress(run, ended=True, stop=Stop("abandoned", run.progress.turns), settled_by=event.run_id)
+
+
+def _settled_call(call: Call, event: SettledBy) -> Call:
+    child = call.child
+    if child is not None and not child.finished:
+        child = _settled(child, event)
+        if child.paused:
+            return evolve(call, state="waiting", child=child)
+    if call.state in ("returned", "waiting") and call.child is None:
+        return call
+    if call.state == "doubt" and call.on_unknown == "ask":
+        return evolve(call, state="waiting", reason="unknown")
+    return with_not_completed(call, event.unknown_text if call.has_begun else event.not_run_text)
+
+
+def _without_unjudged(run: Run, turn: Turn) -> Turn | None:
+    """The turn without a final output that no output guardrail has passed (C6); None if nothing is left of it."""
+    conclusion = turn.conclusion
+    if run.spec.owner.is_server:
+        return evolve(turn, conclusion=None)  # the server has it, whatever is thought of it
+    if not turn.calls:
+        return None
+    if conclusion is None or not conclusion.final:
+        return turn
+    withheld = conclusion.calls or tuple(call.id for call in turn.calls)
+    calls = tuple(_withhold(call, WITHHELD) if call.id in withheld else call for call in turn.calls)
+    return evolve(turn, calls=calls, conclusion=Conclusion(final=False))
 
 
 # --- shared steps ----------------------------------------------------------------------------------------------------
@@ -343,7 +401,18 @@ def _change_call(run: Run, call_id: str, allowed: tuple[str, ...], **changes: An
 def refuse_finished(run: Run) -> None:
     """Raise if the run has ended: it cannot be resumed (D7)."""
     if run.finished:
+        refuse_settled(run.spec.run_id, run.progress.settled_by)
         raise RunStateError(
             f"run {run.spec.run_id!r} has ended and cannot be resumed",
             "Start a new turn: Runner.run(agent, result.to_input_list() + [new input]), or pass the same session.",
+        )
+
+
+def refuse_settled(run_id: str, settled_by: object) -> None:
+    """Raise if the run was found gone and settled by another: it cannot go on (C15)."""
+    if settled_by is not None:
+        raise RunStateError(
+            f"run {run_id!r} was found without a worker and settled by run {settled_by!r}: what it had begun is said"
+            " in the history to be of unknown outcome, and it has ended",
+            "Read the history, and start a new run under another run_id for what is still to be done.",
         )

@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from standfast.engine.advance import refuse_settled
 from standfast.engine.log import Log
 from standfast.engine.run import Run, Turn
 from standfast.engine.run_store import LogTail, SavedRun
@@ -74,6 +75,7 @@ def encode_ending(run: Run) -> bytes:
         "tripped": run.tripped or run.withheld,
         # Whose save this is: else a second resumer's would look like a repeat of the first one's.
         "claim": run.progress.claim,
+        "settled_by": run.progress.settled_by,
     }
     return encode_value({"schema": SCHEMA, "version": VERSION, "ended": run.spec.run_id, **ending})
 
@@ -120,6 +122,19 @@ def ending_of(saved: SavedRun) -> dict[str, Any] | None:
     return head if isinstance(head, dict) and "agent" in head else None
 
 
+def is_left_open(head: bytes) -> bool:
+    """Whether a saved head is that of a run of ours that stopped without having ended, and has done something (C15)."""
+    try:
+        known = decode_value(head)
+    except ValueError:
+        return False
+    if not isinstance(known, dict) or known.get("schema") not in SCHEMAS or not isinstance(known.get("progress"), dict):
+        return False  # only its end was kept, or it is no run of ours
+    has_ended = known["progress"].get("ended") or known["progress"].get("verdict") == "tripped"
+    marks = known.get("marks") or {}
+    return not has_ended and bool(known.get("turn") or marks.get("stored"))
+
+
 def decode_saved(saved: SavedRun) -> Run:
     """The run a store holds."""
     try:
@@ -128,6 +143,7 @@ def decode_saved(saved: SavedRun) -> Run:
     except ValueError:
         raise _unreadable("it is not JSON") from None
     if has_ended(saved):
+        refuse_settled(saved.run_id, (ending_of(saved) or {}).get("settled_by"))
         raise RunStateError(
             f"run {saved.run_id!r} has ended and cannot be resumed",
             "Start a new turn on the same session, with another run id.",

@@ -159,6 +159,8 @@ class ApprovalNeeded:
     reason: str = "approval"
     results: tuple[Item, ...] = ()
     """What guardrails that looked before the question said."""
+    same_as_run: str | None = None
+    """See Call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +245,24 @@ class Stopped:
     """Whether what failed only observed the reply: then resuming goes on from it, and none is asked for again."""
 
 
+@dataclass(frozen=True, slots=True)
+class SettledBy:
+    """The run's worker is gone for certain, and another run closes what it left open (C15).
+
+    Only the data is needed for it: none of the gone run's agents, tools, guardrails or hooks.
+    """
+
+    run_id: str
+    """The run that settles this one."""
+    claim: str
+    unknown_text: str
+    """What a call gets that had begun: nobody knows what it did."""
+    not_run_text: str
+    """What a call gets that had not begun."""
+    stored: int = 0
+    """See Claimed."""
+
+
 Event = (
     Begun
     | NotTaken
@@ -258,4 +278,5 @@ Event = (
     | Claimed
     | InputStaged
     | Stopped
+    | SettledBy
 )

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
+from standfast.engine.advance import with_not_completed
 from standfast.engine.run import Run
 from standfast.ground.jsonvalue import Item
 from standfast.ground.likeness import canonical
@@ -39,6 +40,24 @@ def view_items(run: Run, history: Sequence[Item] = ()) -> list[Item]:
     view = run.view
     base = history if view.base is None else view.base
     return [*base, *(entry.item for entry in run.ledger.since(view.tail))]
+
+
+def open_turn(run: Run, waits_text: str, begun_text: str) -> list[Item]:
+    """The open turn of a paused run as another run's requests show it: every call has an output, once (C15).
+
+    What waits gets a fixed text: `waits_text`, or `begun_text` where something of the call may have happened. None of
+    this is stored anywhere: it stands in requests only.
+    """
+    turn = run.turn
+    if turn is None:
+        return []
+    items = [entry.item for entry in turn.reply]
+    for call in turn.calls:
+        shown = (
+            call if call.state == "returned" else with_not_completed(call, begun_text if call.has_begun else waits_text)
+        )
+        items += [entry.item for entry in shown.outputs]
+    return items
 
 
 def left_out(ordinals: Sequence[int], items: Sequence[Item], returned: Sequence[Any]) -> tuple[int, ...]:

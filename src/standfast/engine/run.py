@@ -100,6 +100,8 @@ class Decision:
     sticky: bool = False
     message: str | None = None
     arguments_digest: str | None = None
+    agent: str | None = None
+    """Whose tool it is about; None in states of 0.1, and such a sticky decision covers nothing any more (C16)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,12 @@ class Call:
     """A handoff's: the agent it went to, and the view its filter made."""
     child: Run | None = None
     """The run of an agent used as a tool, while it is not finished."""
+    on_unknown: str = "report"
+    """Its tool's policy for a call that was cut by a crash, kept here for a settler who has none of the code (C15)."""
+    behind: str | None = None
+    """What stands behind the tool: "function", or the agent or server, as in "agent:Helper"; None: not known (C16)."""
+    same_as_run: str | None = None
+    """Another run of the conversation in which the same question waits already (C15)."""
 
     @property
     def has_begun(self) -> bool:
@@ -240,6 +248,8 @@ class Progress:
     claim: str | None = None
     compacted: tuple[Entry, ...] = ()
     """What a compaction of the session made after this run; not part of the ledger."""
+    settled_by: str | None = None
+    """The run that found this one gone and closed what it had left open (C15)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,6 +326,14 @@ class Run:
     def is_closed(self) -> bool:
         """Whether it has ended and its session holds all of it: there is nothing left to resume (D7)."""
         return self.finished and self.marks.stored >= self.storable
+
+    @property
+    def has_done_something(self) -> bool:
+        """Whether a call has begun or waits, or a turn is stored: then nobody may step over the run (C15)."""
+        turn = self.turn
+        if turn is not None and any(call.state in ("waiting", "returned") or call.has_begun for call in turn.calls):
+            return True
+        return self.marks.stored > 0 or self.marks.acknowledged > 0 or self.storable > self.marks.stored
 
     @property
     def status(self) -> str:

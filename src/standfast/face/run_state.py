@@ -193,11 +193,11 @@ class RunState:
     def _decide(self, item: ToolApprovalItem, *, approved: bool, sticky: bool, message: str | None) -> None:
         if not isinstance(item, ToolApprovalItem) or not item.call_id:
             raise ApprovalError("that item names no call", "Pass an item of get_interruptions() as it is.")
-        path, call, scope = self._shown(item)
-        decision = Decision(approved, call.id, scope, sticky, message, arguments_digest(call.arguments))
+        path, call, scope, agent = self._shown(item)
+        decision = Decision(approved, call.id, scope, sticky, message, arguments_digest(call.arguments), agent)
         self._run = advance(self._run, Decided(decision, path))
 
-    def _shown(self, item: ToolApprovalItem) -> tuple[Path, Call, str]:
+    def _shown(self, item: ToolApprovalItem) -> tuple[Path, Call, str, str]:
         """The one call that waits, or was decided and has not run, and is the call this item shows."""
         call_id = item.call_id
         found = [one for one in _open_calls(self._run) if one[1].id == call_id]
@@ -224,7 +224,7 @@ class RunState:
     def _take_decisions(self) -> None:
         """What was decided with `context_wrapper.approve_tool` and `reject_tool` since the pause counts as well."""
         for one in self._wrapper.approvals.drain():
-            if one.call_id not in {call.id for path, call, _ in _open_calls(self._run) if not path}:
+            if one.call_id not in {call.id for path, call, _, _ in _open_calls(self._run) if not path}:
                 continue  # about a tool, or a call to come: the book answers for it
             self._run = advance(self._run, Decided(one))
 
@@ -381,7 +381,7 @@ def _detached(item: ToolApprovalItem) -> ToolApprovalItem:
         ) from error
 
 
-def _open_calls(run: Run, path: Path = ()) -> Iterator[tuple[Path, Call, str]]:
+def _open_calls(run: Run, path: Path = ()) -> Iterator[tuple[Path, Call, str, str]]:
     """Every call that may be decided about: those that wait, and those decided that have not run."""
     turn = run.turn
     for call in turn.calls if turn is not None else ():
@@ -389,7 +389,7 @@ def _open_calls(run: Run, path: Path = ()) -> Iterator[tuple[Path, Call, str]]:
             yield from _open_calls(call.child, (*path, call.id))
         elif call.state == "waiting" or (call.state == "asked" and call.decision is not None):
             assert turn is not None
-            yield path, call, scope_of_call(call, call_item(turn, call) or {})
+            yield path, call, scope_of_call(call, call_item(turn, call) or {}), turn.agent
 
 
 def _records(run: Run) -> Iterator[CallRecord]:

@@ -30,12 +30,19 @@ from standfast.driver.run_scope import ResumedRun, RunArguments, Tracer, usage_o
 from standfast.driver.saved_checks import check_saved
 from standfast.driver.thread_loop import run_on_thread_loop
 from standfast.driver.unsent import unsent_items
-from standfast.engine.codec import decode_saved
-from standfast.engine.run_store import RunStore, RunSummary
+from standfast.engine.codec import decode_saved, has_ended
+from standfast.engine.run_store import RunStore, RunSummary, SavedRun
 from standfast.face.owners import owner_of, owner_on_resume
 from standfast.face.run_state import RunState, with_context
 from standfast.face.saved_context import wrap_context
-from standfast.ground.errors import NotFoundError, RunClaimedError, SettingTypeError, UserError
+from standfast.ground.errors import (
+    NotFoundError,
+    RunClaimedError,
+    RunStateError,
+    SettingTypeError,
+    StandfastError,
+    UserError,
+)
 from standfast.ground.jsonvalue import Item
 from standfast.llm.interface import ModelProvider
 from standfast.sessions.protocol import Session, abilities
@@ -255,8 +262,15 @@ class Runner:
     async def delete_run(
         cls, run_id: str, *, session: Session | None = None, run_store: RunStore | None = None
     ) -> bool:
-        """Forget a saved run; the history in its session stays."""
-        return await _store_of(session, run_store).delete_run(run_id)
+        """Forget a saved run that has ended; the history in its session stays. Whether there was one.
+
+        Raises RunStateError for one that has not ended: what it did, or waits for, would be forgotten with it (C15).
+        """
+        store = _store_of(session, run_store)
+        saved = await store.load_run(run_id)
+        if saved is not None and not has_ended(saved):
+            _refuse_to_delete(saved)
+        return await store.delete_run(run_id)
 
     @classmethod
     async def prune_runs(
@@ -377,6 +391,18 @@ async def _load(agent: Agent[Any], run_id: str, store: RunStore, context: object
     check_saved(run, AgentGraph(agent))
     wrapper = wrap_context(context, usage_of(run), ApprovalBook())  # what it has cost so far, in whatever process
     return RunState._of(run, wrapper, agent, revision=saved.revision, store=store), run.status
+
+
+def _refuse_to_delete(saved: SavedRun) -> None:
+    try:
+        run = decode_saved(saved)
+    except StandfastError:
+        return  # nobody can resume or cancel it either: this is how to be rid of it
+    if not run.is_closed:
+        raise RunStateError(
+            f"run {saved.run_id!r} has not ended ({run.status}), and what it did or waits for would be forgotten",
+            "Resume it, or give it up with Runner.cancel_run(...); then delete it.",
+        )
 
 
 # --- what is looked up late ------------------------------------------------------------------------------------------

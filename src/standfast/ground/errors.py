@@ -7,6 +7,7 @@ too, so that an `except` written for the SDK keeps working.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 
@@ -115,6 +116,15 @@ class SessionConflictError(StoreError):
 
 class SessionBusyError(StoreError):
     """Another holder has the session's lease and did not give it up in time (B7, C13)."""
+
+    def __init__(
+        self, what: str, remedy: str = "", *, holder: str | None = None, since: datetime | None = None
+    ) -> None:
+        super().__init__(what, remedy)
+        self.holder = holder
+        """Who holds it, for people: host, process and run; None if that is not known."""
+        self.since = since
+        """Since when, by the store's clock; None if that is not known."""
 
 
 class LeaseLostError(StoreError):
@@ -305,6 +315,10 @@ class ToolOutputGuardrailTripwireTriggered(GuardrailTripped):
     def __init__(self, guardrail: Any, output: Any) -> None:
         super().__init__(f"tool output guardrail {guardrail.get_name()!r} tripped", "Look at output.output_info.")
         self.guardrail, self.output = guardrail, output
+
+
+class UnfinishedRunError(CallerError):
+    """Another run of the conversation has not ended, and must be decided, resumed or given up first (C15)."""
 
 
 class RunClaimedError(StoreError):

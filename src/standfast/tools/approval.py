@@ -46,6 +46,10 @@ class DecisionOwner(Protocol):
     guardrails_before_approval: bool
     """Whether input guardrails look before a person is asked, and again when the call runs."""
 
+    def agent_key(self, agent: Any) -> str:
+        """What the owner knows this agent by: sticky decisions are about one agent's tool (C16)."""
+        ...
+
     async def record_decisions(self) -> None:
         """Write down what the application's own code decided while it ran."""
         ...
@@ -60,19 +64,19 @@ async def approval_of(
     book = context.approvals
     scope = tool_scope(call.name, namespace=context.tool_namespace)
     digest = arguments_digest(call.arguments)
-    decision = call.decision
-    approved = decision.approved if decision is not None else book.status(call.id, scope, digest)
+    decision, key = call.decision, owner.agent_key(agent)
+    approved = decision.approved if decision is not None else book.status(call.id, scope, digest, agent=key)
     if approved is None and call.reason != "approval":  # else its policy was asked before the pause, and not again
         needed = await needs_approval(tool, context, call.arguments, call.id)
         await owner.record_decisions()
         if not needed:
             return None
-        approved = book.status(call.id, scope, digest)  # the policy may have decided itself
+        approved = book.status(call.id, scope, digest, agent=key)  # the policy may have decided itself
     if approved is True:
         return None
     if approved is False:
         message = decision.message if decision is not None else None
-        message = book.message(call.id, scope) if message is None else message  # an empty text was said, too
+        message = book.message(call.id, scope, agent=key) if message is None else message  # an empty text was said, too
         return Refused(await _rejection(owner, call, context, message))
     if not owner.guardrails_before_approval:
         return Waits()
@@ -89,7 +93,7 @@ async def _rejection(owner: DecisionOwner, call: Call, context: ToolContext[Any]
 
 
 async def hosted_approval(
-    call: Call, request: Item, shown: Any, *, tools: Iterable[Any], wrapper: RunContextWrapper[Any]
+    call: Call, request: Item, shown: Any, *, agent_key: str, tools: Iterable[Any], wrapper: RunContextWrapper[Any]
 ) -> Item | None:
     """The answer to a provider that asks whether its hosted MCP tool may run; None if a person must decide.
 
@@ -103,14 +107,14 @@ async def hosted_approval(
     if call.decision is not None:
         approve, reason = call.decision.approved, call.decision.message
     else:
-        known = book.status(call.id, scope, arguments_digest(call.arguments))
+        known = book.status(call.id, scope, arguments_digest(call.arguments), agent=agent_key)
         if known is None:
             answer = await _ask_callback(tools, label, MCPToolApprovalRequest(ctx_wrapper=wrapper, data=shown))
             if answer is None:
                 return None
             approve, reason = bool(answer.get("approve")), answer.get("reason")
         else:
-            approve, reason = known, None if known else book.message(call.id, scope)
+            approve, reason = known, None if known else book.message(call.id, scope, agent=agent_key)
     item: Item = {"type": "mcp_approval_response", "approval_request_id": call.id, "approve": approve}
     return item | {"reason": reason} if reason else item
 

@@ -99,7 +99,7 @@ def _plain_object(arguments: str) -> dict[str, Any] | None:
         return number if math.isfinite(number) else refuse(text)
 
     try:
-        parsed = json.loads(arguments or "{}", parse_constant=refuse, parse_float=finite)
+        parsed = json.loads(arguments, parse_constant=refuse, parse_float=finite)
     except (ValueError, RecursionError):
         return None
     return parsed if isinstance(parsed, dict) else None

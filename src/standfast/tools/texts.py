@@ -42,6 +42,11 @@ UNKNOWN_OUTCOME = (
     "The program stopped while this call was running. Whether it took effect is not known; it was not run again. "
     "Check before repeating it."
 )
+WAITS_FOR_A_PERSON = "This call waits for a person to decide about it and has not run. Do not ask for it again."
+BEGUN_AND_WAITS = (
+    "This call had begun before and now waits for a person to decide about it. Whether it took effect is not known. "
+    "Do not ask for it again."
+)
 HANDOFF_IGNORED = "Another handoff in the same reply was followed; this one was not."
 
 

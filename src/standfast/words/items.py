@@ -249,6 +249,10 @@ class ToolApprovalItem(RunItemBase[Any]):
     tool_lookup_key: tuple[str, ...] | None = field(default=None, kw_only=True)
     reason: str = field(default="approval", kw_only=True)
     """Why a person is asked: "approval", or "unknown" where a crash left open whether the call took effect."""
+    agent_key: str | None = field(default=None, kw_only=True, repr=False)
+    """What the run knows the agent by: its name, and where it stands if another of its name can be reached."""
+    same_as_run: str | None = field(default=None, kw_only=True)
+    """The id of another run of the conversation in which the same question, by agent, tool and arguments, waits."""
 
     def __eq__(self, other: object) -> bool:
         return self is other

@@ -17,6 +17,8 @@ from standfast.backends.sqlite import files, holders
 from standfast.backends.sqlite.engine import FileCarrier, acquire, registry_lock
 from standfast.backends.sqlite.in_memory import MemoryCarrier
 from standfast.backends.sqlite.schema import Tables
+from standfast.carrying.run_leases import Processes
+from standfast.carrying.runs import StoredRunStore
 from standfast.carrying.session import StoredSession
 from standfast.ground.errors import CallerError, InvalidSessionIdError
 from standfast.sessions.protocol import SessionSettings, check_session_id
@@ -119,10 +121,24 @@ class SQLiteSession(StoredSession):
             ) from None
         return found
 
+    def run_store(self) -> StoredRunStore:
+        """The run store beside this session's history. Does no I/O."""
+        store = super().run_store()
+        store.processes = _Processes()
+        return store
+
     def _process(self) -> str:
         return holders.this_one() or ""
 
     def _is_gone(self, process: str) -> bool:
+        return holders.is_gone(process)
+
+
+class _Processes(Processes):
+    def this_one(self) -> str:
+        return holders.this_one() or ""
+
+    def is_gone(self, process: str) -> bool:
         return holders.is_gone(process)
 
 

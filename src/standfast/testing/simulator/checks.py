@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from standfast.engine.advance import NOT_COMPLETED
+from standfast.engine.advance import DID_NOT_RUN, NOT_COMPLETED
 from standfast.ground.jsonvalue import Item
 from standfast.testing.simulator.journey import Journey, Outcome
 from standfast.testing.simulator.scripts import unsalted
 from standfast.testing.simulator.world import invalid
 from standfast.tools.texts import UNKNOWN_OUTCOME
 
-LOST = (UNKNOWN_OUTCOME, NOT_COMPLETED)
+LOST = (UNKNOWN_OUTCOME, NOT_COMPLETED, DID_NOT_RUN)
 
 
 def problems(life: Journey, calm: Journey, *, tells_on: bool = False) -> list[str]:

@@ -1,0 +1,82 @@
+"""A lease on a saved run that no session's lease covers: by it others know whether its worker is gone (C12, C16).
+
+The rule is that of session leases, on the run's own name. Nobody queues here: whoever finds the run at work is told, or
+looks again until the holder has given it up or is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Callable
+from functools import partial
+from uuid import uuid4
+
+from standfast.carrying.carrier import Carrier
+from standfast.carrying.leases import POLL_FIRST_S, POLL_MAX_S, RENEWER, StoredLease, clock_s
+from standfast.ground.errors import RunClaimedError
+from standfast.sessions import lease_rules, rules
+from standfast.sessions.lease_rules import Asker, Busy, Fence, Taken, Watch
+from standfast.sessions.port import Name, Plan
+
+
+class Processes:
+    """What a store can tell of processes; this one cannot tell anything."""
+
+    def this_one(self) -> str:
+        """What this process is known by; "" if nobody can tell whether it is alive."""
+        return ""
+
+    def is_gone(self, process: str) -> bool:
+        """Whether the process known by that has certainly ended."""
+        return False
+
+
+async def lease_run(
+    carrier: Callable[[], Carrier],
+    run_id: str,
+    *,
+    ttl_s: float,
+    wait_s: float,
+    timeout_s: float,
+    processes: Processes,
+    takeover: bool = False,
+) -> StoredLease:
+    """Become the only worker at a run; raises RunClaimedError if another is, and stays for `wait_s`.
+
+    `takeover` takes the lease away from whoever has it.
+    """
+    name, nonce, deadline, pause = Name("run", run_id), uuid4().hex, time.monotonic() + wait_s, POLL_FIRST_S
+    holder = f"{socket.gethostname()} process {os.getpid()}".encode(errors="replace").decode()
+    asker = Asker(ttl_s, nonce, holder, processes.this_one(), ())
+    seen: tuple[int, int, float] | None = None
+
+    def give_back(got: Taken | Busy) -> Plan[None]:
+        if isinstance(got, Taken):
+            yield from lease_rules.release(name, Fence(got.number, nonce))
+
+    if takeover:
+        await carrier().carry(partial(lease_rules.revoke, name, uuid4().hex), timeout_s, durable=False)
+    while True:
+        asked_at = clock_s()
+        watch = None if seen is None else Watch(seen[0], seen[1], asked_at - seen[2])
+        plan = partial(lease_rules.acquire, name, asker, watch, processes.is_gone)
+        got = await carrier().carry(plan, timeout_s, undo=give_back, durable=False)
+        if isinstance(got, Taken):
+            lease = StoredLease(name, carrier(), Fence(got.number, nonce), ttl_s, timeout_s, asked_at=asked_at)
+            RENEWER.add(lease)
+            return lease
+        if seen is None or seen[:2] != (got.held.number, got.held.renewals):
+            seen = (got.held.number, got.held.renewals, clock_s())
+        left = deadline - time.monotonic()
+        if left <= 0:
+            since = rules.as_time(got.held.since).isoformat(timespec="seconds")
+            raise RunClaimedError(
+                f"run {run_id!r} is at work elsewhere: {got.held.holder or 'another worker'} has it since {since}",
+                "Wait for it and ask for its result under its run_id; if its worker is gone for certain, resume it with"
+                " Runner.resume(..., takeover=True).",
+            )
+        await asyncio.sleep(min(pause, left))
+        pause = min(pause * 1.5, POLL_MAX_S)

@@ -1,0 +1,346 @@
+"""Other runs of the conversation that have not ended: found, settled, shown or refused, never stepped over (C15).
+
+The outermost run looks once, under its lease, before it reads history. A run whose worker is gone for certain is
+closed from its data alone: none of its agents, tools or guardrails is needed. One that waits for a person is left as it
+is; requests show its open turn behind the history, and nothing else ever does. Where nothing is provable, runs are left
+alone and reported.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from standfast.driver.call_lookup import call_item, scope_of_call
+from standfast.driver.lost_answers import ask_server, in_flight, unknown_outcome
+from standfast.driver.reply_parsing import classify
+from standfast.driver.run_saver import RunSaver
+from standfast.driver.run_scope import OpenQuestion, RunScope, UnfinishedRun, logger
+from standfast.driver.session_hold import SessionHold
+from standfast.driver.unsent import unsent_items
+from standfast.engine.advance import DID_NOT_RUN, advance
+from standfast.engine.codec import RunRecord, decode_saved, has_ended
+from standfast.engine.events import Appended, NotTaken, Replied, SettledBy
+from standfast.engine.log import Log
+from standfast.engine.request import offered, open_turn
+from standfast.engine.run import Call, Entry, Response, Run, evolve
+from standfast.engine.run_store import RunStore, RunSummary
+from standfast.ground.errors import RunClaimedError, RunStateError, StandfastError, UnfinishedRunError
+from standfast.ground.jsonvalue import Item
+from standfast.tools.texts import BEGUN_AND_WAITS, UNKNOWN_OUTCOME, WAITS_FOR_A_PERSON
+from standfast.words.history import sanitise_for_store
+from standfast.words.usage import Usage
+
+AT_REST = ("failed", "cancelled")
+# Nobody is at such a run: settling it races only with whoever resumes it, and of those two the revision chooses one.
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A run that may be unfinished, as the store told of it."""
+
+    run_id: str
+    is_gone: bool
+    """Whether it is certain that nobody is at it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An unfinished run."""
+
+    run: Run
+    revision: int
+    is_gone: bool
+
+    @property
+    def state(self) -> str:
+        """paused, gone or running."""
+        return "paused" if self.run.paused else "gone" if self.is_gone else "running"
+
+
+async def look_for_unfinished(scope: RunScope, own_id: str, store: RunStore | None) -> None:
+    """Find the unfinished runs of this run's session and do what the policy says; notes in the scope what was done."""
+    hold, policy = scope.session, scope.config.unfinished
+    # Nested runs never look: the outermost has, and what they are nested in would be found.
+    if hold is None or store is None or policy == "ignore" or scope.arguments.moved is not None:
+        return
+    found = await _found(await _candidates(hold, own_id, store), store)
+    if policy == "refuse":
+        refuse(found)
+    for one in found:
+        if one.state == "gone":
+            one = await _settle(hold, own_id, one, store)
+            if not one.run.paused:
+                note(scope, one, "gone", "settled")
+                continue
+            note(scope, one, "gone", "settled: a call waits for a person")
+        else:
+            note(scope, one, one.state, "shown in requests" if one.run.paused else "left alone")
+        if one.run.paused:
+            scope.open_turns += open_turn(one.run, WAITS_FOR_A_PERSON, BEGUN_AND_WAITS)
+            scope.open_questions += _questions(one.run, one.run.spec.run_id)
+
+
+def note(scope: RunScope, one: Found, found: str, done: str) -> None:
+    """Say in the result and in the log what was found and done; never what the run is about."""
+    run_id = one.run.spec.run_id
+    scope.unfinished.append(UnfinishedRun(run_id, found, done))
+    logger.warning("run %s of this conversation has not ended (%s): %s", run_id, found, done)
+
+
+def refuse(found: Sequence[Found]) -> None:
+    """Raise if there is one: which run, which calls, and what to do about it."""
+    if not found:
+        return
+    one = found[0]
+    run_id, more = one.run.spec.run_id, f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    calls = ", ".join(f"{call.name} ({call.id})" for call in _open_calls(one.run)) or "none"
+    raise UnfinishedRunError(
+        f"run {run_id!r} of this conversation has not ended{more}: it is {one.state}, with open calls: {calls}",
+        "Decide about it and resume it (Runner.load, Runner.run), give it up with Runner.cancel_run, or choose"
+        " RunConfig(unfinished='settle').",
+    )
+
+
+def _open_calls(run: Run) -> Iterator[Call]:
+    for call in run.turn.calls if run.turn is not None else ():
+        if call.state != "returned":
+            yield call
+
+
+# --- finding ---------------------------------------------------------------------------------------------------------
+
+
+async def _candidates(hold: SessionHold, own_id: str, store: RunStore) -> list[Candidate]:
+    lease = hold.lease
+    told: Any = getattr(lease, "open_runs", None)
+    if lease is not None and told is not None and hold.is_beside(store):
+        # Read in the step that took the lease: whoever saved under a lower number can save and store nothing any more.
+        found = [
+            Candidate(one.run_id, one.status in AT_REST or 0 < one.lease_number < lease.number)
+            for one in told
+            if not _is_own(one.run_id, own_id)
+        ]
+        return await _oldest_first(found, hold, store) if len(found) > 1 else found
+    return [one for one in await _listed(hold, store) if not _is_own(one.run_id, own_id)]
+
+
+def _is_own(run_id: str, own_id: str) -> bool:
+    return run_id == own_id or own_id.startswith(f"{run_id}/")
+
+
+async def _listed(hold: SessionHold, store: RunStore) -> list[Candidate]:
+    """The open runs of the session, oldest first, where no lease told of them: nothing is certain about them."""
+    found: list[Candidate] = []
+    after: str | None = None
+    while hold.session_id is not None:
+        runs, after = await store.list_runs(session_id=hold.session_id, after=after)
+        found += [Candidate(run.run_id, is_gone=False) for run in runs if run.status in ("running", "paused")]
+        if after is None:
+            break
+    return found[::-1]
+
+
+async def _oldest_first(found: list[Candidate], hold: SessionHold, store: RunStore) -> list[Candidate]:
+    order: dict[str, int] = {}
+    after: str | None = None
+    while not order.keys() >= {one.run_id for one in found}:
+        runs, after = await store.list_runs(session_id=hold.session_id, after=after)
+        order |= {run.run_id: len(order) + place for place, run in enumerate(runs)}
+        if after is None:
+            break
+    return sorted(found, key=lambda one: -order.get(one.run_id, 0))
+
+
+async def _found(candidates: Sequence[Candidate], store: RunStore) -> list[Found]:
+    found = []
+    for one in candidates:
+        read = await read_unfinished(one.run_id, store, is_gone=one.is_gone)
+        if read is not None:
+            found.append(read)
+    return found
+
+
+async def read_unfinished(run_id: str, store: RunStore, *, is_gone: bool) -> Found | None:
+    """The run, if it has not ended and has done something. One that cannot be read is refused by name."""
+    saved = await store.load_run(run_id)
+    if saved is None or has_ended(saved):
+        return None
+    try:
+        run = decode_saved(saved)
+    except StandfastError as error:
+        raise RunStateError(
+            f"run {run_id!r} of this conversation has not ended and cannot be read: {error.what}",
+            f"{error.remedy} To go on without it, choose RunConfig(unfinished='ignore').",
+        ) from error
+    return None if run.is_closed or not run.has_done_something else Found(run, saved.revision, is_gone)
+
+
+def _questions(run: Run, run_id: str) -> Iterator[OpenQuestion]:
+    turn = run.turn
+    for call in turn.calls if turn is not None else ():
+        if call.child is not None:
+            yield from _questions(call.child, run_id)
+        elif call.state == "waiting" and turn is not None:
+            yield question_of(turn.agent, call, scope_of_call(call, call_item(turn, call) or {}), run_id)
+
+
+def question_of(agent: str, call: Call, scope: str, run_id: str) -> OpenQuestion:
+    """What two questions share that are the same: agent, tool, and arguments, however their JSON is written."""
+    try:
+        said = json.dumps(json.loads(call.arguments), sort_keys=True)
+    except (ValueError, RecursionError):
+        said = call.arguments
+    return OpenQuestion(agent, scope, said, run_id)
+
+
+# --- settling --------------------------------------------------------------------------------------------------------
+
+
+async def _settle(hold: SessionHold, by: str, one: Found, store: RunStore) -> Found:
+    """Close what a gone run left open, and store it; of a run that another has taken meanwhile nothing is changed."""
+    run, run_id = one.run, one.run.spec.run_id
+    saver = RunSaver(store, RunRecord, revision=one.revision, saved=run)
+    run = advance(run, settling(by, await hold.accepted(run_id)))
+    try:
+        await saver.save(run)  # first of all: from now on nobody else can save in its name
+    except RunClaimedError:
+        logger.warning("run %s was taken by another worker while it was being settled", run_id)
+        return Found(one.run, one.revision, is_gone=False)
+    await _store_nested(hold, by, one.run)
+    if run.marks.stored < run.storable:
+        await _append(hold, run)
+        run = advance(run, Appended(run.storable))
+        await saver.save(run)
+    return Found(run, saver.revision, is_gone=True)
+
+
+def settling(by: str, stored: int) -> SettledBy:
+    """The event by which run `by` settles a gone one."""
+    return SettledBy(by, uuid.uuid4().hex, UNKNOWN_OUTCOME, DID_NOT_RUN, stored)
+
+
+async def _store_nested(hold: SessionHold, by: str, run: Run) -> None:
+    """Store what runs inside its calls left open, where they are on the same conversation."""
+    for call in run.turn.calls if run.turn is not None else ():
+        child = call.child
+        if child is None:
+            continue
+        await _store_nested(hold, by, child)
+        if child.spec.owner == run.spec.owner and not child.is_closed:
+            await _append(hold, advance(child, settling(by, await hold.accepted(child.spec.run_id))))
+
+
+async def _append(hold: SessionHold, run: Run) -> None:
+    start, end = run.marks.stored, run.storable
+    items = [sanitise_for_store(entry.item) for entry in run.ledger[start:end]]
+    if items:
+        await hold.append([item for item in items if item is not None], writer=run.spec.run_id, start=start)
+
+
+# --- on a server's conversation --------------------------------------------------------------------------------------
+
+
+async def settle_on_server(
+    scope: RunScope, fresh: Run, store: RunStore | None
+) -> tuple[Run, list[Callable[[], Awaitable[None]]]]:
+    """The new run with what gone runs of its conversation owe the server, before its own input; and how to end those.
+
+    A waiting call refuses the run: any text that is sent would be its output. The gone runs are ended by the caller
+    once the new run is saved: killed in between, what they owe is still theirs.
+    """
+    owner, policy = fresh.spec.owner, scope.config.unfinished
+    if owner.kind != "conversation" or store is None or policy == "ignore" or scope.arguments.moved is not None:
+        return fresh, []
+    found = await _found_on_server(scope, fresh, store, waits=policy == "settle")
+    refuse(found if policy == "refuse" else [one for one in found if one.run.paused])
+    owed: list[Entry] = []
+    ends: list[Callable[[], Awaitable[None]]] = []
+    for one in found:
+        if not one.is_gone:
+            note(scope, one, "running", "left alone")
+            continue
+        run_id = one.run.spec.run_id
+        run = advance(await _with_lost_answer(scope, one.run), settling(fresh.spec.run_id, 0))
+        if run.paused:
+            refuse([Found(run, one.revision, is_gone=True)])
+        owed += [Entry("input", fresh.spec.agent, item, {"owed_by": run_id}) for item in unsent_items(run)]
+        ends.append(partial(RunSaver(store, RunRecord, revision=one.revision, saved=one.run).save, run))
+        note(scope, one, "gone", "settled")
+    if owed:
+        count = fresh.spec.input_count + len(owed)
+        spec = evolve(fresh.spec, input_count=count)
+        fresh = evolve(fresh, spec=spec, ledger=Log([*owed, *fresh.ledger]))
+    return fresh, ends
+
+
+def given_input_of(run: Run) -> list[Item]:
+    """The input a run was started with, without what it took over from others."""
+    entries = run.ledger[: run.spec.input_count]
+    return [entry.item for entry in entries if not (entry.extra or {}).get("owed_by")]
+
+
+async def _found_on_server(scope: RunScope, fresh: Run, store: RunStore, *, waits: bool) -> list[Found]:
+    """The unfinished runs of the server's conversation, oldest first. What a store lists has no server's name on it,
+    so every open run that no session owns is read."""
+    listed: list[RunSummary] = []
+    for status in ("running", "paused"):
+        after: str | None = None
+        while True:
+            runs, after = await store.list_runs(status=status, after=after)
+            listed += [run for run in runs if run.session_id is None and not _is_own(run.run_id, fresh.spec.run_id)]
+            if after is None:
+                break
+    found = []
+    for summary in sorted(listed, key=lambda one: one.updated_at):
+        one = await read_unfinished(summary.run_id, store, is_gone=False)
+        if one is None or one.run.spec.owner != fresh.spec.owner:
+            continue
+        if waits and one.state == "running":
+            one = await _after_its_worker(scope, one, store)
+        if one is not None:
+            found.append(one)
+    return found
+
+
+async def _after_its_worker(scope: RunScope, one: Found, store: RunStore) -> Found | None:
+    """The run once nobody is at it, as far as its lease tells; None if it has ended by then."""
+    lease_run: Any = getattr(store, "lease_run", None)
+    if lease_run is None:
+        return one
+    config, run_id = scope.config, one.run.spec.run_id
+    wait_s = config.lease_wait_s if config.concurrency == "wait" else 0.0
+    try:
+        lease = await lease_run(run_id, ttl_s=config.lease_ttl_s, wait_s=wait_s)
+    except RunClaimedError:
+        return one
+    # Given back at once: what fences the gone worker is the revision, and nobody resumes what is being settled unseen.
+    await lease.release()
+    if lease.number < 2:
+        return one  # whoever saved it did so without a lease: nothing is certain
+    return await read_unfinished(run_id, store, is_gone=True)
+
+
+async def _with_lost_answer(scope: RunScope, run: Run) -> Run:
+    """The gone run with what became of a request that had left: the server is asked, nothing is sent again (D5)."""
+    if run.progress.outgoing is None:
+        return run
+    resolved = await scope.agents.for_request(scope.graph.start, has_used_tools=False)
+    found = await ask_server(run, resolved, in_flight(run), None)
+    if found is not None and not found.taken:
+        return advance(run, NotTaken())
+    if found is None or found.response is None:
+        raise unknown_outcome(run, found, None)
+    none: dict[str, Any] = {}
+    output, agent = found.response.output, run.progress.agent
+    reply = classify(output, agent=agent, tools=none, handoffs=none, known=none, unknown_tool=lambda name: "tool")
+    sent = run.progress.outgoing.sent
+    owed = tuple(ordinal for ordinal in offered(run) if ordinal not in sent)
+    usage = Usage.from_provider(found.response.usage).to_json()
+    response = Response(tuple(entry.item for entry in reply.entries), usage, found.response.response_id)
+    turn = run.progress.turns + 1
+    return advance(run, Replied(turn, tuple(reply.entries), tuple(reply.calls), response, owed))
