@@ -95,18 +95,18 @@ MUTANTS = [
     Mutant(
         "what must be saved is not waited for",
         "driver.loop",
-        "            self.saver.needed = True\n            await self.save()\n        if self._moved",
-        "            self.saver.needed = True\n        if self._moved",
+        "            if not self._is_stored_next(event):\n                await self.save()\n",
+        "            self._is_stored_next(event)\n",
     ),
     Mutant("Begun is not saved", "driver.loop", "ALWAYS_SAVED = (Begun, ", "ALWAYS_SAVED = ("),
     Mutant("Returned is not saved", "driver.loop", "(Begun, Returned, ", "(Begun, "),
     Mutant(
-        "nothing is saved before an append",
-        "driver.perform",
-        "    await loop.save()\n    run = loop.run\n",
-        "    run = loop.run\n",
+        "a turn is stored without its run",
+        "driver.loop",
+        "            await saver.save_with(after, send)\n",
+        "            await send(None)\n",
     ),
-    Mutant("an append starts at nothing", "driver.perform", "start=effect.start", "start=0"),
+    Mutant("an append starts at nothing", "driver.loop", "start=effect.start, run=save", "start=0, run=save"),
     Mutant(
         "an append leaves its last item for the next",
         "driver.perform",
@@ -115,9 +115,9 @@ MUTANTS = [
     ),
     Mutant(
         "an append is thought to hold more",
-        "driver.perform",
-        "run.ledger[effect.start : effect.end]]",
-        "run.ledger[effect.start : effect.end - 1]]",
+        "driver.loop",
+        "run.ledger[start:end]]",
+        "run.ledger[start : end - 1]]",
     ),
     Mutant(
         "a call begins without a word",
@@ -140,8 +140,8 @@ MUTANTS = [
     Mutant(
         "only the first save is made",
         "driver.run_saver",
-        "if state is None or state is self._done:",
-        "if state is None or self._done is not None:",
+        "if state is not None and state is not self._done:",
+        "if state is not None and self._done is None:",
     ),
     Mutant(
         "a saved run is not looked for",

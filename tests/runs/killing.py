@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import standfast.driver.loop as drive
 import standfast.driver.run_attempt as run_attempt
-from standfast.engine.events import Returned
+from standfast.engine.events import Appended, Returned
 from standfast.testing.simulator.checks import problems
 from standfast.testing.simulator.journey import Journey, Kind, Wish
 from standfast.testing.simulator.loop import VirtualLoop
@@ -65,6 +65,8 @@ class Points:
         self.killed: list[str] = []
         self.returned: set[str] = set()
         """Calls whose outputs were told, and so are saved."""
+        self.with_the_turn: set[str] = set()
+        """Calls whose outputs will be saved with their turn."""
         self.problems: list[str] = []
 
     def here(self, name: str) -> None:
@@ -104,7 +106,12 @@ def pointed(points: Points) -> Iterator[None]:
         points.here(f"before {type(event).__name__}")
         await record(self, event, **named)
         if isinstance(event, Returned) and event.entries[0].item.get("output") != UNKNOWN_OUTCOME:
-            points.returned.add(unsalted(event.call_id))
+            # The output that completes a turn is stored with the turn, which is the very next step.
+            told = points.with_the_turn if self._is_stored_next(event) else points.returned
+            told.add(unsalted(event.call_id))
+        elif isinstance(event, Appended):
+            points.returned |= points.with_the_turn
+            points.with_the_turn = set()
         points.here(f"after {type(event).__name__}")
 
     async def performed(live: Any, driver: Any, effect: Any) -> None:

@@ -46,6 +46,7 @@ class Carrier(Protocol):
         undo: UndoPlan[T] | None = None,
         durable: bool = True,
         detached: bool = False,
+        then: Then | None = None,
     ) -> Coroutine[Any, Any, T]:
         """Carry out a plan; awaiting gives its result, or raises what it raised.
 
@@ -54,7 +55,8 @@ class Carrier(Protocol):
         before anything else is written. `durable=False`: may be lost if the machine loses power (leases, tickets).
 
         `detached`: it is submitted by this call, not by the first await, and is carried out though the awaiting task
-        is cancelled, its loop is closed, or nobody ever awaits it. Then there is no `undo`.
+        is cancelled, its loop is closed, or nobody ever awaits it. Then there is no `undo`; `then`, as for `post`, is
+        told what came of it.
         """
         ...
 

@@ -41,9 +41,10 @@ class InlineCarrier:
         undo: UndoPlan[T] | None = None,
         durable: bool = True,
         detached: bool = False,
+        then: Then | None = None,
     ) -> Coroutine[Any, Any, T]:
         """Carry it out when awaited; a detached one now."""
-        return self._now(plan, timeout_s) if detached else self._when_free(plan, timeout_s)
+        return self._now(plan, timeout_s, then) if detached else self._when_free(plan, timeout_s)
 
     async def _when_free(self, plan: MakePlan[T], timeout_s: float) -> T:
         deadline = time.monotonic() + timeout_s
@@ -56,11 +57,16 @@ class InlineCarrier:
         finally:
             self._lock.release()
 
-    def _now(self, plan: MakePlan[T], timeout_s: float) -> Coroutine[Any, Any, T]:
+    def _now(self, plan: MakePlan[T], timeout_s: float, then: Then | None) -> Coroutine[Any, Any, T]:
         try:
-            return Done(self._held(plan, timeout_s))
+            result = self._held(plan, timeout_s)
         except BaseException as error:
+            if then is not None:
+                then(None, error)
             return Done(error=error)
+        if then is not None:
+            then(result, None)
+        return Done(result)
 
     def post(self, plan: MakePlan[T], timeout_s: float, then: Then | None = None) -> None:
         """Carry it out now."""

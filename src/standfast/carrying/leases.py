@@ -58,6 +58,7 @@ class StoredLease:
         """The runs of the session that had not ended when the lease was taken, read in the same step."""
         self._renewed_at = asked_at
         self._is_over = False
+        self._loop = weakref.ref(asyncio.get_running_loop())
 
     @property
     def number(self) -> int:
@@ -110,6 +111,11 @@ class StoredLease:
     def renew_soon(self) -> float | None:
         """Ask the store to renew it, without waiting; in how many seconds to do so again (None: no more)."""
         if self._is_over:
+            return None
+        loop = self._loop()
+        if loop is None or loop.is_closed():
+            # Whoever held it ended with its loop, without a word: renewed, it would be held for this process's life.
+            self.release_now()
             return None
         asked_at, me = clock_s(), weakref.ref(self)
 

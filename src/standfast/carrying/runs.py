@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Hashable, Mapping
 from functools import partial
+from typing import Any
 
 from standfast.carrying.carrier import Carrier
 from standfast.carrying.leases import StoredLease
@@ -13,7 +14,7 @@ from standfast.sessions import run_rules
 from standfast.sessions.lease_rules import Fence
 from standfast.sessions.port import Name
 from standfast.sessions.protocol import Lease, check_limit
-from standfast.sessions.run_rules import RunSave
+from standfast.sessions.run_rules import Recorded, RunSave
 
 
 class StoredRunStore:
@@ -22,8 +23,18 @@ class StoredRunStore:
     processes: Processes = Processes()
     """How this store's leases tell whether a worker is alive."""
 
-    def __init__(self, carrier: Callable[[], Carrier], timeout_s: float = 30.0) -> None:
-        self._carrier, self._timeout_s = carrier, timeout_s
+    def __init__(self, carrier: Callable[[], Carrier], timeout_s: float = 30.0, *, key: Hashable = None) -> None:
+        """Use this carrier; `key` is what its store is known by in this process, if it has sessions too."""
+        self._carrier, self._timeout_s, self._key = carrier, timeout_s, key
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both keep runs in one store."""
+        if self._key is None:
+            return self is other
+        return isinstance(other, StoredRunStore) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return id(self) if self._key is None else hash(self._key)
 
     async def load_run(self, run_id: str) -> SavedRun | None:
         """The run as last saved; None if there is none of this id."""
@@ -49,6 +60,12 @@ class StoredRunStore:
         session = None if session_id is None else Name("session", session_id)
         plan = partial(run_rules.record, session, None, save, fence_of(lease))
         return (await self._carrier().carry(plan, self._timeout_s)).revision
+
+    def save_detached(self, save: RunSave) -> Coroutine[Any, Any, Recorded]:
+        """Save a run by a request that this very call submits: carried out though nobody waits for it."""
+        session = None if save.session_id is None else Name("session", save.session_id)
+        plan = partial(run_rules.record, session, None, save, None)
+        return self._carrier().carry(plan, self._timeout_s, detached=True)
 
     async def list_runs(
         self, *, status: str | None = None, session_id: str | None = None, after: str | None = None, limit: int = 100

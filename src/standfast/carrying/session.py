@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, ClassVar, Self, TypeVar
 from uuid import uuid4
 
-from standfast.carrying.carrier import Carrier
+from standfast.carrying.carrier import Carrier, Then
 from standfast.carrying.closing import Done
 from standfast.carrying.leases import POLL_FIRST_S, POLL_MAX_S, RENEWER, WAITERS, StoredLease, Waiter, clock_s
 from standfast.carrying.runs import StoredRunStore, fence_of
@@ -178,16 +178,19 @@ class StoredSession(SessionABC):
         """Append items, save a run, and give the lease back (`release`), in one step or not at all.
 
         Refused as `append` and `save_run` refuse; a repeat after a lost acknowledgement succeeds. `detached`: it is
-        submitted by this call and carried out even if the awaiting task is cancelled or its loop closed.
+        submitted by this call and carried out even if the awaiting task is cancelled or its loop closed; the lease is
+        then given back though the rest was refused.
         """
+        gives_back = lease if release and isinstance(lease, StoredLease) else None
         try:
             fence = fence_of(lease)
             batch = _batch(items, writer, start, None, fence, digests) if items else None
             plan = partial(run_rules.record, self._name, batch, run, fence, release=release)
-            waiting = self._write(plan, detached=detached)
+            then = None if gives_back is None or not detached else partial(_given_back, gives_back)
+            waiting = self._write(plan, detached=detached, then=then)
         except StandfastError as error:  # like every other method, it raises when it is awaited
             return Done(error=error)
-        return self._recorded(waiting, lease) if release and isinstance(lease, StoredLease) else waiting
+        return self._recorded(waiting, gives_back) if gives_back is not None and not detached else waiting
 
     async def _recorded(self, waiting: Coroutine[Any, Any, Recorded], lease: StoredLease) -> Recorded:
         done = await waiting
@@ -294,7 +297,7 @@ class StoredSession(SessionABC):
 
     def run_store(self) -> StoredRunStore:
         """The run store beside this session's history. Does no I/O."""
-        return StoredRunStore(self._opened, self.timeout_s)
+        return StoredRunStore(self._opened, self.timeout_s, key=self._store_key())
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -307,8 +310,9 @@ class StoredSession(SessionABC):
         undo: Callable[[T], Plan[None]] | None = None,
         durable: bool = True,
         detached: bool = False,
+        then: Then | None = None,
     ) -> Coroutine[Any, Any, T]:
-        return self._opened().carry(plan, self.timeout_s, undo=undo, durable=durable, detached=detached)
+        return self._opened().carry(plan, self.timeout_s, undo=undo, durable=durable, detached=detached, then=then)
 
     def _read(self, plan: Callable[[], Plan[T]]) -> Coroutine[Any, Any, T]:
         return self._opened().carry(plan, self.timeout_s, kind="read")
@@ -409,15 +413,24 @@ class _Asking:
             yield from lease_rules.release(self._session._name, Fence(got.number, self._nonce))
 
     def _refusal(self, wait_s: float) -> SessionBusyError:
-        by = "others who wait for it" if self._busy is None or self._busy.is_ahead else self._busy.held.holder
-        since = ""
+        by, since = "others who wait for it", None
         if self._busy is not None and not self._busy.is_ahead:
-            since = f" since {rules.as_time(self._busy.held.since).isoformat(timespec='seconds')}"
+            by, since = self._busy.held.holder or "another run", rules.as_time(self._busy.held.since)
+        shown = "" if since is None else f" since {since.isoformat(timespec='seconds')}"
         return SessionBusyError(
-            f"session {self._session.session_id!r} is held by {by or 'another run'}{since} "
-            f"and was not given up within {wait_s} s",
+            f"session {self._session.session_id!r} is held by {by}{shown} and was not given up within {wait_s} s",
             "Wait longer, or choose another concurrency policy for the run.",
+            holder=by,
+            since=since,
         )
+
+
+def _given_back(lease: StoredLease, result: object, error: BaseException | None) -> None:
+    """After a step that was to give the lease back: it did, or was refused, and then the lease alone is."""
+    if error is None:
+        lease.is_given_back()
+    else:
+        lease.release_now()
 
 
 def _named(holder: str) -> str:

@@ -78,9 +78,10 @@ class ThreadCarrier:
         undo: UndoPlan[T] | None = None,
         durable: bool = True,
         detached: bool = False,
+        then: Then | None = None,
     ) -> Coroutine[Any, Any, T]:
         """Carry out a plan in one of the threads."""
-        request = Request(plan, None, timeout_s, kind=kind, undo=undo, durable=durable, detached=detached)
+        request = Request(plan, None, timeout_s, kind=kind, undo=undo, durable=durable, detached=detached, then=then)
         if detached:
             self._submit(request)
         return request.answer(self._submit, self._give_up)

@@ -23,6 +23,7 @@ from standfast.driver.handoff import hand_over
 from standfast.driver.loop import Loop
 from standfast.driver.nested import child_runner
 from standfast.driver.run_scope import RunScope, Span
+from standfast.driver.session_hold import inside_a_call
 from standfast.driver.unfinished import question_of
 from standfast.engine.events import ApprovalNeeded, Begun, ChildMoved, Decided, NotTaken, Returned, RunCall, Settle
 from standfast.engine.run import Call, Entry, Run, Turn
@@ -110,7 +111,8 @@ async def _perform_tool(
         run_agent=_child_runner(loop, scope, effect, call) if tool.agent_tool is not None else None,
     )
     try:
-        outcome = await carry_out(_OwnedCall(loop, scope), call, tool, context, agent=agent)
+        with inside_a_call(scope.session):
+            outcome = await carry_out(_OwnedCall(loop, scope), call, tool, context, agent=agent)
     except ChildPaused:
         # A pause is no failure and no result: the call is entered again, with its run where it was.
         return  # the nested run has recorded where it stands
@@ -149,9 +151,8 @@ def _child_runner(loop: Loop, scope: RunScope, effect: RunCall, call: Call) -> A
     async def record(child: Run) -> None:
         await loop.record(ChildMoved(call.id, child), completes=effect if child.paused else None)
 
-    return child_runner(
-        scope, call, run_id=f"{loop.run.spec.run_id}/{call.id}", record=record, is_saved=loop.saver is not None
-    )
+    run_id = f"{loop.run.spec.run_id}/{call.id}"
+    return child_runner(loop, scope, call, run_id=run_id, record=record, is_saved=loop.saver is not None)
 
 
 async def _perform_hosted(

@@ -21,11 +21,16 @@ _THEIR_DEFERRED = "_get_deferred_compaction_response_id"
 # The SDK's name for it: its compacting session works here as ours does there.
 
 
+def may_compact(session: object) -> bool:
+    """Whether a session is asked to compact itself after a run, so that the run keeps it until then."""
+    # On the class, never by attribute delegation: an encrypting wrapper must not be bypassed.
+    return session is not None and hasattr(type(session), "run_compaction")
+
+
 async def compact_after(loop: Loop, scope: RunScope) -> None:
     """Compact the session's history, if it wants to be."""
     session = scope.session.session if scope.session is not None else None
-    # On the class, never by attribute delegation: an encrypting wrapper must not be bypassed.
-    compact = getattr(session, "run_compaction", None) if hasattr(type(session), "run_compaction") else None
+    compact: Any = getattr(session, "run_compaction", None) if may_compact(session) else None
     run = loop.run
     if compact is None or not callable(compact) or not run.progress.ended or not len(run.responses):
         return

@@ -47,6 +47,8 @@ async def perform_conclude(loop: Loop, scope: RunScope, effect: Conclude) -> Non
             raise error
     else:
         assert run.turn is not None  # due() asks for a conclusion only of a complete turn
+        if callable(agent.tool_use_behavior) and run.turn.calls:
+            await loop.save()  # what the calls came to would be stored with the turn; this may take its time
         found = await _meaning(scope, run, run.turn, agent, schema)
     if found is None:
         await loop.record(Concluded(effect.turn, Conclusion(final=False)), completes=effect)
@@ -56,6 +58,8 @@ async def perform_conclude(loop: Loop, scope: RunScope, effect: Conclude) -> Non
     if conclusion.entries:
         scope.show_entries(conclusion.entries)
     if scope.hooks is not None or agent.hooks is not None:
+        if run.turn is not None and run.turn.calls:
+            await loop.save()
         async with observing(loop):
             await hook_pair(scope, agent, "on_agent_end", hook_context(scope), agent, value)
     # Where nobody judges the output the turn joins at once: one effect less for every run without guardrails.

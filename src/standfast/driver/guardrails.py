@@ -86,6 +86,8 @@ async def _judge_input(loop: Loop, scope: RunScope, effect: Judge, agent: Agent[
 
 async def _judge_output(loop: Loop, scope: RunScope, effect: Judge, agent: Agent[Any]) -> None:
     guardrails = output_guardrails(scope, agent)
+    if guardrails and loop.run.turn is not None and loop.run.turn.calls:
+        await loop.save()  # what its calls came to would be stored with the turn; a verdict may take its time
     output = scope.final_output
     results, tripped = (
         await judge(guardrails, lambda one: _ask(scope, agent, "output", one, scope.wrapper, agent, output))

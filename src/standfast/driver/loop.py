@@ -1,21 +1,43 @@
 """The only loop of runs: the reconciler with the engine's two functions, saving, and the ways to stop.
 
 Streaming is watching this loop, not streaming is not watching; resuming is entering it with a saved run.
+
+What closes a run that was stopped or failed (its last state, its turn, its lease) is one request to the store, made
+from what is known at that moment and carried out without this loop. So a first cancellation lets what is under way end
+within `CLOSING_GRACE_S` and then closes; a second one closes at once and gets control back (C14). No cancellation is
+swallowed: anyio repeats one until it has left.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
 
-from standfast.driver.reconcile import Reconciler, ignore_exception, wait_for_all
+from standfast.driver.reconcile import Reconciler, ignore_exception
 from standfast.driver.run_saver import RunSaver
+from standfast.driver.session_hold import SessionHold
 from standfast.engine.advance import advance
 from standfast.engine.due import due
-from standfast.engine.events import ApprovalNeeded, Begun, ChildMoved, Effect, Event, Replied, Returned, Stopped
+from standfast.engine.events import (
+    Append,
+    Appended,
+    ApprovalNeeded,
+    Begun,
+    ChildMoved,
+    Effect,
+    Event,
+    Replied,
+    Returned,
+    Stopped,
+)
 from standfast.engine.run import Run
-from standfast.ground.errors import RunClaimedError
+from standfast.ground.errors import LeaseLostError, RunClaimedError
+from standfast.ground.jsonvalue import Item
+from standfast.sessions.run_rules import Recorded, RunSave
+from standfast.words.history import sanitise_for_store
 
 logger = logging.getLogger("standfast")
 
@@ -23,8 +45,24 @@ logger = logging.getLogger("standfast")
 # A reply is among them only if a server has taken the request; else asking again is harmless.
 ALWAYS_SAVED = (Begun, Returned, ApprovalNeeded, ChildMoved)
 
-CLOSING_GRACE_S = 60.0
-# A stopped run stores what its tools did before it lets go. Stores have deadlines of their own; this bounds others.
+CLOSING_GRACE_S = 5.0
+# How long a stopped run waits for what was told to stop, and then for its store, before it lets go all the same.
+# Shorter than what containers leave a process between SIGTERM and SIGKILL (10 s and more).
+
+
+def stored_form(run: Run, start: int, end: int) -> list[Item]:
+    """These items of the run as its session gets them."""
+    items = [sanitise_for_store(entry.item) for entry in run.ledger[start:end]]
+    return [item for item in items if item is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Submitted:
+    """A request that closes a run, and the run as it is once that is done."""
+
+    waiting: Coroutine[Any, Any, Recorded]
+    run: Run
+    save: RunSave | None
 
 
 class Loop(Reconciler[Run, Event, Effect]):
@@ -36,15 +74,23 @@ class Loop(Reconciler[Run, Event, Effect]):
         perform: Callable[[Loop, Effect], Awaitable[None]],
         *,
         moved: Callable[[Run], Awaitable[None]] | None = None,
+        session: SessionHold | None = None,
+        keeps_lease: bool = False,
     ) -> None:
         super().__init__(run, advance=advance, due=due, perform=perform)
         self.saver: RunSaver[Run] | None = None
         self._moved = moved
+        self._session = session
+        self._keeps_lease = keeps_lease
+        """Whether the session is still needed after the last append: to compact it."""
+        self.children: set[Loop] = set()
+        """Nested runs that are under way in calls of this one."""
         self.last_requested_turn = 1
         """The last turn for which a request is under way; a run that was started counts as being in its first."""
         self.failed_observer: BaseException | None = None
         """What a hook raised that only observes: the reply it was told of stays, see `Stopped.keeps_turn`."""
         self._is_cut = self._has_entered = False
+        self._is_closing = self._is_over = False
         self._closing: asyncio.Task[None] | None = None
         self._append_failed = False
 
@@ -55,10 +101,29 @@ class Loop(Reconciler[Run, Event, Effect]):
 
     # --- saving ------------------------------------------------------------------------------------------------------
 
+    async def record(self, event: Event, *, completes: Effect | None = None) -> None:
+        """Let something that happened change the run, and save it where it must survive."""
+        self._refuse_if_over()
+        if isinstance(event, Begun):
+            await self.make_sure()
+        await super().record(event, completes=completes)
+
+    async def make_sure(self) -> None:
+        """Raise LeaseLostError if the session may be another's by now: then no request leaves and nothing begins."""
+        self._refuse_if_over()
+        if self._session is not None:
+            await self._session.make_sure()
+
+    def _refuse_if_over(self) -> None:
+        if self._is_over:
+            # Its last state is on its way to the store. Whatever is left of it ends here, and begins nothing more.
+            raise asyncio.CancelledError("the run was stopped, and what it had done is stored")
+
     async def _recorded(self, event: Event) -> None:
         if self.saver is not None and self._must_save(event):
             self.saver.needed = True
-            await self.save()
+            if not self._is_stored_next(event):
+                await self.save()
         if self._moved is not None:
             await self._moved(self.state)
 
@@ -67,12 +132,41 @@ class Loop(Reconciler[Run, Event, Effect]):
             return True
         return isinstance(event, Replied) and self.state.spec.owner.is_server
 
+    def _is_stored_next(self, event: Event) -> bool:
+        """Whether the turn is complete and goes to the session, with the run, in the very next step.
+
+        If it is not, because code of the user's comes first, whoever calls that code saves the run before.
+        """
+        if self.saver is None or self.saver.beside is None or not isinstance(event, Returned):
+            return False
+        turn = self.state.turn
+        return turn is None or turn.complete
+
     async def save(self) -> None:
         """Save the run as it is now, if there is where to and anything that must survive."""
         if self.saver is not None and self.saver.needed:
-            saving = asyncio.ensure_future(self.saver.save(self.state))
-            saving.add_done_callback(ignore_exception)
-            await asyncio.shield(saving)  # a cancelled caller must not tear a save: its outcome would be unknown
+            await self.saver.save(self.state)
+
+    async def append(self, effect: Append) -> None:
+        """Store these items of the run, once, and the run that knows them: together where one store has both."""
+        session, saver, run = self._session, self.saver, self.state
+        assert session is not None  # only a session-owned run has something to store
+        items, run_id = stored_form(run, effect.start, effect.end), run.spec.run_id
+        if not session.can_record or (saver is not None and saver.needed and saver.beside is None):
+            await self.save()
+            await session.append(items, writer=run_id, start=effect.start)
+            return
+        after = advance(run, Appended(effect.end))
+        release = not self._keeps_lease and not due(after)
+
+        async def send(save: RunSave | None) -> int:
+            return await session.record(items=items, writer=run_id, start=effect.start, run=save, release=release)
+
+        if saver is not None and (saver.needed or after.paused):
+            saver.needed = True
+            await saver.save_with(after, send)
+        else:
+            await send(None)
 
     # --- driving and stopping ----------------------------------------------------------------------------------------
 
@@ -81,21 +175,24 @@ class Loop(Reconciler[Run, Event, Effect]):
         self._has_entered = True
         try:
             await self.reconcile()
+            await self._save_at_rest()
         except asyncio.CancelledError:
-            await self._close(Stopped("immediate"))
+            await self._close_when_cancelled()
             if not self._is_cut:
                 raise
             if self._task is not None:
                 self._task.uncancel()  # it was ours, and it is dealt with
-        except RunClaimedError:
-            await self._cancel_all(keep_appends=False)
+        except (RunClaimedError, LeaseLostError):
+            await self._give_up()
             raise  # the run is another's now: nothing more may be written in its name
+        except GeneratorExit:  # its loop was closed under it: nothing can be awaited any more
+            self.close_now(Stopped("immediate"))
+            raise
         except BaseException as error:
             await self._close_after(error)
             raise
         finally:
             self._task = None
-        await self._save_at_rest()
 
     def stop_after_turn(self) -> None:
         """Let the turn under way finish and be stored; ask the model nothing more."""
@@ -107,13 +204,13 @@ class Loop(Reconciler[Run, Event, Effect]):
     def stop_now(self) -> bool:
         """Cancel whatever is under way; what tools have done is still stored. Whether the run had begun."""
         self._is_cut = True
-        if self._task is not None and self._closing is None:  # said twice, it must not cut short what is being stored
+        if self._task is not None and not self._is_closing:  # said twice, it must not cut short what is being stored
             self._task.cancel()
         return self._has_entered
 
     @property
     def closing_task(self) -> asyncio.Task[None] | None:
-        """What is still being stored, or told to stop, after `drive` had to let go; None where nothing is."""
+        """What is still being stored after `drive` had to let go, and gives the session back; None where nothing is."""
         return self._closing if self._closing is not None and not self._closing.done() else None
 
     # --- leaving in order --------------------------------------------------------------------------------------------
@@ -122,49 +219,160 @@ class Loop(Reconciler[Run, Event, Effect]):
         # What a session did not take is not tried again by closing: resuming does, when the session is well again.
         self._append_failed = self._append_failed or key.startswith("append/")
 
-    async def _cancel_all(self, *, keep_appends: bool = True) -> None:
-        """Stop everything under way. An append is let finish: its outcome must be known."""
-        appends = [key for key in self._tasks if keep_appends and key.startswith("append/")]
-        await self._cancel_and_wait([key for key in self._tasks if key not in appends])
-        tasks = [self._tasks.pop(key) for key in appends]
-        await wait_for_all(tasks)
-        if any(task.cancelled() or task.exception() is not None for task in tasks):
-            self._append_failed = True
-        self._completed.clear()
-
     async def _close_after(self, error: BaseException) -> None:
         try:
             await self._close(Stopped("failed", keeps_turn=error is self.failed_observer))
         except Exception as second:  # the first error is the one to report
             error.add_note(f"While storing what the run had done, this happened too: {second!r}")
 
+    async def _close_when_cancelled(self) -> None:
+        try:
+            await self._close(Stopped("immediate"))
+        except Exception as error:  # raised, it would take the place of the cancellation
+            logger.warning(
+                "run %s was cancelled, and its store did not say that it has what the run had done: %s: %s",
+                self.state.spec.run_id,
+                type(error).__name__,
+                error,
+            )
+
     async def _close(self, stopped: Stopped) -> None:
         """Close the open turn, and store it if one of its tools has run (C8). A second cancellation does not wait."""
-        self._closing = closing = asyncio.ensure_future(self._stop_and_store(stopped))
-        closing.add_done_callback(ignore_exception)
+        self._is_closing = True
         try:
-            done, _ = await asyncio.wait([closing], timeout=CLOSING_GRACE_S)
+            await self._end_effects()
+            self._stop(stopped)
+            await self._store_the_end()
         except asyncio.CancelledError:
-            closing.cancel()
+            self.close_now(stopped)
             raise
-        if not done:
-            closing.cancel()
+
+    def close_now(self, stopped: Stopped) -> None:
+        """Have stored what is known now, without waiting for anything."""
+        if self._is_over:
+            return
+        for child in list(self.children):  # what they store is theirs, under this run's lease where they share it
+            child.close_now(Stopped("immediate"))
+        self._stop(stopped)
+        if self._is_submittable():
+            for end in self._submit_the_end():
+                end.waiting.close()  # it was submitted by the call; nobody waits
+        elif self._closing is None:
+            try:
+                asyncio.get_running_loop()
+            except RuntimeError:  # it was closed
+                self._let_go()
+            else:
+                self._store_in_the_background()
+
+    async def _end_effects(self) -> None:
+        """Tell everything under way to stop, and wait for it. What still goes on after that says no more."""
+        # An append to a session that cannot tell what it has is let finish: its outcome must be known.
+        keeps = self._session is not None and not self._session.can_record
+        told = [task for key, task in self._tasks.items() if not (keeps and key.startswith("append/"))]
+        for task in told:
+            if not task.cancelling():  # to be told twice means to a nested run that it must let go
+                task.cancel()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks.values(), timeout=CLOSING_GRACE_S)
+            if late:
+                logger.warning(
+                    "run %s was stopped, and %d of its effects did not end within %d s: they are left behind",
+                    self.state.spec.run_id,
+                    len(late),
+                    CLOSING_GRACE_S,
+                )
+        for key, task in self._tasks.items():
+            if task.done() and (task.cancelled() or task.exception() is not None):
+                self._append_failed = self._append_failed or (keeps and key.startswith("append/"))
+        self._tasks.clear()
+        self._completed.clear()
+
+    def _stop(self, stopped: Stopped) -> None:
+        run = self.state
+        stop = run.progress.stop
+        # A run that waits for a person is left waiting: it was at rest, and only that had still to be saved.
+        if not run.finished and not run.paused and (stop is None or stop.mode == "after_turn"):
+            self.apply(stopped)
+
+    def _is_submittable(self) -> bool:
+        """Whether the store takes what closes the run by a request that needs neither this loop nor anybody waiting."""
+        session, saver = self._session, self.saver
+        if session is not None and not session.can_record:
+            return False
+        # On the class, never by attribute delegation: a store around another must not be gone around.
+        return saver is None or saver.beside is not None or hasattr(type(saver.store), "save_detached")
+
+    async def _store_the_end(self) -> None:
+        if self._is_submittable():
+            for end in self._submit_the_end():
+                async with asyncio.timeout(CLOSING_GRACE_S):
+                    done = await end.waiting
+                self.state = end.run
+                if self.saver is not None and end.save is not None:
+                    self.saver.has_saved(end.run, end.save, done.revision)
+            return
+        closing = self._store_in_the_background()
+        ended, _ = await asyncio.wait([closing], timeout=CLOSING_GRACE_S)
+        if not ended:
             logger.warning(
-                "run %s was stopped, and its store did not take what it had done within %d s: resume it to store that",
+                "run %s was stopped, and its store did not take what it had done within %d s; it goes on",
                 self.state.spec.run_id,
                 CLOSING_GRACE_S,
             )
             return
         closing.result()
 
-    async def _stop_and_store(self, stopped: Stopped) -> None:
-        await self._cancel_all()
-        stop = self.state.progress.stop
-        if not self.state.finished and (stop is None or stop.mode == "after_turn"):
-            self.apply(stopped)
-        while not self._append_failed and (effects := due(self.state)):
-            await self._perform_inline(effects[0])
-        await self._save_at_rest()
+    def _submit_the_end(self) -> list[_Submitted]:
+        """Submit what closes the run: its items, its last state, its lease. It need not be awaited."""
+        self._is_over = True
+        session, saver, run = self._session, self.saver, self.state
+        start, end = run.marks.stored, run.storable
+        items: list[Item] = []
+        if session is not None and start < end and not self._append_failed:
+            items = stored_form(run, start, end)
+            run = advance(run, Appended(end))
+        save = saver.last(run) if saver is not None else None
+        beside = save if saver is not None and saver.beside is not None else None
+        submitted: list[_Submitted] = []
+        if session is not None and (items or beside is not None):
+            waiting = session.record_now(items=items, writer=run.spec.run_id, start=start, run=beside)
+            submitted.append(_Submitted(waiting, run, beside))
+        if save is not None and saver is not None and beside is None:
+            detached: Any = saver.store
+            submitted.append(_Submitted(detached.save_detached(save), run, save))
+        return submitted
+
+    def _store_in_the_background(self) -> asyncio.Task[None]:
+        """Store the end by tasks of this loop: all that can be done where the store has no thread of its own."""
+        self._closing = asyncio.ensure_future(self._store_as_long_as_it_lives())
+        self._closing.add_done_callback(ignore_exception)
+        return self._closing
+
+    async def _store_as_long_as_it_lives(self) -> None:
+        try:
+            while not self._append_failed and (effects := due(self.state)):
+                await self._perform_inline(effects[0])
+            await self._save_at_rest()
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Give the session back; what it did not get is told at the next run on it."""
+        self._is_over = True
+        session, run = self._session, self.state
+        if session is not None:
+            if run.marks.stored < run.storable:
+                session.could_not_store(run.spec.run_id, run.storable - run.marks.stored)
+            session.release_now()
+
+    async def _give_up(self) -> None:
+        """Stop everything under way and write nothing."""
+        self._is_closing = True
+        try:
+            await self._end_effects()
+        finally:
+            self._is_over = True
 
     async def _save_at_rest(self) -> None:
         if self.saver is None or not (self.saver.needed or self.state.paused):
@@ -172,7 +380,7 @@ class Loop(Reconciler[Run, Event, Effect]):
         self.saver.needed = True
         try:
             await self.save()
-        except RunClaimedError:
+        except (RunClaimedError, LeaseLostError):
             raise
         except Exception as error:
             if not self.state.is_closed:

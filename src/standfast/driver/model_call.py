@@ -58,6 +58,7 @@ async def call_model(loop: Loop, scope: RunScope, effect: CallModel) -> None:
     sending = Sending(
         loop, scope, resolved, instructions, sent, earlier_may_arrive=run.progress.after_item_id is not None
     )
+    await loop.make_sure()
     response, failed = await sending.ask()
     await take_reply(loop, scope, effect, agent, resolved, response, failed=failed, owed=owed)
 

@@ -14,6 +14,7 @@ from standfast.agents.as_tool import AgentToolRun, relay_events
 from standfast.agents.context import ChildPaused
 from standfast.driver.early_refusals import owner_of_tool
 from standfast.driver.event_buffer import EventBuffer
+from standfast.driver.loop import Loop
 from standfast.driver.result import RunResult, RunResultBase, RunResultStreaming
 from standfast.driver.run_scope import AgentToolInvocation, ResumedRun, RunArguments, RunScope, StartedRun
 from standfast.engine.run import Call, Run
@@ -21,7 +22,7 @@ from standfast.tools.desk import OwnerFailed
 
 
 def child_runner(
-    scope: RunScope, call: Call, *, run_id: str, record: Callable[[Run], Awaitable[None]], is_saved: bool
+    loop: Loop, scope: RunScope, call: Call, *, run_id: str, record: Callable[[Run], Awaitable[None]], is_saved: bool
 ) -> Callable[[AgentToolRun], Awaitable[RunResultBase]]:
     """What a call's context gets to run an agent with. `record` notes in its owner where the nested run stands."""
 
@@ -63,7 +64,11 @@ def child_runner(
                 moved=moved,
             )
         )
-        result = await _result_of(child, events, request)
+        loop.children.add(child.loop)
+        try:
+            result = await _result_of(child, events, request)
+        finally:
+            loop.children.discard(child.loop)
         if child.run.paused:
             scope.children[call.id] = child.scope
             await tell_owner(child.run)

@@ -94,7 +94,7 @@ async def open_new(scope: RunScope, fresh: Run, store: RunStore | None) -> Opene
         return earlier
     await look_for_unfinished(scope, fresh.spec.run_id, store)
     run, gone = await settle_on_server(scope, fresh, store)
-    saver = RunSaver(store, RunRecord, needed=named or bool(gone)) if store is not None else None
+    saver = RunSaver(store, RunRecord, hold=scope.session, needed=named or bool(gone)) if store is not None else None
     if saver is not None and saver.needed:
         await saver.save(run)  # of two who start under one id the second is told, before anything of it runs (C16)
     for end_gone in gone:
@@ -194,7 +194,10 @@ async def _open_earlier(scope: RunScope, fresh: Run, store: RunStore | None) -> 
     if not run.is_closed:
         await look_for_unfinished(scope, run_id, store)
     revision, needed = (saved.revision, False) if saved is not None else (0, True)
-    return Opened(run, RunSaver(store, RunRecord, revision=revision, needed=needed) if store is not None else None)
+    return Opened(
+        run,
+        RunSaver(store, RunRecord, hold=scope.session, revision=revision, needed=needed) if store is not None else None,
+    )
 
 
 async def _open_again(scope: RunScope, fresh: Run, earlier: Run, store: RunStore | None, revision: int) -> Opened:
@@ -263,7 +266,9 @@ async def _look_at(scope: RunScope, run: Run, store: RunStore | None, revision: 
     if not run.is_closed:
         run = advance(run, Claimed(run.progress.claim or "", stored=await _stored_count(scope, run)))
     _restore(scope, run)
-    return Opened(run, RunSaver(store, RunRecord, revision=revision, saved=run) if store is not None else None)
+    return Opened(
+        run, RunSaver(store, RunRecord, hold=scope.session, revision=revision, saved=run) if store is not None else None
+    )
 
 
 async def _claim(scope: RunScope, run: Run, store: RunStore | None, revision: int) -> Opened:
@@ -274,7 +279,7 @@ async def _claim(scope: RunScope, run: Run, store: RunStore | None, revision: in
     if store is None:
         return Opened(run)
     # The whole run is written, not what is new: the state at hand may be ahead of what was saved.
-    saver = RunSaver(store, RunRecord, revision=revision, needed=revision > 0)
+    saver = RunSaver(store, RunRecord, hold=scope.session, revision=revision, needed=revision > 0)
     if saver.needed:
         await saver.save(run)
     return Opened(run, saver)
@@ -291,7 +296,7 @@ async def open_abandoned(scope: RunScope, resumed: ResumedRun, store: RunStore, 
     await _hold_run(scope, run.spec.run_id, store, wait_s=0.0)
     run = advance(run, Claimed(uuid.uuid4().hex, stored=await _stored_count(scope, run)))
     run = advance(run, Stopped("abandoned", message=message)) if not run.finished else run
-    saver = RunSaver(store, RunRecord, revision=resumed.revision, needed=True)
+    saver = RunSaver(store, RunRecord, hold=scope.session, revision=resumed.revision, needed=True)
     await saver.save(run)
     return Opened(run, saver)
 

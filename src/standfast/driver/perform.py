@@ -12,7 +12,6 @@ from standfast.driver.run_scope import RunScope
 from standfast.driver.sending import Sending
 from standfast.engine.events import Append, Appended, CallModel, Conclude, Effect, Judge, NotTaken, RunCall, Settle
 from standfast.engine.request import offered
-from standfast.words.history import sanitise_for_store
 
 
 async def perform(scope: RunScope, loop: Loop, effect: Effect) -> None:
@@ -25,7 +24,7 @@ async def perform(scope: RunScope, loop: Loop, effect: Effect) -> None:
         case Conclude():
             await perform_conclude(loop, scope, effect)
         case Append():
-            await append(loop, scope, effect)
+            await append(loop, effect)
         case Judge():
             await perform_judge(loop, scope, effect)
         case Settle(_, None):
@@ -34,15 +33,9 @@ async def perform(scope: RunScope, loop: Loop, effect: Effect) -> None:
             await settle_call(loop, scope, effect)
 
 
-async def append(loop: Loop, scope: RunScope, effect: Append) -> None:
-    """Store these items of the run, once. The run that knows them is saved first."""
-    # The one place where a turn is stored: a session that appends, saves the run and gives its lease back in one step
-    # is called here, in place of the two calls below.
-    assert scope.session is not None  # only a session-owned run has something to store
-    await loop.save()
-    run = loop.run
-    items = [sanitise_for_store(entry.item) for entry in run.ledger[effect.start : effect.end]]
-    await scope.session.append([item for item in items if item is not None], writer=run.spec.run_id, start=effect.start)
+async def append(loop: Loop, effect: Append) -> None:
+    """Store these items of the run, once."""
+    await loop.append(effect)
     await loop.record(Appended(effect.end), completes=effect)
 
 

@@ -5,18 +5,16 @@ Whatever is borrowed (the lease on a session, its history) is given back at the 
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from functools import partial
 from typing import Any
 
 from standfast.agents.error_handlers import RunErrorDetails
 from standfast.driver.calls import show_outputs
-from standfast.driver.compact_after import compact_after
-from standfast.driver.loop import CLOSING_GRACE_S, Loop
+from standfast.driver.compact_after import compact_after, may_compact
+from standfast.driver.loop import Loop
 from standfast.driver.opening import Opened, fresh_run, open_abandoned, open_new, open_resumed
 from standfast.driver.perform import perform
-from standfast.driver.reconcile import ignore_exception
 from standfast.driver.result import RunResultBase
 from standfast.driver.run_scope import ResumedRun, RunArguments, RunScope, usage_of
 from standfast.driver.session_hold import SessionHold
@@ -52,7 +50,11 @@ class RunAttempt:
         self.scope = RunScope(arguments, session=hold, spawn=RunAttempt)
         resumed = arguments.resumed
         run = resumed.run if resumed is not None else fresh_run(self.scope)
-        self.loop = Loop(run, partial(perform, self.scope), moved=arguments.moved)
+        if hold is not None:
+            hold.holder = f"run {run.spec.run_id}"
+        self.loop = Loop(
+            run, partial(perform, self.scope), moved=arguments.moved, session=hold, keeps_lease=may_compact(session)
+        )
         self.is_open = False
         """Whether `run` is the run that is going on, and no longer only what the caller gave."""
 
@@ -145,32 +147,30 @@ class RunAttempt:
 
     async def _give_back(self, first: BaseException | None = None) -> None:
         """Give back what was borrowed; an error of that never hides `first`, which ended the run."""
-        if self.scope.session is None and self.scope.run_lease is None:
-            return
-        giving = asyncio.ensure_future(self._let_go(self.scope.session))
-        giving.add_done_callback(ignore_exception)
-        if self.loop.closing_task is not None:
-            return  # nobody waits for what was told to stop, and the next run gets the session when it has
+        hold, closing, run_lease = self.scope.session, self.loop.closing_task, self.scope.run_lease
         try:
-            await asyncio.shield(giving)  # a cancellation that comes now must not keep the lease
+            # Each of these submits what it does before it waits: a cancellation that comes now changes nothing.
+            if run_lease is not None:
+                await run_lease.release()
+            if closing is not None:
+                # It gives the session back when all is stored; nobody waits for what was told to stop.
+                closing.add_done_callback(lambda _: self._close_session())
+            elif hold is not None:
+                await hold.release()
+                closed = self._close_session()
+                if inspect.isawaitable(closed):
+                    await closed
         except Exception as second:
             if first is None:
                 raise
             first.add_note(f"While the session was given back, this happened too: {second!r}")
+        finally:
+            if hold is not None and closing is None:
+                hold.release_now()
 
-    async def _let_go(self, hold: SessionHold | None) -> None:
-        if self.loop.closing_task is not None:
-            await asyncio.wait([self.loop.closing_task], timeout=CLOSING_GRACE_S)
-        if self.scope.run_lease is not None:
-            await self.scope.run_lease.release()
-        if hold is None:
-            return
-        await hold.release()
-        if self.arguments.config.close_session:
-            close: Any = getattr(self.arguments.session, "close", None)
-            closing = close() if close is not None else None
-            if inspect.isawaitable(closing):
-                await closing
+    def _close_session(self) -> Any:
+        close: Any = getattr(self.arguments.session, "close", None) if self.arguments.config.close_session else None
+        return close() if close is not None else None
 
     def details(self) -> RunErrorDetails:
         """What the run has done so far, for an error to carry."""

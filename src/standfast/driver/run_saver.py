@@ -1,20 +1,27 @@
 """Saving a record: the small head, fenced by its revision, and the tails of its logs.
 
-Saves happen one after the other; a save that waits while a newer one is asked for saves the newest, so ten calls that
-return at once cost one write. Whoever saved a record last is the one who may go on with it: a second one is told (C12).
+Saves happen one after the other; whatever is asked for while one is on its way, or in the same round of the event
+loop, is saved by one further write: ten calls that return at once cost one. Whoever saved a record last is the one who
+may go on with it: a second one is told (C12). In a store that has the session too, a save carries the session's lease,
+so that one who lost it saves nothing, and it can be one step with the items of a turn.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from standfast.engine.run_store import LogTail, Record, RunStore
+from standfast.driver.session_hold import SessionHold
+from standfast.engine.run_store import Record, RunStore
 from standfast.ground.errors import RunClaimedError
+from standfast.sessions.run_rules import RunSave
 
 State = TypeVar("State")
+
+Send = Callable[[RunSave], Awaitable[int]]
+"""Writes a save, perhaps with more, in one step; gives the new revision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +30,15 @@ class _Write(Generic[State]):
 
     state: State
     record: Record
-    head: bytes
-    tails: Mapping[str, LogTail]
+    save: RunSave = field(repr=False)
+    send: Send = field(repr=False)
+
+
+class _Shared:
+    """A save that is about to be made, and how many wait for it."""
+
+    saving: asyncio.Task[None] | None = None
+    count = 0
 
 
 class RunSaver(Generic[State]):
@@ -35,6 +49,7 @@ class RunSaver(Generic[State]):
         store: RunStore,
         record_of: Callable[[State], Record],
         *,
+        hold: SessionHold | None = None,
         revision: int = 0,
         needed: bool = False,
         saved: State | None = None,
@@ -43,46 +58,130 @@ class RunSaver(Generic[State]):
         self.revision = revision
         self.needed = needed
         """Whether something has happened that must survive: before that, nothing is written."""
+        self.beside = hold if hold is not None and hold.keeps(store) else None
+        """The session in the same store: saves carry its lease, and can be one step with its items."""
         self._record_of = record_of
-        self._lengths: Mapping[str, int] = record_of(saved).lengths() if saved is not None else {}
+        self._confirmed: Record | None = record_of(saved) if saved is not None else None
+        self._head: bytes | None = None
+        """The head as it was last saved by this saver."""
         self._lock = asyncio.Lock()
         self._newest: State | None = None
         self._done: State | None = saved
         self._unconfirmed: _Write[State] | None = None
+        self._next: _Shared | None = None
 
-    def save(self, state: State) -> Coroutine[Any, Any, None]:
+    # --- saving ------------------------------------------------------------------------------------------------------
+
+    async def save(self, state: State) -> None:
         """Return when this state, or a later one, is saved; raises RunClaimedError if it is another's now."""
-        self._newest = state  # now, not when the coroutine gets its turn: an older state must never follow a newer one
-        return self._save()
-
-    async def _save(self) -> None:
-        async with self._lock:
-            if self._unconfirmed is not None:
-                # Whatever failed may have been done all the same, so it is repeated as it was: then the store either
-                # knows it already or takes it now, and which revision is ours is known again.
-                await self._write(self._unconfirmed)
-            state = self._newest
-            if state is None or state is self._done:
-                return
-            record = self._record_of(state)
-            await self._write(_Write(state, record, record.head(), record.tails(self._lengths)))
-
-    async def _write(self, write: _Write[State]) -> None:
-        self._unconfirmed = write
-        record = write.record
+        self._newest = state
+        shared = self._next
+        if shared is None:
+            shared = self._next = _Shared()
+            shared.saving = asyncio.ensure_future(self._save_newest())
+            shared.saving.add_done_callback(_retrieved)
+        assert shared.saving is not None
+        shared.count += 1
         try:
-            self.revision = await self.store.save_run(
-                record.run_id,
-                expect=self.revision,
-                head=write.head,
-                tails=write.tails,
-                status=record.status,
-                agent=record.agent,
-                session_id=record.session_id,
-            )
+            # Shared with whoever else has something to save now: one of them being cancelled must not end it for all.
+            await asyncio.shield(shared.saving)
+        finally:
+            shared.count -= 1
+            if not shared.count:
+                # Nobody waits: what has not left yet must not, it would come after whatever is done next.
+                shared.saving.cancel()
+
+    async def _save_newest(self) -> None:
+        try:
+            # A further round of the loop, for those who are about to say something in the one that begins now.
+            await asyncio.sleep(0)
+            await self._lock.acquire()
+        finally:
+            self._next = None  # whoever comes now may be too late for this one
+        try:
+            await self._settle()
+            state = self._newest
+            if state is not None and state is not self._done:
+                await self._write(state, self._send_alone)
+        finally:
+            self._lock.release()
+
+    async def save_with(self, state: State, send: Send) -> None:
+        """Save this state by `send`, which does more in the same step."""
+        async with self._lock:
+            await self._settle()
+            self._newest = state
+            await self._write(state, send)
+
+    async def _settle(self) -> None:
+        if self._unconfirmed is not None:
+            # Whatever failed may have been done all the same, so it is repeated as it was: then the store either
+            # knows it already or takes it now, and which revision is ours is known again.
+            await self._send(self._unconfirmed)
+
+    async def _write(self, state: State, send: Send) -> None:
+        record = self._record_of(state)
+        save = self._save_of(record)
+        if send == self._send_alone and not save.tails and self._head == save.head:
+            self._done = state  # it differs in nothing that is kept
+            return
+        await self._send(_Write(state, record, save, send))
+
+    async def _send(self, write: _Write[State]) -> None:
+        self._unconfirmed = write
+        try:
+            self.revision = await write.send(write.save)
         except RunClaimedError:
             self._unconfirmed = None  # it is another's now, for certain
             raise
         self._unconfirmed = None
-        self._lengths = record.lengths()
-        self._done = write.state
+        self._confirmed, self._head, self._done = write.record, write.save.head, write.state
+
+    async def _send_alone(self, save: RunSave) -> int:
+        if self.beside is not None:
+            return await self.beside.record(writer=save.run_id, run=save)
+        return await self.store.save_run(
+            save.run_id,
+            expect=save.expect,
+            head=save.head,
+            tails=save.tails,
+            status=save.status,
+            agent=save.agent,
+            session_id=save.session_id,
+        )
+
+    def _save_of(self, record: Record) -> RunSave:
+        tails = record.tails(self._confirmed.lengths() if self._confirmed is not None else {})
+        return RunSave(
+            record.run_id, self.revision, record.head(), tails, record.status, record.agent, record.session_id
+        )
+
+    # --- the last save -----------------------------------------------------------------------------------------------
+
+    def last(self, state: State) -> RunSave | None:
+        """The save of a state after which there is none, to be sent by somebody who does not wait; None if saved.
+
+        A save that is on its way may be done before it, or not: it fits both.
+        """
+        if not self.needed:
+            return None
+        record, open_end = self._record_of(state), self._unconfirmed
+        save = self._save_of(record)
+        if open_end is None and not save.tails and self._head == save.head:
+            return None
+        return save if open_end is None else _after(save, open_end.save.head)
+
+    def has_saved(self, state: State, save: RunSave, revision: int) -> None:
+        """Note that the last save was done."""
+        self.revision, self._unconfirmed, self._head = revision, None, save.head
+        self._done, self._confirmed = state, self._record_of(state)
+
+
+def _after(save: RunSave, in_flight: bytes) -> RunSave:
+    return RunSave(save.run_id, save.expect, save.head, save.tails, save.status, save.agent, save.session_id, in_flight)
+
+
+def _retrieved(saving: asyncio.Future[Any]) -> None:
+    """Mark the exception as retrieved: whoever waited may be gone, and the next one to try meets the same error."""
+    if not saving.cancelled():
+        saving.exception()

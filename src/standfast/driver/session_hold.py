@@ -1,25 +1,31 @@
 """A session as a run uses it: read once, appended to by writer and ordinal, held by one run at a time.
 
 The run asks for abilities, never for a class. A session with exactly-once append is written to as it is; any other
-goes through the adapter for plain sessions, which does what can be done and says what it cannot promise.
+goes through the adapter for plain sessions, which does what can be done and says what it cannot promise. Where one
+store has the history and the saved runs, a turn, the run and the lease are written in one step.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
-from collections.abc import Hashable, Sequence
-from contextlib import AsyncExitStack
-from typing import Any
+from collections.abc import Coroutine, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, cast
 
 from standfast.agents.context import RunContextWrapper
 from standfast.agents.run_config import Concurrency
 from standfast.engine.run_store import RunStore
-from standfast.ground.errors import LeaseLostError, OwnerError, StoreError
+from standfast.ground.errors import OwnerError, SessionBusyError, StoreError
 from standfast.ground.jsonvalue import Item
 from standfast.plain.adapter import PlainSession
-from standfast.sessions.protocol import Lease, Session, SessionSettings, abilities
+from standfast.plain.turn_lock import ProcessLease
+from standfast.sessions.protocol import Lease, Session, SessionSettings, abilities, conversation_key
+from standfast.sessions.run_rules import Recorded, RunSave
+from standfast.sessions.signatures import takes
 
 logger = logging.getLogger("standfast")
 
@@ -32,21 +38,47 @@ def session_id_of(session: Session) -> str | None:
         return None
 
 
-def conversation_key(session: Session) -> Hashable:
-    """What two objects share that are the same conversation: the store they use, and the id in it.
+# --- a run inside a call of a run ------------------------------------------------------------------------------------
 
-    To be `standfast.sessions.protocol.conversation_key` once sessions say it themselves; until then the store is found
-    by looking: through wrappers, by the file's path however it is spelt, by the store object.
-    """
-    inner: Any = session
-    while (wrapped := getattr(inner, "underlying_session", None)) is not None:
-        inner = wrapped
-    path, store = getattr(inner, "db_path", None), getattr(inner, "store", None)
-    if path is not None and str(path) != ":memory:":
-        return (os.path.abspath(path), session_id_of(inner))
-    if store is not None:
-        return (id(store), session_id_of(inner))
-    return id(inner)
+
+@dataclass(frozen=True, eq=False)
+class _Inside:
+    """A call that is being carried out, and where: what it starts there, it waits for."""
+
+    hold: SessionHold
+    task: asyncio.Task[Any] | None
+    loop: asyncio.AbstractEventLoop
+
+
+_inside: ContextVar[tuple[_Inside, ...]] = ContextVar("standfast_inside", default=())
+
+
+@contextmanager
+def inside_a_call(hold: SessionHold | None) -> Iterator[None]:
+    """While a call of the run that has this hold is carried out in the current task."""
+    if hold is None:
+        yield
+        return
+    here = _Inside(hold, asyncio.current_task(), asyncio.get_running_loop())
+    token = _inside.set((*_inside.get(), here))
+    try:
+        yield
+    finally:
+        _inside.reset(token)
+
+
+@lru_cache(maxsize=64)
+def _says_who(kind: Hashable) -> bool:
+    """Whether sessions of this class can be told who takes a lease; reading a signature for each run is dear."""
+    return takes(getattr(kind, "lease", None), "holder")
+
+
+def current_task() -> asyncio.Task[Any] | None:
+    """The task that runs now; None outside of any."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
 
 
 class SessionHold:
@@ -62,21 +94,26 @@ class SessionHold:
         settings: SessionSettings | None = None,
         wrapper: RunContextWrapper[Any] | None = None,
         outer: SessionHold | None = None,
+        holder: str = "",
     ) -> None:
         self.session: Any = session  # what it can do beyond the five methods is asked of `abilities`, not of its type
         self.session_id = session_id_of(session)
         self._concurrency, self._settings = concurrency, settings
+        self.holder = holder
+        """Who holds it, for people: the run."""
         self._lease_ttl_s, self._lease_wait_s = lease_ttl_s, lease_wait_s
-        self._able = "append" in abilities(session)
-        self._leasable = "lease" in abilities(session)
+        able = abilities(session)
+        self._able = "append" in able
+        self._leasable = "lease" in able
+        self.can_record = "record" in able
+        """Whether items, the saved run and the lease can be written in one step, by a request that needs no loop."""
         self._plain = None if self._able else PlainSession(session, wrapper=wrapper)
         self._lease: Lease | None = None
         self._runs: RunStore | None = None
-        self._stack: AsyncExitStack | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._renewal: asyncio.Task[None] | None = None
+        self._turn: ProcessLease | None = None
         # A nested run on its parent's session uses the parent's lease (C13).
         self._outer = outer if outer is not None and outer.is_same(session) else None
+        self._started_in = current_task()
 
     def is_same(self, session: Session) -> bool:
         """Whether this is the same conversation in the same store, also through another object or a wrapper."""
@@ -98,65 +135,81 @@ class SessionHold:
         beside = self.run_store()
         return beside is not None and (store is beside or store == beside)
 
+    def keeps(self, store: RunStore) -> bool:
+        """Whether a run saved there can be written in one step with the session's items and lease."""
+        return self.can_record and self.is_beside(store)
+
     # --- one run at a time -------------------------------------------------------------------------------------------
 
     async def hold(self) -> None:
         """Become the only run on this conversation, as the concurrency policy says (C13)."""
         # Holding twice would be waiting for oneself: a parent's lease covers a nested run on the same conversation.
-        held = (self._outer, self._lease, self._stack)
+        held = (self._outer, self._lease, self._turn)
         if self._concurrency == "allow" or any(one is not None for one in held):
             return
+        self._refuse_to_wait_for_itself()
         wait_s = 0.0 if self._concurrency == "reject" else self._lease_wait_s
         if self._leasable:
-            self._lease = await self.session.lease(ttl_s=self._lease_ttl_s, wait_s=wait_s)
-            self._renew_later()
+            named = {"holder": self.holder} if _says_who(cast("Hashable", type(self.session))) else {}
+            self._lease = await self.session.lease(ttl_s=self._lease_ttl_s, wait_s=wait_s, **named)
         elif self._plain is not None:
-            stack = AsyncExitStack()
-            await stack.enter_async_context(self._plain.hold(wait_s))
-            self._stack = stack
+            self._turn = await self._plain.hold(wait_s)
 
-    async def release(self) -> None:
-        """Give back what was borrowed. The session stays open (C14)."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        renewal, self._renewal = self._renewal, None
-        if renewal is not None:
-            renewal.cancel()
-            await asyncio.gather(renewal, return_exceptions=True)
-        lease, self._lease = self._lease, None
-        stack, self._stack = self._stack, None
-        if stack is not None:
-            await stack.aclose()
-        if lease is not None:
-            try:
-                await lease.release()
-            except StoreError as error:  # it expires by itself; the run's own outcome is what counts
-                logger.warning("a lease on session %r was not given back: %s", self.session_id, error)
+    def _refuse_to_wait_for_itself(self) -> None:
+        """Refuse a run that a call of the run that has this conversation has started, and will wait for."""
+        loop = asyncio.get_running_loop()
+        for one in _inside.get():
+            # In another loop: the call runs in a thread, and has started this loop there to wait for the run.
+            is_waited_for = one.task is self._started_in or one.loop is not loop
+            if is_waited_for and one.hold.is_held and one.hold.is_same(self.session):
+                raise SessionBusyError(
+                    f"session {self.session_id!r} is held by the run whose tool has started this run: it would wait"
+                    " for itself",
+                    "Give the inner run another session or none, use the agent as a tool (agent.as_tool), or start it"
+                    " in a task of its own, which waits its turn.",
+                    holder=one.hold.holder or None,
+                )
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this run, or the one it is nested in, has the conversation."""
+        if self._outer is not None:
+            return self._outer.is_held
+        return self._lease is not None or self._turn is not None
 
     @property
     def lease(self) -> Lease | None:
         """The lease that writes carry."""
         return self._outer.lease if self._outer is not None else self._lease
 
-    def _renew_later(self) -> None:
-        loop = asyncio.get_running_loop()
-        # A third of its life: two renewals may fail before it is lost.
-        self._timer = loop.call_later(self._lease_ttl_s / 3, self._renew_now)
+    async def make_sure(self) -> None:
+        """Raise LeaseLostError unless the lease is certainly still ours (C13): then nothing may begin or be asked."""
+        lease = self.lease
+        if lease is not None and not getattr(lease, "is_held", True):
+            # Not renewed in time: this process slept, or its store was away. Only the store knows who has it now.
+            await lease.renew()
 
-    def _renew_now(self) -> None:
-        self._renewal = asyncio.ensure_future(self._renew())
+    async def release(self) -> None:
+        """Give back what was borrowed. The session stays open (C14)."""
+        lease, self._lease = self._lease, None
+        if self._turn is not None:
+            self._turn.release_now()
+            self._turn = None
+        if lease is not None:
+            try:
+                await lease.release()  # ours submit it before they wait: a cancellation that comes now changes nothing
+            except StoreError as error:  # it expires by itself; the run's own outcome is what counts
+                logger.warning("a lease on session %r was not given back: %s", self.session_id, error)
 
-    async def _renew(self) -> None:
-        if self._lease is None:
-            return
-        try:
-            await self._lease.renew()
-        except LeaseLostError:
-            return  # the next write will be refused and say so
-        except StoreError as error:
-            logger.warning("a lease on session %r could not be renewed: %s", self.session_id, error)
-        self._renew_later()
+    def release_now(self) -> None:
+        """Give back what was borrowed without waiting; what cannot be given back so lapses by itself."""
+        lease, self._lease = self._lease, None
+        if self._turn is not None:
+            self._turn.release_now()
+            self._turn = None
+        now = getattr(lease, "release_now", None)
+        if callable(now):
+            now()
 
     # --- history -----------------------------------------------------------------------------------------------------
 
@@ -182,6 +235,43 @@ class SessionHold:
             await self._plain.append(items, writer=writer, start=start)
         else:
             await self.session.append(items, writer=writer, start=start, lease=self.lease)
+
+    async def record(
+        self, *, items: Sequence[Item] = (), writer: str, start: int = 0, run: RunSave | None, release: bool = False
+    ) -> int:
+        """Store items of the run, the run itself, and that its lease is given back, in one step; the new revision."""
+        lease = self.lease
+        gives_back = release and lease is self._lease is not None
+        done: Recorded = await self.session.record(
+            items=items, writer=writer, start=start, run=run, lease=lease, release=gives_back
+        )
+        if gives_back:
+            self._lease = None
+        return done.revision
+
+    def record_now(
+        self, *, items: Sequence[Item] = (), writer: str, start: int = 0, run: RunSave | None
+    ) -> Coroutine[Any, Any, Recorded]:
+        """Submit the same, with the lease given back, by this very call: it is carried out though nobody waits.
+
+        A nested run gives nothing back: the lease is its parent's.
+        """
+        lease, own = self.lease, self._lease
+        self._lease = None
+        waiting: Coroutine[Any, Any, Recorded] = self.session.record(
+            items=items, writer=writer, start=start, run=run, lease=lease, release=own is not None, detached=True
+        )
+        return waiting
+
+    def could_not_store(self, run_id: str, count: int) -> None:
+        """Remember, for the next run of this process on this session, that items of this run were not stored."""
+        if self._plain is not None:
+            self._plain.could_not_store(run_id, count)
+        logger.warning("%d items of run %s could not be stored in session %r", count, run_id, self.session_id)
+
+    def not_stored(self) -> list[tuple[str, int]]:
+        """What runs of this process before could not store here: run id and number of items; told once."""
+        return self._plain.not_stored() if self._plain is not None else []
 
     async def accepted(self, writer: str) -> int:
         """How many items of this run the session has, as far as it, or this process, can tell."""

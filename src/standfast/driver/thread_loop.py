@@ -34,7 +34,10 @@ _inherited: list[_Kept] = []
 
 
 def run_on_thread_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Run it to its end on this thread's loop. Ctrl-C cancels it, lets it finish in order, and is raised."""
+    """Run it to its end on this thread's loop.
+
+    Ctrl-C, or SystemExit of a signal's handler, cancels it, lets it finish in order, and is raised.
+    """
     kept: _Kept | None = getattr(_kept, "loop", None)
     if kept is not None and kept.process != os.getpid():
         # After os.fork the loop's selector is still shared with the parent: closing it here would take the parent's
@@ -44,7 +47,27 @@ def run_on_thread_loop(work: Coroutine[Any, Any, T]) -> T:
         kept = None
     if kept is None:
         kept = _kept.loop = _Kept()
-    return kept.runner.run(work)
+    tasks: list[asyncio.Task[Any]] = []
+    try:
+        return kept.runner.run(_noted(work, tasks))
+    finally:
+        _end(kept.runner, tasks)
+
+
+async def _noted(work: Coroutine[Any, Any, T], tasks: list[asyncio.Task[Any]]) -> T:
+    task = asyncio.current_task()
+    assert task is not None
+    tasks.append(task)
+    return await work
+
+
+def _end(runner: asyncio.Runner, tasks: list[asyncio.Task[Any]]) -> None:
+    """Let what a signal handler's SystemExit has left standing end in order: the loop stays, so nobody else would."""
+    left = [task for task in tasks if not task.done()]
+    for task in left:
+        task.cancel()
+    if left:
+        runner.get_loop().run_until_complete(asyncio.wait(left))
 
 
 def _close(runner: asyncio.Runner) -> None:

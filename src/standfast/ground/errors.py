@@ -7,6 +7,7 @@ too, so that an `except` written for the SDK keeps working.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 
@@ -112,6 +113,15 @@ class SessionConflictError(StoreError):
 
 class SessionBusyError(StoreError):
     """Another holder has the session's lease and did not give it up in time (B7, C13)."""
+
+    def __init__(
+        self, what: str, remedy: str = "", *, holder: str | None = None, since: datetime | None = None
+    ) -> None:
+        super().__init__(what, remedy)
+        self.holder = holder
+        """Who holds it, for people: host, process and run; None if that is not known."""
+        self.since = since
+        """Since when, by the store's clock; None if that is not known."""
 
 
 class LeaseLostError(StoreError):

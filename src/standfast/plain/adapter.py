@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
@@ -22,7 +22,7 @@ from standfast.ground.errors import AppendGapError, PartialBatchError, StoreErro
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.plain.turn_lock import ProcessLease, TurnLock
 from standfast.sessions.append_evidence import CONTEXT_COUNT, Known, known_from, serialised, standing, tells_apart
-from standfast.sessions.protocol import NO_LIMIT, check_limit
+from standfast.sessions.protocol import NO_LIMIT, check_limit, conversation_key
 from standfast.sessions.signatures import accepts_wrapper, pass_wrapper, takes
 
 __all__ = ["ProcessLease", "PlainSession", "accepts_wrapper", "pass_wrapper"]
@@ -48,7 +48,7 @@ class _Batch:
 
 @dataclass(eq=False)
 class _Memory:
-    """Shared by all adapters of one session object, and gone with it."""
+    """Shared by all adapters of one conversation, and gone with its last session object."""
 
     held: TurnLock = field(default_factory=TurnLock)
     writing: TurnLock = field(default_factory=TurnLock)
@@ -56,20 +56,27 @@ class _Memory:
     change_count: int = 0
     written: dict[str, int] = field(default_factory=dict)
     open: dict[str, _Batch] = field(default_factory=dict)
+    not_stored: list[tuple[str, int]] = field(default_factory=list)
     session: Any = None
     """Set only where the session object cannot be referenced weakly."""
 
 
 _memories: dict[tuple[int, str], _Memory] = {}
 _unweak: weakref.WeakValueDictionary[tuple[int, str], _Memory] = weakref.WeakValueDictionary()
+_shared: weakref.WeakValueDictionary[Hashable, _Memory] = weakref.WeakValueDictionary()
 
 
 def _memory_of(session: Any) -> _Memory:
-    """By identity and not by equality: two equal session objects may stand for two stores."""
+    """What is known of the conversation, whatever object it is reached through (C13).
+
+    Two objects are one conversation only if their store can be told (`conversation_key`); else each is its own.
+    """
     key = (id(session), _id_of(session))
     found = _memories.get(key) or _unweak.get(key)
     if found is None:
-        found = _Memory()
+        conversation = conversation_key(session)
+        # An object that is known only as itself is its own key: in a table it would be kept alive for ever.
+        found = _shared.setdefault(conversation, _Memory()) if isinstance(conversation, tuple) else _Memory()
         try:
             weakref.finalize(session, _memories.pop, key, None).atexit = False
             _memories[key] = found
@@ -101,7 +108,7 @@ class PlainSession:
         " changes items when it stores them, or if it hides a part of a history whose items repeat; where this is"
         " noticed nothing is touched and PartialBatchError says so.",
         "C12: that anything but acknowledged turns survives a kill, or that a saved run is resumed only once.",
-        "C13: that runs in other processes, or on another object for the same session, wait; the lock is in-process.",
+        "C13: that runs in other processes wait, or on an object whose store cannot be told; the lock is in-process.",
     )
     """What no adapter can promise for a session without abilities, by contract clause."""
 
@@ -136,7 +143,7 @@ class PlainSession:
         return str(self.session.session_id)
 
     def hold(self, wait_s: float | None = None) -> ProcessLease:
-        """Be the only run of this process on this session object, after waiting at most that long (C13)."""
+        """Be the only run of this process on this conversation, after waiting at most that long (C13)."""
         return ProcessLease(self._memory.held, _id_of(self.session), wait_s)
 
     async def read(self, limit: int | None = None) -> list[Item]:
@@ -172,6 +179,15 @@ class PlainSession:
             if writer in self._memory.open:
                 await self._settle_earlier(writer)
             return self._memory.written.get(writer, 0)
+
+    def could_not_store(self, run_id: str, count: int) -> None:
+        """Remember that so many items of a run did not reach the session, to be told at the next run here."""
+        self._memory.not_stored.append((run_id, count))
+
+    def not_stored(self) -> list[tuple[str, int]]:
+        """What runs of this process could not store here, told once: run id and number of items."""
+        told, self._memory.not_stored = self._memory.not_stored, []
+        return told
 
     # --- appending ------------------------------------------------------------------------------
 

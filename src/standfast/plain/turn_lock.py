@@ -80,7 +80,7 @@ class TurnLock:
 class ProcessLease:
     """The right to be the only run of this process on a session object (C13): `async with`, or `await` and `release`.
 
-    It excludes nobody in another process, and nobody who uses another session object for the same conversation.
+    It excludes nobody in another process.
     """
 
     number: ClassVar[int] = 0
@@ -105,6 +105,10 @@ class ProcessLease:
 
     async def release(self) -> None:
         """Give it up. Doing so twice does nothing."""
+        self.release_now()
+
+    def release_now(self) -> None:
+        """Give it up, from any thread and without a loop. Doing so twice does nothing."""
         if self._held:
             self._held = False
             self._lock.leave()

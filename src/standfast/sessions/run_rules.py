@@ -45,6 +45,9 @@ class RunSave:
     status: str = "running"
     agent: str = ""
     session_id: str | None = None
+    in_flight: bytes | None = None
+    """The head of a save of the same writer whose outcome it does not know: revision `expect` + 1 with that head is
+    its own, and this one follows it."""
 
 
 class Recorded(NamedTuple):
@@ -81,13 +84,17 @@ def run_look(save: RunSave) -> Look:
     return Look(Name("run", save.run_id), cells=(HEAD, LENGTHS), mark=False)
 
 
-def saved(save: RunSave, sight: Sight) -> Change | None:
-    """The change that saves a run if its revision is the expected one; None if this very save was done before."""
+def saved(save: RunSave, sight: Sight) -> tuple[Change | None, int]:
+    """The change that saves a run if its revision is the expected one, and the revision then.
+
+    No change if this very save was done before.
+    """
     value = value_of(sight, HEAD)
     revision, head = (0, b"") if value is None else _parts(value)
-    if value is not None and revision == save.expect + 1 and head == save.head:
-        return None
-    if revision != save.expect:
+    ahead = revision - save.expect
+    if value is not None and head == save.head and (ahead == 1 or (ahead == 2 and save.in_flight is not None)):
+        return None, revision
+    if ahead != 0 and not (ahead == 1 and head == save.in_flight):
         raise RunClaimedError(
             f"run {save.run_id!r} is at revision {revision} and {save.expect} was expected",
             "Another process resumed or removed it: load it again, and resume only if it is still waiting.",
@@ -112,7 +119,8 @@ def saved(save: RunSave, sight: Sight) -> Change | None:
     if save.session_id is not None:
         labels["session"] = save.session_id
     sweep = (LOG,) if is_short and any(lengths.values()) else ()
-    return Change(Name("run", save.run_id), cells={HEAD: value}, sweep=sweep, put=put, touch=True, labels=labels)
+    change = Change(Name("run", save.run_id), cells={HEAD: value}, sweep=sweep, put=put, touch=True, labels=labels)
+    return change, revision + 1
 
 
 def record(
@@ -126,12 +134,13 @@ def record(
     while True:
         step: list[Change] = []
         mark: str | None = None
+        revision = 0
         if session is not None:
             change = yield from _session_part(session, batch, save, fence, release)
             step += [] if change is None else [change]
         if save is not None:
             sight = yield from look(run_look(save))
-            done = saved(save, sight)
+            done, revision = saved(save, sight)
             step += [] if done is None else [done]
         if step:
             got = yield from commit(step)
@@ -142,7 +151,7 @@ def record(
         if session is not None and mark is None:
             seen = yield from look(Look(session))
             mark = seen.mark
-        return Recorded(Head(mark or ""), 0 if save is None else save.expect + 1)
+        return Recorded(Head(mark or ""), revision)
 
 
 def _session_part(

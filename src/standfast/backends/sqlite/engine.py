@@ -259,11 +259,12 @@ class FileCarrier:
         undo: UndoPlan[T] | None = None,
         durable: bool = True,
         detached: bool = False,
+        then: Then | None = None,
     ) -> Coroutine[Any, Any, T]:
         """Carry out a plan; see `Carrier.carry`."""
         if kind == "read":
             return self.engine.read(Request(plan, self._tables, timeout_s, kind="read"))
-        request = Request(plan, self._tables, timeout_s, undo=undo, durable=durable, detached=detached)
+        request = Request(plan, self._tables, timeout_s, undo=undo, durable=durable, detached=detached, then=then)
         return self.engine.write(request)
 
     def post(self, plan: MakePlan[T], timeout_s: float, then: Then | None = None) -> None:

@@ -7,7 +7,7 @@ counted in the moment in which it begins to act, so that the count is the truth 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,6 +19,7 @@ from standfast.ground.errors import CallerError, SessionBusyError, StoreUnavaila
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.llm.interface import Model
 from standfast.sessions.protocol import Head, Lease, SessionABC
+from standfast.sessions.run_rules import Recorded, RunSave
 from standfast.testing.scripted_model import ScriptedModel
 from standfast.testing.simulator.world import Process, invalid
 from standfast.tools.function import FunctionTool, Invoker
@@ -68,6 +69,32 @@ class SimulatedSession(SessionWrapper):
             ),
         )
 
+    def record(
+        self,
+        *,
+        items: Sequence[Item] = (),
+        writer: str = "",
+        start: int = 0,
+        digests: Sequence[bytes] | None = None,
+        run: RunSave | None = None,
+        lease: Lease | None = None,
+        release: bool = False,
+        detached: bool = False,
+    ) -> Coroutine[Any, Any, Recorded]:
+        """Append items, save a run, and give the lease back, in one step or not at all."""
+        real = lease._lease if isinstance(lease, _Lease) else lease
+        saved = "" if run is None else f" save {run.run_id} on {run.expect} ({run.status})"
+        what = f"record {writer}[{start}:{start + len(items)}]{saved}{' release' if release else ''}"
+
+        def work() -> Coroutine[Any, Any, Recorded]:
+            done: Coroutine[Any, Any, Recorded] = self.underlying_session.record(
+                items=items, writer=writer, start=start, digests=digests, run=run, lease=real, release=release,
+                detached=detached,
+            )  # fmt: skip
+            return done
+
+        return self._process.submit(what, work) if detached else self._process.reach(what, work)
+
     async def accepted(self, writer: str) -> int:
         """How many items this writer has written (B1)."""
         return await self._process.reach("accepted", lambda: self.underlying_session.accepted(writer))
@@ -91,7 +118,7 @@ class SimulatedSession(SessionWrapper):
                     raise
                 await asyncio.sleep(LEASE_POLL_S)
             else:
-                return _Lease(self._process, taken)
+                return _Lease(self._process, taken, ttl_s)
 
     def run_store(self) -> RunStore:
         """The run store beside this session's history."""
@@ -99,15 +126,22 @@ class SimulatedSession(SessionWrapper):
 
 
 class _Lease:
-    def __init__(self, process: Process, lease: Any) -> None:
-        self._process, self._lease = process, lease
+    def __init__(self, process: Process, lease: Any, ttl_s: float) -> None:
+        self._process, self._lease, self._ttl_s = process, lease, ttl_s
+        self._renewed_at = process.world.clock.now
 
     @property
     def number(self) -> int:
         return int(self._lease.number)
 
+    @property
+    def is_held(self) -> bool:
+        return self._process.world.clock.now - self._renewed_at < self._ttl_s
+
     async def renew(self) -> None:
+        asked_at = self._process.world.clock.now
         await self._process.reach("renew lease", self._lease.renew)
+        self._renewed_at = asked_at
 
     async def release(self) -> None:
         await self._process.reach("release lease", self._lease.release)
