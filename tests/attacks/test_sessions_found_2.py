@@ -1,0 +1,226 @@
+"""What a second pair of eyes found after the session core was rewritten, one test for each defect."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.children import DEADLINE_S, program
+
+from standfast.backends.memory.session import InMemorySession, InMemoryStore
+from standfast.backends.sqlite.session import SQLiteSession
+from standfast.carrying.threads import ThreadCarrier
+from standfast.ground.errors import SessionBusyError, SessionClosedError, StoreTimeoutError
+from standfast.sessions import rules
+from standfast.sessions.lease_rules import TICKET_S
+from standfast.sessions.port import Look, Name, Sight
+
+NAME = Name("session", "a")
+
+Make = Callable[[str], Any]
+
+
+def item(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+    """Makes session objects of one store."""
+    if request.param == "memory":
+        store = InMemoryStore()
+        return lambda session_id: InMemorySession(session_id, store=store)
+    return lambda session_id: SQLiteSession(session_id, tmp_path / "history.db")
+
+
+# --- a lease that nobody would give back -----------------------------------------------------------------------------
+
+
+async def test_a_lease_that_arrives_while_its_session_is_closed_is_given_back(make: Make) -> None:
+    session = make("a")
+    await session.add_items([item("1")])
+    asking = asyncio.create_task(session.lease(ttl_s=600.0, wait_s=5.0))
+    await asyncio.sleep(0)  # submitted, and not answered
+    session.close()
+    await asyncio.wait([asking])  # refused; or memory was quicker, and closing has released it
+    assert isinstance(asking.exception(), SessionClosedError | None)
+    other = make("a")
+    lease = await other.lease(ttl_s=5.0, wait_s=0.0)
+    await lease.release()
+    other.close()
+
+
+async def test_a_lease_keeps_the_session_that_only_it_knows(make: Make) -> None:
+    lease = await make("a").lease(ttl_s=600.0, wait_s=0.0)
+    gc.collect()
+    await asyncio.sleep(0.1)  # time for an engine that nobody uses to end
+    await lease.release()
+    other = make("a")
+    async with await other.lease(ttl_s=5.0, wait_s=0.0):
+        pass
+    other.close()
+
+
+NO_THREADS = """
+    import asyncio, sys, threading
+    from standfast.backends.sqlite.session import SQLiteSession
+
+    def without_new_threads(size=1 << 46):  # there is no room for a stack of that size
+        threading.stack_size(size)
+        return True
+
+    async def main(path, what):
+        session = SQLiteSession("a", path, timeout_s=20.0)
+        try:
+            if what == "lease":
+                await session.add_items([{"a": 0}])
+            without_new_threads()
+            await (session.lease(ttl_s=600.0, wait_s=0.0) if what == "lease" else session.add_items([{"a": 1}]))
+        except RuntimeError:
+            print("no thread", flush=True)
+        without_new_threads(0)
+        if what == "write":
+            await session.add_items([{"a": 2}])
+            print(await session.get_items(), flush=True)
+        else:
+            lease = await session.lease(ttl_s=1.5, wait_s=0.0)
+            await asyncio.sleep(2.0)
+            print(lease.number, lease.is_held, flush=True)
+
+    asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(("what", "then"), [("write", "[{'a': 2}]"), ("lease", "2 True")])
+def test_threads_that_could_not_be_started_once_are_started_later(what: str, then: str, tmp_path: Path) -> None:
+    """A moment without threads must not leave a file that nobody writes, nor a lease that nobody renews."""
+    child = program(NO_THREADS, tmp_path / "history.db", what, errors=True)
+    said, errors = child.communicate(timeout=DEADLINE_S)
+    assert said.splitlines() == ["no thread", then], errors
+    assert not errors
+
+
+# --- those who wait --------------------------------------------------------------------------------------------------
+
+
+async def test_one_who_gave_up_waiting_keeps_nobody_behind_it(make: Make) -> None:
+    """Also one that never asked the store itself: the first in the process had left its ticket there."""
+    held = await make("a").lease(ttl_s=600.0, wait_s=0.0)
+    sessions = [make("a") for _ in range(3)]
+    first, second, third = [asyncio.create_task(one.lease(ttl_s=600.0, wait_s=60.0)) for one in sessions]
+    await asyncio.sleep(0.5)  # all three tickets are there
+    second.cancel()
+    await asyncio.wait([second])
+    await held.release()
+    await (await first).release()
+    began = time.monotonic()
+    await (await third).release()
+    assert time.monotonic() - began < TICKET_S / 2
+
+
+def test_a_waiter_whose_loop_stands_still_keeps_nobody_behind_it(make: Make) -> None:
+    session = make("a")
+    loop = asyncio.new_event_loop()
+    held = loop.run_until_complete(session.lease(ttl_s=600.0, wait_s=0.0))
+    waiting = loop.create_task(session.lease(ttl_s=600.0, wait_s=600.0))
+    loop.run_until_complete(asyncio.sleep(0.1))  # it waits, and its loop stops without being closed
+    held.release_now()
+
+    async def other() -> int:
+        lease = await make("a").lease(ttl_s=600.0, wait_s=60.0)
+        await lease.release()
+        return lease.number  # type: ignore[no-any-return]
+
+    assert asyncio.run(other()) == 2
+    lease = loop.run_until_complete(waiting)  # it comes back, and is served
+    assert lease.number == 3
+    loop.run_until_complete(lease.release())
+    session.close()
+    loop.close()
+
+
+async def test_who_waited_in_vain_is_told_who_holds_the_session_and_not_that_it_is_behind_itself(make: Make) -> None:
+    session, other = make("a"), make("a")
+    async with await session.lease(ttl_s=600.0, wait_s=0.0, holder="the first one"):
+        with pytest.raises(SessionBusyError, match="the first one"):
+            await other.lease(ttl_s=600.0, wait_s=0.3)
+    other.close()
+    session.close()
+
+
+# --- what can never be undone ----------------------------------------------------------------------------------------
+
+
+async def test_a_pop_that_can_never_be_undone_stops_nobody_else(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    session, doomed = SQLiteSession("a", path), SQLiteSession("a", path, "others", "other_messages")
+    await session.add_items([item("1")])
+    await doomed.add_items([item("1")])
+    popping = asyncio.create_task(doomed.pop_item())
+    await asyncio.sleep(0)
+    time.sleep(0.3)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("DROP TABLE other_messages")
+    popping.cancel()
+    await asyncio.wait([popping])
+    await session.add_items([item("2")])
+    assert await session.get_items() == [item("1"), item("2")]
+    session.close()
+    doomed.close()
+
+
+class LateStore(InMemoryStore):
+    """Memory behind threads that answers a look only when it is told to."""
+
+    is_shareable = True
+
+    def __init__(self, may_go: threading.Event) -> None:
+        super().__init__()
+        self._may_go = may_go
+
+    def look(self, look: Look) -> Sight:
+        assert self._may_go.wait(DEADLINE_S)
+        return super().look(look)
+
+
+async def test_a_read_that_is_too_late_says_so_though_its_loop_was_too_busy_to_notice() -> None:
+    """It gave None, which is no list of items."""
+    may_go = threading.Event()
+    store = LateStore(may_go)
+    carrier = ThreadCarrier(lambda: store, readers=1)
+    first = asyncio.create_task(carrier.carry(partial(rules.get_items, NAME, None, print), 60.0, kind="read"))
+    second = asyncio.create_task(carrier.carry(partial(rules.get_items, NAME, None, print), 0.2, kind="read"))
+    await asyncio.sleep(0)
+    time.sleep(0.3)
+    may_go.set()
+    time.sleep(0.3)
+    assert await first == []
+    with pytest.raises(StoreTimeoutError):
+        await second
+    carrier.close()
+
+
+async def test_an_undo_that_raises_leaves_the_thread_that_writes_alive() -> None:
+    store = InMemoryStore()
+    carrier = ThreadCarrier(lambda: store)
+
+    def undo(_: object) -> Any:
+        raise ValueError("nothing can undo this")
+
+    adding = partial(rules.add, NAME, [b"{}"], None)
+    task = asyncio.create_task(carrier.carry(adding, 5.0, undo=undo))
+    await asyncio.sleep(0)
+    time.sleep(0.2)
+    task.cancel()
+    await asyncio.wait([task])
+    await carrier.carry(adding, 5.0)
+    carrier.close()
