@@ -23,6 +23,7 @@ from standfast.agents.realtime_events import (
 )
 from standfast.calls.offer import Offer
 from standfast.calls.scope import CallScope
+from standfast.driver.loop import Loop
 from standfast.driver.nested import child_runner
 from standfast.driver.run_attempt import RunAttempt
 from standfast.driver.run_scope import RunArguments, RunScope
@@ -70,6 +71,10 @@ class _OwnedCall:
         execution = scope.config.get("tool_execution") or {}
         self.guardrails_before_approval = execution.get("pre_approval_tool_input_guardrails") is True
 
+    def agent_key(self, agent: Any) -> str:
+        """What this owner calls an agent: in a voice call agents are known by their names."""
+        return str(agent.name)
+
     async def record_decisions(self) -> None:
         for decision in self._scope.book().drain():
             self._scope.hands.tell(Decided(decision))
@@ -95,6 +100,7 @@ class Performing:
     def __init__(self, scope: CallScope) -> None:
         self._scope = scope
         self._nested: dict[str, RunScope] = {}
+        self._children: set[Loop] = set()
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
@@ -210,7 +216,7 @@ class Performing:
         self._nested[one.call.id] = nested
         run_id = f"{scope.hands.talk.run_id}/{one.call.id}"
         is_saved = scope.memory is not None and scope.memory.store is not None
-        return child_runner(nested, one.call, run_id=run_id, record=record, is_saved=is_saved)
+        return child_runner(self._children, nested, one.call, run_id=run_id, record=record, is_saved=is_saved)
 
     async def settle(self, effect: Do) -> None:
         """A call had begun when its process died. Its tool's policy decides; it is never run again silently."""

@@ -52,9 +52,10 @@ class LoopCarrier:
         undo: UndoPlan[T] | None = None,
         durable: bool = True,
         detached: bool = False,
+        then: Then | None = None,
     ) -> Coroutine[Any, Any, T]:
         """Carry out a plan in the loop."""
-        request = Request(plan, None, timeout_s, kind=kind, undo=undo, durable=durable, detached=detached)
+        request = Request(plan, None, timeout_s, kind=kind, undo=undo, durable=durable, detached=detached, then=then)
         if detached:
             self._submit(request)
         return request.answer(self._submit, self._give_up)

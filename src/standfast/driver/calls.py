@@ -152,7 +152,7 @@ def _child_runner(loop: Loop, scope: RunScope, effect: RunCall, call: Call) -> A
         await loop.record(ChildMoved(call.id, child), completes=effect if child.paused else None)
 
     run_id = f"{loop.run.spec.run_id}/{call.id}"
-    return child_runner(loop, scope, call, run_id=run_id, record=record, is_saved=loop.saver is not None)
+    return child_runner(loop.children, scope, call, run_id=run_id, record=record, is_saved=loop.saver is not None)
 
 
 async def _perform_hosted(

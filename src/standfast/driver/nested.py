@@ -22,9 +22,18 @@ from standfast.tools.desk import OwnerFailed
 
 
 def child_runner(
-    loop: Loop, scope: RunScope, call: Call, *, run_id: str, record: Callable[[Run], Awaitable[None]], is_saved: bool
+    children: set[Loop],
+    scope: RunScope,
+    call: Call,
+    *,
+    run_id: str,
+    record: Callable[[Run], Awaitable[None]],
+    is_saved: bool,
 ) -> Callable[[AgentToolRun], Awaitable[RunResultBase]]:
-    """What a call's context gets to run an agent with. `record` notes in its owner where the nested run stands."""
+    """What a call's context gets to run an agent with. `record` notes in its owner where the nested run stands.
+
+    `children` holds the loops of nested runs while they go on, for an owner that must close them when it is cut short.
+    """
 
     async def tell_owner(child: Run) -> None:
         try:
@@ -64,11 +73,11 @@ def child_runner(
                 moved=moved,
             )
         )
-        loop.children.add(child.loop)
+        children.add(child.loop)
         try:
             result = await _result_of(child, events, request)
         finally:
-            loop.children.discard(child.loop)
+            children.discard(child.loop)
         if child.run.paused:
             scope.children[call.id] = child.scope
             await tell_owner(child.run)
