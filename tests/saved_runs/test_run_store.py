@@ -173,6 +173,9 @@ async def test_ended_runs_are_forgotten_by_number_and_by_age_and_waiting_ones_ar
     runs, _ = await Runner.list_runs(session=session)
     assert [run.run_id for run in runs] == [*reversed(ended[1:]), waiting]
     assert await Runner.prune_runs(session=session, older_than_s=0) == 3
+    with pytest.raises(RunStateError, match="has not ended"):
+        await Runner.delete_run(waiting, session=session)
+    await Runner.cancel_run(desk.agent, waiting, session=session)
     assert await Runner.delete_run(waiting, session=session) is True
     assert await Runner.delete_run(waiting, session=session) is False
     assert await Runner.list_runs(session=session) == ([], None)
@@ -323,7 +326,7 @@ async def test_a_run_that_seems_to_be_running_is_not_taken_without_a_lease_or_th
     ((run,), _) = await Runner.list_runs(run_store=store)
     assert run.status == "running"
     with pytest.raises(RunClaimedError, match="takeover"):
-        await Runner.resume(desk.agent, run.run_id, run_store=store)
+        await Runner.resume(desk.agent, run.run_id, run_store=store, run_config=RunConfig(lease_wait_s=0.1))
     taken = await Runner.resume(desk.agent, run.run_id, run_store=store, takeover=True)
     assert outputs(taken.to_input_list()) == {"c1": UNKNOWN_OUTCOME}
     hold.set()

@@ -212,7 +212,8 @@ async def _open_again(scope: RunScope, fresh: Run, earlier: Run, store: RunStore
     refuse_settled(earlier.spec.run_id, earlier.progress.settled_by)
     if earlier.is_closed or (earlier.paused and not due(earlier)):
         return await _look_at(scope, earlier, store, revision)
-    if earlier.status == "running" and not _has_no_worker(scope):
+    # Where the store cannot lease, the revision decides between two workers: the one that saves first goes on.
+    if earlier.status == "running" and scope.run_lease is not None and not _has_no_worker(scope):
         raise _marked_as_running(earlier)
     await look_for_unfinished(scope, fresh.spec.run_id, store)
     return await _claim(scope, earlier, store, revision)

@@ -204,7 +204,7 @@ def question_of(agent: str, call: Call, scope: str, run_id: str) -> OpenQuestion
 async def _settle(hold: SessionHold, by: str, one: Found, store: RunStore) -> Found:
     """Close what a gone run left open, and store it; of a run that another has taken meanwhile nothing is changed."""
     run, run_id = one.run, one.run.spec.run_id
-    saver = RunSaver(store, RunRecord, revision=one.revision, saved=run)
+    saver = RunSaver(store, RunRecord, hold=hold, revision=one.revision, saved=run)
     run = advance(run, settling(by, await hold.accepted(run_id)))
     try:
         await saver.save(run)  # first of all: from now on nobody else can save in its name
