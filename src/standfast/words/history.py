@@ -156,6 +156,36 @@ def identity(item: Item) -> Key | None:
     return None
 
 
+class Uses:
+    """Tells apart the calls of one id: an id used again after its output is another call, with an output of its own.
+
+    Some providers number the calls of each request from nothing. Asked for the items of a history in their order.
+    """
+
+    def __init__(self) -> None:
+        self._called: set[Key] = set()
+        self._answered: set[Key] = set()
+        self._count: dict[Key, int] = {}
+
+    def identity(self, item: Item) -> Key | None:
+        """`identity` of the item, and which use of its call's id it belongs to, if it is not the first."""
+        key = identity(item)
+        if key is None:
+            return None
+        call = call_key(item)
+        if call is not None:
+            if call in self._answered:
+                self._answered.discard(call)
+                self._count[call] = self._count.get(call, 0) + 1
+            self._called.add(call)
+        else:
+            call = output_key(item)
+            if call in self._called:
+                self._answered.add(call)
+        count = self._count.get(call, 0) if call is not None else 0
+        return (*key, "use", str(count)) if count else key
+
+
 # --- a list of items -------------------------------------------------------------------------------------------------
 
 
@@ -167,8 +197,9 @@ def deduplicate(items: Iterable[Item]) -> list[Item]:
     found: list[Item | None] = []
     places: dict[Key, int] = {}
     moved = False
+    uses = Uses()
     for item in items:
-        key = identity(item)
+        key = uses.identity(item)
         if key is None:
             found.append(item)
             continue
@@ -185,7 +216,7 @@ def deduplicate(items: Iterable[Item]) -> list[Item]:
 
 
 def pair(items: Sequence[Item]) -> dict[int, int]:
-    """The place of each answered call, with the place of its answer. An answer comes after its call."""
+    """The place of each answered call, with the place of its answer: that of the nearest such call before it (C2)."""
     waiting: dict[Key, list[int]] = {}
     pairs: dict[int, int] = {}
     for place, item in enumerate(items):
@@ -195,8 +226,13 @@ def pair(items: Sequence[Item]) -> dict[int, int]:
             continue
         key = output_key(item)
         if key is not None and waiting.get(key):
-            pairs[waiting[key].pop(0)] = place
+            pairs[waiting[key].pop(_nearest(key))] = place
     return pairs
+
+
+def _nearest(key: Key) -> int:
+    """Which of several waiting calls an answer belongs to: the nearest of its id; without ids, the first that waits."""
+    return 0 if len(key) == 1 else -1
 
 
 class LeftOut(NamedTuple):
@@ -271,7 +307,7 @@ def _judge(items: Sequence[Item], programs: Iterable[Key] = _NONE, at_work: Iter
         elif kind in OUTPUT_CALLS:
             key = output_key(item)
             if key is not None and (calls := waiting.get(key)):
-                calls.pop(0)
+                calls.pop(_nearest(key))
             elif key in running:
                 running.discard(key)
             else:
@@ -324,6 +360,7 @@ class Prepared:
 
     def _begin(self) -> None:
         self._seen: set[Key] = set()
+        self._uses = Uses()
         self._kept: list[Item] = []
         self._left: list[LeftOut] = []
         # The open end: items of it, and how much of the two lists stands before it.
@@ -361,12 +398,12 @@ class Prepared:
 
     def _add(self, fresh: Items) -> bool:
         """Judge new items with the open end; False, and a state to throw away, if older ones would change."""
-        seen, unanswered = self._seen, self._unanswered
+        seen, uses, unanswered = self._seen, self._uses, self._unanswered
         for item in fresh:
             kind = item.get("type")
             if kind == "message" or (kind is None and "role" in item and "call_id" not in item):
                 continue  # most items are messages, which are never merged and answer nothing
-            key = identity(item)
+            key = uses.identity(item)
             if key is not None:
                 if key in seen:
                     return False
