@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import sqlite3
 import threading
 import time
@@ -224,3 +225,135 @@ async def test_an_undo_that_raises_leaves_the_thread_that_writes_alive() -> None
     await asyncio.wait([task])
     await carrier.carry(adding, 5.0)
     carrier.close()
+
+
+# --- a file that another program uses too ----------------------------------------------------------------------------
+
+
+async def large_then_small(path: Path, *, more: bool) -> SQLiteSession:
+    """A session whose file was seen large, and was then made smaller; `more`: and written to."""
+    session = SQLiteSession("a", path)
+    await session.add_items([item("x" * 10_000)] * 50)
+    await session.clear_session()
+    await session.add_items([item("1")])
+    with closing(sqlite3.connect(path)) as db:
+        while path.stat().st_size < 400_000:
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        await session.add_items([item("2")])
+        db.execute("VACUUM")
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        assert path.stat().st_size < 200_000
+        if more:
+            db.execute("CREATE TABLE theirs (text)")
+            db.execute("INSERT INTO theirs VALUES (?)", ("y" * 50_000,))
+            db.commit()
+    return session
+
+
+@pytest.mark.parametrize("more", [False, True])
+async def test_a_file_made_smaller_is_the_same_for_a_reader_that_has_no_connection_yet(
+    more: bool, tmp_path: Path
+) -> None:
+    session = await large_then_small(tmp_path / "history.db", more=more)
+    assert await session.get_items() == [item("1"), item("2")]
+    session.close()
+
+
+@pytest.mark.parametrize("more", [False, True])
+async def test_a_file_made_smaller_is_the_same_though_it_grows_again_in_the_log(more: bool, tmp_path: Path) -> None:
+    session = await large_then_small(tmp_path / "history.db", more=more)
+    await session.add_items([item("y" * 50_000)])
+    assert len(await session.get_items()) == 3
+    session.close()
+
+
+async def test_a_file_made_smaller_while_its_connections_were_closed_is_the_same(tmp_path: Path) -> None:
+    session = await large_then_small(tmp_path / "history.db", more=False)
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+    await session.add_items([item("3")])
+    assert len(await session.get_items()) == 3
+    session.close()
+
+
+ODD_ID = "INSERT INTO agent_sessions (session_id) VALUES (CAST(x'ff61' AS TEXT))"
+ODD_ROW = "INSERT INTO agent_messages (session_id, message_data) VALUES (CAST(x'ff61' AS TEXT), '{}')"
+
+
+@pytest.mark.parametrize("moment", ["before", "between"])
+async def test_a_session_id_that_is_no_text_stops_no_other_session(moment: str, tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    session = SQLiteSession("a", path)
+    with closing(sqlite3.connect(path)) as db:
+        if moment == "before":
+            db.execute(
+                "CREATE TABLE agent_sessions (session_id TEXT PRIMARY KEY, created_at TIMESTAMP, updated_at TIMESTAMP)"
+            )
+            db.execute(
+                "CREATE TABLE agent_messages (id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL, "
+                "message_data TEXT NOT NULL, created_at TIMESTAMP)"
+            )
+        else:
+            await session.add_items([item("1")])
+        db.execute(ODD_ID)
+        db.execute(ODD_ROW)
+        db.commit()
+    await session.add_items([item("2")])
+    listed = (await session.list_sessions(limit=10)).sessions
+    assert [one.session_id for one in listed] == ["a", "\\xffa"]
+    session.close()
+
+
+async def test_a_time_that_another_program_wrote_as_a_number_stops_no_write(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    session = SQLiteSession("a", path)
+    await session.add_items([item("1")])
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE agent_sessions SET updated_at = 1700000000")
+        db.commit()
+    await session.add_items([item("2")])
+    assert len(await session.get_items()) == 2
+    session.close()
+
+
+# --- saved runs ------------------------------------------------------------------------------------------------------
+
+
+async def test_pruning_leaves_a_failed_run_that_is_resumed_at_that_moment(tmp_path: Path) -> None:
+    """Both are in one group; the save was acknowledged, and the run was gone."""
+    path = tmp_path / "history.db"
+    session = SQLiteSession("a", path)
+    runs = session.run_store()
+    told: dict[str, Any] = {"head": b"{}", "tails": {}, "agent": "A", "session_id": "a"}
+    await runs.save_run("r", expect=0, status="failed", **told)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("BEGIN IMMEDIATE")
+        before = asyncio.create_task(session.add_items([item("1")]))
+        await asyncio.sleep(0.1)  # the writer waits for the lock with this one; the next two come together
+        saving = asyncio.create_task(runs.save_run("r", expect=1, status="running", **told))
+        pruning = asyncio.create_task(runs.prune_runs(keep=0))
+        await asyncio.sleep(0.1)
+        db.rollback()
+    await before
+    assert (await saving, await pruning) == (2, 0)
+    assert await runs.load_run("r") is not None
+    session.close()
+
+
+@pytest.mark.parametrize("session_id", ["a\0b", "\x1b0", "\x1b", "é🧪", 'q"\\'])
+async def test_runs_are_found_by_any_session_id(session_id: str, make: Make) -> None:
+    """`json_extract` ends a text at NUL: the runs of such a session were not listed, and a clear left them."""
+    session, other = make(session_id), make(session_id.replace("\0", "\x1b0") + "?")
+    for one, run_id in ((session, "mine"), (other, "other")):
+        await one.run_store().save_run(
+            run_id, expect=0, head=b"{}", tails={}, status="done", agent="A", session_id=one.session_id
+        )
+    listed, _ = await session.run_store().list_runs(session_id=session_id)
+    assert [(one.run_id, one.session_id) for one in listed] == [("mine", session_id)]
+    await session.clear_session()
+    assert await session.run_store().load_run("mine") is None
+    assert await session.run_store().load_run("other") is not None
+    other.close()
+    session.close()

@@ -11,7 +11,6 @@ standfast does, taking a row out of the middle, moves a session's *edition*, whi
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import time
@@ -20,7 +19,7 @@ from typing import Any, TypeVar
 
 from standfast.backends.sqlite import listing
 from standfast.backends.sqlite.statements import AT_ONCE_MAX, Statements, chunks, numbered
-from standfast.backends.sqlite.values import BEYOND, after_text, as_bytes, as_seconds, now_text
+from standfast.backends.sqlite.values import BEYOND, after_text, as_bytes, as_seconds, labels_in, labels_text, now_text
 from standfast.sessions.port import (
     Arrange,
     Cell,
@@ -113,7 +112,7 @@ class Transaction:
             epoch=state.epoch.decode(),
             created=as_seconds(state.created) if made else None,
             updated=as_seconds(state.updated) if made else None,
-            labels=json.loads(state.labels) if look.times and state.labels else {},
+            labels=labels_in(state.labels) if look.times else {},
             cells=cells,
             rows=tuple([self._rows(look.name, wanted) for wanted in look.rows]),
             upto=None if look.upto is None else self._place_of(look.name.id, state, look.upto),
@@ -272,7 +271,7 @@ class Transaction:
                 touched.append((change, state))
             elif change.labels is not None:
                 statement = self._sql.set_labels(change.name.kind)
-                self._db.execute(statement, (json.dumps(change.labels), change.name.id))
+                self._db.execute(statement, (labels_text(change.labels), change.name.id))
             if change.drop or change.arrange is not None or change.back:
                 self._move(change, state)
             if change.push:
@@ -443,13 +442,13 @@ class Transaction:
         for change, state in todo:
             kind, name = change.name
             updated = now
-            if state.updated is not None and state.updated >= now_bytes:
-                updated = after_text(state.updated)
+            if state.updated is not None and as_bytes(state.updated) >= now_bytes:
+                updated = after_text(as_bytes(state.updated))
             state.updated = now_bytes if updated is now else updated.encode()
             state.created = state.created or state.updated
             labels = None
             if change.labels is not None:
-                labels = json.dumps(change.labels)
+                labels = labels_text(change.labels)
                 state.labels = labels
             values = kinds.setdefault(kind, [])
             values += (name, updated, updated, state.epoch.decode(), self._next_change(kind), labels)
@@ -467,9 +466,8 @@ class Transaction:
         if self._changed is None:
             self._changed, seen, self._seen = listing.order(self._db, self._sql)
             if self._seen > seen:
-                for session_id, _ in self._db.execute(self._sql.foreign, (seen,)).fetchall():
-                    number = self._next_change("session")
-                    self._db.execute(self._sql.adopt, (number, self._seen, as_bytes(session_id).decode()))
+                for _, row_id in self._db.execute(self._sql.foreign, (seen,)).fetchall():
+                    self._db.execute(self._sql.adopt, (self._next_change("session"), self._seen, row_id))
 
     def _next_change(self, kind: Kind) -> int:
         if kind == "session":
