@@ -42,7 +42,6 @@ from standfast.sessions.port import (
     Plan,
     Refused,
     Sight,
-    Step,
 )
 from standfast.sessions.rules import LANE, LEASE
 
