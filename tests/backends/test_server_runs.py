@@ -25,9 +25,7 @@ def test_a_run_killed_in_a_tool_is_finished_once_by_four_workers_at_once(kind: s
     first = subprocess.run([*command, "die"], capture_output=True, text=True, timeout=60, check=False)
     assert first.returncode == -signal.SIGKILL, first.stderr
     assert ledger.read_text() == "7\n"
-    workers = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)
-    ]
+    workers = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)]
     said = [worker.communicate(timeout=90) for worker in workers]
     assert ledger.read_text() == "7\n", "paid again"
     assert {out for out, _ in said} == {"finished 4\n"}, said

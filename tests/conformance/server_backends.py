@@ -133,7 +133,7 @@ class StandfastRedisCluster(Backend):
     closes_when_called = True
     remote = True
     names: Mapping[str, Any] = {"key_prefix": "other:prefix"}
-    bad_names: tuple[Mapping[str, Any], ...] = ({"key_prefix": ""}, {"layout": "sdk"})
+    bad_names: tuple[Mapping[str, Any], ...] = ({"key_prefix": ""}, {"key_prefix": None})
     not_applicable: Mapping[str, str] = {
         "A23": "what survives a killed server is the server's setting; the page on Redis says what each promises",
         "B10": "the OpenAI Agents SDK cannot use a cluster: its keys of one session are in different slots",

@@ -1,6 +1,6 @@
 """A worker process: pays once, by a tool, in a run under one id. Told to die, it does so inside the tool.
 
-    python paying_worker.py redis|postgres URL NAME LEDGER [die]
+python paying_worker.py redis|postgres URL NAME LEDGER [die]
 """
 
 from __future__ import annotations
