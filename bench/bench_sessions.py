@@ -177,6 +177,62 @@ async def read_cost(folder: Path, rounds: int, history: int, limit: int | None) 
     return {name: statistics.median(times) for name, times in spent.items()}
 
 
+async def bulk_cost(folder: Path, item_count: int) -> dict[str, float]:
+    """Best of five, in milliseconds, of what moves a whole history."""
+    batch = [item for number in range(item_count // 4) for item in turn(number)]
+    spent: dict[str, list[float]] = {}
+
+    async def measured(name: str, work: Awaitable[Any]) -> Any:
+        begun = time.perf_counter()
+        done = await work
+        spent.setdefault(name, []).append((time.perf_counter() - begun) * 1000)
+        return done
+
+    for number in range(5):
+        session = SQLiteSession(f"s{number}", folder / "bulk.db")
+        await session.append(batch, writer="bench", start=0)
+        fork = await measured("fork", session.fork(f"fork {number}"))
+        await measured("replace", session.replace(batch[:20], upto=await session.head()))
+        await measured("restore", session.restore((await session.generations())[0].id))
+        await measured("clear", session.clear_session())
+        fork.close()
+        session.close()
+    return {name: min(times) for name, times in spent.items()}
+
+
+async def listing_cost(folder: Path, session_count: int) -> float:
+    """Median milliseconds of listing twenty of so many sessions."""
+    path = folder / f"listing-{session_count}.db"
+    session = SQLiteSession("last", path)
+    await session.add_items(turn(0))
+    with sqlite3.connect(path) as db:
+        names = [(f"s{number}",) for number in range(session_count)]
+        db.executemany("INSERT INTO agent_sessions (session_id) VALUES (?)", names)
+        db.executemany("INSERT INTO agent_messages (session_id, message_data) VALUES (?, '{}')", names)
+    db.close()
+    await session.add_items(turn(1))
+    spent = [await timed(lambda: session.list_sessions(limit=20)) for _ in range(50)]
+    session.close()
+    return statistics.median(spent)
+
+
+def many_files(folder: Path, count: int) -> dict[str, int]:
+    """What this process holds with so many open files, each used once."""
+    before = len(os.listdir("/proc/self/fd")), threading.active_count()
+    sessions = [SQLiteSession("s", folder / f"file-{number}.db") for number in range(count)]
+
+    async def use() -> None:
+        for session in sessions:
+            await session.add_items(turn(0))
+
+    asyncio.run(use())
+    time.sleep(1)  # for those that have something else to do to come to rest
+    found = len(os.listdir("/proc/self/fd")) - before[0], threading.active_count() - before[1]
+    for session in sessions:
+        session.close()
+    return {"descriptors more": found[0], "threads more": found[1]}
+
+
 async def objects(folder: Path, count: int) -> dict[str, int]:
     """What this process holds with that many session objects, all of them used once."""
     before = len(os.listdir("/proc/self/fd")), threading.active_count()
@@ -220,7 +276,11 @@ async def main(folder: Path, rounds: int) -> None:
     show("`get_items()` of 10,000", "ms", await read_cost(folder, max(5, rounds // 10), 10_000, None))
     for history in (10_000, 100_000):
         show(f"`get_items(limit=50)` of {history:,}", "ms", await read_cost(folder, rounds, history, 50))
-    print("\n10,000 session objects on one file:", await objects(folder, 10_000))
+    print("\n10,000 items, ms:", {name: round(ms, 1) for name, ms in (await bulk_cost(folder, 10_000)).items()})
+    for count in (1_000, 100_000):
+        print(f"20 of {count:,} sessions, ms: {await listing_cost(folder, count):.2f}")
+    print("10,000 session objects on one file:", await objects(folder, 10_000))
+    print("200 open files:", await asyncio.to_thread(many_files, folder, 200))
 
 
 if __name__ == "__main__":

@@ -30,7 +30,9 @@ from standfast.ground.errors import (
     StoreTimeoutError,
     StoreUnavailableError,
 )
-from tests.backends.sqlite_inside import Gate, broken, carrier_to, value
+from tests.backends.sqlite_inside import Gate, broken, carrier_to, connections, value
+
+__all__ = ["connections"]
 
 
 def message(text: str) -> dict[str, Any]:
@@ -373,7 +375,7 @@ def test_closing_works_without_a_loop_and_use_after_it_says_so(path: Path) -> No
     for operation in (session.get_items, session.pop_item, session.head, lambda: session.add_items([])):
         with pytest.raises(SessionClosedError):
             asyncio.run(operation())
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("standfast")]
+    assert not [thread for thread in threading.enumerate() if thread.name in ("standfast-writer", "standfast-reader")]
     assert not Path(f"{path}-wal").exists(), "the last user's connections are closed when close returns"
 
 

@@ -78,7 +78,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
         self.db.execute("COMMIT")
         self.model = {name: Kept() for name in NAMES}
         self.order: list[Name] = []  # newest change last
-        self.pending: list[Name] = []  # other programs' writes since our last change
+        self.pending: list[Name] = []  # whose records other programs added since our last change, one by one
         self.marks: dict[tuple[Name, str], list[Row]] = {}
         self.refs: dict[Name, set[int]] = {name: set() for name in NAMES}
         self.dropped: dict[Name, list[Row]] = {}
@@ -108,7 +108,6 @@ class StoreAgainstModel(RuleBasedStateMachine):
             transaction.look_all([Look(name, cells=CELLS) for name in names])
         expected = [self.expected(step) for step in steps]
         answers = transaction.commit_all(steps)
-        transaction.finish()
         self.db.execute("COMMIT")
         for step, answer, refused in zip(steps, answers, expected, strict=True):
             if refused:
@@ -214,6 +213,8 @@ class StoreAgainstModel(RuleBasedStateMachine):
             kept.cells.pop(name, None)
             if value is not None:
                 kept.cells[name] = (value, kept.incarnation)
+        if change.push or change.arrange is not None or change.back or change.drop:
+            self.adopt()
         if change.touch:
             self.touched(change.name)
             if change.labels is not None:
@@ -222,10 +223,19 @@ class StoreAgainstModel(RuleBasedStateMachine):
             kept.labels = dict(change.labels)
 
     def touched(self, name: Name) -> None:
-        self.order = [one for one in self.order if one not in self.pending] + self.pending
-        self.pending = []
+        self.adopt()
         self.order = [one for one in self.order if one != name] + [name]
         self.model[name].is_there = self.model[name].is_begun = True
+
+    def adopt(self) -> None:
+        """A change of ours: what others wrote until now comes before it, for good."""
+        self.order = self.order_now()
+        self.pending = []
+
+    def order_now(self) -> list[Name]:
+        """All sessions in the order of their changes; what others wrote is found by their newest records."""
+        latest = list(dict.fromkeys(reversed(self.pending)))[::-1]
+        return [one for one in self.order if one not in latest] + latest
 
     # --- what moves rows, each checked against plain lists ---------------------------------------------
 
@@ -280,8 +290,8 @@ class StoreAgainstModel(RuleBasedStateMachine):
         self.db.execute("BEGIN IMMEDIATE")
         transaction = self.transaction()
         assert isinstance(transaction.commit([change]), Done)
-        transaction.finish()
         self.db.execute("COMMIT")
+        self.adopt()
         if change.touch:
             self.touched(change.name)
 
@@ -297,7 +307,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
         kept = self.model[name]
         kept.rows.append((text.encode(), None))
         kept.is_there = True
-        self.pending = [one for one in self.pending if one != name] + [name]
+        self.pending.append(name)
 
     @rule(name=st.sampled_from(SESSIONS))
     def foreign_pop(self, name: Name) -> None:
@@ -309,6 +319,8 @@ class StoreAgainstModel(RuleBasedStateMachine):
             )
         if self.model[name].rows:
             self.model[name].rows.pop()
+        if name in self.pending:
+            del self.pending[len(self.pending) - 1 - self.pending[::-1].index(name)]
 
     @rule(name=st.sampled_from(SESSIONS))
     def foreign_clear(self, name: Name) -> None:
@@ -371,7 +383,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
     def listings_agree(self) -> None:
         if not hasattr(self, "db"):
             return
-        order = [one for one in self.order if one not in self.pending] + self.pending
+        order = self.order_now()
         for kind in ("session", "run"):
             expected = [name.id for name in reversed(order) if name.kind == kind]
             there = [name.id for name in NAMES if name.kind == kind and self.model[name].is_there]

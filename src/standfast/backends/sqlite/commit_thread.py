@@ -277,8 +277,6 @@ class Writer:
                 carry_out(theirs, _of(open_, db, theirs[0]))
             for request in done:
                 request.undo_if_abandoned(partial(carried_out, _of(open_, db, request)))
-            for transaction in open_.values():
-                transaction.finish()
             self._check_file()
             self._commit(db)
         except BaseException:

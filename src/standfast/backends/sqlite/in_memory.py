@@ -54,9 +54,7 @@ class MemoryStore:
             db = self._connected()
             db.execute("BEGIN")
             try:
-                transaction = Transaction(db, statements(self._tables))
-                result = work(transaction)
-                transaction.finish()
+                result = work(Transaction(db, statements(self._tables)))
             except BaseException:
                 db.execute("ROLLBACK")
                 raise

@@ -28,7 +28,7 @@ def page(
     """At most `limit` names behind a cursor (None: from the newest on)."""
     before, behind = _read_cursor(after)
     found: list[Listed] = []
-    foreign = _foreign(db, sql) if kind == "session" and behind is None else {}
+    foreign = _foreign(db, sql) if kind == "session" else {}
     for session_id, number in reversed(foreign.items()):
         if number < before and len(found) < limit:
             row = db.execute(sql.session_times, (session_id,)).fetchone()
@@ -40,15 +40,24 @@ def page(
         found += [one for one in map(_listed, rows) if one.id not in foreign]
     if len(found) < limit:
         statement = sql.listing(kind, labels, numbered=False)
-        rows = db.execute(statement, (behind or "", *labels.values(), limit - len(found))).fetchall()
+        rows = db.execute(statement, (behind or "", *labels.values(), limit - len(found) + len(foreign))).fetchall()
         found += [one for one in map(_listed, rows) if one.id not in foreign]
     return found[:limit]
 
 
+def order(db: sqlite3.Connection, sql: Statements) -> tuple[int, int, int]:
+    """The newest change number, the newest row id when it was given, and the newest row id now.
+
+    All of it is read from what is there, so that a change writes nothing beside the session's own row.
+    """
+    changed, seen, newest = db.execute(sql.order).fetchone() or (0, 0, db.execute(sql.newest_id).fetchone()[0])
+    return changed, seen or 0, newest or 0
+
+
 def _foreign(db: sqlite3.Connection, sql: Statements) -> dict[str, int]:
     """Sessions that other programs wrote to since our last change, in their order, with the numbers they will have."""
-    changed, seen, newest = db.execute(sql.order).fetchone()
-    if (newest or 0) <= seen:
+    changed, seen, newest = order(db, sql)
+    if newest <= seen:
         return {}
     rows = db.execute(sql.foreign, (seen,)).fetchall()
     return {as_bytes(row[0]).decode(): changed + place for place, row in enumerate(rows, 1)}

@@ -73,7 +73,7 @@ class Tables:
         return f"{self.sessions}/{self.messages}".lower()
 
 
-_OWN = ("cells", "cells_by_name", "archive", "order", "by_change", "runs", "runs_by_change", "runs_by_session")
+_OWN = ("cells", "cells_by_name", "archive", "by_change", "runs", "runs_by_change", "runs_by_session")
 
 _known: dict[tuple[str, str], Tables] = {}
 
@@ -110,13 +110,19 @@ def _peer_tables(db: sqlite3.Connection, tables: Tables) -> None:
 
 def _own_columns(db: sqlite3.Connection, tables: Tables) -> None:
     """Who wrote a row and as which of theirs, and which generation it stands in for; a session's incarnation, how often
-    its middle changed, its place in the listing and what that shows.
+    its middle changed, its place in the listing, the newest row there was then, and what the listing shows.
 
     NULL: somebody who does not say; none, it was appended; one that standfast has not written to.
     """
     columns = {
         tables.messages: (("writer", "TEXT"), ("ordinal", "INTEGER"), ("replaces", "INTEGER")),
-        tables.sessions: (("epoch", "TEXT"), ("edition", "INTEGER"), ("changed", "INTEGER"), ("labels", "TEXT")),
+        tables.sessions: (
+            ("epoch", "TEXT"),
+            ("edition", "INTEGER"),
+            ("changed", "INTEGER"),
+            ("seen", "INTEGER"),
+            ("labels", "TEXT"),
+        ),
     }
     for table, wanted in columns.items():
         there = columns_of(db, table)
@@ -134,7 +140,7 @@ def columns_of(db: sqlite3.Connection, table: str) -> set[str]:
 
 
 def _own_tables(db: sqlite3.Connection, tables: Tables) -> None:
-    """Cells, kept generations, saved runs, and how far the listing's order has come."""
+    """Cells, kept generations and saved runs."""
 
     def create(kind: str, columns: str, options: str = "") -> str:
         db.execute(f"CREATE TABLE IF NOT EXISTS {quoted(tables.own(kind))} ({columns}) {options}")
@@ -162,26 +168,21 @@ def _own_tables(db: sqlite3.Connection, tables: Tables) -> None:
     db.execute(f"CREATE INDEX IF NOT EXISTS {quoted(tables.own('runs_by_change'))} ON {runs} (changed)")
     session = label_value("", "session")  # every run looks for unfinished ones of its session
     db.execute(f"CREATE INDEX IF NOT EXISTS {quoted(tables.own('runs_by_session'))} ON {runs} ({session}, changed)")
-    order = create("order", "id INTEGER PRIMARY KEY CHECK (id = 1), changed INTEGER NOT NULL, seen INTEGER NOT NULL")
-    db.execute(f"INSERT OR IGNORE INTO {order} (id, changed, seen) VALUES (1, 0, 0)")
 
 
 def _put_in_order(db: sqlite3.Connection, tables: Tables) -> None:
     """Number the sessions that were there before us, by their newest record: what is written from now on is newer."""
     sessions, messages = quoted(tables.sessions), quoted(tables.messages)
+    (changed,) = db.execute(f"SELECT coalesce(max(standfast_changed), 0) FROM {sessions}").fetchone()
     found = db.execute(
         f"SELECT session_id FROM {sessions} s WHERE standfast_changed IS NULL "
         f"ORDER BY (SELECT max(id) FROM {messages} m WHERE m.session_id = s.session_id), updated_at"
     ).fetchall()
-    order = quoted(tables.own("order"))
-    (changed,) = db.execute(f"SELECT changed FROM {order}").fetchone()
     db.executemany(
         f"UPDATE {sessions} SET standfast_changed = ? WHERE session_id = ?",
         [(number, bytes(session_id).decode()) for number, (session_id,) in enumerate(found, changed + 1)],
     )
-    db.execute(
-        f"UPDATE {order} SET changed = ?, seen = (SELECT coalesce(max(id), 0) FROM {messages})", (changed + len(found),)
-    )
+    db.execute(f"UPDATE {sessions} SET standfast_seen = (SELECT max(id) FROM {messages})")
 
 
 def version_of(db: sqlite3.Connection, tables: Tables) -> int:

@@ -43,7 +43,6 @@ class Statements:
         self.messages = m = quoted(tables.messages)
         self.archive = a = quoted(tables.own("archive"))
         self.cells = c = quoted(tables.own("cells"))
-        self.order_table = o = quoted(tables.own("order"))
         s, r = quoted(tables.sessions), quoted(tables.own("runs"))
         self._naming: dict[Kind, tuple[str, str, str]] = {
             "session": (s, "session_id", "standfast_"),
@@ -52,8 +51,15 @@ class Statements:
         self._history(m)
         self._arranging(m, a)
         self._cells(c)
-        self.order = f"SELECT changed, seen, (SELECT max(id) FROM {m}) FROM {o}"
-        self.set_order = f"UPDATE {o} SET changed = ?, seen = ?"
+        self.order = (
+            f"SELECT standfast_changed, standfast_seen, (SELECT max(id) FROM {m}) FROM {s} "
+            "WHERE standfast_changed IS NOT NULL ORDER BY standfast_changed DESC LIMIT 1"
+        )
+        self.newest_id = f"SELECT max(id) FROM {m}"
+        self.newest_run = f"SELECT max(changed) FROM {r}"
+        self.see = (
+            f"UPDATE {s} SET standfast_seen = ? WHERE standfast_changed = (SELECT max(standfast_changed) FROM {s})"
+        )
         self.foreign = (
             f"SELECT session_id, max(id) FROM {m} NOT INDEXED WHERE id > ? GROUP BY session_id ORDER BY max(id)"
         )
@@ -62,7 +68,7 @@ class Statements:
             "ON CONFLICT (session_id) DO UPDATE SET standfast_edition = excluded.standfast_edition"
         )
         self.session_times = f"SELECT created_at, updated_at, standfast_labels FROM {s} WHERE session_id = ?"
-        self.adopt = f"UPDATE {s} SET standfast_changed = ? WHERE session_id = ?"
+        self.adopt = f"UPDATE {s} SET standfast_changed = ?, standfast_seen = ? WHERE session_id = ?"
         self._session_states = (
             "SELECT n.place, s.created_at, s.updated_at, s.standfast_labels, s.standfast_epoch, s.standfast_edition, "
             f"(SELECT id FROM {m} WHERE session_id = n.id ORDER BY id LIMIT 1), "
@@ -171,15 +177,23 @@ class Statements:
         )  # fmt: skip
 
     def touch(self, kind: Kind, count: int) -> str:
-        """Move so many names on, each of: id, created, updated, epoch, change number, labels (NULL: as they were)."""
+        """Move so many names on, each of: id, created, updated, epoch, change number, labels (NULL: as they were) and,
+        for a session, the newest row there is."""
+        known = self._made.get((f"touch {kind}", count))
+        if known is not None:
+            return known
         table, key, own = self._naming[kind]
-        return self._inserting(
-            f"INSERT INTO {table} ({key}, created_at, updated_at, {own}epoch, {own}changed, {own}labels) VALUES",
-            6,
+        moved = ["updated_at", f"{own}epoch", f"{own}changed"]
+        moved += ["standfast_seen"] if kind == "session" else []
+        columns = [key, "created_at", "updated_at", f"{own}epoch", f"{own}changed", f"{own}labels", *moved[3:]]
+        changes = ", ".join(f"{column} = excluded.{column}" for column in moved)
+        made = self._made[f"touch {kind}", count] = self._inserting(
+            f"INSERT INTO {table} ({', '.join(columns)}) VALUES",
+            len(columns),
             count,
-            f"ON CONFLICT ({key}) DO UPDATE SET updated_at = excluded.updated_at, {own}epoch = excluded.{own}epoch, "
-            f"{own}changed = excluded.{own}changed, {own}labels = coalesce(excluded.{own}labels, {own}labels)",
-        )  # fmt: skip
+            f"ON CONFLICT ({key}) DO UPDATE SET {changes}, {own}labels = coalesce(excluded.{own}labels, {own}labels)",
+        )
+        return made
 
     def set_labels(self, kind: Kind) -> str:
         """Change what a listing shows of a name and nothing else."""

@@ -73,7 +73,9 @@ class Transaction:
     def __init__(self, db: sqlite3.Connection, sql: Statements) -> None:
         self._db, self._sql = db, sql
         self._states: dict[Name, _State] = {}
-        self._order: _Order | None = None
+        self._changed: int | None = None  # the newest change number of a session; None: not asked yet
+        self._run_changed: int | None = None
+        self._seen = 0  # the newest row id there is
         self._now = time.time()
 
     # --- looking ------------------------------------------------------------------------------
@@ -342,7 +344,7 @@ class Transaction:
         db.execute(sql.delete_rows, (session_id, 0, old))
         db.executemany(sql.delete_box, [(session_id, box) for box in arrange.forget])
         self._read_ends(session_id, state)
-        self._note_id(state.newest)
+        self._seen = max(self._seen, state.newest)
 
     def _range(self, session_id: str, part: Range) -> dict[str, Any]:
         """The values of a statement that copies rows; live ones only up to the newest there was before the step."""
@@ -359,13 +361,15 @@ class Transaction:
         free = state.newest < row.ref
         writer, ordinal, replaces = (None, None, None) if row.tag is None else row.tag
         values = (row.ref if free else None, session_id, row.data, writer, ordinal, replaces or None)
-        made = db.execute(sql.insert_bytes, values).lastrowid or 0
+        db.execute(sql.insert_bytes, values)
         if not free:
             old = state.newest
             db.execute(sql.live_to_live, numbered(session_id, 0, row.ref, old, session_id, None))
             db.execute(sql.delete_rows, (session_id, row.ref, old))
         self._read_ends(session_id, state)
-        self._note_id(max(made, state.newest))
+        if state.newest > self._seen:  # without a place of its own in the order: putting back is no change
+            self._seen = state.newest
+            db.execute(sql.see, (self._seen,))
 
     def _push(self, todo: Sequence[tuple[Change, _State]], first_refs: dict[int, int]) -> None:
         self._put_in_order()
@@ -375,7 +379,7 @@ class Transaction:
             state.first = state.first or ref
             ref += len(change.push)
             state.newest = ref - 1
-        self._note_id(ref - 1)
+        self._seen = ref - 1
 
     def _insert(self, parts: Sequence[tuple[str, Sequence[tuple[bytes, Tag]]]]) -> int:
         """Insert rows of several sessions; gives the id of the first. Ids are consecutive: nobody else writes now."""
@@ -433,12 +437,11 @@ class Transaction:
                 state.cells[name] = (state.epoch, value)
 
     def _touch(self, todo: Sequence[tuple[Change, _State]]) -> None:
-        assert self._order is not None
         now = now_text(self._now)
-        now_bytes, changed = now.encode(), self._order.changed
+        now_bytes = now.encode()
         kinds: dict[Kind, list[str | int | None]] = {}
         for change, state in todo:
-            changed += 1
+            kind, name = change.name
             updated = now
             if state.updated is not None and state.updated >= now_bytes:
                 updated = after_text(state.updated)
@@ -448,58 +451,45 @@ class Transaction:
             if change.labels is not None:
                 labels = json.dumps(change.labels)
                 state.labels = labels
-            values = kinds.setdefault(change.name[0], [])
-            values += (change.name[1], updated, updated, state.epoch.decode(), changed, labels)
-        self._order.changed = changed
+            values = kinds.setdefault(kind, [])
+            values += (name, updated, updated, state.epoch.decode(), self._next_change(kind), labels)
+            if kind == "session":
+                values.append(self._seen)
         for kind, values in kinds.items():
-            for start, size in chunks(len(values) // 6):
-                self._db.execute(self._sql.touch(kind, size), values[6 * start : 6 * (start + size)])
+            width = 7 if kind == "session" else 6
+            for start, size in chunks(len(values) // width):
+                self._db.execute(self._sql.touch(kind, size), values[width * start : width * (start + size)])
 
     # --- the order of changes ------------------------------------------------------------------------------
 
     def _put_in_order(self) -> None:
         """Before the first change: what other programs have written since our last one comes before it in a listing."""
-        if self._order is None:
-            changed, seen, newest = self._db.execute(self._sql.order).fetchone()
-            self._order = order = _Order(changed, max(seen, newest or 0))
-            if order.seen > seen:
+        if self._changed is None:
+            self._changed, seen, self._seen = listing.order(self._db, self._sql)
+            if self._seen > seen:
                 for session_id, _ in self._db.execute(self._sql.foreign, (seen,)).fetchall():
-                    self._db.execute(self._sql.adopt, (self._next_change(), as_bytes(session_id).decode()))
+                    number = self._next_change("session")
+                    self._db.execute(self._sql.adopt, (number, self._seen, as_bytes(session_id).decode()))
 
-    def _next_change(self) -> int:
-        assert self._order is not None
-        self._order.changed += 1
-        return self._order.changed
-
-    def _note_id(self, row_id: int) -> None:
-        if self._order is not None:
-            self._order.seen = max(self._order.seen, row_id)
-
-    def finish(self) -> None:
-        """Before the transaction is committed: write down how far the order of changes has come."""
-        if self._order is not None:
-            self._db.execute(self._sql.set_order, (self._order.changed, self._order.seen))
-            self._order = None
+    def _next_change(self, kind: Kind) -> int:
+        if kind == "session":
+            assert self._changed is not None
+            self._changed += 1
+            return self._changed
+        if self._run_changed is None:
+            self._run_changed = self._db.execute(self._sql.newest_run).fetchone()[0] or 0
+        self._run_changed += 1
+        return self._run_changed
 
     # --- listing ------------------------------------------------------------------------------
 
     def listing(self, kind: Kind, *, after: str | None, limit: int, labels: Mapping[str, str]) -> Sequence[Listed]:
         """Names of a kind, newest change first."""
-        self.finish()
         return listing.page(self._db, self._sql, kind, after, limit, labels)
 
     def count(self, kind: Kind) -> int:
         """How many names of a kind there are."""
         return int(self._db.execute(self._sql.count(kind)).fetchone()[0])
-
-
-class _Order:
-    """How far the listing's order has come: the newest change number, and the highest row id it accounts for."""
-
-    __slots__ = ("changed", "seen")
-
-    def __init__(self, changed: int, seen: int) -> None:
-        self.changed, self.seen = changed, seen
 
 
 def _between(prefix: str) -> tuple[str, str]:

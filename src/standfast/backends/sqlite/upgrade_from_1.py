@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -159,7 +158,6 @@ class _Conversion:
             )
             self._put(f"r{name}", run_rules.HEAD, "1", b"%d|" % revision + as_bytes(head))
             self._logs(name, revision)
-        self._db.execute(f"UPDATE {self._own('order')} SET changed = ?", (len(rows),))
 
     def _logs(self, run_id: str, revision: int) -> None:
         logs: dict[str, list[bytes]] = {}
@@ -175,16 +173,11 @@ class _Conversion:
 
     def _number_sessions(self) -> None:
         """List them as release 0.1 did: by the time of their last change."""
-        (changed,) = self._db.execute(f"SELECT changed FROM {self._own('order')}").fetchone()
-        numbered = list(enumerate(self._by_time(), changed + 1))
-        self._db.executemany(f"UPDATE {self._sessions} SET standfast_changed = ? WHERE session_id = ?", numbered)
-        self._db.execute(f"UPDATE {self._own('order')} SET changed = ?", (changed + len(numbered),))
-
-    def _by_time(self) -> Iterator[str]:
-        for (session_id,) in self._db.execute(
-            f"SELECT session_id FROM {self._sessions} ORDER BY updated_at, session_id"
-        ).fetchall():
-            yield _text(session_id)
+        found = self._db.execute(f"SELECT session_id FROM {self._sessions} ORDER BY updated_at, session_id").fetchall()
+        self._db.executemany(
+            f"UPDATE {self._sessions} SET standfast_changed = ? WHERE session_id = ?",
+            [(number, _text(session_id)) for number, (session_id,) in enumerate(found, 1)],
+        )
 
 
 def _text(value: Any) -> str:
