@@ -69,6 +69,10 @@ class ClusterLink:
         client, self._client = self._client, None
         if client is not None:
             client.close()
+            # redis-py gives connections back to their pools, and leaves those open
+            for node in client.get_nodes():  # type: ignore[no-untyped-call]
+                if node.redis_connection is not None:
+                    node.redis_connection.connection_pool.disconnect()
 
 
 class ClusterStore(RedisStore):
