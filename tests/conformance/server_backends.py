@@ -19,7 +19,7 @@ from standfast.backends.postgres.session import PostgresSession
 from standfast.backends.redis.keys import Keys
 from standfast.backends.redis.scripts import APPEND, COMMIT
 from standfast.backends.redis.session import RedisSession
-from standfast.conformance import message
+from standfast.conformance import Backend, message
 from standfast.conformance.network import Networked, Proxy
 from standfast.sessions.port import Name
 from tests.conformance.kit_backends import BAD_TABLES, TABLES
@@ -125,6 +125,35 @@ class StandfastRedis(Networked):
             await client.aclose()
 
         return RedisSession(session_id, redis_client=client, key_prefix=self.prefix), still_works
+
+
+class StandfastRedisCluster(Backend):
+    name = "RedisSession on a cluster"
+    persistent = True
+    closes_when_called = True
+    remote = True
+    names: Mapping[str, Any] = {"key_prefix": "other:prefix"}
+    bad_names: tuple[Mapping[str, Any], ...] = ({"key_prefix": ""}, {"key_prefix": None})
+    not_applicable: Mapping[str, str] = {
+        "A23": "what survives a killed server is the server's setting; the page on Redis says what each promises",
+        "B10": "the OpenAI Agents SDK cannot use a cluster: its keys of one session are in different slots",
+    }
+    url = ""
+
+    def setup(self) -> None:
+        self.url = servers.cluster_url()
+
+    def child_state(self) -> dict[str, Any]:
+        return {"url": self.url}
+
+    def open(self, session_id: str, **options: Any) -> RedisSession:
+        prefix = options.pop("key_prefix", "kit")
+        url = self.url or "redis://127.0.0.1:1/0"  # for a look at its abilities, before there is a server
+        prefix = prefix and f"{prefix}:{self.unique}" if self.url else prefix
+        return RedisSession.from_url(session_id, url=url, cluster=True, key_prefix=prefix, **options)
+
+    def expiring(self, session_id: str, seconds: int) -> RedisSession:
+        return self.open(session_id, ttl=seconds)
 
 
 class StandfastPostgres(Networked):

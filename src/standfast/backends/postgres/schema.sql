@@ -230,6 +230,9 @@ BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     RAISE EXCEPTION 'standfast needs READ COMMITTED: on another level this would decide on what it saw before' USING ERRCODE = '25001';
   END IF;
+  IF current_setting('synchronous_commit') = 'off' THEN  -- acknowledged means durable (A23)
+    PERFORM set_config('synchronous_commit', 'on', true);
+  END IF;
   -- Locks, in one order for everybody. Other programs' inserts wait at the session's row: their foreign key locks it.
   FOR k, p IN SELECT DISTINCT x ->> 'kind', convert_from(p_args[(x ->> 'id')::integer], 'UTF8') FROM jsonb_array_elements(p_step) x ORDER BY 1, 2 LOOP
     PERFORM 1 FROM {own}names" x WHERE x.kind = k AND x.id = p FOR UPDATE;

@@ -8,10 +8,10 @@ keys below its prefix when a listing begins, which costs what the database has, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from standfast.backends.redis.keys import BUCKETS, Keys, session_of, to_bytes, to_text
+from standfast.backends.redis.keys import BUCKETS, Keys, bucket_of, session_of, to_bytes, to_text
 from standfast.backends.redis.scripts import labels_of, times_of
 from standfast.ground.errors import NotFoundError
 from standfast.sessions.port import Kind, Listed, Name
@@ -73,7 +73,10 @@ def count(store: Asked, kind: Kind) -> int:
 def _indexes(store: Asked, kind: Kind, labels: Mapping[str, str]) -> Iterator[bytes]:
     """The smallest index that holds all names with these labels, of every bucket."""
     keys = store.keys
-    for bucket in range(BUCKETS if keys.layout == "tagged" else 1):
+    buckets: Iterable[int] = range(BUCKETS) if keys.layout == "tagged" else (0,)
+    if keys.layout == "tagged" and "session" in labels:
+        buckets = (bucket_of(labels["session"]),)  # a session's runs are where it is
+    for bucket in buckets:
         every = [keys.index(kind, bucket)]
         every += [to_bytes(f"{keys.root(bucket)}{kind}s:{label}:{value}") for label, value in labels.items()]
         if len(every) > 1:

@@ -10,6 +10,7 @@ from collections.abc import Coroutine, Hashable, Mapping
 from typing import Any, NamedTuple, Self
 
 from standfast.backends.redis.client_store import ClientStore
+from standfast.backends.redis.cluster import ClusterLink, ClusterStore
 from standfast.backends.redis.keys import Layout
 from standfast.backends.redis.store import Link, RedisStore
 from standfast.carrying.looped import LoopCarrier
@@ -59,8 +60,10 @@ class RedisSession(StoredSession):
         self.key_prefix, self.ttl = _checked_prefix(key_prefix), _checked_ttl(ttl)
         self._target = redis_client
         self.layout: Layout = layout or ("tagged" if _is_cluster(redis_client) else "sdk")
-        if self.layout not in ("sdk", "tagged"):
-            raise CallerError(f"there is no layout {layout!r}", 'Use "sdk" or "tagged".')
+        if self.layout not in ("sdk", "tagged") or (self.layout == "sdk" and _is_cluster(redis_client)):
+            raise CallerError(
+                f"layout {layout!r} cannot be used here", 'Use "tagged" on a cluster, else "sdk" or "tagged".'
+            )
         self._found: ThreadCarrier | LoopCarrier | None = None
 
     @classmethod
@@ -107,17 +110,24 @@ class RedisSession(StoredSession):
         target, prefix, layout = self._target, self.key_prefix, self.layout
         ttl_ms = None if self.ttl is None else self.ttl * 1000
         if not isinstance(target, Address):
+            if _is_cluster(target):
+                raise CallerError(
+                    "a client for a cluster cannot be handed in",
+                    "Open the session with RedisSession.from_url(..., cluster=True).",
+                )
             return LoopCarrier(ClientStore(target, prefix=prefix, layout=layout, ttl_ms=ttl_ms))
 
         def opened() -> RedisStore:
             options = {"socket_timeout": ANSWER_S_MAX, "socket_connect_timeout": ANSWER_S_MAX, **dict(target.options)}
+            if target.is_cluster:
+                return ClusterStore(ClusterLink(target.url, **options), prefix=prefix, ttl_ms=ttl_ms)
             return RedisStore(Link(target.url, **options), prefix=prefix, layout=layout, ttl_ms=ttl_ms)
 
         return PipelinedCarrier(opened, loses_answers=True, readers=READERS)
 
     def _store_key(self) -> Hashable:
         target = self._target
-        where = (target.url, repr(target.options)) if isinstance(target, Address) else id(target)
+        where = (target.url, repr(target.options), target.is_cluster) if isinstance(target, Address) else id(target)
         return ("redis", where, self.key_prefix, self.layout, self.ttl)
 
     def _another(self, new_id: str) -> Self:

@@ -13,7 +13,7 @@ from redis.retry import Retry
 
 from standfast.backends.redis import listing
 from standfast.backends.redis.errors import refused, unanswered, unreachable
-from standfast.backends.redis.keys import Keys, Layout
+from standfast.backends.redis.keys import Keys, Layout, NameKeys
 from standfast.backends.redis.scripts import (
     Call,
     Refs,
@@ -35,6 +35,7 @@ from standfast.sessions.port import (
     Listed,
     Listing,
     Look,
+    Name,
     Refused,
     Sight,
     Step,
@@ -129,22 +130,26 @@ class Codec:
         self.keys, self._ttl_ms = Keys(prefix, layout), ttl_ms
         self._refs = Refs()
 
+    def keys_of(self, name: Name) -> NameKeys:
+        """The keys of a name."""
+        return self.keys.of(name)
+
     def asked(self, question: Look | Step) -> Asked:
         """The command for a question: the small script where it will do."""
         if isinstance(question, Look):
             bounds = plain_read(question)
-            keys = self.keys.of(question.name)
+            keys = self.keys_of(question.name)
             if bounds is not None:
                 return Asked(("LRANGE", keys.keys[1], *bounds), (), data_of)
             return _called(look_call(question, keys), partial(sight_of, question))
-        small = append_call(question, self.keys.of(question[0].name), self._refs, self._ttl_ms)
+        small = append_call(question, self.keys_of(question[0].name), self._refs, self._ttl_ms)
         if small is None:
             return self.general(question)
         return _called(small, lambda reply: outcome_of(question, reply, self._refs))
 
     def general(self, step: Any) -> Asked:
         """The command for a step, whatever it is."""
-        call = commit_call(step, self.keys.of, self._refs, self._ttl_ms)
+        call = commit_call(step, self.keys_of, self._refs, self._ttl_ms)
         return _called(call, lambda reply: outcome_of(step, reply, self._refs))
 
     def again(self, questions: Sequence[Look | Step], asked: list[Asked], found: Sequence[Any]) -> dict[int, Command]:
@@ -177,7 +182,7 @@ class RedisStore(Codec):
     loses_answers = True
     is_shareable = False
 
-    def __init__(self, link: Link, *, prefix: str, layout: Layout, ttl_ms: int | None) -> None:
+    def __init__(self, link: Any, *, prefix: str, layout: Layout, ttl_ms: int | None) -> None:
         super().__init__(prefix=prefix, layout=layout, ttl_ms=ttl_ms)
         self._link = link
 
@@ -232,7 +237,7 @@ class RedisStore(Codec):
 
     def answers(self, commands: Sequence[Command]) -> list[Any]:
         """What the server answers to commands that change nothing that matters."""
-        found = self._link.ask(commands, reading=True)
+        found: list[Any] = self._link.ask(commands, reading=True)
         for one in found:
             if isinstance(one, failed.ResponseError):
                 raise refused(one)

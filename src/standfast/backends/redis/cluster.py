@@ -1,0 +1,203 @@
+"""The store on a cluster: every step within one slot.
+
+A session, its part of the index and its saved runs share one of 256 hash tags, chosen by the session's id. A run is
+asked for by its own id alone, so where it is stands under a key that the run's id leads to; it is written once, before
+the run's first save. What reaches into another slot is only ever looked at: the conditions and rows of a fork's source,
+which are read before the fork is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import redis.exceptions as failed
+from redis.cluster import RedisCluster
+
+from standfast.backends.redis.errors import unanswered, unreachable
+from standfast.backends.redis.keys import NameKeys, bucket_of, to_bytes
+from standfast.backends.redis.store import Command, RedisStore, redis_address
+from standfast.ground.errors import StandfastError, StoreUnavailableError
+from standfast.sessions.port import (
+    Answer,
+    Arrange,
+    Ask,
+    Change,
+    Done,
+    Look,
+    Name,
+    Range,
+    Refused,
+    Rows,
+    Sight,
+    Step,
+    Tag,
+    ask,
+)
+
+RUNS_REMEMBERED_MAX = 10_000
+
+
+class ClusterLink:
+    """A client for all nodes, for one thread at a time; each command goes to the node that has its slot."""
+
+    def __init__(self, url: str, **options: Any) -> None:
+        self._url, self._options = url, options | {"decode_responses": False}
+        self._client: RedisCluster | None = None
+        self.where = redis_address(url)
+
+    def ask(self, commands: Sequence[Command], *, reading: bool) -> list[Any]:
+        """The answers, in order. An error that a node answered with is among them."""
+        if self._client is None:
+            try:
+                self._client = RedisCluster.from_url(self._url, **self._options)
+            except (failed.RedisError, OSError) as error:
+                raise unreachable(error, self.where) from error
+        found: list[Any] = []
+        for command in commands:
+            try:
+                found.append(self._client.execute_command(*command))  # type: ignore[no-untyped-call]
+            except (failed.ConnectionError, failed.TimeoutError, failed.ClusterDownError, OSError) as error:
+                raise unanswered(error, reading=reading) from error
+            except failed.ResponseError as error:
+                found.append(error)
+        return found
+
+    def close(self) -> None:
+        """Close every connection."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+            # redis-py gives connections back to their pools, and leaves those open
+            for node in client.get_nodes():  # type: ignore[no-untyped-call]
+                if node.redis_connection is not None:
+                    node.redis_connection.connection_pool.disconnect()
+
+
+class ClusterStore(RedisStore):
+    """A Redis or Valkey cluster as a store."""
+
+    def __init__(self, link: ClusterLink, *, prefix: str, ttl_ms: int | None) -> None:
+        super().__init__(link, prefix=prefix, layout="tagged", ttl_ms=ttl_ms)
+        self._runs: dict[str, int] = {}
+
+    # --- where names are
+
+    def keys_of(self, name: Name) -> NameKeys:
+        """The keys of a name, in the slot it belongs to."""
+        return self.keys.of(name, self._bucket(name))
+
+    def _bucket(self, name: Name) -> int:
+        if name.kind == "session":
+            return bucket_of(name.id)
+        found = self._runs.get(name.id)
+        if found is None:
+            (said,) = self.answers([("GET", self._pointer(name.id))])
+            found = bucket_of(name.id) if said is None else int(said)
+            if said is not None:
+                self._remember(name.id, found)
+        return found
+
+    def _pointer(self, run_id: str) -> bytes:
+        return to_bytes(f"{self.keys.root(bucket_of(run_id))}where:{run_id}")
+
+    def _remember(self, run_id: str, bucket: int) -> None:
+        if len(self._runs) >= RUNS_REMEMBERED_MAX:
+            self._runs.clear()
+        self._runs[run_id] = bucket
+
+    def _place_runs(self, step: Step) -> None:
+        """Decide where a new run belongs: to its session."""
+        for change in step:
+            session = (change.labels or {}).get("session")
+            if change.name.kind != "run" or session is None or change.name.id in self._runs:
+                continue
+            if change.cells.get("head", b"") is None:  # it is not there yet
+                self.answers([("SET", self._pointer(change.name.id), bucket_of(session), "NX")])
+            self._bucket(change.name)
+
+    # --- asking
+
+    def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
+        """One after the other: two questions rarely lead to the same node."""
+        found: list[Answer | Exception] = []
+        for question in questions:
+            try:
+                found.append(ask(self, question))
+            except StandfastError as error:
+                found.append(error)
+        return found
+
+    def commit(self, step: Step) -> Done | Refused:
+        """One script call, if all names are in one slot."""
+        self._place_runs(step)
+        buckets = [self._bucket(change.name) for change in step]
+        if len(set(buckets)) == 1 and not _reaches_out(step):
+            return super().commit(step)
+        if all(change == Change(change.name, remove=True) for change in step):  # each stands for itself
+            for change in step:
+                super().commit([change])
+            return Done(("",) * len(step), (0,) * len(step))
+        return self._across(step, buckets)
+
+    def _across(self, step: Step, buckets: Sequence[int]) -> Done | Refused:
+        writes = [place for place, change in enumerate(step) if not _only_asks(change)]
+        if len({buckets[place] for place in writes}) > 1:
+            raise StoreUnavailableError(
+                f"{sorted({str(step[place].name.id) for place in writes})} are in different slots of the cluster",
+                "Keep a run and its session in one store, and save the run with its session's id from the start.",
+            )
+        for place, change in enumerate(step):
+            if place not in writes:
+                sight = self.look(Look(change.name, cells=tuple(change.cells), upto=change.prefix))
+                why = _unlike(change, sight)
+                if why is not None:
+                    return Refused(place, why, sight.mark, sight.cells)
+        done = super().commit([self._brought_in(step[place]) for place in writes])
+        if isinstance(done, Refused):
+            return msgspec.structs.replace(done, place=writes[done.place])
+        marks, firsts = dict(zip(writes, done.marks, strict=True)), dict(zip(writes, done.first_refs, strict=True))
+        every = range(len(step))
+        return Done(tuple(marks.get(place, "") for place in every), tuple(firsts.get(place, 0) for place in every))
+
+    def _brought_in(self, change: Change) -> Change:
+        """The change with rows of other names as new rows."""
+        if change.arrange is None:
+            return change
+        live: list[Any] = []
+        for part in change.arrange.live:
+            if isinstance(part, Range) and part.of is not None:
+                rows = self.look(Look(part.of, rows=(Rows(part.box),))).rows[0]
+                upto = part.upto
+                wanted = [row for row in rows if row.ref > (part.after or 0) and (upto is None or row.ref <= upto)]
+                tags = [(row.tag or Tag()) for row in wanted]
+                if part.replaces is not None:
+                    tags = [tag._replace(replaces=part.replaces) for tag in tags]
+                live.append([(row.data, tag) for row, tag in zip(wanted, tags, strict=True)])
+            else:
+                live.append(part)
+        wanted_arrange: Arrange = change.arrange._replace(live=live)
+        return msgspec.structs.replace(change, arrange=wanted_arrange)
+
+
+def _reaches_out(step: Step) -> bool:
+    return any(
+        isinstance(part, Range) and part.of is not None
+        for change in step
+        for part in (() if change.arrange is None else change.arrange.live)
+    )
+
+
+def _only_asks(change: Change) -> bool:
+    return change == Change(change.name, mark=change.mark, prefix=change.prefix, cells=change.cells)
+
+
+def _unlike(change: Change, sight: Sight) -> Any:
+    for cell, value in change.cells.items():
+        found = sight.cells.get(cell)
+        if (None if found is None else found.value) != value:
+            return "cell"
+    if change.mark is not None and sight.mark != change.mark:
+        return "mark"
+    return "mark" if change.prefix is not None and sight.upto is None else None

@@ -1,0 +1,31 @@
+"""Runs on servers: a worker killed inside a tool, and four others that go on with its run at once (C12, C16)."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import servers
+
+WORKER = Path(__file__).parent.parent / "helpers" / "paying_worker.py"
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param("redis", marks=pytest.mark.redis), pytest.param("postgres", marks=pytest.mark.postgres)]
+)
+def test_a_run_killed_in_a_tool_is_finished_once_by_four_workers_at_once(kind: str, tmp_path: Path) -> None:
+    url = servers.redis_url() if kind == "redis" else servers.postgres_url()
+    ledger = tmp_path / "ledger"
+    command = [sys.executable, str(WORKER), kind, url, f"n{uuid.uuid4().hex}", str(ledger)]
+    first = subprocess.run([*command, "die"], capture_output=True, text=True, timeout=60, check=False)
+    assert first.returncode == -signal.SIGKILL, first.stderr
+    assert ledger.read_text() == "7\n"
+    workers = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    said = [worker.communicate(timeout=90) for worker in workers]
+    assert ledger.read_text() == "7\n", "paid again"
+    assert {out for out, _ in said} == {"finished 4\n"}, said
