@@ -121,6 +121,7 @@ class RealtimeSession(RealtimeModelListener):
         self._showing = Showing(scope, self._connecting)
         self._keeping = Keeping(scope, self._connecting, resumes=resumes)
         self._timing = Timing(scope, self._connecting, looked=self._showing.release_audio)
+        self._connecting.on_written = self._timing.arm
         self._performing = performing = Performing(scope)
         scope.hands = Hands(
             exchange,

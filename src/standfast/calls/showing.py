@@ -101,7 +101,8 @@ class Showing:
             looks = exchange.words(item_id, event.delta, written=True)
         else:
             scope.history.transcript_delta(item_id, event.delta)
-            looks = exchange.words(item_id, event.delta)
+            now = scope.hands.now() if scope.attached else 0.0
+            looks = exchange.words(item_id, event.delta, now=now)
         if looks and exchange.look():
             scope.hands.look_again()
 
