@@ -85,7 +85,7 @@ async def carry_phone(websocket: WebSocket, enter: Enter) -> None:
         if live is not None:
             await live.close()
         if hung_up:
-            with suppress(RuntimeError):
+            with suppress(RuntimeError, WebSocketDisconnect):
                 await websocket.close(1000)
 
 

@@ -86,7 +86,7 @@ async def browser(websocket: WebSocket) -> None:
         telling.cancel()
         await asyncio.gather(telling, return_exceptions=True)
         await live.close()
-        with suppress(RuntimeError):  # the page may have gone first
+        with suppress(RuntimeError, WebSocketDisconnect):  # the page may have gone first
             await websocket.close(1000)
 
 
@@ -114,6 +114,7 @@ class Telling:
     def __init__(self, websocket: WebSocket, live: RealtimeSession) -> None:
         self._websocket, self._live = websocket, live
         self._generated: dict[str, str] = {}
+        self._cut: set[str] = set()
         self._asked: set[str] = set()
 
     async def run(self) -> None:
@@ -131,6 +132,7 @@ class Telling:
                     data = base64.b64encode(event.audio.data).decode("ascii")
                     await self._send("audio", item=event.item_id, data=data)
                 case "audio_interrupted":
+                    self._cut.add(event.item_id)
                     await self._send("interrupted", item=event.item_id)
                     await self._history()
                 case "history_updated" | "history_added" | "agent_end":
@@ -161,7 +163,7 @@ class Telling:
         words = [getattr(part, "transcript", None) or getattr(part, "text", None) for part in item.content]
         heard = " ".join(word for word in words if word)
         unheard = ""
-        if item.role == "assistant" and item.status == "incomplete":
+        if item.item_id in self._cut:
             unheard = self._generated.get(item.item_id, "")[len(heard) :].strip()
         who = {"user": "You", "assistant": "Desk"}.get(item.role, item.role)
         return {"role": item.role, "who": who, "heard": heard, "unheard": unheard}

@@ -6,7 +6,7 @@ class Player extends AudioWorkletProcessor {
     this.queue = [];
     this.played = { item: null, samples: 0 };
     this.port.onmessage = ({ data }) => {
-      if (data.clear) { this.report(); this.queue = []; } else { this.queue.push({ ...data, at: 0 }); }
+      if (data.clear) { this.report(); this.queue = []; this.rest(); } else { this.queue.push({ ...data, at: 0 }); }
     };
   }
   process(_, [[out]]) {
@@ -22,8 +22,10 @@ class Player extends AudioWorkletProcessor {
       if (first.at === first.samples.length) this.queue.shift();
     }
     if (this.played.samples >= 1200 || (this.played.samples && !this.queue.length)) this.report();
+    if (place && !this.queue.length) this.rest();
     return true;
   }
+  rest() { this.port.postMessage({ idle: true }); }
   report() {
     const { item, samples } = this.played;
     if (item && samples) this.port.postMessage({ item, ms: samples / 24 });

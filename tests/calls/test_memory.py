@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -181,3 +182,67 @@ async def test_an_unknown_call_and_an_unknown_approval_are_typed_errors():
             with pytest.raises(ApprovalError):
                 await live.approve_tool_call("nothing")
             assert live.state == "open"
+
+
+async def test_audio_goes_on_while_a_store_stands_still(tmp_path: Path):
+    """E4 and E14: the reader of the connection never waits for a store; what begins a tool does."""
+    store = InMemorySession("stalled")
+    gate, ran = asyncio.Event(), []
+
+    @function_tool
+    async def pay() -> str:
+        ran.append(1)
+        return "paid"
+
+    async with LoopbackRealtimeServer([["One moment.", call("pay", {})], "Paid."]) as server:
+        session = await runner(agent(pay)).run(model_config=at(server), session=store)
+        async with talking(session, has_store=True) as reader:
+            memory = session._scope.memory
+            assert memory is not None
+            save = memory.save
+
+            async def stalled(talk: Any) -> None:
+                await gate.wait()
+                await save(talk)
+
+            memory.save = stalled  # type: ignore[method-assign]  # a store that does not answer
+            sending = asyncio.ensure_future(session.send_message("pay"))
+            await reader.until("audio_end")
+            await reader.until("agent_end")
+            assert not sending.done()  # not acknowledged: it is not saved
+            assert not ran
+            gate.set()
+            await sending
+            await reader.until("tool_end")
+            await reader.until("agent_end", 2)
+    assert ran == [1]
+
+
+async def test_the_sdk_reads_the_session_of_a_call(tmp_path: Path):
+    """E14: stored items are ordinary ones: the OpenAI Agents SDK opens the file and sees the conversation."""
+    import agents
+
+    path = tmp_path / "db.sqlite"
+    store = SQLiteSession("shared", path)
+    async with LoopbackRealtimeServer([call("look", {}), "It is blue."]) as server:
+
+        @function_tool
+        async def look() -> str:
+            return "blue"
+
+        session = await runner(agent(look)).run(model_config=at(server), session=store)
+        async with talking(session, has_store=True) as reader:
+            await session.send_message("what colour?")
+            await reader.until("agent_end", 2)
+            await session.settled()
+    peer = agents.SQLiteSession("shared", path)
+    items: Any = await peer.get_items()
+    assert [item.get("role", item.get("type")) for item in items] == [
+        "user",
+        "function_call",
+        "function_call_output",
+        "assistant",
+    ]
+    assert items == await store.get_items()
+    peer.close()
+    await store.close()

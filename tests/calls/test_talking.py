@@ -472,3 +472,62 @@ async def test_an_agent_works_as_a_tool_with_approvals_of_its_own():
             assert end.output == "Bob is fine"
             await reader.until("agent_end", 2)
     assert ran == ["Bob"]
+
+
+async def test_hooks_observe_agents_tools_and_handoffs_and_one_that_raises_harms_nobody():
+    """E6: the hooks the SDK documents and never calls."""
+    seen: list[str] = []
+
+    class Hooks(RunHooks[Any]):
+        async def on_agent_start(self, context: Any, agent: Any) -> None:
+            seen.append(f"start {agent.name}")
+
+        async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
+            seen.append(f"tool {tool.name}")
+
+        async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: Any) -> None:
+            seen.append(f"end {result}")
+
+        async def on_handoff(self, context: Any, from_agent: Any, to_agent: Any) -> None:
+            raise ValueError("a hook that fails")
+
+    @function_tool
+    async def look() -> str:
+        return "seen"
+
+    other = agent(name="other")
+    front = agent(look, name="front", handoffs=[other])
+    script = [call("look", {}), "I looked.", call("transfer_to_other", {}), "I am other."]
+    async with LoopbackRealtimeServer(script) as server:
+        session = await runner(front).run(model_config=at(server), hooks=Hooks())
+        async with talking(session) as reader:
+            await session.send_message("look")
+            await reader.until("agent_end", 2)
+            await session.send_message("give me the other")
+            await reader.until("agent_end", 4)
+            await reader.until("error")
+    assert seen == ["start front", "tool look", "end seen", "start other"]
+
+
+@pytest.mark.parametrize("holds", [False, True])
+async def test_audio_can_be_held_until_the_guardrails_have_looked(holds: bool):
+    """E7: with `hold_audio` nothing of a refused reply is heard; a failing check can count as a trip."""
+
+    @output_guardrail(name="broken")
+    async def broken(context: Any, agent: Any, output: str) -> GuardrailFunctionOutput:
+        await asyncio.sleep(0)
+        if "secret" in output:
+            raise ValueError("cannot tell")
+        return GuardrailFunctionOutput(None, False)
+
+    config = {"guardrails_settings": {"hold_audio": holds, "on_error": "trip", "debounce_text_length": 1_000}}
+    async with LoopbackRealtimeServer(["the secret word", "Something else."]) as server:
+        session = await runner(agent(output_guardrails=[broken]), **config).run(model_config=at(server))
+        async with talking(session) as reader:
+            await session.send_message("tell me")
+            await reader.until("guardrail_tripped")
+            first = next(item for item in session.history if getattr(item, "role", "") == "assistant")
+            await reader.until("agent_end", 2)
+            await reader.until("audio", where=lambda event: event.item_id != first.item_id)
+            heard = [one for one in reader.of("audio") if one.item_id == first.item_id]
+            assert bool(heard) is not holds

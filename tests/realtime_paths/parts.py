@@ -84,6 +84,7 @@ class Caller:
         self, server: LoopbackRealtimeServer, session: RealtimeSession, tracker: RealtimePlaybackTracker
     ) -> None:
         self.server, self.session, self.tracker = server, session, tracker
+        self.plays = True
         self.events: list[Any] = []
         self.typed: list[str] = []
         self.spoken: list[str] = []
@@ -91,7 +92,7 @@ class Caller:
 
     async def _read(self) -> None:
         async for event in self.session:
-            if event.type == "audio":
+            if event.type == "audio" and self.plays:
                 self.tracker.on_play_bytes(event.item_id, event.content_index, event.audio.data)
             if event.type != "raw_model_event":
                 self.events.append(event)
@@ -153,6 +154,7 @@ async def calling(
     *,
     run_id: str | None = "call",
     config: Any = None,
+    plays: bool = True,
     **settings: Any,
 ) -> AsyncIterator[Caller]:
     runner = RealtimeRunner(house.agent(), config={**CONFIG, **(config or {})})
@@ -166,6 +168,7 @@ async def calling(
     session = await runner.run(model_config=options, session=memory, run_id=run_id)
     await session.enter()
     caller = Caller(server, session, tracker)
+    caller.plays = plays
     try:
         yield caller
     finally:

@@ -133,6 +133,7 @@ MUTANTS = [
         "due",
         "    if not link.given:\n        return []\n",
         "    if link.given or not link.given:\n        return []\n",
+        seed=240,
     ),
     Mutant(
         "speech that a server cannot answer is left to it",
@@ -175,6 +176,7 @@ MUTANTS = [
         "advance",
         "evolve(ask, by=event.response) if ask.bare or ask.id in event.held else ask for ask in talk.asks",
         "evolve(ask, by=event.response) for ask in talk.asks",
+        seed=250,
     ),
     Mutant(
         "what is stored is all that was generated",
@@ -184,14 +186,14 @@ MUTANTS = [
     ),
     Mutant(
         "audio is sent before the history",
-        "due",
-        "    if link.seeded and link.pending:\n",
-        "    if link.pending:\n",
+        "exchange",
+        "        if len(link.pending) > 1 or not link.seeded:\n",
+        "        if len(link.pending) > 1:\n",
     ),
     Mutant(
-        "what was to be said again is forgotten at the second loss",
+        "speech that had only begun is not said again",
         "exchange",
-        "        wanted += [(place, place + len(data)) for place, data, _ in before.pending]\n",
+        "        wanted.append((max(min(tail), 0), self.hearing.end))\n",
         "",
     ),
     Mutant(

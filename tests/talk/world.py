@@ -142,6 +142,9 @@ class World:
         self.doomed: set[str] = set()
         self.audio_of: dict[str, str] = {}
         self.playing: set[str] = set()
+        self.covered: set[str] = set()
+        """What the response under way was begun with, and what a response that ended was."""
+        self.answered: set[str] = set()
         self.overlaps = self.early = self.needless = 0
         self.perilous = False
         self.exchange = self.make_exchange(Talk("run", "a"), debounce=DEBOUNCE)
@@ -321,11 +324,14 @@ class World:
             self.facts["new"] += 1
         elif kind == "response.created":
             self.facts["new"] = 0
+            assert self.server is not None
+            self.covered = {words_in(held.item) for held in self.server.items if held.item.get("role") == "user"}
             mark = (event["response"].get("metadata") or {}).get("standfast")
             if mark in self.doomed:
                 self.stopped.add(event["response"]["id"])
         elif kind == "response.done":
             self.facts["status"] = event["response"]["status"]
+            self.answered |= self.covered
 
     def serve(self) -> None:
         assert self.server is not None
@@ -350,6 +356,10 @@ class World:
 
     def deliver(self) -> None:
         self.receive(self.out.pop(0))
+
+    def forget_connection(self) -> None:
+        """Nothing of it is on its way any more; the reply it was giving is lost."""
+        self.server, self.to_server, self.out, self.covered = None, [], [], set()
 
     def receive(self, frame: dict[str, Any]) -> None:
         kind, link = frame["type"], self.exchange.link
@@ -377,7 +387,7 @@ class World:
         self.unheard += sum(
             part.kind == "said" and part.text is None and part.id not in asked for part in self.talk.open
         )
-        self.server, self.to_server, self.out = None, [], []
+        self.forget_connection()
         self.did("lost", lambda: self.exchange.lose(self.now))
 
     def kill(self) -> None:
@@ -386,7 +396,8 @@ class World:
         self.lost_audio, self.perilous = True, False
         talk = self.loaded()
         self.unheard += sum(part.kind == "said" and part.text is None for part in talk.open)
-        self.server, self.to_server, self.out, self.flights, self.speech = None, [], [], {}, []
+        self.forget_connection()
+        self.flights, self.speech = {}, []
         self.playing = set()
         self.exchange = self.make_exchange(talk, debounce=DEBOUNCE)
         assert len(self.rows) <= len(talk.ledger), "the session holds what no saved call knows"
@@ -395,7 +406,8 @@ class World:
     def hang_up(self) -> None:
         self.unheard += sum(part.kind == "said" and part.text is None for part in self.talk.open)
         self.lost_audio = True
-        self.server, self.to_server, self.out, self.speech = None, [], [], []
+        self.forget_connection()
+        self.speech = []
         self.exchange.lose(self.now)
         self.playing = set()
         self.did("hung up", lambda: self.exchange.tell(HungUp(), self.now))
@@ -480,6 +492,7 @@ class World:
             odd = [code for code in server.refused if code not in ALLOWED and code != "invalid_value"]
             assert not odd, odd
         if not talk.ended:
+            assert set(self.typed) <= self.answered, f"never answered: {set(self.typed) - self.answered}"
             self.compare()
 
     def check_effects(self) -> None:

@@ -48,6 +48,8 @@ class Connecting:
         self.ready: asyncio.Event = asyncio.Event()
         self.last_heard = 0.0
         self.on_lost: Callable[[], None] | None = None
+        self.on_written: Callable[[], None] = lambda: None
+        """Called when everything has been sent: from now on the server is waited for."""
         self.on_restored: Callable[[], None] | None = None
         self.waiters: dict[str, asyncio.Future[None]] = {}
         """Whoever waits until a message is sent, where the transport alone can say so."""
@@ -227,7 +229,8 @@ class Connecting:
                 return
             frames = scope.hands.frames()
             if not frames:
-                return
+                self.last_heard = max(self.last_heard, scope.hands.now())
+                return self.on_written()
             # A history is sent in one go: nothing that happens meanwhile changes the order of its items.
             batch = [frames[0]]
             if frames[0].key.startswith("item/"):

@@ -107,10 +107,21 @@ class Hands(Reconciler[Exchange, Event, Do]):
         await future
 
     async def at_rest(self) -> None:
-        """Return when nothing is due any more but what a person must decide."""
-        while not self.stopped and (self._what_is_due(self.state) or self.running()):
+        """Return when nothing is under way: no reply, nothing being heard, nothing due; a person may have to decide."""
+        while not self.stopped and self._is_busy():
             self._news.clear()
             await self._news.wait()
+
+    def _is_busy(self) -> bool:
+        if self._what_is_due(self.state) or self.running():
+            return True
+        exchange = self.state
+        link = exchange.link
+        if link is not None and self.connected and (link.active or link.creating or exchange.talk.asks):
+            return True
+        exchange.fold()
+        # What nobody has taken nobody hears: that is not waited for.
+        return any(part.is_playing and exchange.playback.ends_at(part.id) for part in exchange.talk.open)
 
     def is_saved(self, version: int) -> None:
         """The call is saved as it was at this version."""

@@ -307,6 +307,7 @@ class Performing:
         if is_trip and first:
             scope.show(RealtimeGuardrailTripped(tripped, text, scope.info))
         scope.hands.happen(lambda exchange, now: exchange.judged(effect.of, effect.upto, is_trip, note, now))
+        scope.after_look()
 
 
 def output_guardrails(scope: CallScope, agent: RealtimeAgent[Any]) -> list[Any]:

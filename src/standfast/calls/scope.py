@@ -76,6 +76,8 @@ class CallScope:
         self.stream_ended = False
         """Whether the transport said that nothing more will come."""
         self.is_fatal: Callable[[BaseException], None] = lambda error: None
+        self.after_look: Callable[[], None] = lambda: None
+        """Called when the output guardrails have looked: audio that was held may be heard."""
 
     @property
     def attached(self) -> bool:

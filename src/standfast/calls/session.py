@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 
 from standfast.agents.approvals import arguments_digest, tool_scope
 from standfast.agents.context import RunContextWrapper
-from standfast.agents.hooks import RunHooksBase, overridden
+from standfast.agents.hooks import RunHooksBase
 from standfast.agents.realtime_agent import RealtimeAgent
 from standfast.agents.realtime_config import RealtimeRunConfig, check_run_config
 from standfast.agents.realtime_events import (
@@ -27,6 +27,7 @@ from standfast.calls.connecting import Connecting
 from standfast.calls.hands import Hands
 from standfast.calls.keeping import Keeping
 from standfast.calls.memory import Memory
+from standfast.calls.observing import Observing
 from standfast.calls.performing import Performing, output_guardrails
 from standfast.calls.reading import EventIterator
 from standfast.calls.scope import CallScope, merged_config
@@ -118,9 +119,11 @@ class RealtimeSession(RealtimeModelListener):
         self._connecting = Connecting(scope, has_session=session is not None)
         self._connecting.on_lost = self._reconnecting
         self._connecting.on_restored = self._restored
-        self._showing = Showing(scope, self._connecting)
+        self._observing = Observing(scope)
+        self._showing = Showing(scope, self._connecting, self._observing)
         self._keeping = Keeping(scope, self._connecting, resumes=resumes)
         self._timing = Timing(scope, self._connecting, looked=self._showing.release_audio)
+        self._connecting.on_written = self._timing.arm
         self._performing = performing = Performing(scope)
         scope.hands = Hands(
             exchange,
@@ -139,13 +142,13 @@ class RealtimeSession(RealtimeModelListener):
             one_call_at_a_time=config.get("async_tool_calls", True) is False,
         )
         scope.is_fatal = self._fatal
+        scope.after_look = self._showing.release_audio
         self._state: State = "new"
         self._error: BaseException | None = None
         self._closing: asyncio.Task[None] | None = None
         self._model_closed = False
         self._hangs_up = True
         self._listening = False
-        self._hook_tasks: set[asyncio.Task[Any]] = set()
         self._changes: dict[int, asyncio.Future[None]] = {}
         self._left_behind: list[str] = []
         self._threads = ThreadWatch()
@@ -453,7 +456,7 @@ class RealtimeSession(RealtimeModelListener):
             if one.name in ("handoff", "change_refused"):
                 self._change_is_over(one)
             if one.name == "handoff":
-                self._call_hooks(one)
+                self._observing.handed_over(self._scope.agent_of(one.of), self._scope.agent_of(str(one.more)))
         self._showing.release_audio()
         self._timing.arm()
 
@@ -470,27 +473,6 @@ class RealtimeSession(RealtimeModelListener):
                 future.set_exception(
                     error or StandfastError(f"the agent stays as it was: {one.more}", "Correct its settings.")
                 )
-
-    def _call_hooks(self, one: Shown) -> None:
-        """Hooks that observe a change of agents, owned like everything else."""
-        scope = self._scope
-        before, after = scope.agent_of(one.of), scope.agent_of(str(one.more))
-        hooks = [overridden(scope.hooks, "on_handoff"), overridden(after.hooks, "on_handoff")]
-
-        async def run() -> None:
-            try:
-                if hooks[0] is not None:
-                    await hooks[0](scope.wrapper, before, after)
-                if hooks[1] is not None:
-                    await hooks[1](scope.wrapper, after, before)
-            except Exception as error:
-                scope.error({"message": "A hook failed", "error": error})
-
-        if any(hook is not None for hook in hooks):
-            context = scope.context.copy() if scope.context is not None else None
-            task = asyncio.get_running_loop().create_task(run(), context=context)
-            self._hook_tasks.add(task)
-            task.add_done_callback(self._hook_tasks.discard)
 
     def _failed(self, effect: Do, error: BaseException) -> None:
         """Something the session did by itself raised: whoever reads is told, nobody is left waiting (E4)."""
@@ -539,7 +521,7 @@ class RealtimeSession(RealtimeModelListener):
         self._hangs_up = hang_up
         closing = self._begin_closing()
         task = asyncio.current_task()
-        if self._scope.hands.owns(task) or task in self._hook_tasks:
+        if self._scope.hands.owns(task) or self._observing.owns(task):
             return  # it is ours: it would wait for itself
         await asyncio.shield(closing)
 
@@ -598,11 +580,7 @@ class RealtimeSession(RealtimeModelListener):
         timeout_s = self._scope.config.get("close_timeout_s", 5.0)
         self._left_behind += await hands.stop(timeout_s)
         self._left_behind += await self._threads.left_after(timeout_s)
-        hooks = [task for task in self._hook_tasks if not task.done()]
-        for task in hooks:
-            task.cancel()
-        if hooks:
-            await asyncio.wait(hooks, timeout=timeout_s)
+        self._left_behind += await self._observing.stop(timeout_s)
         hands.stopped = True
 
     def _report_dropped(self) -> None:

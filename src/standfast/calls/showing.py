@@ -17,6 +17,7 @@ from standfast.agents.realtime_events import (
     RealtimeToolApprovalRequired,
 )
 from standfast.calls.connecting import Connecting
+from standfast.calls.observing import Observing
 from standfast.calls.performing import output_guardrails
 from standfast.calls.scope import CallScope
 from standfast.ground.errors import ModelBehaviorError
@@ -53,8 +54,8 @@ DELTAS = frozenset(
 class Showing:
     """What one call shows."""
 
-    def __init__(self, scope: CallScope, connecting: Connecting) -> None:
-        self._scope, self._connecting = scope, connecting
+    def __init__(self, scope: CallScope, connecting: Connecting, observing: Observing) -> None:
+        self._scope, self._connecting, self._observing = scope, connecting, observing
         settings = scope.config.get("guardrails_settings") or {}
         self._holds_audio = bool(settings.get("hold_audio"))
         self._held: dict[str, list[RealtimeAudio]] = {}
@@ -101,7 +102,8 @@ class Showing:
             looks = exchange.words(item_id, event.delta, written=True)
         else:
             scope.history.transcript_delta(item_id, event.delta)
-            looks = exchange.words(item_id, event.delta)
+            now = scope.hands.now() if scope.attached else 0.0
+            looks = exchange.words(item_id, event.delta, now=now)
         if looks and exchange.look():
             scope.hands.look_again()
 
@@ -175,6 +177,7 @@ class Showing:
                 self._history(None)
             case RealtimeModelTurnStartedEvent(response_id=response_id):
                 self._active = response_id
+                self._observing.agent_started(scope.agent)
                 scope.show(RealtimeAgentStartEvent(scope.agent, scope.info))
             case RealtimeModelTurnEndedEvent(response_id=response_id):
                 if response_id is None or self._active in (None, response_id):
@@ -275,9 +278,19 @@ class Showing:
         if tracker is not None:
             tracker.on_interrupted()
         scope.show(RealtimeAudioInterrupted(scope.info, item_id, 0))
-        part = scope.hands.talk.part(item_id)
-        if part is not None and scope.history.cut(item_id, heard_text(part)):
+        if scope.history.cut(item_id, self._heard(item_id)):
             self._history(None)
+
+    def _heard(self, item_id: str) -> str:
+        """What was heard of an item: one that was complete has become history in the moment it was cut."""
+        talk = self._scope.hands.talk
+        part = talk.part(item_id)
+        if part is not None:
+            return heard_text(part)
+        for entry in reversed(talk.ledger):
+            if (entry.extra or {}).get("id") == item_id:
+                return str(entry.item["content"])
+        return ""  # nothing of it was heard, so it is not there
 
     def changed(self, before: Any, after: Any) -> None:
         """Another agent is current: what it offers counts for calls that arrive from now on."""

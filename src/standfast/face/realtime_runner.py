@@ -6,15 +6,18 @@ from typing import Any
 from uuid import uuid4
 
 from standfast._doors.lazy import edge
+from standfast.agents.context import RunContextWrapper
 from standfast.agents.hooks import RunHooksBase
 from standfast.agents.realtime_agent import RealtimeAgent
 from standfast.agents.realtime_config import RealtimeRunConfig, check_run_config
 from standfast.agents.run_config import RunConfig
+from standfast.calls.offer import resolve
 from standfast.calls.session import RealtimeSession
 from standfast.face.runner import _default_provider, _tracer
 from standfast.ground.errors import SettingTypeError
 from standfast.sessions.protocol import Session
 from standfast.talk.interface import RealtimeModel, RealtimeModelConfig
+from standfast.talk.settings import RealtimeSessionModelSettings
 
 
 class RealtimeRunner:
@@ -61,6 +64,27 @@ class RealtimeRunner:
     ) -> RealtimeSession:
         """A session that goes on with this call when it is entered; whoever had it before is refused from then on."""
         return self._session(context, model_config, session, run_id, hooks, resumes=True)
+
+    async def session_payload(
+        self,
+        *,
+        context: Any = None,
+        model_config: RealtimeModelConfig | None = None,
+        overrides: RealtimeSessionModelSettings | None = None,
+    ) -> dict[str, Any]:
+        """What a session would send as its first settings: the body with which an incoming phone call is accepted.
+
+        The SDK has this on its SIP model; here whoever knows the agent makes it.
+        """
+        initial = (model_config or {}).get("initial_model_settings") or {}
+        offer = await resolve(
+            self._starting_agent,
+            RunContextWrapper(context),
+            base={**self._config.get("model_settings", {}), **initial},
+            initial={**initial, **(overrides or {})},
+            tracing_disabled=bool(self._config.get("tracing_disabled")),
+        )
+        return offer.session_object(attached=False)
 
     def _session(
         self,

@@ -82,6 +82,8 @@ def frames(talk: Talk, link: Link, *, announce: bool = False) -> list[Frame]:
     if link.active is not None and link.active in link.unwanted and link.active not in link.cancelled:
         out.append(Frame(f"cancel/{link.active}", {"type": "response.cancel", "response_id": link.active}))
     out += [frame for frame in _truncations(talk, link) if frame.key not in link.sent]
+    if link.attached and link.stop_playing:
+        out.append(Frame("clear/output", {"type": "output_audio_buffer.clear"}))
     if link.seeded and link.pending:
         out.append(audio_frame(link))
     if owes_reply(talk, link):
@@ -236,6 +238,8 @@ def _delete(key: str, item_id: str) -> Frame:
 
 def _truncations(talk: Talk, link: Link) -> list[Frame]:
     out: list[Frame] = []
+    if link.attached:
+        return out  # media goes past us: the server knows what was played, and cuts its items itself
     for item_id, cut in link.cuts.items():
         total = link.received_ms(item_id)
         under_way = cut.response is not None and cut.response == link.active

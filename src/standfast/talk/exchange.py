@@ -33,10 +33,14 @@ from standfast.talk.events import (
 )
 from standfast.talk.hearing import TAIL_MS, Hearing
 from standfast.talk.link import Link
+from standfast.talk.plain import PlainLink
 from standfast.talk.playback import Playback
 from standfast.talk.talk import Talk
 from standfast.talk.wire import changed_settings
 
+SPOKEN_MS_PER_CHAR = 65
+"""How long people take to say a letter, for calls whose audio we never see."""
+_ALL_MS = 1 << 30
 AUDIO_KEPT_BYTES_MAX = 2_880_000
 """A minute of 24 kHz pcm16: how much input is kept to be said again."""
 
@@ -87,8 +91,10 @@ class Exchange:
         shown: list[Shown] = []
         for event in link.receive(frame):
             shown += self.tell(event, now)
-        if frame.get("type") == "input_audio_buffer.speech_started" and link.interrupts:
+        if frame.get("type") == "input_audio_buffer.speech_started" and link.interrupts and not link.attached:
             shown += self.interrupt(now, by_server=True)
+        if link.attached:
+            shown += self._played_elsewhere(frame, link, now)
         shown += self._after(now)
         if frame.get("type") == "error" and not link.expected:
             shown.append(Shown("error", "", frame.get("error")))
@@ -96,6 +102,19 @@ class Exchange:
             shown.append(Shown("gap", link.gap))
             link.gap = None
         return shown
+
+    def _played_elsewhere(self, frame: Mapping[str, Any], link: Link, now: float) -> list[Shown]:
+        """On an attached call the server plays, and says when it has stopped and what it has cut."""
+        kind, response = frame.get("type"), frame.get("response_id")
+        if kind == "output_audio_buffer.stopped":
+            heard = {part.id: _ALL_MS for part in self.talk.open if part.response == response and part.kind == "spoken"}
+            return self.tell(Played(heard), now)
+        if kind == "output_audio_buffer.cleared":
+            return self.tell(Interrupted(self.heard(now)), now)
+        if kind == "conversation.item.truncated":
+            item_id = str(frame.get("item_id"))
+            return self.tell(Interrupted({item_id: int(frame.get("audio_end_ms") or 0)}, item_id), now)
+        return []
 
     def tell(self, event: Event, now: float) -> list[Shown]:
         """Something happened; what is worth showing of it."""
@@ -170,11 +189,16 @@ class Exchange:
         response = link.reply_of.get(item_id, link.active)
         return response is None or response not in link.unwanted
 
-    def words(self, item_id: str, text: str, *, written: bool = False) -> bool:
+    def words(self, item_id: str, text: str, *, written: bool = False, now: float = 0.0) -> bool:
         """Some words of an item came; whether the guardrails want to look now."""
         buffer = self.buffers.get(item_id)
         if buffer is None:
             buffer = self.buffers[item_id] = Buffer(written=written, look_at=self.debounce)
+        link = self.link
+        if link is not None and link.attached and not written and not isinstance(link, PlainLink):
+            # Its audio goes past us. How long it is can only be guessed, and when it began is when its words came.
+            buffer.audio_bytes += len(text) * SPOKEN_MS_PER_CHAR * self.out_rate
+            self.playback.take(item_id, len(text) * SPOKEN_MS_PER_CHAR, now)
         buffer.pieces.append(text)
         buffer.size += len(text)
         buffer.written = buffer.written or written
@@ -224,7 +248,7 @@ class Exchange:
         for item_id in over:
             track = self.playback.tracks[item_id]
             if not track.missing_ms:
-                heard[item_id] = 1 << 30
+                heard[item_id] = _ALL_MS
         return self.tell(Played(heard, over), now) if heard else []
 
     def interrupt(self, now: float, *, by_server: bool = False) -> list[Shown]:
@@ -237,6 +261,8 @@ class Exchange:
         link = self.link
         if link is None:
             return shown
+        if link.attached and not by_server:
+            link.stop_playing = True
         if link.active is not None:
             link.unwanted.add(link.active)
             if by_server:

@@ -28,7 +28,7 @@ from standfast.talk.events import (
     Transcribed,
 )
 from standfast.talk.settings import bytes_per_ms
-from standfast.talk.talk import Part
+from standfast.talk.talk import SPEECH, Part
 
 MARK = "standfast"
 """The name in a response's metadata by which we know a reply that we asked for."""
@@ -98,6 +98,8 @@ class Link:
     received: dict[str, int] = field(default_factory=dict)
     """Bytes of audio received of each item."""
     cuts: dict[str, Cut] = field(default_factory=dict)
+    stop_playing: bool = False
+    """On an attached call: whether what the caller hears must stop, which only the server can do."""
     announced: set[str] = field(default_factory=set)
     """Waiting calls that the model was told of."""
 
@@ -119,6 +121,7 @@ class Link:
     creates: bool = True
     interrupts: bool = True
     detects: bool = True
+    transcribes: bool = True
     expires_at: float | None = None
     session_id: str | None = None
     in_rate: int = 48
@@ -193,6 +196,8 @@ class Link:
                     self.pending.appendleft((place + len(data), b"", True))
             case "commit":
                 self.pending.popleft()
+            case "clear":
+                self.stop_playing = False
             case "announce":
                 self.announced.update(rest.split(","))
             case _:
@@ -268,6 +273,8 @@ class Link:
             self.detects = detection is not None
             self.creates = self.detects and (detection or {}).get("create_response", True) is not False
             self.interrupts = self.detects and (detection or {}).get("interrupt_response", True) is not False
+        if "transcription" in heard:
+            self.transcribes = heard["transcription"] is not None
         if "format" in heard:
             self.in_rate = bytes_per_ms(heard["format"])
         if "format" in (audio.get("output") or {}):
@@ -307,6 +314,8 @@ class Link:
             text = "\n".join(str(part.get("text") or "") for part in parts)
             return [Added(item_id, "typed", text=text)]
         transcript = next((part.get("transcript") for part in parts if part.get("transcript")), None)
+        if transcript is None and not self.transcribes:
+            transcript = SPEECH  # nobody will say what it was
         ask = None
         if self.creates or idle:
             # A response under way keeps the server from answering by itself: then asking is ours.

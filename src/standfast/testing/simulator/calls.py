@@ -210,6 +210,7 @@ class CallLife:
         quiet = 0
         for _ in range(ROUNDS_MAX):
             await asyncio.sleep(REST_S)
+            process.check_alive()  # what a dead process still believes is nobody's concern
             told = self._server_says(), messages(self.items())
             at_rest = not live.pending_approvals and not self.service.busy and live.state == "open"
             quiet = quiet + 1 if at_rest and told[0] == told[1] else 0
