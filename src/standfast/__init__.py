@@ -265,7 +265,7 @@ if TYPE_CHECKING:
     )
     from .words.usage import Usage
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 __all__ = [
     "Ability",
     "AbilityMissingError",
