@@ -152,8 +152,9 @@ def prepared(scope: RunScope, run: Run) -> list[Item]:
         scope.left_out = list(so_far.items.left_out)
         logger.warning(
             "%d items of the history were left out of the request: a call without its output, or an output without its"
-            " call, which no provider accepts. They were not deleted.",
+            " call, which no provider accepts. They were not deleted. Their calls: %s",
             len(scope.left_out),
+            ", ".join(dict.fromkeys(str(one.item["call_id"]) for one in scope.left_out if "call_id" in one.item)),
         )
     return items
 
