@@ -44,6 +44,7 @@ WRONG: list[tuple[str, Any]] = [
     ("run_store", 42),
     ("save", "sometimes"),
     ("concurrency", "maybe"),
+    ("unfinished", "maybe"),
     ("lease_ttl_s", "x"),
     ("lease_ttl_s", 0),
     ("lease_wait_s", "x"),

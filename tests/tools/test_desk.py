@@ -28,6 +28,9 @@ class Owner:
         self.formatter, self.hooks = None, None
         self.guardrails_before_approval = guardrails_before_approval
 
+    def agent_key(self, agent: Any) -> str:
+        return str(agent.name)
+
     async def record_decisions(self) -> None:
         self.log.append("decisions")
 

@@ -435,8 +435,8 @@ async def test_a_policy_gets_context_arguments_and_call_id():
 
     assert await needs_approval(guarded(policy), context(), '{"word": "safe"}') is False
     assert await needs_approval(guarded(policy), context(), '{"word": "rm"}', "c9") is True
-    assert await needs_approval(guarded(policy), context(), "") is True
-    assert seen == [("app", {"word": "safe"}, "c1"), ("app", {"word": "rm"}, "c9"), ("app", {}, "c1")]
+    assert await needs_approval(guarded(policy), context(), "") is True  # nothing to read: it is not even asked (C16)
+    assert seen == [("app", {"word": "safe"}, "c1"), ("app", {"word": "rm"}, "c9")]
 
 
 @pytest.mark.parametrize(
