@@ -215,3 +215,31 @@ async def test_cut_answers_neither_lose_nor_double_anything() -> None:
     assert len({item["content"] for item in found}) == len(found)
     session.close()
     proxy.close()
+
+
+async def test_a_write_is_one_round_trip_also_when_several_processes_take_turns() -> None:
+    """What a look would say is guessed; a wrong guess costs one more call, and nothing else."""
+    prefix = uuid.uuid4().hex
+    url = servers.redis_url()
+    session = RedisSession.from_url("c", url=url, key_prefix=prefix)
+    await session.append(items("first", 2), writer="run", start=0)
+    with redis.Redis.from_url(url) as direct:
+        before = calls(direct)
+        for number in range(2, 22):
+            await session.append([message(str(number))], writer="run", start=number)
+            await session.add_items(items("plain", 1))
+        assert calls(direct) - before == 40
+    other = RedisSession.from_url("c", url=url, key_prefix=prefix, redis_kwargs={"client_name": "other"})
+    await other.append(
+        [message("theirs")], writer="run", start=22
+    )  # another carrier: it does not know what this one did
+    await session.append([message("theirs"), message("ours")], writer="run", start=22)
+    assert [item["content"] for item in (await session.get_items())[-2:]] == ["theirs", "ours"]
+    session.close()
+    other.close()
+
+
+def calls(direct: redis.Redis) -> int:
+    """How many scripts the server has run."""
+    found: Any = direct.info("commandstats")
+    return sum(found.get(name, {"calls": 0})["calls"] for name in ("cmdstat_evalsha", "cmdstat_eval"))

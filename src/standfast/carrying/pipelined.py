@@ -61,8 +61,6 @@ class Many(Protocol):
 class PipelinedCarrier(ThreadCarrier):
     """Carries plans to a store on a network (`Many`)."""
 
-    _waiting = 0
-
     @property
     def lane(self) -> str | None:
         """What a write of now is known by. Those that are under way at once have several lanes, so as not to meet."""
@@ -73,8 +71,13 @@ class PipelinedCarrier(ThreadCarrier):
         self._base, self._under_way = base, set[int]()
 
     def _submit(self, request: AnyRequest) -> None:
-        self._under_way.add(id(request))
-        super()._submit(request)
+        if request.kind == "write":
+            self._under_way.add(id(request))
+        try:
+            super()._submit(request)
+        except BaseException:
+            self._under_way.discard(id(request))
+            raise
 
     def _writing(self) -> Writing:
         return Pipelining(self._open_store, self._writes, self._loses_answers, self._under_way)
