@@ -218,6 +218,89 @@ async def stopped_reader(name: str, seconds: int = 120) -> float:
     return held / 1e6
 
 
+# --- ours alone, on real sockets ------------------------------------------------------------------------------------
+
+
+async def restoring(items: int = 200) -> float:
+    """Milliseconds from a lost connection to a new one that has the whole conversation."""
+    from standfast import InMemorySession
+    from standfast.realtime import RealtimeAgent, RealtimeRunner
+    from standfast.testing import LoopbackRealtimeServer
+
+    memory = InMemorySession("bench")
+    await memory.add_items([{"role": "user", "content": f"message {number}"} for number in range(items)])
+    config: Any = {"reconnect": {"enabled": True, "first_delay_s": 0.0}}
+    async with LoopbackRealtimeServer([]) as server:
+        runner = RealtimeRunner(RealtimeAgent(name="a"), config=config)
+        session = await runner.run(model_config={"url": server.url, "api_key": "x"}, session=memory)
+        async with session:
+            while not session._scope.hands.exchange.link.seeded:  # type: ignore[union-attr]
+                await asyncio.sleep(0.005)
+            start = time.perf_counter()
+            server.cut_all()
+            async for event in session:
+                if event.type == "reconnected":
+                    return (time.perf_counter() - start) * 1e3
+    raise AssertionError("it did not reconnect")
+
+
+async def stopping() -> float:
+    """Milliseconds from the end of the audio that holds speech, as it is sent, to `audio_interrupted`."""
+    from standfast.realtime import RealtimeAgent, RealtimeRunner
+    from standfast.testing import LoopbackRealtimeServer
+
+    words = " ".join(f"word{number}" for number in range(200))
+    settings: Any = {"model_settings": {"turn_detection": {"type": "server_vad", "interrupt_response": True}}}
+    async with LoopbackRealtimeServer([words, "Yes?"]) as server:
+        runner = RealtimeRunner(RealtimeAgent(name="a"), config=settings)
+        session = await runner.run(model_config={"url": server.url, "api_key": "x"})
+        async with session:
+            await session.send_message("talk")
+            start = 0.0
+            async for event in session:
+                if event.type == "audio_end":
+                    await session.send_audio(server.speak("stop"))
+                    start = time.perf_counter()
+                if event.type == "audio_interrupted":
+                    return (time.perf_counter() - start) * 1e3
+    raise AssertionError("nothing was interrupted")
+
+
+async def writes(turns: int = 5) -> float:
+    """How many writes to the store a spoken turn costs: saves of the call and appends to the session."""
+    from standfast import InMemorySession
+    from standfast.realtime import RealtimeAgent, RealtimeRunner
+    from standfast.testing import LoopbackRealtimeServer
+
+    count = 0
+    async with LoopbackRealtimeServer(["Yes."] * turns) as server:
+        runner = RealtimeRunner(RealtimeAgent(name="a"))
+        session = await runner.run(model_config={"url": server.url, "api_key": "x"}, session=InMemorySession("bench"))
+        async with session:
+            memory: Any = session._scope.memory
+            for name in ("save", "append"):
+                before = getattr(memory, name)
+
+                async def counted(*arguments: Any, before: Any = before) -> None:
+                    nonlocal count
+                    count += 1
+                    await before(*arguments)
+
+                setattr(memory, name, counted)
+            reading = asyncio.ensure_future(_drained(session))
+            for _ in range(turns):
+                await session.send_message("go on")
+                await session.settled()
+            spent = count
+        await reading
+    return spent / turns
+
+
+async def _drained(session: Any) -> None:
+    async for _ in session:
+        pass
+
+
 def best(work: Any) -> float:
     """The best of some rounds: noise only ever adds."""
     return min(asyncio.run(work()) for _ in range(ROUNDS))
@@ -239,6 +322,9 @@ def main() -> None:
     print(f"{'':56}{'openai-agents':>16}{'standfast':>12}{'ratio':>9}")
     for what, unit, theirs, ours in rows:
         print(f"{what:56}{theirs:>13.2f} {unit}{ours:>9.2f} {unit}{theirs / max(ours, 0.01):>8.1f}x")
+    print(f"restoring 200 items on a new connection: {best(restoring):.0f} ms")
+    print(f"from speech that was sent to audio_interrupted: {best(stopping):.1f} ms")
+    print(f"writes to the store for a turn: {asyncio.run(writes()):.1f}")
 
 
 if __name__ == "__main__":

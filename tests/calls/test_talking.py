@@ -531,3 +531,32 @@ async def test_audio_can_be_held_until_the_guardrails_have_looked(holds: bool):
             await reader.until("audio", where=lambda event: event.item_id != first.item_id)
             heard = [one for one in reader.of("audio") if one.item_id == first.item_id]
             assert bool(heard) is not holds
+
+
+async def test_an_agent_used_as_a_tool_asks_its_own_questions():
+    """E5, E11: the question of the inner agent is the caller's to see, and its decision reaches it."""
+    from standfast.testing import ScriptedModel, assistant_message, function_call
+
+    ran: list[str] = []
+
+    @function_tool(needs_approval=True)
+    async def transfer(amount: int) -> str:
+        ran.append(f"transferred {amount}")
+        return f"transferred {amount}"
+
+    asks = function_call("transfer", {"amount": 8}, call_id="inner-1")
+    model = ScriptedModel([[asks], [assistant_message("It is done.")]])
+    tool = Agent(name="inner", model=model, tools=[transfer]).as_tool("banker", "Ask the banker.")
+    async with LoopbackRealtimeServer([call("banker", {"input": "transfer eight"}), "Done."]) as server:
+        session = await runner(agent(tool)).run(model_config=at(server))
+        async with talking(session) as reader:
+            await session.send_message("transfer eight")
+            asked = await reader.until("tool_approval_required")
+            assert (asked.call_id, asked.tool.name) == ("inner-1", "transfer")
+            assert [one.call_id for one in session.pending_approvals] == ["inner-1"]
+            assert not ran
+            await session.approve_tool_call("inner-1")
+            end = await reader.until("tool_end")
+            assert end.output == "It is done."
+            await reader.until("agent_end", 2)
+    assert ran == ["transferred 8"]

@@ -34,7 +34,7 @@ from standfast.calls.scope import CallScope, merged_config
 from standfast.calls.showing import Showing
 from standfast.calls.timing import Timing
 from standfast.driver.run_scope import Tracer
-from standfast.engine.run import Decision
+from standfast.engine.run import Call, Decision
 from standfast.ground.errors import (
     ApprovalError,
     CloseTimeoutError,
@@ -46,6 +46,7 @@ from standfast.ground.errors import (
 )
 from standfast.llm.interface import ModelProvider
 from standfast.sessions.protocol import Session
+from standfast.talk.advance import asked_inside
 from standfast.talk.events import Decided, Do, ReplyWanted, Shown, Typed
 from standfast.talk.exchange import Exchange
 from standfast.talk.interface import RealtimeModel, RealtimeModelConfig, RealtimeModelListener
@@ -183,8 +184,7 @@ class RealtimeSession(RealtimeModelListener):
     @property
     def pending_approvals(self) -> list[RealtimeToolApprovalRequired]:
         """The calls that wait for a person."""
-        found = [self._showing.approval(call.id) for call in self._scope.hands.talk.waiting]
-        return [one for one in found if one is not None]
+        return self._showing.questions()
 
     @property
     def usage(self) -> Usage:
@@ -250,11 +250,10 @@ class RealtimeSession(RealtimeModelListener):
         scope.offer = await scope.resolve(scope.agent, initial=True)
         if scope.restores:
             scope.offer.session_object(attached=scope.attached)  # settings that cannot be sent are refused before that
-        for one in scope.hands.talk.calls:  # a call that was taken over: its questions are asked here again
+        for one in scope.hands.talk.calls:
             await self._performing.offer_of(one)
-            question = self._showing.approval(one.call.id) if one.call.state == "waiting" else None
-            if question is not None:
-                scope.show(question)
+        for question in self._showing.questions():  # a call that was taken over: its questions are asked here again
+            scope.show(question)
         if not connect:
             self._start()
             return
@@ -414,7 +413,14 @@ class RealtimeSession(RealtimeModelListener):
             )
         hands = self._scope.hands
         one = hands.talk.call(call_id)
-        if one is None or one.call.state != "waiting":
+        inside = self._asked_inside(call_id)
+        if inside is not None:
+            call, path = inside
+            scope, digest = tool_scope(call.name), arguments_digest(call.arguments)
+            hands.tell(Decided(Decision(approved, call_id, scope, always, message, digest), path))
+            self._start()
+            return await hands.saved()
+        if one is None or one.call.state != "waiting" or one.call.child is not None:
             raise ApprovalError(
                 f"no call {call_id!r} waits for a decision", "Take the call_id of a tool_approval_required event."
             )
@@ -427,7 +433,20 @@ class RealtimeSession(RealtimeModelListener):
                 sticky, digest = always and other.id == call_id, arguments_digest(other.arguments)
                 hands.tell(Decided(Decision(approved, other.id, scope, sticky, message, digest)))
         self._start()
-        await hands.saved()
+        return await hands.saved()
+
+    def _asked_inside(self, call_id: str) -> tuple[Call, tuple[str, ...]] | None:
+        """A waiting call of an agent that is used as a tool, and the way to it."""
+        for outer in self._scope.hands.talk.waiting:
+            for inner, path in asked_inside(outer.child, (outer.id,)) if outer.child is not None else ():
+                if inner == call_id:
+                    run = outer.child
+                    for step in path[1:]:
+                        found = run.call(step) if run is not None else None
+                        run = found.child if found is not None else None
+                    call = run.call(inner) if run is not None else None
+                    return (call, path) if call is not None else None
+        return None
 
     # --- what happens ------------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from standfast.calls.observing import Observing
 from standfast.calls.performing import output_guardrails
 from standfast.calls.scope import CallScope
 from standfast.ground.errors import ModelBehaviorError
+from standfast.talk.advance import asked_inside
 from standfast.talk.events import Interrupted, Shown
 from standfast.talk.model_events import (
     RealtimeModelAudioDoneEvent,
@@ -240,7 +241,7 @@ class Showing:
                 if scope.offer is not None:
                     scope.offers[one.of] = scope.offer  # the agent, tools and settings of now are this call's (E5)
             case "approval":
-                event = self.approval(one.of)
+                event = self.approval(one.of, one.more if isinstance(one.more, tuple) else ())
                 if event is not None:
                     scope.show(event)
             case "audio_interrupted":
@@ -260,8 +261,38 @@ class Showing:
         if talk.ended:
             return
 
-    def approval(self, call_id: str) -> RealtimeToolApprovalRequired | None:
+    def questions(self) -> list[RealtimeToolApprovalRequired]:
+        """Every question to a person, those of agents used as tools included."""
+        found = []
+        for call in self._scope.hands.talk.waiting:
+            inside = asked_inside(call.child, (call.id,)) if call.child is not None else [(call.id, ())]
+            found += [self.approval(call_id, path) for call_id, path in inside]
+        return [one for one in found if one is not None]
+
+    def _approval_inside(self, call_id: str, path: tuple[str, ...]) -> RealtimeToolApprovalRequired | None:
+        """The question of an agent that is used as a tool."""
+        scope = self._scope
+        one = scope.hands.talk.call(path[0])
+        offer = scope.offers.get(path[0]) or scope.offer
+        outer = offer.tools.get(one.call.name) if one is not None and offer is not None else None
+        run: Any = one.call.child if one is not None else None
+        agent: Any = None
+        call: Any = None
+        for step in (*path[1:], call_id):
+            agent = outer.agent_tool.agent if outer is not None and outer.agent_tool is not None else None
+            call = run.call(step) if run is not None else None
+            if agent is None or call is None:
+                return None
+            outer = next((tool for tool in agent.tools if getattr(tool, "name", None) == call.name), None)
+            run = call.child
+        if outer is None:
+            return None
+        return RealtimeToolApprovalRequired(agent, outer, call_id, call.arguments, scope.info)
+
+    def approval(self, call_id: str, path: tuple[str, ...] = ()) -> RealtimeToolApprovalRequired | None:
         """The question to a person about a call."""
+        if path:
+            return self._approval_inside(call_id, path)
         scope = self._scope
         one = scope.hands.talk.call(call_id)
         offer = scope.offers.get(call_id) or scope.offer

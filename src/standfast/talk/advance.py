@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import assert_never
 
-from standfast.engine.run import Decision, Entry, evolve
+from standfast.engine.advance import advance as advance_run
+from standfast.engine.events import Decided as DecidedInRun
+from standfast.engine.run import Decision, Entry, Run, evolve
 from standfast.talk.events import (
     Added,
     Appended,
@@ -140,12 +142,13 @@ def _changed(talk: Talk, event: Event, shown: list[Shown]) -> Talk:
         case Waits(call_id, reason):
             shown.append(Shown("approval", call_id, reason))
             return _on_call(talk, call_id, ("asked", "begun", "doubt"), state="waiting", reason=reason)
-        case Decided(decision):
-            return _decided(talk, decision)
+        case Decided(decision, path):
+            return _decided_inside(talk, decision, path) if path else _decided(talk, decision)
         case NotTaken(call_id):
             return _on_call(talk, call_id, ("doubt",), state="asked")
         case ChildMoved(call_id, child):
             paused = {"state": "waiting", "reason": "approval"} if child.paused else {}
+            shown += [Shown("approval", inner, path) for inner, path in asked_inside(child, (call_id,))]
             return _on_call(talk, call_id, ("asked", "begun", "waiting"), child=child, **paused)
         case Returned():
             return _returned(talk, event)
@@ -383,6 +386,26 @@ def _decided(talk: Talk, decision: Decision) -> Talk:
     return _on_call(talk, decision.call_id, ("waiting",), state="asked", decision=decision)
 
 
+def _decided_inside(talk: Talk, decision: Decision, path: tuple[str, ...]) -> Talk:
+    """A run inside a call is told, and its call is entered again."""
+    one = talk.call(path[0])
+    if one is None or one.call.child is None or one.call.state != "waiting":
+        return talk
+    child = advance_run(one.call.child, DecidedInRun(decision, path[1:]))
+    return _put_call(talk, evolve(one, call=evolve(one.call, child=child, state="asked")))
+
+
+def asked_inside(run: Run, path: tuple[str, ...]) -> list[tuple[str, tuple[str, ...]]]:
+    """The calls of a paused run, and of those inside it, that wait for a person, each with the way to it."""
+    found: list[tuple[str, tuple[str, ...]]] = []
+    for call in run.waiting if run.paused else ():
+        if call.child is not None:
+            found += asked_inside(call.child, (*path, call.id))
+        else:
+            found.append((call.id, path))
+    return found
+
+
 def _returned(talk: Talk, event: Returned) -> Talk:
     one = talk.call(event.call_id)
     if one is None or one.call.state == "returned":
@@ -432,7 +455,7 @@ def _claimed(talk: Talk, stored: int, shown: list[Shown]) -> Talk:
                 call = evolve(call, state="asked")
             else:
                 call = evolve(call, state="doubt", reason="unknown")
-        if call.state == "waiting":
+        if call.state == "waiting" and call.child is None:
             shown.append(Shown("approval", call.id, call.reason))
         calls.append(evolve(one, call=call))
     parts, gone = [], set()

@@ -224,9 +224,10 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A person decided about a call, or about all calls of a tool."""
+    """A person decided about a call, or about all calls of a tool. `path` leads to the call of a run inside a call."""
 
     decision: Decision
+    path: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

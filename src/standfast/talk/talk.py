@@ -188,21 +188,30 @@ def heard_text(part: Part) -> str:
 
 
 def worth_saving(before: Talk, after: Talk) -> bool:
-    """Whether something changed that must survive the process: not every word, only what has an end."""
+    """Whether something changed that must survive the process: not every word, only what has an end.
+
+    What a takeover finds out by itself is not worth a write: how far the session is, what a server has, which reply was
+    under way, what was being said. That something was answered is saved with what follows from it.
+    """
     if before is after:
         return False
-    if before.ledger is not after.ledger and len(before.ledger) != len(after.ledger):
+    if len(before.ledger) != len(after.ledger):
         return True
-    names = ("asks", "calls", "decisions", "agent", "changes", "claim", "ended", "stored", "trips")
+    names = ("calls", "decisions", "agent", "changes", "claim", "ended", "trips")
     if any(getattr(before, name) != getattr(after, name) for name in names):
         return True
-    return _shape(before) != _shape(after)
+    asked = {(ask.id, ask.tries) for ask in before.asks}
+    if any((ask.id, ask.tries) not in asked for ask in after.asks):
+        return True
+    return _kept(before) != _kept(after)
 
 
-def _shape(talk: Talk) -> list[tuple[object, ...]]:
+def _kept(talk: Talk) -> list[tuple[str, str | None, bool]]:
+    """What of the open parts nobody could say again: what was typed, outputs, words that were understood, refusals."""
     return [
-        (part.id, part.known, part.done, part.cut, part.tripped, part.settled, part.kind == "said" and part.text)
+        (part.id, part.text if part.kind == "said" else None, part.tripped)
         for part in talk.open
+        if part.kind in ("typed", "output", "note") or part.tripped or (part.kind == "said" and part.text is not None)
     ]
 
 
