@@ -197,11 +197,30 @@ def test_approval_responses_without_an_id_are_known_by_their_request():
     assert deduplicate([no, yes]) == [yes]
 
 
+def test_a_call_id_used_again_after_its_output_is_another_call():
+    """C2: providers that number the calls of each request."""
+    items = [call(v=1), output(v=1), user(), call(v=2), output(v=2)]
+    assert deduplicate(items) == items
+    assert prune(items) == (items, [])
+    assert pair(items) == {0: 1, 3: 4}
+
+
+def test_an_output_belongs_to_the_nearest_open_call_of_its_id():
+    kept, left = prune([call(v=1), user(), call(v=2), output(v=2)])
+    assert (kept, [one.item for one in left]) == ([user(), call(v=2), output(v=2)], [call(v=1)])
+
+
 @given(histories)
 def test_deduplicating_keeps_one_item_of_each_identity_with_its_latest_value(items):
+    """C2: of a call id, one for each time that it was used: two calls have an output between them, and so on."""
     result = deduplicate(items)
-    keys = [key for item in result if (key := identity(item)) is not None]
-    assert len(keys) == len(set(keys))
+    last: dict[Any, Any] = {}
+    for item in result:
+        key, pair_key = identity(item), call_key(item) or output_key(item)
+        if key is None:
+            continue
+        assert key not in last or (len(key) == 2 and last.get(pair_key) not in (None, key))
+        last[key] = last[pair_key] = key
     latest = {key: item for item in items if (key := identity(item)) is not None}
     assert {identity(item): item for item in result if identity(item) is not None} == latest
     assert [i for i in result if identity(i) is None] == [i for i in items if identity(i) is None]
