@@ -196,6 +196,11 @@ class RunResultBase:
         return tuple(self._scope.unfinished)
 
     @property
+    def not_stored(self) -> tuple[tuple[str, int], ...]:
+        """Runs of this process before this one whose last items the session did not get: run id and number (C14)."""
+        return self._scope.not_stored
+
+    @property
     def owed_items(self) -> list[Item]:
         """What the server that owns the conversation has not got yet, if the run ended owing it (D11)."""
         return unsent_items(self._run)

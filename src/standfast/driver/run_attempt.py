@@ -16,7 +16,7 @@ from standfast.driver.loop import Loop
 from standfast.driver.opening import Opened, fresh_run, open_abandoned, open_new, open_resumed
 from standfast.driver.perform import perform
 from standfast.driver.result import RunResultBase
-from standfast.driver.run_scope import ResumedRun, RunArguments, RunScope, usage_of
+from standfast.driver.run_scope import ResumedRun, RunArguments, RunScope, logger, usage_of
 from standfast.driver.session_hold import SessionHold
 from standfast.driver.unsent import warn_if_unsent
 from standfast.engine.advance import refuse_finished
@@ -132,6 +132,15 @@ class RunAttempt:
             opened = await open_new(scope, self.run, store)
         self._start_with(opened)
         run = opened.run
+        if scope.session is not None:
+            scope.not_stored = tuple(scope.session.not_stored())
+            for run_id, count in scope.not_stored:
+                logger.warning(
+                    "run %s, cancelled earlier in this process, could not store its last %d items in session %r",
+                    run_id,
+                    count,
+                    scope.session.session_id,
+                )
         if scope.session is not None and run.view.base is None and not opened.has_read:
             scope.history = await scope.session.read()
             scope.history_tail = run.marks.stored

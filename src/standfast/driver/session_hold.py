@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 import weakref
 from collections.abc import Coroutine, Hashable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,9 @@ from standfast.sessions.run_rules import Recorded, RunSave
 from standfast.sessions.signatures import takes
 
 logger = logging.getLogger("standfast")
+
+LOGGED_WAIT_S = 0.5
+# A wait for a session that is worth a line in the log: shorter ones are what taking turns costs.
 
 
 def session_id_of(session: Session) -> str | None:
@@ -172,11 +176,15 @@ class SessionHold:
             return
         self._refuse_to_wait_for_itself()
         wait_s = 0.0 if self._concurrency == "reject" else self._lease_wait_s
+        asked_at = time.monotonic()
         if self._leasable:
             named = {"holder": self.holder} if _says_who(cast("Hashable", type(self.session))) else {}
             self._lease = await self.session.lease(ttl_s=self._lease_ttl_s, wait_s=wait_s, **named)
         elif self._plain is not None:
             self._turn = await self._plain.hold(wait_s)
+        waited_s = time.monotonic() - asked_at
+        if waited_s >= LOGGED_WAIT_S:
+            logger.info("%s waited %.1f s for session %r", self.holder or "a run", waited_s, self.session_id)
 
     def _refuse_to_wait_for_itself(self) -> None:
         """Refuse a run that a call of the run that has this conversation has started, and will wait for."""

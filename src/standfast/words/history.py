@@ -156,54 +156,30 @@ def identity(item: Item) -> Key | None:
     return None
 
 
-class Uses:
-    """Tells apart the calls of one id: an id used again after its output is another call, with an output of its own.
-
-    Some providers number the calls of each request from nothing. Asked for the items of a history in their order.
-    """
-
-    def __init__(self) -> None:
-        self._called: set[Key] = set()
-        self._answered: set[Key] = set()
-        self._count: dict[Key, int] = {}
-
-    def identity(self, item: Item) -> Key | None:
-        """`identity` of the item, and which use of its call's id it belongs to, if it is not the first."""
-        key = identity(item)
-        if key is None:
-            return None
-        call = call_key(item)
-        if call is not None:
-            if call in self._answered:
-                self._answered.discard(call)
-                self._count[call] = self._count.get(call, 0) + 1
-            self._called.add(call)
-        else:
-            call = output_key(item)
-            if call in self._called:
-                self._answered.add(call)
-        count = self._count.get(call, 0) if call is not None else 0
-        return (*key, "use", str(count)) if count else key
-
-
 # --- a list of items -------------------------------------------------------------------------------------------------
 
 
 def deduplicate(items: Iterable[Item]) -> list[Item]:
     """The list with one item for each identity, the latest value (C2).
 
-    Calls and reasoning keep their earliest place, since what follows depends on them; others move to their latest.
+    Calls and reasoning keep their earliest place, since what follows depends on them; others move to their latest. A
+    call id that is used again after its output is another call.
     """
     found: list[Item | None] = []
     places: dict[Key, int] = {}
+    open_calls: set[Key] = set()
     moved = False
-    uses = Uses()
     for item in items:
-        key = uses.identity(item)
+        key = identity(item)
         if key is None:
             found.append(item)
             continue
+        asks, answers = _by_call_id(item, key)
         place = places.get(key)
+        if asks is not None and asks not in open_calls:
+            place = None  # whatever was asked for under this id before has its output
+        elif answers is not None and answers in open_calls:
+            place = None  # the first answer to this call, whatever answered an earlier one of its id
         if place is not None and (key[0] == "reasoning" or _is_call_type(key[0])):
             found[place] = item
             continue
@@ -211,12 +187,24 @@ def deduplicate(items: Iterable[Item]) -> list[Item]:
             found[place] = None
             moved = True
         places[key] = len(found)
+        if asks is not None:
+            open_calls.add(asks)
+        elif answers is not None:
+            open_calls.discard(answers)
         found.append(item)
     return [item for item in found if item is not None] if moved else found  # type: ignore[return-value]  # no None in it
 
 
+def _by_call_id(item: Item, key: Key) -> tuple[Key | None, Key | None]:
+    """The call that this item is, and the one it answers, where both are known by a call id; `key` is its identity."""
+    if len(key) != 2:
+        return None, None  # known by the provider's own id: that is not used again
+    asks = call_key(item)
+    return (asks, None) if asks is not None else (None, output_key(item))
+
+
 def pair(items: Sequence[Item]) -> dict[int, int]:
-    """The place of each answered call, with the place of its answer: that of the nearest such call before it (C2)."""
+    """The place of each answered call, with the place of its answer: it belongs to the nearest open call before it."""
     waiting: dict[Key, list[int]] = {}
     pairs: dict[int, int] = {}
     for place, item in enumerate(items):
@@ -226,13 +214,8 @@ def pair(items: Sequence[Item]) -> dict[int, int]:
             continue
         key = output_key(item)
         if key is not None and waiting.get(key):
-            pairs[waiting[key].pop(_nearest(key))] = place
+            pairs[waiting[key].pop()] = place
     return pairs
-
-
-def _nearest(key: Key) -> int:
-    """Which of several waiting calls an answer belongs to: the nearest of its id; without ids, the first that waits."""
-    return 0 if len(key) == 1 else -1
 
 
 class LeftOut(NamedTuple):
@@ -307,7 +290,7 @@ def _judge(items: Sequence[Item], programs: Iterable[Key] = _NONE, at_work: Iter
         elif kind in OUTPUT_CALLS:
             key = output_key(item)
             if key is not None and (calls := waiting.get(key)):
-                calls.pop(_nearest(key))
+                calls.pop()  # the nearest: an id may have been used before
             elif key in running:
                 running.discard(key)
             else:
@@ -360,7 +343,8 @@ class Prepared:
 
     def _begin(self) -> None:
         self._seen: set[Key] = set()
-        self._uses = Uses()
+        self._open: set[Key] = set()
+        """The calls that no output has followed yet."""
         self._kept: list[Item] = []
         self._left: list[LeftOut] = []
         # The open end: items of it, and how much of the two lists stands before it.
@@ -398,17 +382,15 @@ class Prepared:
 
     def _add(self, fresh: Items) -> bool:
         """Judge new items with the open end; False, and a state to throw away, if older ones would change."""
-        seen, uses, unanswered = self._seen, self._uses, self._unanswered
+        unanswered = self._unanswered
         for item in fresh:
             kind = item.get("type")
             if kind == "message" or (kind is None and "role" in item and "call_id" not in item):
                 continue  # most items are messages, which are never merged and answer nothing
-            key = uses.identity(item)
-            if key is not None:
-                if key in seen:
-                    return False
-                seen.add(key)
             if unanswered and output_key(item) in unanswered:
+                return False
+            key = identity(item)
+            if key is not None and not self._is_new(item, key):
                 return False
         work = self._tail + fresh if self._tail else fresh
         judged = _judge(work, self._programs, self._at_work)
@@ -419,6 +401,20 @@ class Prepared:
         self._kept += kept
         self._left += left
         self._advance_tail(judged)
+        return True
+
+    def _is_new(self, item: Item, key: Key) -> bool:
+        """Whether `deduplicate` would leave everything before this item as it is; notes that it was seen."""
+        asks, answers = _by_call_id(item, key)
+        if asks is not None:
+            if asks in self._open:
+                return False
+            self._open.add(asks)
+        elif answers is not None and answers in self._open:
+            self._open.discard(answers)
+        elif key in self._seen:
+            return False
+        self._seen.add(key)
         return True
 
     def _advance_tail(self, judged: _Judged) -> None:
