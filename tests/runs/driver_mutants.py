@@ -95,8 +95,8 @@ MUTANTS = [
     Mutant(
         "what must be saved is not waited for",
         "driver.loop",
-        "            if not self._is_stored_next(event):\n                await self.save()\n",
-        "            self._is_stored_next(event)\n",
+        "            if not self._stores_first:\n                await self.save()\n",
+        "",
     ),
     Mutant("Begun is not saved", "driver.loop", "ALWAYS_SAVED = (Begun, ", "ALWAYS_SAVED = ("),
     Mutant("Returned is not saved", "driver.loop", "(Begun, Returned, ", "(Begun, "),

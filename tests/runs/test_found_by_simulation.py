@@ -185,7 +185,7 @@ async def test_a_save_whose_answer_was_lost_does_not_split_the_story(way: str) -
     agent = Agent(
         name="A", model=ScriptedModel([[payment()], said("done"), said("done"), said("done")]), tools=[paying(ran)]
     )
-    store.fail = {1: "after"}  # that the call begins
+    store.fail = {2: "after"}  # that the call begins; the first is that the run was taken
     with pytest.raises(OutcomeUnknownError) as caught:
         await Runner.run(agent, "go", session=session, run_config=config)
     stored = await session.get_items()

@@ -131,6 +131,11 @@ _FOLLOWS_FROM_THE_MODEL: Any = None
 class Agent(AgentBase[TContext]):
     """An agent: instructions, a model, tools, handoffs, guardrails and an output type."""
 
+    def __repr__(self) -> str:
+        # Its instructions may hold what is not for logs.
+        tools = [getattr(tool, "name", type(tool).__name__) for tool in self.tools]
+        return f"{type(self).__name__}(name={self.name!r}, tools={tools!r})"
+
     instructions: str | Callable[[RunContextWrapper[TContext], Agent[TContext]], str | Awaitable[str]] | None = None
     """The system prompt: a text, or a function of the context and the agent."""
 

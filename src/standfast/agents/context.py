@@ -61,6 +61,10 @@ class RunContextWrapper(Generic[TContext]):
     approvals: ApprovalBook = field(default_factory=ApprovalBook, repr=False, kw_only=True)
     """The decisions this run knows; shared by every wrapper of one run."""
 
+    def __repr__(self) -> str:
+        # The application's object is the application's: what it knows is not for logs.
+        return f"{type(self).__name__}(context={type(self.context).__name__}, usage={self.usage!r})"
+
     def approve_tool(self, approval_item: Any, always_approve: bool = False) -> None:
         """Let this call run; with `always_approve` every later call of the same tool too."""
         self.approvals.record(decision_about(approval_item, approved=True, sticky=always_approve))

@@ -16,6 +16,7 @@ from standfast.agents.context import RunContextWrapper, TContext
 from standfast.agents.guardrails import InputGuardrail, OutputGuardrail
 from standfast.agents.handoffs import HandoffHistoryMapper, HandoffInputFilter
 from standfast.engine.run_store import RunStore
+from standfast.ground.durations import check_seconds
 from standfast.ground.errors import InvalidSettingError, SettingTypeError, UserError
 from standfast.ground.jsonvalue import Item
 from standfast.llm.interface import Model, ModelProvider
@@ -211,11 +212,11 @@ class RunConfig:
     as it is; "refuse": this run is refused, and nothing runs; "ignore": it is neither looked for nor shown.
     """
 
-    lease_ttl_s: float = field(default=60.0, kw_only=True)
+    lease_ttl_s: float = field(default=15.0, kw_only=True)
     """How long the session stays taken if this process dies; renewed while it lives."""
 
-    lease_wait_s: float = field(default=30.0, kw_only=True)
-    """How long to wait for another run to give the session up."""
+    lease_wait_s: float = field(default=40.0, kw_only=True)
+    """How long to wait for another run to give the session up: longer than the lease of a dead one lives."""
 
     close_session: bool = field(default=False, kw_only=True)
     """Whether the run closes the session it was given (C14)."""
@@ -235,6 +236,8 @@ class RunConfig:
         if run_id is not None and (not isinstance(run_id, str) or not run_id):
             raise InvalidSettingError(f"a run_id of {run_id!r} names no run", "Give a non-empty string, or None.")
         self._check_blocked_message()
+        check_seconds("RunConfig.lease_ttl_s", self.lease_ttl_s, is_ttl=True)
+        check_seconds("RunConfig.lease_wait_s", self.lease_wait_s)
 
     def _check_kinds(self) -> None:
         for name, (fits, wanted) in _KINDS.items():

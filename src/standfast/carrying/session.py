@@ -7,7 +7,6 @@ does the rest. A backend's session says which carrier that is, and how another s
 from __future__ import annotations
 
 import logging
-import math
 import os
 import socket
 import time
@@ -22,6 +21,7 @@ from standfast.carrying.carrier import Carrier, Then
 from standfast.carrying.closing import Done
 from standfast.carrying.leases import POLL_FIRST_S, POLL_MAX_S, RENEWER, WAITERS, StoredLease, Waiter, clock_s
 from standfast.carrying.runs import StoredRunStore, fence_of
+from standfast.ground.durations import check_seconds
 from standfast.ground.errors import CallerError, SessionBusyError, SessionClosedError, StandfastError
 from standfast.ground.jsonvalue import DIGEST_BYTES, Item, decode, digest, encode
 from standfast.sessions import fork_rules, generation_rules, lease_rules, rules, run_rules, writer_rules
@@ -242,8 +242,8 @@ class StoredSession(SessionABC):
         It is renewed off the caller's loop until it is released or forgotten (`renewed=False`: only by `renew`).
         `holder` is for people: who this is.
         """
-        if not (math.isfinite(ttl_s) and ttl_s > 0):
-            raise CallerError(f"a lease of {ttl_s} s cannot be held", "Give ttl_s as a positive number of seconds.")
+        check_seconds("ttl_s of a lease", ttl_s, is_ttl=True)
+        check_seconds("wait_s of a lease", wait_s)
         self._check_open()
         key, nonce = self.conversation_key(), uuid4().hex
         waiter = Waiter(nonce)

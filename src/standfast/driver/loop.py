@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from standfast.driver.reconcile import Reconciler, ignore_exception
 from standfast.driver.run_saver import RunSaver
 from standfast.driver.session_hold import SessionHold
 from standfast.engine.advance import advance
+from standfast.engine.codec import settler_of
 from standfast.engine.due import due
 from standfast.engine.events import (
     Append,
@@ -36,7 +37,7 @@ from standfast.engine.events import (
 from standfast.engine.run import Run
 from standfast.ground.errors import LeaseLostError, RunClaimedError
 from standfast.ground.jsonvalue import Item
-from standfast.sessions.run_rules import Recorded, RunSave
+from standfast.sessions.run_rules import RunSave
 from standfast.words.history import sanitise_for_store
 
 logger = logging.getLogger("standfast")
@@ -57,12 +58,12 @@ def stored_form(run: Run, start: int, end: int) -> list[Item]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Submitted:
-    """A request that closes a run, and the run as it is once that is done."""
+class _End:
+    """What closes a run: the run once it is closed, and the items that its session gets from number `start` on."""
 
-    waiting: Coroutine[Any, Any, Recorded]
     run: Run
-    save: RunSave | None
+    start: int
+    items: list[Item]
 
 
 class Loop(Reconciler[Run, Event, Effect]):
@@ -77,7 +78,7 @@ class Loop(Reconciler[Run, Event, Effect]):
         session: SessionHold | None = None,
         keeps_lease: bool = False,
     ) -> None:
-        super().__init__(run, advance=advance, due=due, perform=perform)
+        super().__init__(run, advance=advance, due=self._due_now, perform=perform)
         self.saver: RunSaver[Run] | None = None
         self._moved = moved
         self._session = session
@@ -90,9 +91,9 @@ class Loop(Reconciler[Run, Event, Effect]):
         self.failed_observer: BaseException | None = None
         """What a hook raised that only observes: the reply it was told of stays, see `Stopped.keeps_turn`."""
         self._is_cut = self._has_entered = False
-        self._is_closing = self._is_over = False
+        self._is_closing = self._is_over = self._is_submitted = False
         self._closing: asyncio.Task[None] | None = None
-        self._append_failed = False
+        self._append_failed = self._stores_first = False
 
     @property
     def run(self) -> Run:
@@ -122,10 +123,18 @@ class Loop(Reconciler[Run, Event, Effect]):
     async def _recorded(self, event: Event) -> None:
         if self.saver is not None and self._must_save(event):
             self.saver.needed = True
-            if not self._is_stored_next(event):
+            self._stores_first = self._is_stored_next(event)
+            if not self._stores_first:
                 await self.save()
         if self._moved is not None:
             await self._moved(self.state)
+
+    def _due_now(self, run: Run) -> tuple[Effect, ...]:
+        effects = due(run)
+        if self._stores_first and len(effects) > 1:
+            # What the calls came to is saved with the turn: before that no further request leaves, which is to be paid.
+            return tuple(effect for effect in effects if isinstance(effect, Append)) or effects
+        return effects
 
     def _must_save(self, event: Event) -> bool:
         if isinstance(event, ALWAYS_SAVED):
@@ -182,9 +191,10 @@ class Loop(Reconciler[Run, Event, Effect]):
                 raise
             if self._task is not None:
                 self._task.uncancel()  # it was ours, and it is dealt with
-        except (RunClaimedError, LeaseLostError):
-            await self._give_up()
-            raise  # the run is another's now: nothing more may be written in its name
+        except (RunClaimedError, LeaseLostError) as error:
+            await self._give_up()  # the run is another's now: nothing more may be written in its name
+            await self._say_whose(error)
+            raise
         except GeneratorExit:  # its loop was closed under it: nothing can be awaited any more
             self.close_now(Stopped("immediate"))
             raise
@@ -227,36 +237,40 @@ class Loop(Reconciler[Run, Event, Effect]):
 
     async def _close_when_cancelled(self) -> None:
         try:
-            await self._close(Stopped("immediate"))
+            await self._close(Stopped("immediate"), CLOSING_GRACE_S)
         except Exception as error:  # raised, it would take the place of the cancellation
+            self.close_now(Stopped("immediate"))
             logger.warning(
-                "run %s was cancelled, and its store did not say that it has what the run had done: %s: %s",
+                "run %s was cancelled, and its store has not said yet that it has what the run had done: %s: %s",
                 self.state.spec.run_id,
                 type(error).__name__,
                 error,
             )
 
-    async def _close(self, stopped: Stopped) -> None:
-        """Close the open turn, and store it if one of its tools has run (C8). A second cancellation does not wait."""
+    async def _close(self, stopped: Stopped, store_s: float | None = None) -> None:
+        """Close the open turn, and store it if one of its tools has run (C8). A second cancellation does not wait.
+
+        The store may take `store_s`, or as long as it allows itself.
+        """
         self._is_closing = True
         try:
             await self._end_effects()
             self._stop(stopped)
-            await self._store_the_end()
+            async with asyncio.timeout(store_s):
+                await self._store_the_end()
         except asyncio.CancelledError:
             self.close_now(stopped)
             raise
 
     def close_now(self, stopped: Stopped) -> None:
         """Have stored what is known now, without waiting for anything."""
-        if self._is_over:
+        if self._is_submitted:
             return
         for child in list(self.children):  # what they store is theirs, under this run's lease where they share it
             child.close_now(Stopped("immediate"))
         self._stop(stopped)
         if self._is_submittable():
-            for end in self._submit_the_end():
-                end.waiting.close()  # it was submitted by the call; nobody waits
+            self._submit_the_end()
         elif self._closing is None:
             try:
                 asyncio.get_running_loop()
@@ -304,13 +318,16 @@ class Loop(Reconciler[Run, Event, Effect]):
         return saver is None or saver.beside is not None or hasattr(type(saver.store), "save_detached")
 
     async def _store_the_end(self) -> None:
+        """Store what closes the run, and give its lease back; what the store refuses, or is late for, is not done."""
         if self._is_submittable():
-            for end in self._submit_the_end():
-                async with asyncio.timeout(CLOSING_GRACE_S):
-                    done = await end.waiting
-                self.state = end.run
-                if self.saver is not None and end.save is not None:
-                    self.saver.has_saved(end.run, end.save, done.revision)
+            self._is_over = True
+            session, saver, end = self._session, self.saver, self._end()
+            beside = saver is not None and saver.beside is not None
+            if saver is not None and saver.needed and not beside:
+                await saver.save(end.run)
+            if session is not None:
+                await self._record(end, session, saver if saver is not None and saver.needed and beside else None)
+            self.state = end.run
             return
         closing = self._store_in_the_background()
         ended, _ = await asyncio.wait([closing], timeout=CLOSING_GRACE_S)
@@ -323,25 +340,36 @@ class Loop(Reconciler[Run, Event, Effect]):
             return
         closing.result()
 
-    def _submit_the_end(self) -> list[_Submitted]:
-        """Submit what closes the run: its items, its last state, its lease. It need not be awaited."""
-        self._is_over = True
-        session, saver, run = self._session, self.saver, self.state
+    def _end(self) -> _End:
+        run = self.state
         start, end = run.marks.stored, run.storable
-        items: list[Item] = []
-        if session is not None and start < end and not self._append_failed:
-            items = stored_form(run, start, end)
-            run = advance(run, Appended(end))
-        save = saver.last(run) if saver is not None else None
+        if self._session is None or start >= end or self._append_failed:
+            return _End(run, start, [])
+        return _End(advance(run, Appended(end)), start, stored_form(run, start, end))
+
+    async def _record(self, end: _End, session: SessionHold, saver: RunSaver[Run] | None) -> None:
+        async def send(save: RunSave | None) -> int:
+            return await session.record(
+                items=end.items, writer=end.run.spec.run_id, start=end.start, run=save, release=True
+            )
+
+        if saver is not None:
+            await saver.save_with(end.run, send)
+        elif end.items:
+            await send(None)
+
+    def _submit_the_end(self) -> None:
+        """Submit the same, to be done though nobody waits for it; a store that is away gets it when it is back."""
+        self._is_submitted = self._is_over = True
+        session, saver, end = self._session, self.saver, self._end()
+        save = saver.last(end.run) if saver is not None else None
         beside = save if saver is not None and saver.beside is not None else None
-        submitted: list[_Submitted] = []
-        if session is not None and (items or beside is not None):
-            waiting = session.record_now(items=items, writer=run.spec.run_id, start=start, run=beside)
-            submitted.append(_Submitted(waiting, run, beside))
+        # Each is submitted by the call. Closed and not awaited: there is nobody who could wait.
+        if session is not None and (end.items or beside is not None):
+            session.record_now(items=end.items, writer=end.run.spec.run_id, start=end.start, run=beside).close()
         if save is not None and saver is not None and beside is None:
             detached: Any = saver.store
-            submitted.append(_Submitted(detached.save_detached(save), run, save))
-        return submitted
+            detached.save_detached(save).close()
 
     def _store_in_the_background(self) -> asyncio.Task[None]:
         """Store the end by tasks of this loop: all that can be done where the store has no thread of its own."""
@@ -373,6 +401,25 @@ class Loop(Reconciler[Run, Event, Effect]):
             await self._end_effects()
         finally:
             self._is_over = True
+
+    async def _say_whose(self, error: RunClaimedError | LeaseLostError) -> None:
+        """Say in the error what is true now: which run has settled this one, or that nobody has."""
+        run_id = self.state.spec.run_id
+        try:
+            saved = await self.saver.store.load_run(run_id) if self.saver is not None else None
+            settled_by = settler_of(saved) if saved is not None else None
+        except Exception as second:
+            logger.debug("who has run %s could not be asked: %r", run_id, second)
+            return
+        if settled_by is not None:
+            error.what += (
+                f"; run {settled_by!r} has taken the session and settled run {run_id!r}: what it had begun is in the"
+                " history, and said to be of unknown outcome"
+            )
+            error.remedy = "Read the history, and start a new run for what is still to be done."
+        elif isinstance(error, LeaseLostError) and saved is not None:
+            error.what += f"; run {run_id!r} has stopped, and nobody has settled it"
+            error.remedy = f"Resume it: Runner.resume(agent, {run_id!r}, session=...)."
 
     async def _save_at_rest(self) -> None:
         if self.saver is None or not (self.saver.needed or self.state.paused):

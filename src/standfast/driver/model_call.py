@@ -150,11 +150,12 @@ def prepared(scope: RunScope, run: Run) -> list[Item]:
     items: list[Item] = so_far.items.list()
     if so_far.items.left_out and len(so_far.items.left_out) != len(scope.left_out):
         scope.left_out = list(so_far.items.left_out)
+        calls = {str(one.item["call_id"]) for one in scope.left_out if "call_id" in one.item}
         logger.warning(
             "%d items of the history were left out of the request: a call without its output, or an output without its"
-            " call, which no provider accepts. They were not deleted. Their calls: %s",
+            " call, which no provider accepts. They were not deleted. Calls: %s",
             len(scope.left_out),
-            ", ".join(dict.fromkeys(str(one.item["call_id"]) for one in scope.left_out if "call_id" in one.item)),
+            ", ".join(sorted(calls)) or "none",
         )
     return items
 

@@ -22,7 +22,7 @@ from standfast.driver.unsent import warn_if_unsent
 from standfast.engine.advance import refuse_finished
 from standfast.engine.run import Run
 from standfast.engine.run_store import RunStore
-from standfast.ground.errors import StandfastError
+from standfast.ground.errors import StandfastError, UserError
 from standfast.ground.jsonvalue import copy_json
 from standfast.words.stream_events import AgentUpdatedStreamEvent
 
@@ -101,6 +101,12 @@ class RunAttempt:
         except StandfastError as error:
             error.run_data = self.details()
             raise
+        except StopAsyncIteration as error:
+            # Raised on, it would end the loop of whoever watches as if the run had come to its end (C11).
+            raise UserError(
+                "code of the application raised StopAsyncIteration in this run",
+                "Catch it where `anext` is called, or give `anext` a default.",
+            ) from error
         if scope.tripped is not None:
             if isinstance(scope.tripped, StandfastError):
                 scope.tripped.run_data = self.details()

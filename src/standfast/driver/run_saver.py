@@ -171,11 +171,6 @@ class RunSaver(Generic[State]):
             return None
         return save if open_end is None else _after(save, open_end.save.head)
 
-    def has_saved(self, state: State, save: RunSave, revision: int) -> None:
-        """Note that the last save was done."""
-        self.revision, self._unconfirmed, self._head = revision, None, save.head
-        self._done, self._confirmed = state, self._record_of(state)
-
 
 def _after(save: RunSave, in_flight: bytes) -> RunSave:
     return RunSave(save.run_id, save.expect, save.head, save.tails, save.status, save.agent, save.session_id, in_flight)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import weakref
 from collections.abc import Coroutine, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -23,7 +24,7 @@ from standfast.ground.errors import OwnerError, SessionBusyError, StoreError
 from standfast.ground.jsonvalue import Item
 from standfast.plain.adapter import PlainSession
 from standfast.plain.turn_lock import ProcessLease
-from standfast.sessions.protocol import Lease, Session, SessionSettings, abilities, conversation_key
+from standfast.sessions.protocol import Lease, Session, SessionSettings, abilities, conversation_key, ended_abilities
 from standfast.sessions.run_rules import Recorded, RunSave
 from standfast.sessions.signatures import takes
 
@@ -67,6 +68,27 @@ def inside_a_call(hold: SessionHold | None) -> Iterator[None]:
         _inside.reset(token)
 
 
+_told: weakref.WeakSet[type] = weakref.WeakSet()
+
+
+def _tell_what_ended(session: Session) -> None:
+    """Say, once for each class, which abilities an overridden history method has ended, and how to keep them."""
+    kind = type(session)
+    if kind in _told:
+        return
+    _told.add(kind)
+    ended = ended_abilities(session)
+    for method in sorted(set(ended.values())):
+        names = sorted(name for name, by in ended.items() if by == method)
+        logger.info(
+            "%s overrides %s, so runs on it do without: %s (they would go around it). To keep one, override its method"
+            " in the same class too, or say in its body which hold: declared_abilities = frozenset({...})",
+            kind.__qualname__,
+            method,
+            ", ".join(names),
+        )
+
+
 @lru_cache(maxsize=64)
 def _says_who(kind: Hashable) -> bool:
     """Whether sessions of this class can be told who takes a lease; reading a signature for each run is dear."""
@@ -108,6 +130,7 @@ class SessionHold:
         self.can_record = "record" in able
         """Whether items, the saved run and the lease can be written in one step, by a request that needs no loop."""
         self._plain = None if self._able else PlainSession(session, wrapper=wrapper)
+        _tell_what_ended(session)
         self._lease: Lease | None = None
         self._runs: RunStore | None = None
         self._turn: ProcessLease | None = None

@@ -135,6 +135,12 @@ def is_left_open(head: bytes) -> bool:
     return not has_ended and bool(known.get("turn") or marks.get("stored"))
 
 
+def settler_of(saved: SavedRun) -> str | None:
+    """The run that has settled a saved one, because its worker was gone; None if none has (C15)."""
+    ending = ending_of(saved)
+    return decode_saved(saved).progress.settled_by if ending is None else ending.get("settled_by")
+
+
 def decode_saved(saved: SavedRun) -> Run:
     """The run a store holds."""
     try:

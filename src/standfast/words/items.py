@@ -69,7 +69,7 @@ class _Releasable:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class RunItemBase(_Releasable, Generic[T]):
     """What all run items have: the agent that made it, and the raw item."""
 
@@ -80,8 +80,12 @@ class RunItemBase(_Releasable, Generic[T]):
         """The item as input for a model: a fresh JSON dict."""
         return to_input_json(self.raw_item)
 
+    def __repr__(self) -> str:
+        # Logs are full of reprs: what was said is not for them.
+        return f"{type(self).__name__}(agent={getattr(self.agent, 'name', None)!r})"
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, repr=False)
 class InputItem(RunItemBase[TResponseInputItem]):
     """Input that a run admitted after it had begun (`RunState.add_input`)."""
 
@@ -89,42 +93,42 @@ class InputItem(RunItemBase[TResponseInputItem]):
     input_id: str = ""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class MessageOutputItem(RunItemBase[Any]):
     """A message the model wrote."""
 
     type: Literal["message_output_item"] = "message_output_item"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class ReasoningItem(RunItemBase[Any]):
     """What the model thought before it answered or called."""
 
     type: Literal["reasoning_item"] = "reasoning_item"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class ToolSearchCallItem(RunItemBase[Any]):
     """The model searched for tools to load."""
 
     type: Literal["tool_search_call_item"] = "tool_search_call_item"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class ToolSearchOutputItem(RunItemBase[Any]):
     """The tools that a tool search loaded."""
 
     type: Literal["tool_search_output_item"] = "tool_search_output_item"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class HandoffCallItem(RunItemBase[Any]):
     """The model asked to hand over to another agent."""
 
     type: Literal["handoff_call_item"] = "handoff_call_item"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class HandoffOutputItem(RunItemBase[TResponseInputItem]):
     """The hand-over happened."""
 
@@ -174,7 +178,7 @@ class ToolOrigin:
         return cls(kind, data.get("mcp_server_name"), data.get("agent_name"), data.get("agent_tool_name"))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class ToolCallItem(RunItemBase[Any]):
     """The model called a tool."""
 
@@ -195,7 +199,7 @@ class ToolCallItem(RunItemBase[Any]):
         return _call_id(self.raw_item)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class ToolCallOutputItem(RunItemBase[Any]):
     """What a tool returned: `output` as the tool returned it, `raw_item` as the model is told."""
 
@@ -210,35 +214,35 @@ class ToolCallOutputItem(RunItemBase[Any]):
         return _call_id(self.raw_item)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class MCPListToolsItem(RunItemBase[Any]):
     """A provider listed the tools of a hosted MCP server."""
 
     type: Literal["mcp_list_tools_item"] = "mcp_list_tools_item"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class MCPApprovalRequestItem(RunItemBase[Any]):
     """A provider asks whether a hosted MCP tool may run."""
 
     type: Literal["mcp_approval_request_item"] = "mcp_approval_request_item"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class MCPApprovalResponseItem(RunItemBase[Any]):
     """The answer to a provider's question whether a hosted MCP tool may run."""
 
     type: Literal["mcp_approval_response_item"] = "mcp_approval_response_item"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class CompactionItem(RunItemBase[Any]):
     """A history, compacted by the provider."""
 
     type: Literal["compaction_item"] = "compaction_item"
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class ToolApprovalItem(RunItemBase[Any]):
     """A call that waits for a person. Two of them are the same only if they are the same object."""
 

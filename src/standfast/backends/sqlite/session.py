@@ -20,7 +20,7 @@ from standfast.backends.sqlite.schema import Tables
 from standfast.carrying.run_leases import Processes
 from standfast.carrying.runs import StoredRunStore
 from standfast.carrying.session import StoredSession
-from standfast.ground.errors import CallerError, InvalidSessionIdError
+from standfast.ground.errors import CallerError, InvalidSessionIdError, InvalidSettingError, SettingTypeError
 from standfast.sessions.protocol import SessionSettings, check_session_id
 
 __all__ = ["SQLiteSession"]
@@ -50,7 +50,7 @@ class SQLiteSession(StoredSession):
         self.file_mode = _checked_mode(file_mode)
         self._tables = Tables.of(sessions_table, messages_table)
         # Where a relative path leads is decided now, as with the SDK, and not by where the process has gone since.
-        self._path = None if str(db_path) == files.MEMORY else os.path.abspath(db_path)
+        self._path = None if _checked_path(db_path) == files.MEMORY else os.path.abspath(db_path)
         self._found: FileCarrier | MemoryCarrier | None = None
         self._finalizer: weakref.finalize[..., Any] | None = None
 
@@ -140,6 +140,18 @@ class _Processes(Processes):
 
     def is_gone(self, process: str) -> bool:
         return holders.is_gone(process)
+
+
+def _checked_path(path: Any) -> str:
+    """The path as text; raises what says which paths there are."""
+    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
+        raise SettingTypeError(f"db_path is a {type(path).__name__}", "Give a str or a pathlib.Path.")
+    text = os.fspath(path)
+    if not text or "\0" in text:
+        raise InvalidSettingError(
+            f"db_path {text!r} names no file", "Give the path of a file, or ':memory:' for a store of its own."
+        )
+    return text
 
 
 def _checked_mode(mode: Any) -> int | None:
