@@ -20,7 +20,7 @@ from helpers.children import DEADLINE_S, program
 from standfast.backends.memory.session import InMemorySession, InMemoryStore
 from standfast.backends.sqlite.session import SQLiteSession
 from standfast.carrying.threads import ThreadCarrier
-from standfast.ground.errors import SessionBusyError, SessionClosedError, StoreTimeoutError
+from standfast.ground.errors import SessionBusyError, SessionClosedError, SessionConflictError, StoreTimeoutError
 from standfast.sessions import lease_rules, rules
 from standfast.sessions.port import Look, Name, Sight
 
@@ -368,3 +368,17 @@ async def test_a_pop_from_memory_does_not_go_through_the_whole_history() -> None
     assert await session.pop_item() == item("999")
     assert session.store._names[NAME].live is before
     assert len(await session.get_items()) == 999
+
+
+async def test_a_fork_of_nothing_but_counts_knows_what_its_writers_said(make: Make) -> None:
+    """Memory kept the count and forgot the digest: another item under the same number was taken for a repeat."""
+    session = make("a")
+    await session.append([item("1")], writer="w", start=0)
+    await session.pop_item()
+    forked = await session.fork("b")
+    with pytest.raises(SessionConflictError):
+        await forked.append([item("another"), item("2")], writer="w", start=0)
+    await forked.append([item("1"), item("2")], writer="w", start=0)
+    assert await forked.get_items() == [item("2")]
+    forked.close()
+    session.close()

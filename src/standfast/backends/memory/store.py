@@ -75,7 +75,7 @@ class Stored:
     def cell(self, name: str) -> Cell | None:
         """A cell, and whether it was written since the name was last cleared."""
         found = self.cells.get(name)
-        return None if found is None else Cell(found[0], found[1] == self.epoch != "")
+        return None if found is None else Cell(found[0], found[1] == self.epoch)
 
 
 class MemoryStore:
@@ -203,7 +203,9 @@ class MemoryStore:
             return "", 0
         stored = self._made(change.name)
         if change.wipe is not None:
-            stored.cells = {name: cell for name, cell in stored.cells.items() if name.startswith(change.wipe)}
+            kept = {name: cell for name, cell in stored.cells.items() if name.startswith(change.wipe)}
+            # What was written while there was no incarnation must not look as if it belonged to the next one.
+            stored.cells = {name: (value, epoch or "-") for name, (value, epoch) in kept.items()}
             stored.boxes, stored.edition, stored.epoch = {0: []}, next(self._numbers), ""
             stored.created = stored.updated = None
             stored.labels = {}
@@ -250,6 +252,8 @@ class MemoryStore:
         now = time.time()
         if not stored.epoch:
             stored.epoch, stored.created = str(next(self._numbers)), now
+            # What was put since the last incarnation ended (by a fork of nothing but counts) belongs to this one.
+            stored.cells = {name: (value, epoch or stored.epoch) for name, (value, epoch) in stored.cells.items()}
         # A clock that went back must not make a change look older than the one before it (A16).
         stored.updated = now if stored.updated is None else max(now, stored.updated + TICK_S)
         stored.change = next(self._numbers)
