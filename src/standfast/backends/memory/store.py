@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -75,7 +75,7 @@ class Stored:
     def cell(self, name: str) -> Cell | None:
         """A cell, and whether it was written since the name was last cleared."""
         found = self.cells.get(name)
-        return None if found is None else Cell(found[0], found[1] == self.epoch != "")
+        return None if found is None else Cell(found[0], found[1] == self.epoch)
 
 
 class MemoryStore:
@@ -203,13 +203,17 @@ class MemoryStore:
             return "", 0
         stored = self._made(change.name)
         if change.wipe is not None:
-            stored.cells = {name: cell for name, cell in stored.cells.items() if name.startswith(change.wipe)}
+            kept = {name: cell for name, cell in stored.cells.items() if name.startswith(change.wipe)}
+            # What was written while there was no incarnation must not look as if it belonged to the next one.
+            stored.cells = {name: (value, epoch or "-") for name, (value, epoch) in kept.items()}
             stored.boxes, stored.edition, stored.epoch = {0: []}, next(self._numbers), ""
             stored.created = stored.updated = None
             stored.labels = {}
         if change.drop:
-            gone = set(change.drop)
-            stored.boxes[0] = [row for row in stored.live if row.ref not in gone]
+            # The first that goes is nearly always close to the end: a pop must not cost what the history is long.
+            gone, live = set(change.drop), stored.live
+            first = bisect_left(live, min(gone), key=lambda row: row.ref)
+            live[first:] = [row for row in live[first:] if row.ref not in gone]
         if change.arrange is not None and arranged is not None:
             self._arrange(stored, change.arrange, arranged)
         if change.back:
@@ -248,6 +252,8 @@ class MemoryStore:
         now = time.time()
         if not stored.epoch:
             stored.epoch, stored.created = str(next(self._numbers)), now
+            # What was put since the last incarnation ended (by a fork of nothing but counts) belongs to this one.
+            stored.cells = {name: (value, epoch or stored.epoch) for name, (value, epoch) in stored.cells.items()}
         # A clock that went back must not make a change look older than the one before it (A16).
         stored.updated = now if stored.updated is None else max(now, stored.updated + TICK_S)
         stored.change = next(self._numbers)
