@@ -9,6 +9,7 @@ import pytest
 from standfast import function_tool
 from standfast.calls.memory import Memory
 from standfast.realtime import RealtimeAgent
+from standfast.talk import advance
 from standfast.testing.loopback import Asked, call
 from standfast.testing.simulator.simulate import SimulationFailed
 from standfast.testing.simulator.voice import Act, simulate_call, simulate_generated_calls
@@ -53,6 +54,37 @@ def test_an_agent_of_ones_own_can_be_simulated():
 def test_a_calm_world_has_no_trouble():
     quiet = Faults(store=0, model=0, line=0, crash=0, freeze=0, cancel=0)
     assert not simulate_generated_calls(range(3), faults=quiet).happened
+
+
+def test_a_worker_that_runs_again_what_another_had_begun_is_found_out(monkeypatch: pytest.MonkeyPatch):
+    """The simulator has teeth: what was begun in a process that died may have been done (E13)."""
+    claimed = advance._claimed
+
+    def careless(talk: Any, stored: int, shown: Any) -> Any:
+        made = claimed(talk, stored, shown)
+        calls = [
+            advance.evolve(one, call=advance.evolve(one.call, state="asked", reason=None))
+            if one.call.state == "doubt"
+            else one
+            for one in made.calls
+        ]
+        return advance.evolve(made, calls=tuple(calls))
+
+    monkeypatch.setattr(advance, "_claimed", careless)
+    with pytest.raises(SimulationFailed, match="ran 2 times"):
+        simulate_generated_calls(range(40), faults=Faults(crash=1.0))
+
+
+def test_a_reply_that_was_lost_and_is_not_asked_for_again_is_found_out(monkeypatch: pytest.MonkeyPatch):
+    """The simulator has teeth: a line that drops while the caller waits for an answer must not leave them waiting."""
+    lost = advance._lost
+
+    def forgetful(talk: Any, *more: Any) -> Any:
+        return advance.evolve(lost(talk, *more), asks=())
+
+    monkeypatch.setattr(advance, "_lost", forgetful)
+    with pytest.raises(SimulationFailed, match="never answered"):
+        simulate_generated_calls(range(20), faults=Faults(crash=0, store=0, line=0.5, trouble_max=20))
 
 
 def test_a_call_that_only_says_it_was_saved_is_found_out(monkeypatch: pytest.MonkeyPatch):

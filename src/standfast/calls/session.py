@@ -13,7 +13,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from standfast.agents.approvals import arguments_digest, tool_scope
 from standfast.agents.context import RunContextWrapper
 from standfast.agents.hooks import RunHooksBase
 from standfast.agents.realtime_agent import RealtimeAgent
@@ -24,6 +23,7 @@ from standfast.agents.realtime_events import (
     RealtimeToolApprovalRequired,
 )
 from standfast.calls.connecting import Connecting
+from standfast.calls.deciding import decide
 from standfast.calls.hands import Hands
 from standfast.calls.keeping import Keeping
 from standfast.calls.memory import Memory
@@ -34,9 +34,7 @@ from standfast.calls.scope import CallScope, merged_config
 from standfast.calls.showing import Showing
 from standfast.calls.timing import Timing
 from standfast.driver.run_scope import Tracer
-from standfast.engine.run import Call, Decision
 from standfast.ground.errors import (
-    ApprovalError,
     CloseTimeoutError,
     LeaseLostError,
     RealtimeStateError,
@@ -46,8 +44,7 @@ from standfast.ground.errors import (
 )
 from standfast.llm.interface import ModelProvider
 from standfast.sessions.protocol import Session
-from standfast.talk.advance import asked_inside
-from standfast.talk.events import Decided, Do, ReplyWanted, Shown, Typed
+from standfast.talk.events import Do, ReplyWanted, Shown, Typed
 from standfast.talk.exchange import Exchange
 from standfast.talk.interface import RealtimeModel, RealtimeModelConfig, RealtimeModelListener
 from standfast.talk.items import RealtimeItem
@@ -411,42 +408,9 @@ class RealtimeSession(RealtimeModelListener):
             raise RealtimeStateError(
                 f"this session is {self._state}", "Decide about calls of an ended call with RealtimeRunner.resume."
             )
-        hands = self._scope.hands
-        one = hands.talk.call(call_id)
-        inside = self._asked_inside(call_id)
-        if inside is not None:
-            call, path = inside
-            scope, digest = tool_scope(call.name), arguments_digest(call.arguments)
-            hands.tell(Decided(Decision(approved, call_id, scope, always, message, digest), path))
-            self._start()
-            return await hands.saved()
-        if one is None or one.call.state != "waiting" or one.call.child is not None:
-            raise ApprovalError(
-                f"no call {call_id!r} waits for a decision", "Take the call_id of a tool_approval_required event."
-            )
-        scope, book = tool_scope(one.call.name), self._scope.book()
-        digest = arguments_digest(one.call.arguments)
-        book.record(Decision(approved, call_id, scope, always, message, digest))
-        book.drain()
-        for other in hands.talk.waiting:
-            if other.id == call_id or (always and other.name == one.call.name):
-                sticky, digest = always and other.id == call_id, arguments_digest(other.arguments)
-                hands.tell(Decided(Decision(approved, other.id, scope, sticky, message, digest)))
+        decide(self._scope, call_id, approved=approved, always=always, message=message)
         self._start()
-        return await hands.saved()
-
-    def _asked_inside(self, call_id: str) -> tuple[Call, tuple[str, ...]] | None:
-        """A waiting call of an agent that is used as a tool, and the way to it."""
-        for outer in self._scope.hands.talk.waiting:
-            for inner, path in asked_inside(outer.child, (outer.id,)) if outer.child is not None else ():
-                if inner == call_id:
-                    run = outer.child
-                    for step in path[1:]:
-                        found = run.call(step) if run is not None else None
-                        run = found.child if found is not None else None
-                    call = run.call(inner) if run is not None else None
-                    return (call, path) if call is not None else None
-        return None
+        await self._scope.hands.saved()
 
     # --- what happens ------------------------------------------------------------------------------------------------
 

@@ -239,6 +239,18 @@ class CallLife:
         said = [(role, words) for role, words in self.service.conversations[-1].said() if role != "system"]
         return [(role, words if words in known or role != "user" else SPEECH) for role, words in said]
 
+    def _is_unanswered(self, items: Sequence[Item]) -> bool:
+        """Whether nobody has said anything to what the caller said last.
+
+        Not asked where the caller interrupted after it, or where a worker died: what it was saying, nobody heard.
+        """
+        done = [act for act in self.plan.acts if act.kind != "wait"]
+        if not done or done[-1].kind == "interrupt" or self.world.happened["crashes"]:
+            return False
+        told = messages(items)
+        places = [place for place, (role, words) in enumerate(told) if (role, words) == ("user", done[-1].words)]
+        return bool(places) and all(role != "assistant" for role, _ in told[places[-1] :])
+
     def problems(self) -> list[str]:
         """Every promise that was broken."""
         items, broken = self.items(), list(self.world.broken)
@@ -260,6 +272,8 @@ class CallLife:
         problem = invalid(items)
         if problem is not None:
             broken.append(f"the history is not valid: {problem}")
+        if self._is_unanswered(items):
+            broken.append("the last words were never answered")
         unexcused = set(self.service.refused) - EXCUSED
         if unexcused:
             broken.append(f"the service refused: {sorted(unexcused)}")

@@ -1,0 +1,50 @@
+"""What a person decides about calls that wait: of the voice agent itself, and of agents that it uses as tools."""
+
+from __future__ import annotations
+
+from standfast.agents.approvals import arguments_digest, tool_scope
+from standfast.calls.scope import CallScope
+from standfast.engine.run import Call, Decision, Run
+from standfast.ground.errors import ApprovalError
+from standfast.talk.advance import asked_inside
+from standfast.talk.events import Decided
+
+
+def decide(scope: CallScope, call_id: str, *, approved: bool, always: bool, message: str | None) -> None:
+    """Tell the call what was decided; raises ApprovalError if nothing of this id waits.
+
+    With `always`, every waiting call of the same tool is decided, and every later one will be.
+    """
+    hands = scope.hands
+    inside = _asked_inside(scope, call_id)
+    if inside is not None:
+        call, path = inside
+        made = Decision(approved, call_id, tool_scope(call.name), always, message, arguments_digest(call.arguments))
+        hands.tell(Decided(made, path))
+        return
+    one = hands.talk.call(call_id)
+    if one is None or one.call.state != "waiting" or one.call.child is not None:
+        raise ApprovalError(
+            f"no call {call_id!r} waits for a decision", "Take the call_id of a tool_approval_required event."
+        )
+    tool, book = tool_scope(one.call.name), scope.book()
+    book.record(Decision(approved, call_id, tool, always, message, arguments_digest(one.call.arguments)))
+    book.drain()
+    for other in hands.talk.waiting:
+        if other.id == call_id or (always and other.name == one.call.name):
+            sticky, digest = always and other.id == call_id, arguments_digest(other.arguments)
+            hands.tell(Decided(Decision(approved, other.id, tool, sticky, message, digest)))
+
+
+def _asked_inside(scope: CallScope, call_id: str) -> tuple[Call, tuple[str, ...]] | None:
+    """A waiting call of an agent that is used as a tool, and the way to it."""
+    for outer in scope.hands.talk.waiting:
+        for inner, path in asked_inside(outer.child, (outer.id,)) if outer.child is not None else ():
+            if inner == call_id:
+                run: Run | None = outer.child
+                for step in path[1:]:
+                    found = run.call(step) if run is not None else None
+                    run = found.child if found is not None else None
+                call = run.call(inner) if run is not None else None
+                return (call, path) if call is not None else None
+    return None
