@@ -66,9 +66,8 @@ class Reader:
     def _serve(self, request: AnyRequest) -> None:
         if request.claim():
             try:
-                self._check_file()
                 request.result = self._carry_out(self._connected(), request)
-                self._check_file()
+                self._check_file()  # afterwards: what was read from a file that is gone is no answer
                 request.settle()
             except Exception as error:
                 request.fail(translated(error, self._path))
@@ -89,6 +88,7 @@ class Reader:
 
     def _connected(self) -> sqlite3.Connection:
         if self._db is None:
+            self._check_file()
             db = files.connect(self._path)
             try:
                 files.set_up_reader(db)

@@ -1,8 +1,8 @@
 """Looking and changing, inside one transaction: what the port asks of a store, in SQL.
 
 A `Transaction` answers many questions at once. Steps of different names that a group brings are done with as few
-statements as one step needs, because statements are what a turn costs. What was read stays known until the transaction
-ends: nobody else writes meanwhile, so a condition on a cell that was just looked at costs no statement.
+statements as one step needs, because statements are what a turn costs. What was read or written stays known while
+nobody else writes: until the transaction ends, and in the next one if no other connection has committed in between.
 
 A ref is a row's id. Ids are never used again, whoever writes, so the first and the newest tell whether a history moved,
 with nothing counted: other programs only add behind, take from the end, prune the front or remove all. What only
@@ -46,6 +46,11 @@ NO_EPOCH = b""
 
 _Stored = tuple[bytes, bytes]  # a cell: the epoch it was written in, and its value
 
+KNOWN_BYTES_MAX = 1 << 20
+# What a connection keeps in mind between its transactions, about: the names and cells of some thousand conversations.
+
+_ENTRY_BYTES = 512
+
 
 class _State:
     """What is known of one name in this transaction."""
@@ -65,7 +70,11 @@ class _State:
 
 
 class Transaction:
-    """A `Store` for as long as a transaction is open. Begun and ended by whoever makes one."""
+    """A `Store` for as long as a transaction is open. Begun and ended by whoever makes one.
+
+    It may be used again in a later transaction of its connection (`again`), if the one before was committed and nobody
+    else has committed since.
+    """
 
     loses_answers = False
     is_shareable = False
@@ -77,6 +86,18 @@ class Transaction:
         self._run_changed: int | None = None
         self._seen = 0  # the newest row id there is
         self._now = time.time()
+        self._doubtful: set[Name] = set()
+        self._known_bytes = 0
+
+    def again(self) -> None:
+        """Begin another transaction with what is known from the last one."""
+        self._now = time.time()
+        if self._known_bytes > KNOWN_BYTES_MAX:
+            self._states.clear()
+            self._known_bytes = 0
+        for name in self._doubtful:
+            self._states.pop(name, None)
+        self._doubtful.clear()
 
     # --- looking ------------------------------------------------------------------------------
 
@@ -179,6 +200,7 @@ class Transaction:
             if row[0] < len(some):
                 name = some[row[0]]
                 self._states[name] = _State(name, row)
+        self._known_bytes += len(some) * _ENTRY_BYTES
 
     def _load_cells(self, wanted: Iterable[tuple[_State, Iterable[str]]]) -> None:
         missing = []
@@ -187,6 +209,7 @@ class Transaction:
                 if name not in state.cells:
                     state.cells[name] = None
                     missing.append((state, name))
+        self._known_bytes += len(missing) * _ENTRY_BYTES
         for start in range(0, len(missing), AT_ONCE_MAX):
             some = missing[start : start + AT_ONCE_MAX]
             pairs: list[str] = [value for state, name in _padded(some) for value in (state.owner, name)]
@@ -194,6 +217,7 @@ class Transaction:
                 if place < len(some):
                     state, name = some[place]
                     state.cells[name] = (epoch, value)
+                    self._known_bytes += len(value)
 
     # --- changing ------------------------------------------------------------------------------
 
@@ -273,6 +297,7 @@ class Transaction:
             elif change.labels is not None:
                 statement = self._sql.set_labels(change.name.kind)
                 self._db.execute(statement, (json.dumps(change.labels), change.name.id))
+                self._doubtful.add(change.name)
             if change.drop or change.arrange is not None or change.back:
                 self._move(change, state)
             if change.push:
@@ -288,6 +313,8 @@ class Transaction:
 
     def _move(self, change: Change, state: _State) -> None:
         self._put_in_order()
+        if change.arrange is not None or change.back or state.created is None:
+            self._doubtful.add(change.name)  # nothing is done so often that it pays to know what stands then
         if change.drop:
             self._drop(change, state)
         if change.arrange is not None:
@@ -310,6 +337,7 @@ class Transaction:
             # What was written while the name had no incarnation must not look as if it belonged to the next one.
             db.execute(sql.rename_epoch, ("-", owner, ""))
         self._states[name] = _State(name, (0, None, None, None, None, 0, 0, 0))
+        self._doubtful.add(name)
 
     def _drop(self, change: Change, state: _State) -> None:
         session_id = change.name.id
@@ -435,6 +463,7 @@ class Transaction:
             else:
                 values += (state.owner, name, epoch, value)
                 state.cells[name] = (state.epoch, value)
+                self._known_bytes += len(value)
 
     def _touch(self, todo: Sequence[tuple[Change, _State]]) -> None:
         now = now_text(self._now)
