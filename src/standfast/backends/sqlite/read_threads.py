@@ -15,9 +15,9 @@ from typing import Any
 from standfast.backends.sqlite import files
 from standfast.backends.sqlite.faults import replaced_file, translated
 from standfast.backends.sqlite.statements import statements
-from standfast.backends.sqlite.store import Transaction
+from standfast.backends.sqlite.store import Transaction, is_one_statement
 from standfast.carrying.requests import Request, deliver
-from standfast.sessions.port import carried_out
+from standfast.sessions.port import Look, carried_out
 
 log = logging.getLogger("standfast.sessions")
 
@@ -77,8 +77,15 @@ class Reader:
     @staticmethod
     def _carry_out(db: sqlite3.Connection, request: AnyRequest) -> Any:
         """The plan's result; all that it looks at is of one instant."""
+        sql, plan = statements(request.where), request.plan()
+        try:
+            question = next(plan)
+            if isinstance(question, Look) and is_one_statement(question):  # that is one instant by itself
+                question = plan.send(Transaction(db, sql).look(question))
+        except StopIteration as end:
+            return end.value
         db.execute("BEGIN")
-        result = carried_out(Transaction(db, statements(request.where)), request.plan())
+        result = carried_out(Transaction(db, sql), plan, question)
         db.execute("COMMIT")
         return result
 

@@ -16,6 +16,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from standfast.backends.sqlite import listing
@@ -84,9 +85,11 @@ class Transaction:
         self._states: dict[Name, _State] = {}
         self._changed: int | None = None  # the newest change number of a session; None: not asked yet
         self._run_changed: int | None = None
+        self._newest: dict[Kind, str] = {}  # whose change was the last one, where that is known
         self._seen = 0  # the newest row id there is
         self._now = time.time()
         self._doubtful: set[Name] = set()
+        self._is_in_order = True
         self._known_bytes = 0
 
     def again(self) -> None:
@@ -95,6 +98,9 @@ class Transaction:
         if self._known_bytes > KNOWN_BYTES_MAX:
             self._states.clear()
             self._known_bytes = 0
+        if not self._is_in_order:
+            self._changed, self._is_in_order = None, True
+            self._newest.clear()
         for name in self._doubtful:
             self._states.pop(name, None)
         self._doubtful.clear()
@@ -105,7 +111,10 @@ class Transaction:
         """Read all that is asked for."""
         if look.only_data:
             return Sight(data=self._data(look.name, look.rows[0]))
-        return self.look_all([look])[0]
+        state = self._states.get(look.name) or self._load([look.name])[0]
+        if look.cells:
+            self._load_cells([(state, look.cells)])
+        return self._sight(state, look)
 
     def look_all(self, looks: Sequence[Look]) -> list[Sight]:
         """Answer several looks, with few statements for all of them."""
@@ -160,6 +169,9 @@ class Transaction:
             found = db.execute(sql.box_rows, values).fetchall()
         elif wanted.writer is not None:
             found = db.execute(sql.rows_of_writer, (session_id, before, wanted.writer, limit)).fetchall()
+            return _rows_of(wanted.writer, found[::-1])
+        elif not wanted.tags:
+            return _untagged(db.execute(sql.untagged_rows, (session_id, before, limit)).fetchall()[::-1])
         elif wanted.limit is None and wanted.before is None:
             return _as_rows(db.execute(sql.rows, (session_id,)).fetchall())
         else:
@@ -302,6 +314,8 @@ class Transaction:
                 self._move(change, state)
             if change.push:
                 pushed.append((change, state))
+            if not change.touch and (change.push or change.arrange is not None):
+                self._is_in_order = False  # a listing finds these rows as it finds another program's
             if change.sweep or change.put:
                 self._put(change, state, cells)
         if pushed:
@@ -329,6 +343,7 @@ class Transaction:
             db.execute(sql.delete_rows, (name.id, 0, BEYOND))
             db.execute(sql.delete_boxes, (name.id,))
         db.execute(sql.delete_name(name.kind), (name.id,))
+        self._newest.pop(name.kind, None)
         if change.remove or not change.wipe:
             db.execute(sql.delete_cells, (owner,))
         else:
@@ -368,7 +383,8 @@ class Transaction:
             db.execute(sql.delete_box, (session_id, arrange.box))
         for part in arrange.keep:
             statement = sql.box_to_box if part.box else sql.live_to_box
-            db.execute(statement, {**self._range(session_id, part), "7": arrange.box})
+            (end,) = db.execute(sql.box_end, (session_id, arrange.box)).fetchone()
+            db.execute(statement, {**self._range(session_id, part), "7": arrange.box, "8": end or 0})
         db.execute(sql.delete_rows, (session_id, 0, old))
         db.executemany(sql.delete_box, [(session_id, box) for box in arrange.forget])
         self._read_ends(session_id, state)
@@ -476,12 +492,16 @@ class Transaction:
                 updated = after_text(state.updated)
             state.updated = now_bytes if updated is now else updated.encode()
             state.created = state.created or state.updated
-            labels = None
-            if change.labels is not None:
-                labels = json.dumps(change.labels)
-                state.labels = labels
+            labels = None if change.labels is None else json.dumps(change.labels).encode()
+            if self._newest.get(kind) == name and labels in (None, state.labels):
+                # It stands first already. Its number is left alone, and with it every index over it.
+                self._db.execute(self._sql.still_newest[kind], numbered(updated, name, self._seen))
+                continue
+            self._newest[kind] = name
+            state.labels = labels or state.labels
             values = kinds.setdefault(kind, [])
-            values += (name, updated, updated, state.epoch.decode(), self._next_change(kind), labels)
+            text = None if labels is None else labels.decode()
+            values += (name, updated, updated, state.epoch.decode(), self._next_change(kind), text)
             if kind == "session":
                 values.append(self._seen)
         for kind, values in kinds.items():
@@ -496,6 +516,7 @@ class Transaction:
         if self._changed is None:
             self._changed, seen, self._seen = listing.order(self._db, self._sql)
             if self._seen > seen:
+                self._newest.pop("session", None)
                 for session_id, _ in self._db.execute(self._sql.foreign, (seen,)).fetchall():
                     number = self._next_change("session")
                     self._db.execute(self._sql.adopt, (number, self._seen, as_bytes(session_id).decode()))
@@ -521,6 +542,11 @@ class Transaction:
         return int(self._db.execute(self._sql.count(kind)).fetchone()[0])
 
 
+def is_one_statement(look: Look) -> bool:
+    """Whether one statement answers it."""
+    return look.only_data or not (look.cells or look.prefixes or look.rows or look.upto)
+
+
 def _between(prefix: str) -> tuple[str, str]:
     """The first name that begins with this, and the first behind all that do. SQLite compares UTF-8 bytes."""
     return prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)
@@ -537,6 +563,23 @@ def _padded(some: list[T]) -> list[T]:
     return some + some[:1] * (size - len(some))
 
 
+_as_tag = partial(tuple.__new__, Tag)
+_as_row = partial(tuple.__new__, Row)  # what `Row(...)` does, without a Python frame for each of ten thousand
+
+
+def _untagged(found: list[tuple[int, Any, None]]) -> list[Row]:
+    if set(map(type, [data for _, data, _ in found])) <= {bytes}:
+        return list(map(_as_row, found))
+    return [Row(ref, as_bytes(data), None) for ref, data, _ in found]
+
+
+def _rows_of(writer: str, found: Iterable[tuple[int, Any, int | None, int | None]]) -> list[Row]:
+    return [
+        _as_row((ref, data if type(data) is bytes else as_bytes(data), _as_tag((writer, ordinal or 0, replaces or 0))))
+        for ref, data, ordinal, replaces in found
+    ]
+
+
 def _as_rows(found: Iterable[Sequence[Any]]) -> list[Row]:
     names: dict[bytes | None, str] = {None: ""}
     rows = []
@@ -547,6 +590,6 @@ def _as_rows(found: Iterable[Sequence[Any]]) -> list[Row]:
             name = names.get(writer)
             if name is None:
                 name = names[writer] = as_bytes(writer).decode()
-            tag = Tag(name, ordinal or 0, replaces or 0)
-        rows.append(Row(ref, data if type(data) is bytes else as_bytes(data), tag))
+            tag = _as_tag((name, ordinal or 0, replaces or 0))
+        rows.append(_as_row((ref, data if type(data) is bytes else as_bytes(data), tag)))
     return rows
