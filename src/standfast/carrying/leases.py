@@ -9,21 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import logging
 import os
 import threading
 import time
 import weakref
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from functools import partial
 from itertools import count
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from standfast.carrying.carrier import Carrier
-from standfast.ground.errors import LeaseLostError, StandfastError
+from standfast.ground.errors import LeaseLostError
 from standfast.sessions import lease_rules
-from standfast.sessions.lease_rules import Fence, OpenRun
+from standfast.sessions.lease_rules import TICKET_S, Fence, OpenRun
 from standfast.sessions.port import Name
+
+_log = logging.getLogger("standfast.sessions")
 
 POLL_FIRST_S, POLL_MAX_S = 0.01, 0.25
 # Another process cannot wake us, so a waiter looks again, less often the longer it waits.
@@ -51,6 +54,7 @@ class StoredLease:
         asked_at: float,
         open_runs: tuple[OpenRun, ...] = (),
         key: Hashable = None,
+        keeps: object = None,
     ) -> None:
         self._name, self._carrier, self.fence = name, carrier, fence
         self.ttl_s, self._timeout_s, self._key = ttl_s, timeout_s, key
@@ -58,6 +62,7 @@ class StoredLease:
         """The runs of the session that had not ended when the lease was taken, read in the same step."""
         self._renewed_at = asked_at
         self._is_over = False
+        self._keeps = keeps  # a session that only its lease knows must not be collected: it could never give it back
 
     @property
     def number(self) -> int:
@@ -154,8 +159,9 @@ class Renewer:
         with self._changed:
             heapq.heappush(self._due, (time.monotonic() + delay_s, next(self._numbers), lease))
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="standfast-leases", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="standfast-leases", daemon=True)
+                thread.start()  # it may not be possible: then the next lease must try again
+                self._thread = thread
             self._changed.notify()
 
     def _run(self) -> None:
@@ -163,8 +169,10 @@ class Renewer:
             lease = due()
             try:
                 again = None if lease is None else lease.renew_soon()
-            except StandfastError:
-                again = None  # closed in between: it lapses by itself
+            except Exception:
+                # Whatever it was, this thread must outlive it: every other lease of the process depends on it.
+                _log.exception("a lease could not be renewed; it is tried again")
+                again = lease.ttl_s / 3 if lease is not None else None
             del lease  # it must be able to become garbage while this thread waits
             if again is not None:
                 self._add(due, again)
@@ -190,7 +198,21 @@ class Waiter:
 
     def __init__(self, prefix: str) -> None:
         self.ticket = f"{prefix}.{next(self._ids)}"
+        self.is_told = False
+        """Whether its ticket may be in the store: the first in this process leaves those of all behind it."""
+        self.has_left = False
+        self.seen_at = time.monotonic()
         self._loop, self._event = asyncio.get_running_loop(), asyncio.Event()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it will never ask again."""
+        return self.has_left or self._loop.is_closed()
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it should have looked long ago: its loop is blocked, or stands still. Others are served meanwhile."""
+        return time.monotonic() - self.seen_at > TICKET_S
 
     async def sleep(self, timeout_s: float) -> None:
         """Wait until woken, or for that long."""
@@ -212,48 +234,57 @@ class Waiters:
     """Those in this process who wait for leases, for each conversation in the order they came."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # One thread may take it twice: a waiter whose loop was closed leaves when it is collected as garbage, and that
+        # may happen in here.
+        self._lock = threading.RLock()
         self._waiting: dict[Hashable, list[Waiter]] = {}
 
     def join(self, key: Hashable, waiter: Waiter) -> None:
-        """Wait behind those who are there; the first learns of it, to tell the store."""
+        """Wait behind those who are there; whoever's turn it is learns of it, to tell the store."""
         with self._lock:
-            queue = self._waiting.setdefault(key, [])
-            queue[:] = [one for one in queue if not one._loop.is_closed()]
-            queue.append(waiter)
-            first = queue[0]
-        if first is not waiter:
-            first.wake()
+            queue = [*self._there(key), waiter]
+            self._waiting[key] = queue
+            turn = _turn(queue)
+        if turn is not waiter:
+            turn.wake()
 
     def leave(self, key: Hashable, waiter: Waiter) -> None:
         """Wait no longer, however that came."""
         with self._lock:
-            queue = self._waiting.get(key, [])
-            if waiter in queue:
-                queue.remove(waiter)
-            first = queue[0] if queue else None
-            if not queue:
+            waiter.has_left = True
+            queue = self._there(key)
+            if queue:
+                self._waiting[key] = queue
+            else:
                 self._waiting.pop(key, None)
-        if first is not None:
-            first.wake()
+        self.wake(key)
 
     def behind(self, key: Hashable, waiter: Waiter) -> tuple[str, ...]:
-        """The tickets of a waiter and of those behind it, if it is the first; else none."""
+        """The tickets of a waiter and of those behind it, if it is its turn; else none."""
         with self._lock:
-            queue = self._waiting.get(key, [])
-            while queue and queue[0] is not waiter and queue[0]._loop.is_closed():
-                queue.pop(0)
-            if not queue or queue[0] is not waiter:
+            waiter.seen_at = time.monotonic()
+            queue = self._there(key)
+            if not queue or _turn(queue) is not waiter:
                 return ()
-            return tuple(one.ticket for one in queue[:TICKETS_MAX])
+            told = [one for one in queue[queue.index(waiter) :] if not one.is_silent][:TICKETS_MAX]
+            for one in told:
+                one.is_told = True
+            return tuple(one.ticket for one in told)
 
     def wake(self, key: Hashable) -> None:
-        """Let the first look again."""
+        """Let whoever's turn it is look again."""
         with self._lock:
-            queue = self._waiting.get(key, [])
-            first = queue[0] if queue else None
-        if first is not None:
-            first.wake()
+            queue = self._there(key)
+        if queue:
+            _turn(queue).wake()
+
+    def _there(self, key: Hashable) -> list[Waiter]:
+        return [one for one in self._waiting.get(key, ()) if not one.is_gone]
+
+
+def _turn(queue: Sequence[Waiter]) -> Waiter:
+    """The first who can be heard. One who is silent keeps its place, for when it comes back."""
+    return next((one for one in queue if not one.is_silent), queue[0])
 
 
 RENEWER = Renewer()

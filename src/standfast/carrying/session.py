@@ -10,6 +10,7 @@ import logging
 import math
 import os
 import socket
+import sys
 import time
 import weakref
 from abc import abstractmethod
@@ -25,7 +26,7 @@ from standfast.carrying.runs import StoredRunStore, fence_of
 from standfast.ground.errors import CallerError, SessionBusyError, SessionClosedError, StandfastError
 from standfast.ground.jsonvalue import DIGEST_BYTES, Item, decode, digest, encode
 from standfast.sessions import fork_rules, generation_rules, lease_rules, rules, run_rules, writer_rules
-from standfast.sessions.lease_rules import Asker, Busy, Fence, Taken, Watch
+from standfast.sessions.lease_rules import TICKET_S, Asker, Busy, Fence, Taken, Watch
 from standfast.sessions.port import Name, Plan, Row
 from standfast.sessions.protocol import (
     ALL_ABILITIES,
@@ -74,6 +75,7 @@ class StoredSession(SessionABC):
         self._name = Name("session", self.session_id)
         self._closed = False
         self._leases: weakref.WeakSet[StoredLease] = weakref.WeakSet()
+        self._asking: set[_Asking] = set()
 
     # --- what a backend says -----------------------------------------------------------------------------------------
 
@@ -132,6 +134,8 @@ class StoredSession(SessionABC):
         if not self._closed:
             for lease in list(self._leases):
                 lease.release_now()
+            for asking in list(self._asking):
+                asking.withdraw()
             self._closed = True
         return Done()
 
@@ -242,18 +246,21 @@ class StoredSession(SessionABC):
         if not (math.isfinite(ttl_s) and ttl_s > 0):
             raise CallerError(f"a lease of {ttl_s} s cannot be held", "Give ttl_s as a positive number of seconds.")
         self._check_open()
-        key, nonce = self.conversation_key(), uuid4().hex
-        waiter = Waiter(nonce)
-        WAITERS.join(key, waiter)
-        asking = _Asking(self, waiter, ttl_s, nonce, _named(holder))
+        asking = _Asking(self, ttl_s, _named(holder))
+        self._asking.add(asking)
         try:
             lease = await asking.until(time.monotonic() + wait_s, wait_s)
         finally:
-            WAITERS.leave(key, waiter)
-            if asking.has_ticket and not self._closed:
-                self._carrier().post(partial(lease_rules.leave, self._name, waiter.ticket), self.timeout_s)
-        if renewed:
-            RENEWER.add(lease)
+            self._asking.discard(asking)
+            asking.end()
+        try:
+            if not lease.is_held:  # the store was so busy that its time has passed since it was asked for
+                await lease.renew()
+            if renewed:
+                RENEWER.add(lease)
+        except BaseException:
+            lease.release_now()
+            raise
         return lease
 
     async def revoke_lease(self) -> int:
@@ -345,45 +352,65 @@ class StoredSession(SessionABC):
 class _Asking:
     """One task's attempt to get a lease: it asks when it is the first in this process, and waits in between."""
 
-    def __init__(self, session: StoredSession, waiter: Waiter, ttl_s: float, nonce: str, holder: str) -> None:
-        self._session, self._waiter, self._ttl_s, self._nonce, self._holder = session, waiter, ttl_s, nonce, holder
+    def __init__(self, session: StoredSession, ttl_s: float, holder: str) -> None:
+        self._session, self._ttl_s, self._nonce, self._holder = session, ttl_s, uuid4().hex, holder
         self._seen: tuple[int, int, float] | None = None
         self._busy: Busy | None = None
-        self.has_ticket = False
+        self._key = session.conversation_key()
+        self._waiter = Waiter(self._nonce)
+        self._has_asked = False
+        WAITERS.join(self._key, self._waiter)
 
     async def until(self, deadline: float, wait_s: float) -> StoredLease:
         pause = POLL_FIRST_S
-        key = self._session.conversation_key()
         while True:
-            tickets = WAITERS.behind(key, self._waiter)
+            tickets = WAITERS.behind(self._key, self._waiter)
             left = deadline - time.monotonic()
             if tickets:
-                lease = await self._ask(tickets if left > 0 else ())
+                # The last time it asks for itself only; and one that never waited leaves no ticket at all.
+                lease = await self._ask(tickets if left > 0 else tickets[: self._has_asked])
                 if lease is not None:
                     return lease
             left = deadline - time.monotonic()
             if left <= 0:
                 raise self._refusal(wait_s)
-            await self._waiter.sleep(min(pause, left) if tickets else left)
+            # Not longer than a ticket lives: whoever is before this one may have fallen silent.
+            await self._waiter.sleep(min(pause, left) if tickets else min(TICKET_S, left))
             pause = min(pause * 1.5, POLL_MAX_S)
+
+    def end(self) -> None:
+        """Wait no longer, and take the ticket back if there is one."""
+        WAITERS.leave(self._key, self._waiter)
+        if self._waiter.is_told and not self._session._closed and not isinstance(sys.exc_info()[1], GeneratorExit):
+            # Collected as garbage it does nothing: that may happen anywhere, and the ticket lapses by itself.
+            self._post(lease_rules.leave, self._waiter.ticket)
+
+    def withdraw(self) -> None:
+        """Give back what it may have got already, unknown to its task: the session is being closed."""
+        self._post(lease_rules.withdraw, self._waiter.ticket, self._nonce)
+
+    def _post(self, rule: Callable[..., Plan[None]], *values: str) -> None:
+        session = self._session
+        session._carrier().post(partial(rule, session._name, *values), session.timeout_s)
 
     async def _ask(self, tickets: tuple[str, ...]) -> StoredLease | None:
         session, asked_at = self._session, clock_s()
         asker = Asker(self._ttl_s, self._nonce, self._holder, session._process(), tickets)
-        self.has_ticket = self.has_ticket or bool(tickets)
-        got = await session._write(
-            partial(lease_rules.acquire, session._name, asker, self._watch(), session._is_gone),
-            undo=self._give_back,
-            durable=False,
-        )
+        self._has_asked = self._has_asked or bool(tickets)
+        got = await session._write(partial(self._acquire, asker, self._watch()), undo=self._give_back, durable=False)
         if isinstance(got, Taken):
-            self.has_ticket = False
+            self._waiter.is_told = False
             return self._lease(got, asked_at)
         self._busy = got
         seen = (got.held.number, got.held.renewals)
         if self._seen is None or self._seen[:2] != seen:
             self._seen = (*seen, clock_s())
         return None
+
+    def _acquire(self, asker: Asker, watch: Watch | None) -> Plan[Taken | Busy]:
+        session = self._session
+        session._check_open()  # closed since it was submitted: what it took now, nobody would give back
+        return (yield from lease_rules.acquire(session._name, asker, watch, session._is_gone))
 
     def _lease(self, taken: Taken, asked_at: float) -> StoredLease:
         session = self._session
@@ -395,7 +422,8 @@ class _Asking:
             session.timeout_s,
             asked_at=asked_at,
             open_runs=taken.open_runs,
-            key=session.conversation_key(),
+            key=self._key,
+            keeps=session,
         )
         session._leases.add(lease)
         return lease

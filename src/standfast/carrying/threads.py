@@ -14,6 +14,7 @@ Carriers of one store are shared (`shared`), and end with their last user: threa
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import threading
 import time
@@ -29,6 +30,8 @@ from standfast.ground.errors import OutcomeUnknownError, SessionClosedError, Sto
 from standfast.sessions.port import Answer, Ask, Count, Listing, Look, Plan, Store, ask
 
 T = TypeVar("T")
+
+_log = logging.getLogger("standfast.sessions")
 
 AnyRequest = Request[Any]
 
@@ -59,7 +62,7 @@ class ThreadCarrier:
     def _begin(self) -> None:
         self._pid = os.getpid()
         self.lane = uuid4().hex if self._loses_answers else None  # a child that used its parent's would seem to repeat
-        self._gate = threading.Lock()
+        self._gate = threading.RLock()  # taken again when a request is given up by being collected as garbage in here
         self._given_up = self._made_up_for = 0
         self._writes: Inbox = SimpleQueue()
         self._reads: Inbox = SimpleQueue() if self._reader_count else self._writes
@@ -89,7 +92,7 @@ class ThreadCarrier:
         """Carry out a plan without anybody who waits."""
         try:
             self._submit(Request(plan, None, timeout_s, durable=False, detached=True, then=then))
-        except SessionClosedError as error:
+        except Exception as error:  # closed, or no thread can be started
             if then is not None:
                 then(None, error)
 
@@ -122,10 +125,18 @@ class ThreadCarrier:
     def _start(self) -> None:
         jobs = [_Writing(self._open_store, self._writes, self._loses_answers).run]
         jobs += [_Reading(self._open_store, self._reads, self._loses_answers).run for _ in range(self._reader_count)]
-        self._threads = [threading.Thread(target=job, name="standfast-carrier", daemon=True) for job in jobs]
-        for thread in self._threads:
-            thread.start()
-            _running.add(thread)
+        started: list[threading.Thread] = []
+        try:
+            for job in jobs:
+                thread = threading.Thread(target=job, name="standfast-carrier", daemon=True)
+                thread.start()
+                started.append(thread)
+                _running.add(thread)
+        except BaseException:  # no more threads: end those there are, so that the next request begins anew
+            if started:
+                _end(self._writes, self._reads, len(started) - 1)
+            raise
+        self._threads = started
 
     def close(self, timeout_s: float = LAST_WAIT_S) -> None:
         """End when all that was submitted is done, and wait for that; the store is closed if it has a `close`."""
@@ -211,7 +222,7 @@ class _WithdrawnError(Exception):
 class _Reading(_Worker):
     def _do(self, message: AnyRequest | PutBack) -> None:
         if isinstance(message, Request):
-            if message.is_wanted and self._carry_out(message):
+            if message.claim() and self._carry_out(message):  # claiming says, too, that it is late
                 message.settle()
             deliver([message])
 
@@ -250,6 +261,8 @@ class _Writing(_Worker):
                 request.run_undo(lambda plan, request=request: self._through(plan, request))  # type: ignore[misc]
             except (OutcomeUnknownError, StoreTimeoutError, StoreUnavailableError):
                 return
+            except Exception:  # it would fail for ever; and this thread must outlive whatever happens
+                _log.exception("a cancelled operation cannot be undone")
             self._owed.pop(0)
 
 

@@ -262,6 +262,17 @@ def leave(name: Name, ticket: str) -> Plan[None]:
             return
 
 
+def withdraw(name: Name, ticket: str, nonce: str) -> Plan[None]:
+    """Take a ticket back, and the lease too if its waiter has got it meanwhile."""
+    while True:
+        sight = yield from look(Look(name, cells=(LEASE,), mark=False))
+        held = held_in(sight)
+        now = given_up(held) if held.ttl_s and held.nonce == nonce else held
+        now = msgspec.structs.replace(now, tickets=tuple(one for one in now.tickets if one.id != ticket))
+        if now == held or (yield from _written(name, sight, now)):
+            return
+
+
 def revoke(name: Name, nonce: str) -> Plan[int]:
     """Take the lease away from whoever holds it: the number is raised, and nothing else happens (B7)."""
     while True:

@@ -225,9 +225,22 @@ def prune_runs(older_than_s: float | None, keep: int | None) -> Plan[int]:
         oldest = clock.now - older_than_s
         place = next((place for place, one in enumerate(ended) if one.updated < oldest), len(ended))
         leaving |= {one.id for one in ended[place:] if one.updated < oldest}
-    if leaving:
-        yield from commit([Change(Name("run", run_id), remove=True) for run_id in sorted(leaving)])
-    return len(leaving)
+    removed = 0
+    for one in ended:
+        if one.id in leaving:
+            removed += yield from _pruned(one)
+    return removed
+
+
+def _pruned(one: Listed) -> Plan[bool]:
+    """Remove an ended run, unless it was saved again since it was listed: a failed one can be resumed."""
+    name = Name("run", one.id)
+    sight = yield from look(Look(name, cells=(HEAD,), mark=False))
+    value = value_of(sight, HEAD)
+    if value is None or str(_parts(value)[0]) != one.labels["revision"]:
+        return False
+    got = yield from commit([Change(name, cells={HEAD: value}, remove=True)])
+    return isinstance(got, Done) or HEAD not in got.cells  # gone by a repeat of this very step, or by another
 
 
 def _ended() -> Plan[Sequence[Listed]]:

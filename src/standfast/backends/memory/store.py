@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -208,8 +208,10 @@ class MemoryStore:
             stored.created = stored.updated = None
             stored.labels = {}
         if change.drop:
-            gone = set(change.drop)
-            stored.boxes[0] = [row for row in stored.live if row.ref not in gone]
+            # The first that goes is nearly always close to the end: a pop must not cost what the history is long.
+            gone, live = set(change.drop), stored.live
+            first = bisect_left(live, min(gone), key=lambda row: row.ref)
+            live[first:] = [row for row in live[first:] if row.ref not in gone]
         if change.arrange is not None and arranged is not None:
             self._arrange(stored, change.arrange, arranged)
         if change.back:

@@ -24,7 +24,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from standfast.backends.sqlite import files
-from standfast.backends.sqlite.faults import is_busy, replaced_file, translated
+from standfast.backends.sqlite.faults import is_busy, is_lasting, replaced_file, translated
 from standfast.backends.sqlite.lockstep import carry_out
 from standfast.backends.sqlite.schema import VERSION, Tables, migrate, version_of
 from standfast.backends.sqlite.statements import statements
@@ -104,8 +104,9 @@ class Writer:
 
     def start(self) -> None:
         """Start a thread. It opens the file when the first request arrives."""
-        self._thread = threading.Thread(target=self._run, name="standfast-writer", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name="standfast-writer", daemon=True)
+        thread.start()
+        self._thread = thread
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the thread to end; whether it did. From inside the thread itself there is nothing to wait for."""
@@ -251,7 +252,7 @@ class Writer:
             self._transact(requests)
         except Exception as error:
             self._roll_back()
-            if len(requests) + bool(self._owed) <= 1:
+            if len(requests) <= 1 and not self._owed:
                 self._fail(requests, error)
             else:
                 self._commit_each(requests)
@@ -260,7 +261,7 @@ class Writer:
         """The group failed: what is owed first, then each request alone, so that one failure touches one request."""
         try:
             if self._owed:
-                self._transact([])
+                self._undo_each()
         except Exception as error:
             self._roll_back()
             self._fail(requests, error)  # nothing may be written before what is owed
@@ -271,6 +272,22 @@ class Writer:
             except Exception as error:
                 self._roll_back()
                 self._fail([request], error)
+
+    def _undo_each(self) -> None:
+        """Undo what is owed, each alone. What can never be undone (its table is gone) must not stop everybody else."""
+        owed, self._owed = self._owed, []
+        while owed:
+            self._owed = [owed[0]]
+            try:
+                self._transact([])
+            except Exception as error:
+                self._roll_back()
+                if not is_lasting(error):
+                    self._owed = owed
+                    raise
+                log.error("a cancelled operation on %s cannot be undone: %s", self.path, error)
+            owed = owed[1:]
+        self._owed = []
 
     def _transact(self, requests: Sequence[AnyRequest]) -> None:
         """One transaction over what is owed and these requests. If it raises, the caller rolls back."""

@@ -28,7 +28,7 @@ from standfast.backends.sqlite.read_threads import Reader, Readers
 from standfast.backends.sqlite.schema import Tables
 from standfast.carrying.carrier import Kind, MakePlan, Then, UndoPlan
 from standfast.carrying.requests import Request
-from standfast.ground.errors import SessionClosedError, StandfastError, StoreUnavailableError
+from standfast.ground.errors import SessionClosedError, StoreUnavailableError
 from standfast.sessions.port import Plan
 
 T = TypeVar("T")
@@ -52,7 +52,9 @@ class Engine:
         self.path = path
         self.users = 0
         self.inherited = False  # in a child of os.fork: this engine's threads exist only in the parent
-        self.gate = threading.Lock()  # orders submitting, resting and stopping: nothing is queued behind a stop
+        # Orders submitting, resting and stopping: nothing is queued behind a stop. One thread may take it twice: a task
+        # whose loop was closed gives its request up when it is collected as garbage, and that may happen inside.
+        self.gate = threading.RLock()
         self.last_use = 0
         self.is_awake = False
         self._stopped = False
@@ -118,10 +120,18 @@ class Engine:
         """Be ready for a request; the caller holds the gate."""
         if self._stopped:
             raise SessionClosedError("the session was closed", "Open a new session object for this id.")
+        if self.inherited:
+            raise SessionClosedError(
+                "this belongs to the process that this one was forked from", "Use a session object in its place."
+            )
         self.last_use = next(_uses)
         if not self.is_awake:
             self.is_awake = True
-            self.writer.start()
+            try:
+                self.writer.start()
+            except BaseException:  # no more threads: the next request must try again, not wait for nobody
+                self.is_awake = False
+                raise
             with _awake_lock:
                 _awake.add(self)
                 idle = sorted((one for one in _awake if one is not self), key=lambda one: one.last_use)
@@ -140,7 +150,8 @@ class Engine:
             self._leaving = [one for one in self._leaving if not one.join(0)] + self.readers.all
             self.readers = Readers(self.path, self.file)
             with _awake_lock:
-                _awake.discard(self)
+                if not self.is_awake:  # garbage may have been collected meanwhile, and have woken it
+                    _awake.discard(self)
             return True
 
     # --- life ------------------------------------------------------------------------------
@@ -270,7 +281,7 @@ class FileCarrier:
         """Carry out a write without anybody who waits; see `Carrier.post`."""
         try:
             self.engine.post(Request(plan, self._tables, timeout_s, durable=False, detached=True, then=then))
-        except StandfastError as error:
+        except Exception as error:  # closed, or no thread can be started
             if then is not None:
                 then(None, error)
 
@@ -296,7 +307,7 @@ _unsafe_after_fork: set[str] = set()
 
 _uses = itertools.count(1)
 _awake: set[Engine] = set()
-_awake_lock = threading.Lock()
+_awake_lock = threading.RLock()
 _dropped_at_rest: SimpleQueue[Engine] = SimpleQueue()
 
 memory_stores: weakref.WeakSet[_HasLock] = weakref.WeakSet()

@@ -36,6 +36,13 @@ def is_busy(error: BaseException) -> bool:
     return primary_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
+def is_lasting(error: BaseException) -> bool:
+    """Whether trying again would fail in the same way: a table is gone or another one, or it is no fault of a store."""
+    if isinstance(error, sqlite3.Error):
+        return primary_code(error) in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH)
+    return not isinstance(error, StoreError | OSError)
+
+
 def translated(error: BaseException, path: str, *, in_commit: bool = False) -> BaseException:
     """The error to raise instead of SQLite's own; errors that are ours already pass through."""
     if isinstance(error, StandfastError) or not isinstance(error, sqlite3.Error | OSError):

@@ -18,6 +18,7 @@ import os
 import sqlite3
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from urllib.parse import quote
 
@@ -37,6 +38,9 @@ WRITER_BUSY_MS = 10
 
 READER_BUSY_MS = 5_000
 # Readers of a log-mode database wait only while another process recovers or removes the log.
+
+WHOLE_TRIES, WHOLE_PAUSE_S = 20, 0.05
+# How long another program's checkpoint may take before a file that became smaller counts as cut.
 
 MEMORY = ":memory:"
 LOCK_SUFFIX = "-standfast-lock"
@@ -84,9 +88,13 @@ def connect(path: str) -> sqlite3.Connection:
         raise StoreUnavailableError(
             f"SQLite {sqlite3.sqlite_version} is too old", f"Use a Python with SQLite {OLDEST_TEXT} or newer."
         )
+    return _connected(path, "mode=rw")
+
+
+def _connected(path: str, options: str) -> sqlite3.Connection:
     in_memory = path == MEMORY
     db = sqlite3.connect(
-        path if in_memory else f"file:{quote(os.fsencode(path))}?mode=rw",
+        path if in_memory else f"file:{quote(os.fsencode(path))}?{options}",
         timeout=WRITER_BUSY_MS / 1000,
         isolation_level=None,
         check_same_thread=False,
@@ -162,8 +170,12 @@ class OpenedFile:
             found, size = _identity(self._path)
             log, self.log_bytes = (None, 0) if self._log is None else _identity(self._log_path)
             gone = log != self._log
-            if found != self._identity or gone or (size < self._bytes and not _is_whole(db, size)):
+            if found != self._identity or gone or not size:
                 self.is_lost = True
+            elif size < self._bytes:
+                if db is None:
+                    return not self.is_lost  # whether it is whole can be asked once there is a connection
+                self.is_lost = self.is_lost or not _is_whole(self._path, db, size)
             self._bytes = size
             return not self.is_lost
 
@@ -186,15 +198,23 @@ def _identity(path: str) -> tuple[_Identity | None, int]:
     return (found.st_dev, found.st_ino), found.st_size
 
 
-def _is_whole(db: sqlite3.Connection | None, size: int) -> bool:
-    """Whether a file that has become smaller holds all its pages all the same: another program may have vacuumed it."""
-    if db is None or not size:
-        return False
-    try:
-        pages, page_bytes = (int(db.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "page_size"))
-    except sqlite3.Error:
-        return False
-    return pages * page_bytes <= size
+def _is_whole(path: str, db: sqlite3.Connection, size: int) -> bool:
+    """Whether a file that has become smaller holds all its pages all the same: another program may have vacuumed it.
+
+    Pages that only the log has, of this transaction or of others since, are not missing. So where there are more pages
+    than the file has room for, the file is asked alone, without its log: one that was cut is shorter than its own first
+    page says. In the middle of a checkpoint that may seem so for a moment.
+    """
+    pages, page_bytes = (int(db.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "page_size"))
+    if pages * page_bytes <= size:
+        return True
+    for _ in range(WHOLE_TRIES):
+        with contextlib.suppress(sqlite3.Error):
+            with contextlib.closing(_connected(path, "mode=ro&immutable=1")) as alone:
+                alone.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            return True
+        time.sleep(WHOLE_PAUSE_S)
+    return False
 
 
 def make_file(path: str, mode: int | None) -> None:

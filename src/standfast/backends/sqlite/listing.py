@@ -8,13 +8,12 @@ the numbers makes a page cost what a page costs, whatever the number of sessions
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from standfast.backends.sqlite.statements import Statements
-from standfast.backends.sqlite.values import BEYOND, as_bytes, as_seconds
+from standfast.backends.sqlite.values import BEYOND, as_seconds, as_text, label_text, labels_in
 from standfast.ground.errors import NotFoundError
 from standfast.sessions.port import Kind, Listed
 
@@ -28,6 +27,7 @@ def page(
     """At most `limit` names behind a cursor (None: from the newest on)."""
     before, behind = _read_cursor(after)
     found: list[Listed] = []
+    wanted = [label_text(value) for value in labels.values()]
     foreign = _foreign(db, sql) if kind == "session" else {}
     for session_id, number in reversed(foreign.items()):
         if number < before and len(found) < limit:
@@ -36,11 +36,11 @@ def page(
                 found.append(_listed((session_id, *row, number)))
     if behind is None:
         statement = sql.listing(kind, labels, numbered=True)
-        rows = db.execute(statement, (before, *labels.values(), limit - len(found) + len(foreign))).fetchall()
+        rows = db.execute(statement, (before, *wanted, limit - len(found) + len(foreign))).fetchall()
         found += [one for one in map(_listed, rows) if one.id not in foreign]
     if len(found) < limit:
         statement = sql.listing(kind, labels, numbered=False)
-        rows = db.execute(statement, (behind or "", *labels.values(), limit - len(found) + len(foreign))).fetchall()
+        rows = db.execute(statement, (behind or "", *wanted, limit - len(found) + len(foreign))).fetchall()
         found += [one for one in map(_listed, rows) if one.id not in foreign]
     return found[:limit]
 
@@ -60,19 +60,19 @@ def _foreign(db: sqlite3.Connection, sql: Statements) -> dict[str, int]:
     if newest <= seen:
         return {}
     rows = db.execute(sql.foreign, (seen,)).fetchall()
-    return {as_bytes(row[0]).decode(): changed + place for place, row in enumerate(rows, 1)}
+    return {as_text(row[0]): changed + place for place, row in enumerate(rows, 1)}
 
 
 def _has(stored: bytes | None, labels: Mapping[str, str]) -> bool:
-    known = json.loads(stored) if stored else {}
+    known = labels_in(stored)
     return all(known.get(label) == value for label, value in labels.items())
 
 
 def _listed(row: Sequence[Any]) -> Listed:
     name, created, updated, labels, number = row
-    found = name if isinstance(name, str) else as_bytes(name).decode()
+    found = as_text(name)
     cursor = f"{_UNNUMBERED}{found}" if number is None else str(number)
-    return Listed(found, as_seconds(created), as_seconds(updated), json.loads(labels) if labels else {}, cursor)
+    return Listed(found, as_seconds(created), as_seconds(updated), labels_in(labels), cursor)
 
 
 def _read_cursor(text: str | None) -> tuple[int, str | None]:

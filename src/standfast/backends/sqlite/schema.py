@@ -175,12 +175,12 @@ def _put_in_order(db: sqlite3.Connection, tables: Tables) -> None:
     sessions, messages = quoted(tables.sessions), quoted(tables.messages)
     (changed,) = db.execute(f"SELECT coalesce(max(standfast_changed), 0) FROM {sessions}").fetchone()
     found = db.execute(
-        f"SELECT session_id FROM {sessions} s WHERE standfast_changed IS NULL "
+        f"SELECT rowid FROM {sessions} s WHERE standfast_changed IS NULL "
         f"ORDER BY (SELECT max(id) FROM {messages} m WHERE m.session_id = s.session_id), updated_at"
     ).fetchall()
     db.executemany(
-        f"UPDATE {sessions} SET standfast_changed = ? WHERE session_id = ?",
-        [(number, bytes(session_id).decode()) for number, (session_id,) in enumerate(found, changed + 1)],
+        f"UPDATE {sessions} SET standfast_changed = ? WHERE rowid = ?",
+        [(number, row_id) for number, (row_id,) in enumerate(found, changed + 1)],
     )
     db.execute(f"UPDATE {sessions} SET standfast_seen = (SELECT max(id) FROM {messages})")
 

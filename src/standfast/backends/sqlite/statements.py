@@ -68,7 +68,11 @@ class Statements:
             "ON CONFLICT (session_id) DO UPDATE SET standfast_edition = excluded.standfast_edition"
         )
         self.session_times = f"SELECT created_at, updated_at, standfast_labels FROM {s} WHERE session_id = ?"
-        self.adopt = f"UPDATE {s} SET standfast_changed = ?, standfast_seen = ? WHERE session_id = ?"
+        # By the row and not by the id that was read: another program may have stored one that is no text.
+        self.adopt = (
+            f"UPDATE {s} SET standfast_changed = ?, standfast_seen = ? "
+            f"WHERE session_id = (SELECT session_id FROM {m} WHERE id = ?)"
+        )
         self._session_states = (
             "SELECT n.place, s.created_at, s.updated_at, s.standfast_labels, s.standfast_epoch, s.standfast_edition, "
             f"(SELECT id FROM {m} WHERE session_id = n.id ORDER BY id LIMIT 1), "

@@ -11,7 +11,6 @@ standfast does, taking a row out of the middle, moves a session's *edition*, whi
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import time
@@ -21,7 +20,7 @@ from typing import Any, TypeVar
 
 from standfast.backends.sqlite import listing
 from standfast.backends.sqlite.statements import AT_ONCE_MAX, Statements, chunks, numbered
-from standfast.backends.sqlite.values import BEYOND, after_text, as_bytes, as_seconds, now_text
+from standfast.backends.sqlite.values import BEYOND, after_text, as_bytes, as_seconds, labels_in, labels_text, now_text
 from standfast.sessions.port import (
     Arrange,
     Cell,
@@ -143,7 +142,7 @@ class Transaction:
             epoch=state.epoch.decode(),
             created=as_seconds(state.created) if made else None,
             updated=as_seconds(state.updated) if made else None,
-            labels=json.loads(state.labels) if look.times and state.labels else {},
+            labels=labels_in(state.labels) if look.times else {},
             cells=cells,
             rows=tuple([self._rows(look.name, wanted) for wanted in look.rows]),
             upto=None if look.upto is None else self._place_of(look.name.id, state, look.upto),
@@ -308,7 +307,7 @@ class Transaction:
                 touched.append((change, state))
             elif change.labels is not None:
                 statement = self._sql.set_labels(change.name.kind)
-                self._db.execute(statement, (json.dumps(change.labels), change.name.id))
+                self._db.execute(statement, (labels_text(change.labels), change.name.id))
                 self._doubtful.add(change.name)
             if change.drop or change.arrange is not None or change.back:
                 self._move(change, state)
@@ -488,11 +487,11 @@ class Transaction:
         for change, state in todo:
             kind, name = change.name
             updated = now
-            if state.updated is not None and state.updated >= now_bytes:
-                updated = after_text(state.updated)
+            if state.updated is not None and as_bytes(state.updated) >= now_bytes:
+                updated = after_text(as_bytes(state.updated))
             state.updated = now_bytes if updated is now else updated.encode()
             state.created = state.created or state.updated
-            labels = None if change.labels is None else json.dumps(change.labels).encode()
+            labels = None if change.labels is None else labels_text(change.labels).encode()
             if self._newest.get(kind) == name and labels in (None, state.labels):
                 # It stands first already. Its number is left alone, and with it every index over it.
                 self._db.execute(self._sql.still_newest[kind], numbered(updated, name, self._seen))
@@ -517,9 +516,8 @@ class Transaction:
             self._changed, seen, self._seen = listing.order(self._db, self._sql)
             if self._seen > seen:
                 self._newest.pop("session", None)
-                for session_id, _ in self._db.execute(self._sql.foreign, (seen,)).fetchall():
-                    number = self._next_change("session")
-                    self._db.execute(self._sql.adopt, (number, self._seen, as_bytes(session_id).decode()))
+                for _, row_id in self._db.execute(self._sql.foreign, (seen,)).fetchall():
+                    self._db.execute(self._sql.adopt, (self._next_change("session"), self._seen, row_id))
 
     def _next_change(self, kind: Kind) -> int:
         if kind == "session":

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from standfast.backends.sqlite.values import as_bytes, as_seconds
+from standfast.backends.sqlite.values import as_bytes, as_seconds, as_text, labels_text
 from standfast.ground.jsonvalue import DIGEST_BYTES
 from standfast.sessions import lease_rules, run_rules, writer_rules
 from standfast.sessions.rules import GENERATIONS, LEASE, OPEN_RUN, WRITER
@@ -154,7 +154,7 @@ class _Conversion:
             self._db.execute(
                 f"INSERT INTO {self._own('runs')} (run_id, created_at, updated_at, epoch, changed, labels) "
                 "VALUES (?, ?, ?, ?, ?, ?)",
-                (name, _text(created), _text(updated), "1", changed, json.dumps(labels)),
+                (name, _text(created), _text(updated), "1", changed, labels_text(labels)),
             )
             self._put(f"r{name}", run_rules.HEAD, "1", b"%d|" % revision + as_bytes(head))
             self._logs(name, revision)
@@ -181,4 +181,4 @@ class _Conversion:
 
 
 def _text(value: Any) -> str:
-    return as_bytes(value).decode()
+    return as_text(value)

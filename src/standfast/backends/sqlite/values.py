@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -43,6 +45,27 @@ def as_seconds(value: Any) -> float:
 def _as_time(text: str) -> datetime:
     found = datetime.fromisoformat(text)
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+
+
+def labels_text(labels: Mapping[str, str]) -> str:
+    """Labels as they are stored: JSON whose values SQLite's own functions can read."""
+    return json.dumps({label: label_text(value) for label, value in labels.items()})
+
+
+def labels_in(stored: str | bytes | None) -> dict[str, str]:
+    """What `labels_text` was given."""
+    found = json.loads(stored) if stored else {}
+    return {label: value.replace("\x1b0", "\0").replace("\x1b1", "\x1b") for label, value in found.items()}
+
+
+def label_text(value: str) -> str:
+    """A label's value without NUL: SQLite's `json_extract` ends a text there, and another one would be found."""
+    return value.replace("\x1b", "\x1b1").replace("\0", "\x1b0")
+
+
+def as_text(value: Any) -> str:
+    """A stored name for people to read; another program's may be no text, and is shown as well as it can be."""
+    return value if isinstance(value, str) else as_bytes(value).decode(errors="backslashreplace")
 
 
 def as_bytes(value: Any) -> bytes:
