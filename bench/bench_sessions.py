@@ -5,7 +5,8 @@ take turns within each round, so that a busy machine slows all of them, and the 
 are warmed up first: a log that still grows makes every commit slower, for whoever happens to grow it.
 
 `raw` is the least that could be done: the standard library's sqlite3 in the calling thread, which blocks the event
-loop for the length of every sync. Run it with `./dev bench bench_sessions`; `--dir` chooses the disk.
+loop for the length of every sync. Run it with `./dev bench bench_sessions`; `--dir` chooses the disk. `--beside NAME`
+measures an earlier release in the same rounds, that can be imported under that name (put its folder on PYTHONPATH).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import importlib
 import json
 import os
 import sqlite3
@@ -99,6 +101,14 @@ CONTESTANTS: dict[str, Make] = {
     "openai-agents": lambda path, name: PeerSession(name, path),
     "standfast": lambda path, name: SQLiteSession(name, path),
 }
+OURS: dict[str, Any] = {"standfast": SQLiteSession}
+"""Those of the contestants that have every ability: this release, and an earlier one if it was asked for."""
+
+
+def beside(name: str) -> None:
+    """Let an earlier release take part."""
+    made = OURS[name] = importlib.import_module(name).SQLiteSession
+    CONTESTANTS[name] = lambda path, session_id: made(session_id, path)
 
 
 async def timed(work: Callable[[], Awaitable[Any]]) -> float:
@@ -120,10 +130,9 @@ async def append_cost(folder: Path, rounds: int, history: int) -> dict[str, floa
     sessions: dict[str, Any] = {
         name: make(folder / f"append-{history}-{name}.db", "s") for name, make in CONTESTANTS.items()
     }
-    own = sessions["standfast"]
     for session in sessions.values():
         await fill(session, history)
-    contestants = {**sessions, "standfast append()": Written(own, "bench")}
+    contestants = {**sessions, **{f"{name} append()": Written(sessions[name], "bench") for name in OURS}}
     spent: dict[str, list[float]] = {name: [] for name in contestants}
     for number in range(300):  # long enough for every log to reach its working size
         for session in contestants.values():
@@ -142,7 +151,8 @@ async def many_sessions(folder: Path, rounds: int, count: int, turns: int) -> di
     made: dict[str, list[Any]] = {}
     for name, make in CONTESTANTS.items():
         made[name] = [make(folder / f"many-{name}.db", f"s{number}") for number in range(count)]
-    made["standfast append()"] = [Written(session, "bench") for session in made["standfast"]]
+    for name in OURS:
+        made[f"{name} append()"] = [Written(session, "bench") for session in made[name]]
     rates: dict[str, list[float]] = {name: [] for name in made}
 
     async def drive(session: Any) -> None:
@@ -177,27 +187,46 @@ async def read_cost(folder: Path, rounds: int, history: int, limit: int | None) 
     return {name: statistics.median(times) for name, times in spent.items()}
 
 
-async def bulk_cost(folder: Path, item_count: int) -> dict[str, float]:
-    """Best of five, in milliseconds, of what moves a whole history."""
-    batch = [item for number in range(item_count // 4) for item in turn(number)]
-    spent: dict[str, list[float]] = {}
+async def pop_cost(folder: Path, rounds: int) -> dict[str, float]:
+    """Median milliseconds of popping one item."""
+    sessions: dict[str, Any] = {
+        name: make(folder / f"pop-{name}.db", "s") for name, make in CONTESTANTS.items() if name != "raw"
+    }
+    spent: dict[str, list[float]] = {name: [] for name in sessions}
+    for number in range(rounds):
+        for name, session in sessions.items():
+            await session.add_items(turn(number))
+            spent[name].append(await timed(session.pop_item))
+    for session in sessions.values():
+        session.close()
+    return {name: statistics.median(times) for name, times in spent.items()}
 
-    async def measured(name: str, work: Awaitable[Any]) -> Any:
+
+async def bulk_cost(folder: Path, item_count: int) -> dict[str, dict[str, float]]:
+    """Median milliseconds, over five rounds, of what moves or reads a whole history."""
+    batch = [item for number in range(item_count // 4) for item in turn(number)]
+    spent: dict[str, dict[str, list[float]]] = {}
+
+    async def measured(case: str, name: str, work: Awaitable[Any]) -> Any:
+        gc.collect()
+        await asyncio.sleep(0.1)  # what the one before left to be checkpointed is not this one's doing
         begun = time.perf_counter()
         done = await work
-        spent.setdefault(name, []).append((time.perf_counter() - begun) * 1000)
+        spent.setdefault(case, {}).setdefault(name, []).append((time.perf_counter() - begun) * 1000)
         return done
 
     for number in range(5):
-        session = SQLiteSession(f"s{number}", folder / "bulk.db")
-        await session.append(batch, writer="bench", start=0)
-        fork = await measured("fork", session.fork(f"fork {number}"))
-        await measured("replace", session.replace(batch[:20], upto=await session.head()))
-        await measured("restore", session.restore((await session.generations())[0].id))
-        await measured("clear", session.clear_session())
-        fork.close()
-        session.close()
-    return {name: min(times) for name, times in spent.items()}
+        for name, make in OURS.items():
+            session = make(f"s{number}", folder / f"bulk-{name}.db")
+            await measured("append", name, session.append(batch, writer="bench", start=0))
+            fork = await measured("fork", name, session.fork(f"fork {number}"))
+            await measured("written", name, session.written("bench"))
+            await measured("replace", name, session.replace(batch[:20], upto=await session.head()))
+            await measured("restore", name, session.restore((await session.generations())[0].id))
+            await measured("clear", name, session.clear_session())
+            fork.close()
+            session.close()
+    return {case: {name: statistics.median(times) for name, times in row.items()} for case, row in spent.items()}
 
 
 async def listing_cost(folder: Path, session_count: int) -> float:
@@ -252,7 +281,8 @@ def show(title: str, unit: str, found: dict[str, float]) -> None:
     """One table, as Markdown: every contestant, and its ratio to the two it is measured by."""
     print(f"\n| {title} | {unit} | x raw | x openai-agents |\n|---|---:|---:|---:|")
     for name, value in found.items():
-        print(f"| {name} | {value:.2f} | {value / found['raw']:.2f} | {value / found['openai-agents']:.2f} |")
+        raw = f"{value / found['raw']:.2f}" if "raw" in found else ""
+        print(f"| {name} | {value:.2f} | {raw} | {value / found['openai-agents']:.2f} |")
 
 
 def sync_cost(folder: Path) -> float:
@@ -273,10 +303,14 @@ async def main(folder: Path, rounds: int) -> None:
     for history in (10, 10_000, 100_000):
         show(f"append a turn of 4 items to {history:,} items", "ms", await append_cost(folder, rounds, history))
     show("64 sessions appending at once", "turns/s", await many_sessions(folder, max(5, rounds // 30), 64, 20))
+    show("pop an item", "ms", await pop_cost(folder, rounds))
     show("`get_items()` of 10,000", "ms", await read_cost(folder, max(5, rounds // 10), 10_000, None))
     for history in (10_000, 100_000):
         show(f"`get_items(limit=50)` of {history:,}", "ms", await read_cost(folder, rounds, history, 50))
-    print("\n10,000 items, ms:", {name: round(ms, 1) for name, ms in (await bulk_cost(folder, 10_000)).items()})
+    print(f"\n| 10,000 items, ms | {' | '.join(OURS)} |\n|---|{'---:|' * len(OURS)}")
+    for case, row in (await bulk_cost(folder, 10_000)).items():
+        print(f"| {case} | {' | '.join(f'{row[name]:.1f}' for name in OURS)} |")
+    print()
     for count in (1_000, 100_000):
         print(f"20 of {count:,} sessions, ms: {await listing_cost(folder, count):.2f}")
     print("10,000 session objects on one file:", await objects(folder, 10_000))
@@ -287,6 +321,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--dir", type=Path, default=None, help="a folder on the disk to measure")
+    parser.add_argument("--beside", default=None, help="the import name of an earlier release to measure too")
     given = parser.parse_args()
+    if given.beside:
+        beside(given.beside)
     with tempfile.TemporaryDirectory(dir=given.dir) as place:
         asyncio.run(main(Path(place), given.rounds))

@@ -76,6 +76,8 @@ class StoreAgainstModel(RuleBasedStateMachine):
         self.db.execute("BEGIN IMMEDIATE")
         migrate(self.db, TABLES)
         self.db.execute("COMMIT")
+        self.kept: Transaction | None = None
+        self.kept_at = 0
         self.model = {name: Kept() for name in NAMES}
         self.order: list[Name] = []  # newest change last
         self.pending: list[Name] = []  # whose records other programs added since our last change, one by one
@@ -91,6 +93,17 @@ class StoreAgainstModel(RuleBasedStateMachine):
     def transaction(self) -> Transaction:
         return Transaction(self.db, statements(TABLES))
 
+    def begun(self) -> Transaction:
+        """A transaction that may write. As the writer of a file does: with what is known from the last one, if no other
+        connection has committed since."""
+        self.db.execute("BEGIN IMMEDIATE")
+        version = self.db.execute("PRAGMA data_version").fetchone()[0]
+        if self.kept is None or version != self.kept_at:
+            self.kept, self.kept_at = self.transaction(), version
+        else:
+            self.kept.again()
+        return self.kept
+
     def rows(self, name: Name, box: int = 0) -> list[Row]:
         return list(self.transaction().look(Look(name, rows=(Rows(box),))).rows[0])
 
@@ -102,8 +115,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
         steps: list[list[Change]] = [[self.change(data, name)] for name in names]
         if data.draw(st.booleans()):
             steps = [[change for step in steps for change in step]]  # one step of several names
-        self.db.execute("BEGIN IMMEDIATE")
-        transaction = self.transaction()
+        transaction = self.begun()
         if data.draw(st.booleans()):  # as plans do: what was looked at is known
             transaction.look_all([Look(name, cells=CELLS) for name in names])
         expected = [self.expected(step) for step in steps]
@@ -245,6 +257,8 @@ class StoreAgainstModel(RuleBasedStateMachine):
         rows = self.rows(name)
         arrange = self.arrangement(draw, name, rows)
         boxes = {(of, box): self.rows(of, box) for of in SESSIONS for box in (0, 1, 2)}
+        if not self.model[name].is_begun:  # what another program's clear has left goes when the incarnation begins
+            boxes[name, 1] = boxes[name, 2] = []
         live: list[Line] = []
         for part in arrange.live:
             if isinstance(part, Range):
@@ -287,8 +301,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
             self.model[name].rows = [(one.data, one.tag) for one in expected]
 
     def single(self, change: Change) -> None:
-        self.db.execute("BEGIN IMMEDIATE")
-        transaction = self.transaction()
+        transaction = self.begun()
         assert isinstance(transaction.commit([change]), Done)
         self.db.execute("COMMIT")
         self.adopt()

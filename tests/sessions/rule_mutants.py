@@ -35,7 +35,7 @@ MUTANTS: list[tuple[Mutant, str]] = [
     (Mutant("a replace of what changed", GENERATIONS, "        if sight.upto is None:\n            raise moved(name, upto, sight.mark)\n", ""), "B3"),
     (Mutant("one generation is kept", GENERATIONS, "GENERATIONS_KEPT = 3", "GENERATIONS_KEPT = 1"), "B3"),
     (Mutant("undo forgets what it displaced", GENERATIONS, "keep = ranges(0, live, stands_in)", "keep = ranges(0, live, lambda _: False)"), "B4"),
-    (Mutant("undo drops what came between", GENERATIONS, "        if n > wanted:  #", "        if n < wanted:  #"), "B4"),
+    (Mutant("undo drops what came between", GENERATIONS, "ranges(n, rows, lambda row: not stands_in(row), number)", "ranges(n, rows, lambda row: False, number)"), "B4"),
     (Mutant("undo cannot be undone", GENERATIONS, "Range(wanted, replaces=number)", "Range(wanted, replaces=0)"), "B4"),
     (Mutant("a fork over what is there", FORKS, "if new == name or target.mark or kept_in(target):", "if new == name:"), "B6"),
     (Mutant("a fork copies every count", FORKS, "for row in (*items[index:], *since):", "for row in ():"), "B6"),

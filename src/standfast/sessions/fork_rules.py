@@ -7,12 +7,13 @@ the fork is neither refused as a gap nor skipped as a repeat.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from standfast.ground.errors import NotFoundError, SessionConflictError
 from standfast.ground.jsonvalue import Item, decode, encode
-from standfast.sessions.generation_rules import Boxes, everything, kept_in, number_of
-from standfast.sessions.port import Arrange, Change, Done, Look, Name, Plan, Row, Sight, Tag
+from standfast.sessions.generation_rules import Boxes, everything, kept_in, kept_numbers, number_of
+from standfast.sessions.port import Arrange, Change, Done, Look, Name, Plan, Range, Row, Rows, Sight, Tag
 from standfast.sessions.protocol import Position
 from standfast.sessions.rules import (
     GENERATIONS,
@@ -51,7 +52,9 @@ def fork(name: Name, new: Name, at: Position | None, recode: Recode | None, lane
             raise SessionConflictError(
                 f"session {new.id!r} is not empty and cannot be forked into", "Choose an id that was never used."
             )
-        sight, boxes = yield from everything(name, prefixes=(WRITER, "d/"))
+        behind = at is not None  # only then is there anything whose writers must be known
+        live, needed = Rows(tags=behind or recode is not None), partial(_needed, name, at)
+        sight, boxes = yield from everything(name, prefixes=(WRITER, "d/"), live=live, wanted=needed)
         found = cut_at(name, sight, boxes, at)
         put = counts_at(sight, found.lowest)
         if not found.rows and not put:
@@ -65,10 +68,20 @@ def fork(name: Name, new: Name, at: Position | None, recode: Recode | None, lane
             return
 
 
+def _needed(name: Name, at: Position | None, sight: Sight) -> list[int]:
+    """The generations that a fork at that position needs to know: the one it is in, and all that came after it."""
+    if at is None or at.generation is None:
+        return []
+    box = number_of(name, sight, at.generation)
+    return [number for number in kept_numbers(sight) if number >= box]
+
+
 def _copied(name: Name, found: Cut, recode: Recode | None) -> Arrange:
     """The fork's history: ranges of the source's, unless each item is written anew."""
     if recode is not None:
         return Arrange([[(encode(recode(decode(row.data))), _plain(row)) for row in found.rows]])
+    if len(found.rows) == len(found.among):
+        return Arrange([Range(found.box, upto=found.rows[-1].ref, replaces=0, of=name)])
     wanted = {row.ref for row in found.rows}
     parts = ranges(found.box, found.among, lambda row: row.ref in wanted, 0)
     return Arrange([part._replace(of=name) for part in parts])
@@ -85,12 +98,12 @@ def cut_at(name: Name, sight: Sight, boxes: Boxes, at: Position | None) -> Cut:
         box, rows, since = 0, live, list[Row]()
     else:
         box = number_of(name, sight, at.generation)
-        later = {n for n in boxes if n >= box}
+        later = set(boxes)
         rows = boxes[box]
         appended = [row for n, other in boxes.items() if n > box for row in other] + list(live)
         since = [row for row in appended if row.tag is None or row.tag.replaces not in later]
     faults = faulty(rows)
-    items = [row for row in rows if row.ref not in faults]
+    items = [row for row in rows if row.ref not in faults] if faults else rows
     index = len(items) if at is None else at.index
     if not 0 <= index <= len(items):
         raise NotFoundError(

@@ -13,7 +13,7 @@ Records that are no items are never moved into a generation: they stay in the hi
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from standfast.ground.errors import NotFoundError
@@ -58,22 +58,32 @@ def kept_in(sight: Sight) -> list[Kept]:
     return [Kept(*one) for one in json.loads(cell.value)] if cell is not None and cell.alive else []
 
 
+def kept_numbers(sight: Sight) -> list[int]:
+    """The numbers of the kept generations, oldest first."""
+    return [one.number for one in kept_in(sight)]
+
+
 def everything(
     name: Name,
     *,
     cells: tuple[str, ...] = (),
     prefixes: tuple[str, ...] = (),
+    live: Rows = Rows(),  # noqa: B008 — it is immutable
     writer: str | None = None,
+    wanted: Callable[[Sight], Sequence[int]] = kept_numbers,
 ) -> Plan[tuple[Sight, dict[int, Sequence[Row]]]]:
-    """The live rows, those of the kept generations, and cells, of one instant."""
-    numbers: list[int] = []
+    """The live rows, those of the `wanted` generations (of `writer` alone, if one is given), and cells, of one instant.
+
+    Which generations there are is asked first: rows that are read are many, and would be read twice.
+    """
+    cells = (GENERATIONS, *cells)
+    sight = yield from look(Look(name, cells, times=True))
     while True:
-        wanted = (Rows(writer=writer), *(Rows(box=number, writer=writer) for number in numbers))
-        sight = yield from look(Look(name, (GENERATIONS, *cells), prefixes, wanted, times=True))
-        now = [one.number for one in kept_in(sight)]
-        if now == numbers:
+        seen, numbers = value_of(sight, GENERATIONS), wanted(sight)
+        rows = (live, *[Rows(box=number, writer=writer) for number in numbers])
+        sight = yield from look(Look(name, cells, prefixes, rows, times=True))
+        if value_of(sight, GENERATIONS) == seen:
             return sight, dict(zip(numbers, sight.rows[1:], strict=True))
-        numbers = now
 
 
 def generations(name: Name) -> Plan[list[Generation]]:
@@ -116,7 +126,7 @@ def replace(name: Name, encoded: Sequence[bytes], upto: Head, fence: Fence | Non
     """Put items in place of the rows up to a head; the rows themselves become a generation (B3)."""
     while True:
         cells = (GENERATIONS, *fence_cells(fence), *lane_cells(lane))
-        sight = yield from look(Look(name, cells, rows=(Rows(),), upto=upto.value))
+        sight = yield from look(Look(name, cells, rows=(Rows(tags=False),), upto=upto.value))
         if noted(lane, sight) is not None:
             return Head(sight.mark)
         check_fence(name, fence, sight)
@@ -131,18 +141,25 @@ def replace(name: Name, encoded: Sequence[bytes], upto: Head, fence: Fence | Non
 
 def replaced(live: Sequence[Row], end: int, encoded: Sequence[bytes], number: int) -> tuple[Arrange, int]:
     """The history with items in place of the rows up to `end`, and how many items that makes generation `number`."""
-    front = [row for row in live if row.ref <= end]
+    front = live if not live or live[-1].ref <= end else [row for row in live if row.ref <= end]
     faults = faulty(front)
-    stay = ranges(0, front, lambda row: row.ref in faults)
+    stay = ranges(0, front, lambda row: row.ref in faults) if faults else []
     new = [(data, Tag(replaces=number)) for data in encoded]
-    keep = ranges(0, front, lambda row: row.ref not in faults)
+    keep = ranges(0, front, lambda row: row.ref not in faults) if faults else [Range(0, upto=end)]
     return Arrange([*stay, new, Range(0, after=end)], number, keep), len(front) - len(faults)
 
 
 def restore(name: Name, generation_id: str, expect: Head | None, lane: Lane | None) -> Plan[Head]:
     """Put a generation back in place of what replaced it; what that displaces becomes a generation (B4)."""
+
+    def later(sight: Sight) -> list[int]:
+        if noted(lane, sight) is not None:
+            return []
+        wanted = number_of(name, sight, generation_id)
+        return [number for number in kept_numbers(sight) if number > wanted]
+
     while True:
-        sight, boxes = yield from everything(name, cells=lane_cells(lane))
+        sight, boxes = yield from everything(name, cells=lane_cells(lane), wanted=later)
         if noted(lane, sight) is not None:
             return Head(sight.mark)
         wanted = number_of(name, sight, generation_id)
@@ -156,8 +173,11 @@ def restore(name: Name, generation_id: str, expect: Head | None, lane: Lane | No
 
 
 def restored(live: Sequence[Row], boxes: Boxes, wanted: int, number: int) -> tuple[Arrange, int]:
-    """The history with generation `wanted` back in it, and how many items it displaces into generation `number`."""
-    later = {n for n in boxes if n >= wanted}
+    """The history with generation `wanted` back in it, and how many items it displaces into generation `number`.
+
+    `boxes` are the generations behind it: of its own rows nothing has to be known.
+    """
+    later = {wanted, *boxes}
 
     def stands_in(row: Row) -> bool:
         return row.tag is not None and row.tag.replaces in later
@@ -171,8 +191,8 @@ def restored(live: Sequence[Row], boxes: Boxes, wanted: int, number: int) -> tup
         Range(wanted, replaces=number),
     ]
     for n, rows in boxes.items():
-        if n > wanted:  # appended once, then moved into a later generation
-            parts += ranges(n, rows, lambda row: not stands_in(row), number)
+        # appended once, then moved into a later generation
+        parts += ranges(n, rows, lambda row: not stands_in(row), number)
     behind = Range(0, after=live[-1].ref if live else None)  # whatever has come since this was looked at
     parts += ranges(0, live, lambda row: not stands_in(row) and first is not None and row.ref >= first)
     keep = ranges(0, live, stands_in)

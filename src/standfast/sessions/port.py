@@ -73,13 +73,15 @@ class Cell(NamedTuple):
 class Rows(NamedTuple):
     """Which rows of a box to read: the latest `limit` of those with a ref below `before`. Given oldest first.
 
-    `writer`: only those whose tag names it.
+    `writer`: only those whose tag names it. `tags=False`: tags are not asked for and may be left out, as if there were
+    none; reading a long history is then half the work.
     """
 
     box: int = 0
     before: int | None = None
     limit: int | None = None
     writer: str | None = None
+    tags: bool = True
 
 
 class Look(msgspec.Struct, frozen=True, gc=False):
@@ -286,13 +288,13 @@ Plan = Generator[Ask, Answer, T]
 """What a rule is: it yields questions and steps, is sent the answers, and returns its result."""
 
 
-def carried_out(store: Store, plan: Plan[T]) -> T:
-    """The result of a plan, with one call of the store for each thing it yields.
+def carried_out(store: Store, plan: Plan[T], asked: Ask | None = None) -> T:
+    """The result of a plan, with one call of the store for each thing it yields. `asked`: what it yielded already.
 
     The caller sees to it that nothing else happens in between, or leaves it to the plan to notice.
     """
     try:
-        question = next(plan)
+        question = next(plan) if asked is None else asked
         while True:
             question = plan.send(ask(store, question))
     except StopIteration as end:

@@ -143,31 +143,29 @@ def faulty(rows: Sequence[Row]) -> dict[int, str]:
 
 def items_of(rows: Sequence[Row], report: Report) -> list[tuple[Row, Item]]:
     """The rows that are items, with what they hold; the others are reported."""
-    found = []
+    try:
+        return list(zip(rows, decode_many([row.data for row in rows]), strict=True))
+    except CorruptJSON:
+        faults = faulty(rows)
     for row in rows:
-        try:
-            found.append((row, decode(row.data)))
-        except CorruptJSON as fault:
-            report(row, f"not a JSON object ({fault})")
-    return found
+        if row.ref in faults:
+            report(row, faults[row.ref])
+    return [(row, decode(row.data)) for row in rows if row.ref not in faults]
 
 
 def ranges(box: int, rows: Sequence[Row], wanted: Callable[[Row], bool], replaces: int | None = None) -> list[Range]:
     """Those rows of a box that are wanted, as few ranges as they need."""
     found: list[Range] = []
     before: int | None = None
-    running = False
+    after, upto = before, before  # of the range that is being made
     for row in rows:
         if wanted(row):
-            if running:
-                found[-1] = found[-1]._replace(upto=row.ref)
-            else:
-                found.append(Range(box, before, row.ref, replaces))
-            running = True
-        else:
-            running = False
+            after, upto = before if upto is None else after, row.ref
+        elif upto is not None:
+            found.append(Range(box, after, upto, replaces))
+            upto = None
         before = row.ref
-    return found
+    return found if upto is None else [*found, Range(box, after, upto, replaces)]
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -191,7 +189,7 @@ def latest(
     """The latest `limit` items with a ref below `before`, however many other records stand among them; one instant."""
     window = None if limit is None else limit
     while True:
-        sight = yield from look(Look(name, rows=(Rows(before=before, limit=window),)))
+        sight = yield from look(Look(name, rows=(Rows(before=before, limit=window, tags=False),)))
         rows = sight.rows[0]
         found = items_of(rows, report)
         if limit is None or window is None or len(found) >= limit or len(rows) < window:
@@ -270,7 +268,7 @@ def count_sessions() -> Plan[int]:
 
 def corrupt_records(name: Name) -> Plan[list[CorruptRecord]]:
     """Every record that is no item, oldest first (A14)."""
-    sight = yield from look(Look(name, rows=(Rows(),)))
+    sight = yield from look(Look(name, rows=(Rows(tags=False),)))
     return _corrupt(sight.rows[0])
 
 
@@ -283,7 +281,7 @@ def repair(name: Name, lane: Lane | None) -> Plan[list[CorruptRecord]]:
     """Remove the records that are no items, and give them back."""
     removed: list[CorruptRecord] = []
     while True:
-        sight = yield from look(Look(name, cells=lane_cells(lane), rows=(Rows(),)))
+        sight = yield from look(Look(name, cells=lane_cells(lane), rows=(Rows(tags=False),)))
         if noted(lane, sight) is not None:
             return removed
         removed = _corrupt(sight.rows[0])

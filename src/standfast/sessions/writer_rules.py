@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from itertools import count, repeat
 from typing import NamedTuple
 
 from standfast.ground.errors import AppendGapError, CorruptRecordError, NotFoundError, SessionConflictError
 from standfast.ground.jsonvalue import DIGEST_BYTES, Item
 from standfast.sessions.generation_rules import everything
 from standfast.sessions.lease_rules import Fence, check_fence, fence_cells, fence_conditions
-from standfast.sessions.port import Cell, Change, Done, Look, Name, Plan, Row, Sight, Tag
+from standfast.sessions.port import Cell, Change, Done, Look, Name, Plan, Row, Rows, Sight, Tag
 from standfast.sessions.protocol import Head
 from standfast.sessions.rules import WRITER, Report, commit, faulty, items_of, look, moved, tagged, value_of
 
@@ -58,12 +59,10 @@ def chunk_cell(writer: str, number: int) -> str:
 
 def grown(known: Written, digests: Sequence[bytes]) -> tuple[Written, dict[int, bytes]]:
     """What a writer has written after these, and the cells of older digests that have become full."""
-    latest, chunks = known.latest + b"".join(digests), known.chunks
-    full: dict[int, bytes] = {}
-    while len(latest) > CHUNK * DIGEST_BYTES:
-        full[chunks] = latest[: CHUNK * DIGEST_BYTES]
-        latest, chunks = latest[CHUNK * DIGEST_BYTES :], chunks + 1
-    return Written(known.total + len(digests), known.base, chunks, latest), full
+    data, width = known.latest + b"".join(digests), CHUNK * DIGEST_BYTES
+    count = max(0, len(data) - 1) // width  # the latest stay in the writer's own cell, even if they would fill another
+    full = {known.chunks + n: data[n * width : (n + 1) * width] for n in range(count)}
+    return Written(known.total + len(digests), known.base, known.chunks + count, data[count * width :]), full
 
 
 def chunk_of(known: Written, number: int) -> int | None:
@@ -143,7 +142,7 @@ def appended(name: Name, batch: Batch, sight: Sight) -> Plan[Change | None]:
         name,
         mark=None if batch.expect is None else batch.expect.value,
         cells=cells,
-        push=[(data, Tag(batch.writer, known.total + n)) for n, data in enumerate(batch.encoded[old:])],
+        push=list(zip(batch.encoded[old:], map(Tag, repeat(batch.writer), count(known.total)), strict=False)),
         put=put,
         touch=True,
     )
@@ -184,12 +183,12 @@ def accepted(name: Name, writer: str) -> Plan[int]:
 
 def written(name: Name, writer: str, report: Report) -> Plan[list[Item]]:
     """A writer's items that are still kept, in order, those in a kept generation included (B1)."""
-    sight, boxes = yield from everything(name, cells=(WRITER + writer,), writer=writer)
-    count = written_in(sight.cells.get(WRITER + writer)).total
+    sight, boxes = yield from everything(name, cells=(WRITER + writer,), live=Rows(writer=writer), writer=writer)
+    total = written_in(sight.cells.get(WRITER + writer)).total
     found: dict[int, Item] = {}
     for rows in (*boxes.values(), sight.rows[0]):
         found |= {row.tag.ordinal: item for row, item in items_of(rows, report) if row.tag is not None}
-    return [found[ordinal] for ordinal in sorted(found) if ordinal < count]
+    return [found[ordinal] for ordinal in sorted(found) if ordinal < total]
 
 
 # --- rewind ----------------------------------------------------------------------------------------------------------
@@ -240,7 +239,7 @@ def _leaving(name: Name, writer: str, to: int) -> Plan[Sequence[Row]]:
     The whole history is looked at, not only its end: a number that was rewound and written again may stand in a
     restored generation as well, far from the tail.
     """
-    sight, boxes = yield from everything(name)
+    sight, boxes = yield from everything(name, writer=writer)
     rows = sight.rows[0]
 
     def leaves(row: Row) -> bool:

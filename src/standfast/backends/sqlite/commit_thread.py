@@ -42,6 +42,10 @@ LOCK_PAUSE_S = 0.001
 COMMIT_WAIT_S = 5.0
 UNDO_RETRY_S = 1.0
 
+IDLE_S = 0.02
+# A checkpoint that is due waits for a pause of this length. That the queue is empty just after an answer was given says
+# nothing: whoever got it needs a moment to ask again, and would wait for the checkpoint's own syncs.
+
 LAST_UNDO_WAIT_S = 30.0
 # How long an engine that ends goes on trying to undo what cancelled callers left, while another program has the file.
 
@@ -90,8 +94,10 @@ class Writer:
         self._owed_wait_s = 0.0
         self._handed: list[weakref.ref[AnyRequest]] = []  # answered, and not known to be taken
         self._db: sqlite3.Connection | None = None
+        self._known: dict[Tables, Transaction] = {}  # what the last transaction left behind
+        self._known_at = 0
         self._lock = files.CheckpointLock(path)
-        self._checkpoints = files.Checkpoints(path, self._lock)
+        self._checkpoints = files.Checkpoints(file, self._lock)
         self._thread: threading.Thread | None = None
 
     # --- life ------------------------------------------------------------------------------
@@ -113,6 +119,7 @@ class Writer:
     def disconnect(self) -> None:
         """Close the connection; the next group opens it again. The caller holds `busy`."""
         db, self._db = self._db, None
+        self._known = {}
         self.file.closed()
         try:
             if db is not None:
@@ -135,7 +142,7 @@ class Writer:
                 last_left = [self._on_released() for one in messages if isinstance(one, Released)]
                 if any(last_left):
                     self.inbox.put(Stop())  # behind what others queued before the last user was known to be gone
-            if requests or self._owed:
+            if requests or self._owed or not messages:
                 with self.busy:
                     self._serve_or_fail(requests)
             # A request knows its session. Kept here until the next one arrives, it would keep a session that nobody
@@ -169,9 +176,15 @@ class Writer:
                 self._pause()
 
     def _next_messages(self) -> list[Message]:
+        """What was queued since; nothing if for a while there was nothing and there is something else to do."""
         inbox = self.inbox
+        wait_s: float | None = None
+        if self._owed:
+            wait_s = self._owed_wait_s
+        elif self._db is not None and self._checkpoints.is_due:
+            wait_s = IDLE_S
         try:
-            messages = [inbox.get(timeout=self._owed_wait_s) if self._owed else inbox.get()]
+            messages = [inbox.get(timeout=wait_s)]
         except Empty:
             return []
         while not inbox.empty() and len(messages) < GROUP_MAX:  # this thread alone takes from it
@@ -207,7 +220,7 @@ class Writer:
         deliver(todo)
         self._handed += [weakref.ref(request) for request in todo if request.undo is not None]
         if self._db is not None:
-            self._checkpoints.look(self._db, idle=self.inbox.empty())
+            self._checkpoints.look(self._db, idle=not requests)
 
     def _look_for_orphans(self) -> None:
         handed = [request for reference in self._handed if (request := reference()) is not None]
@@ -283,7 +296,7 @@ class Writer:
             return
         owed = list(self._owed)
         done: list[AnyRequest] = []
-        open_: dict[Tables, Transaction] = {}
+        open_ = self._still_known(db)
         before = db.total_changes
         try:
             for request in owed:
@@ -302,12 +315,23 @@ class Writer:
             raise
         finally:
             self._lock.unshare()
+        self._known = open_ if len(open_) == 1 else {}  # two pairs may share a table of sessions
         del self._owed[: len(owed)]
         self._owed_wait_s = 0.0
         self.file.wrote()
         self._check_file_after(done)
         self._checkpoints.wrote(len(done), db.total_changes - before)
         self._owed += [request for request in done if request.settle()]
+
+    def _still_known(self, db: sqlite3.Connection) -> dict[Tables, Transaction]:
+        """What the last transaction left behind, unless it failed or another connection has committed since."""
+        known, self._known = self._known, {}
+        version = db.execute("PRAGMA data_version").fetchone()[0]
+        if version != self._known_at:
+            self._known_at, known = version, {}
+        for transaction in known.values():
+            transaction.again()
+        return known
 
     def _begun(self, requests: Sequence[AnyRequest]) -> sqlite3.Connection | None:
         """Begin a transaction that may write, for as long as anybody waits for it; None if nobody does any more."""

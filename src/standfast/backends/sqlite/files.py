@@ -136,6 +136,8 @@ class OpenedFile:
         self._path, self._mode = path, mode
         self._identity: _Identity | None = None
         self._log: _Identity | None = None
+        self._log_path = f"{path}-wal"
+        self.log_bytes = 0  # how large the log was when last looked at
         self._bytes = 0
         self._lock = threading.Lock()  # readers look while the writer's connection comes and goes
 
@@ -166,7 +168,8 @@ class OpenedFile:
         """Whether file and log are still there and whole; once they are not, never again."""
         with self._lock:
             found, size = _identity(self._path)
-            gone = self._log is not None and _identity(f"{self._path}-wal")[0] != self._log
+            log, self.log_bytes = (None, 0) if self._log is None else _identity(self._log_path)
+            gone = log != self._log
             if found != self._identity or gone or not size:
                 self.is_lost = True
             elif size < self._bytes:
@@ -180,7 +183,7 @@ class OpenedFile:
         """A commit was written to the log: it is there, and the one to watch."""
         if self._log is None:
             with self._lock:
-                self._log = _identity(f"{self._path}-wal")[0]
+                self._log = _identity(self._log_path)[0]
 
 
 _Identity = tuple[int, int]
@@ -339,9 +342,8 @@ class Checkpoints:
     OVERDUE_PAGES = 4_000
     RETRY_PAGES = 250
 
-    def __init__(self, path: str, lock: CheckpointLock) -> None:
-        self._log_path = f"{path}-wal"
-        self._lock = lock
+    def __init__(self, file: OpenedFile, lock: CheckpointLock) -> None:
+        self._file, self._lock = file, lock
         self._pages = 0
         self._log_bytes = 0
 
@@ -349,12 +351,14 @@ class Checkpoints:
         """Count one committed group."""
         self._pages += 4 + 3 * request_count + row_count // 4
 
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time, as soon as there is nothing else to do."""
+        return self._pages >= self.DUE_PAGES
+
     def look(self, db: sqlite3.Connection, *, idle: bool) -> None:
         """Checkpoint if it is time to; after the callers have their answers."""
-        try:
-            log_bytes = os.stat(self._log_path).st_size
-        except OSError:
-            log_bytes = 0  # not in log mode, or nothing written yet
+        log_bytes = self._file.log_bytes  # 0: not in log mode, or nothing written yet
         self._pages += max(0, log_bytes - self._log_bytes) // 4_096
         self._log_bytes = log_bytes
         if self._pages >= (self.DUE_PAGES if idle else self.OVERDUE_PAGES):

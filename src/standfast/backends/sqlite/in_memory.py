@@ -31,6 +31,7 @@ class MemoryStore:
         self.users = 1
         self._tables = tables
         self._db: sqlite3.Connection | None = None
+        self._known: Transaction | None = None  # what the last transaction left behind: nobody else writes
         memory_stores.add(self)
 
     def look(self, look: Look) -> Sight:
@@ -52,13 +53,19 @@ class MemoryStore:
     def _transact(self, work: Callable[[Transaction], T]) -> T:
         try:
             db = self._connected()
+            transaction, self._known = self._known, None
+            if transaction is None:
+                transaction = Transaction(db, statements(self._tables))
+            else:
+                transaction.again()
             db.execute("BEGIN")
             try:
-                result = work(Transaction(db, statements(self._tables)))
+                result = work(transaction)
             except BaseException:
                 db.execute("ROLLBACK")
                 raise
             db.execute("COMMIT")
+            self._known = transaction
             return result
         except sqlite3.Error as error:
             raise translated(error, files.MEMORY) from error

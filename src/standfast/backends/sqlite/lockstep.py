@@ -62,6 +62,11 @@ TOGETHER_MAX = 32
 def carry_out(requests: Iterable[Request[Any]], transaction: Transaction) -> None:
     """Carry out the plans of these requests; each ends with its result or its refusal."""
     queue = deque(requests)
+    if len(queue) == 1:
+        alone = _Going(queue[0])
+        while alone.asks is not None:
+            alone.answered(ask(transaction, alone.asks))
+        return
     waiting: list[_Going] = []
     while waiting or queue:
         while queue and len(waiting) < TOGETHER_MAX:

@@ -15,9 +15,9 @@ from typing import Any
 from standfast.backends.sqlite import files
 from standfast.backends.sqlite.faults import replaced_file, translated
 from standfast.backends.sqlite.statements import statements
-from standfast.backends.sqlite.store import Transaction
+from standfast.backends.sqlite.store import Transaction, is_one_statement
 from standfast.carrying.requests import Request, deliver
-from standfast.sessions.port import carried_out
+from standfast.sessions.port import Look, carried_out
 
 log = logging.getLogger("standfast.sessions")
 
@@ -66,9 +66,8 @@ class Reader:
     def _serve(self, request: AnyRequest) -> None:
         if request.claim():
             try:
-                self._check_file()
                 request.result = self._carry_out(self._connected(), request)
-                self._check_file()
+                self._check_file()  # afterwards: what was read from a file that is gone is no answer
                 request.settle()
             except Exception as error:
                 request.fail(translated(error, self._path))
@@ -78,8 +77,15 @@ class Reader:
     @staticmethod
     def _carry_out(db: sqlite3.Connection, request: AnyRequest) -> Any:
         """The plan's result; all that it looks at is of one instant."""
+        sql, plan = statements(request.where), request.plan()
+        try:
+            question = next(plan)
+            if isinstance(question, Look) and is_one_statement(question):  # that is one instant by itself
+                question = plan.send(Transaction(db, sql).look(question))
+        except StopIteration as end:
+            return end.value
         db.execute("BEGIN")
-        result = carried_out(Transaction(db, statements(request.where)), request.plan())
+        result = carried_out(Transaction(db, sql), plan, question)
         db.execute("COMMIT")
         return result
 
@@ -89,6 +95,7 @@ class Reader:
 
     def _connected(self) -> sqlite3.Connection:
         if self._db is None:
+            self._check_file()
             db = files.connect(self._path)
             try:
                 files.set_up_reader(db)

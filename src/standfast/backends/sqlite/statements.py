@@ -83,6 +83,10 @@ class Statements:
             f"SELECT n.place, created_at, updated_at, labels, epoch, 0, 0, 0 FROM n LEFT JOIN {r} r ON r.run_id = n.id"
         )
         self._append_rows = f"INSERT INTO {m} (session_id, message_data, standfast_writer, standfast_ordinal) VALUES"
+        self.still_newest: dict[Kind, str] = {
+            "session": f"UPDATE {s} SET updated_at = :1, standfast_seen = :3 WHERE session_id = :2",
+            "run": f"UPDATE {r} SET updated_at = :1 WHERE run_id = :2",
+        }
         self._made: dict[tuple[str, int], str] = {}
 
     def _history(self, m: str) -> None:
@@ -92,11 +96,14 @@ class Statements:
         )
         self.data = f"SELECT message_data FROM {m} WHERE session_id = ? ORDER BY id"
         self.newest_data = f"SELECT message_data FROM {m} WHERE session_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
+        self.untagged_rows = (
+            f"SELECT id, message_data, NULL FROM {m} WHERE session_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
+        )
         self.rows = f"SELECT id, {ROW_COLUMNS} FROM {m} WHERE session_id = ? ORDER BY id"
         self.newest_rows = f"SELECT id, {ROW_COLUMNS} FROM {m} WHERE session_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
         self.rows_of_writer = (
-            f"SELECT id, {ROW_COLUMNS} FROM {m} WHERE session_id = ? AND id < ? AND standfast_writer = ? "
-            "ORDER BY id DESC LIMIT ?"
+            f"SELECT id, message_data, standfast_ordinal, standfast_replaces FROM {m} "
+            "WHERE session_id = ? AND id < ? AND standfast_writer = ? ORDER BY id DESC LIMIT ?"
         )
         self.row_here = f"SELECT 1 FROM {m} WHERE id = ? AND session_id = ?"
         self.delete_row = f"DELETE FROM {m} WHERE id = ? AND session_id = ?"
@@ -122,14 +129,15 @@ class Statements:
             f"INSERT INTO {m} (session_id, {into}) SELECT :5, {moved} FROM {a} "
             "WHERE session_id = :1 AND generation = :2 AND position > :3 AND position <= :4 ORDER BY position"
         )
-        position = f"(SELECT coalesce(max(position), 0) FROM {a} WHERE session_id = :5 AND generation = :7)"
+        # :8 is where the box ends. Asked beforehand: a statement that reads what it writes makes a copy first.
+        self.box_end = f"SELECT max(position) FROM {a} WHERE session_id = ? AND generation = ?"
         into = f"session_id, generation, position, {into}"
         self.live_to_box = (
-            f"INSERT INTO {a} ({into}) SELECT :5, :7, {position} + id, {moved} FROM {m} "
+            f"INSERT INTO {a} ({into}) SELECT :5, :7, :8 + id, {moved} FROM {m} "
             "WHERE session_id = :1 AND id > :3 AND id <= :4 ORDER BY id"
         )
         self.box_to_box = (
-            f"INSERT INTO {a} ({into}) SELECT :5, :7, {position} + position, {moved} FROM {a} "
+            f"INSERT INTO {a} ({into}) SELECT :5, :7, :8 + position, {moved} FROM {a} "
             "WHERE session_id = :1 AND generation = :2 AND position > :3 AND position <= :4 ORDER BY position"
         )
         self.delete_box = f"DELETE FROM {a} WHERE session_id = ? AND generation = ?"

@@ -1,8 +1,8 @@
 """Looking and changing, inside one transaction: what the port asks of a store, in SQL.
 
 A `Transaction` answers many questions at once. Steps of different names that a group brings are done with as few
-statements as one step needs, because statements are what a turn costs. What was read stays known until the transaction
-ends: nobody else writes meanwhile, so a condition on a cell that was just looked at costs no statement.
+statements as one step needs, because statements are what a turn costs. What was read or written stays known while
+nobody else writes: until the transaction ends, and in the next one if no other connection has committed in between.
 
 A ref is a row's id. Ids are never used again, whoever writes, so the first and the newest tell whether a history moved,
 with nothing counted: other programs only add behind, take from the end, prune the front or remove all. What only
@@ -15,6 +15,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from standfast.backends.sqlite import listing
@@ -45,6 +46,11 @@ NO_EPOCH = b""
 
 _Stored = tuple[bytes, bytes]  # a cell: the epoch it was written in, and its value
 
+KNOWN_BYTES_MAX = 1 << 20
+# What a connection keeps in mind between its transactions, about: the names and cells of some thousand conversations.
+
+_ENTRY_BYTES = 512
+
 
 class _State:
     """What is known of one name in this transaction."""
@@ -64,7 +70,11 @@ class _State:
 
 
 class Transaction:
-    """A `Store` for as long as a transaction is open. Begun and ended by whoever makes one."""
+    """A `Store` for as long as a transaction is open. Begun and ended by whoever makes one.
+
+    It may be used again in a later transaction of its connection (`again`), if the one before was committed and nobody
+    else has committed since.
+    """
 
     loses_answers = False
     is_shareable = False
@@ -74,8 +84,25 @@ class Transaction:
         self._states: dict[Name, _State] = {}
         self._changed: int | None = None  # the newest change number of a session; None: not asked yet
         self._run_changed: int | None = None
+        self._newest: dict[Kind, str] = {}  # whose change was the last one, where that is known
         self._seen = 0  # the newest row id there is
         self._now = time.time()
+        self._doubtful: set[Name] = set()
+        self._is_in_order = True
+        self._known_bytes = 0
+
+    def again(self) -> None:
+        """Begin another transaction with what is known from the last one."""
+        self._now = time.time()
+        if self._known_bytes > KNOWN_BYTES_MAX:
+            self._states.clear()
+            self._known_bytes = 0
+        if not self._is_in_order:
+            self._changed, self._is_in_order = None, True
+            self._newest.clear()
+        for name in self._doubtful:
+            self._states.pop(name, None)
+        self._doubtful.clear()
 
     # --- looking ------------------------------------------------------------------------------
 
@@ -83,7 +110,10 @@ class Transaction:
         """Read all that is asked for."""
         if look.only_data:
             return Sight(data=self._data(look.name, look.rows[0]))
-        return self.look_all([look])[0]
+        state = self._states.get(look.name) or self._load([look.name])[0]
+        if look.cells:
+            self._load_cells([(state, look.cells)])
+        return self._sight(state, look)
 
     def look_all(self, looks: Sequence[Look]) -> list[Sight]:
         """Answer several looks, with few statements for all of them."""
@@ -138,6 +168,9 @@ class Transaction:
             found = db.execute(sql.box_rows, values).fetchall()
         elif wanted.writer is not None:
             found = db.execute(sql.rows_of_writer, (session_id, before, wanted.writer, limit)).fetchall()
+            return _rows_of(wanted.writer, found[::-1])
+        elif not wanted.tags:
+            return _untagged(db.execute(sql.untagged_rows, (session_id, before, limit)).fetchall()[::-1])
         elif wanted.limit is None and wanted.before is None:
             return _as_rows(db.execute(sql.rows, (session_id,)).fetchall())
         else:
@@ -178,6 +211,7 @@ class Transaction:
             if row[0] < len(some):
                 name = some[row[0]]
                 self._states[name] = _State(name, row)
+        self._known_bytes += len(some) * _ENTRY_BYTES
 
     def _load_cells(self, wanted: Iterable[tuple[_State, Iterable[str]]]) -> None:
         missing = []
@@ -186,6 +220,7 @@ class Transaction:
                 if name not in state.cells:
                     state.cells[name] = None
                     missing.append((state, name))
+        self._known_bytes += len(missing) * _ENTRY_BYTES
         for start in range(0, len(missing), AT_ONCE_MAX):
             some = missing[start : start + AT_ONCE_MAX]
             pairs: list[str] = [value for state, name in _padded(some) for value in (state.owner, name)]
@@ -193,6 +228,7 @@ class Transaction:
                 if place < len(some):
                     state, name = some[place]
                     state.cells[name] = (epoch, value)
+                    self._known_bytes += len(value)
 
     # --- changing ------------------------------------------------------------------------------
 
@@ -272,10 +308,13 @@ class Transaction:
             elif change.labels is not None:
                 statement = self._sql.set_labels(change.name.kind)
                 self._db.execute(statement, (labels_text(change.labels), change.name.id))
+                self._doubtful.add(change.name)
             if change.drop or change.arrange is not None or change.back:
                 self._move(change, state)
             if change.push:
                 pushed.append((change, state))
+            if not change.touch and (change.push or change.arrange is not None):
+                self._is_in_order = False  # a listing finds these rows as it finds another program's
             if change.sweep or change.put:
                 self._put(change, state, cells)
         if pushed:
@@ -287,6 +326,8 @@ class Transaction:
 
     def _move(self, change: Change, state: _State) -> None:
         self._put_in_order()
+        if change.arrange is not None or change.back or state.created is None:
+            self._doubtful.add(change.name)  # nothing is done so often that it pays to know what stands then
         if change.drop:
             self._drop(change, state)
         if change.arrange is not None:
@@ -301,6 +342,7 @@ class Transaction:
             db.execute(sql.delete_rows, (name.id, 0, BEYOND))
             db.execute(sql.delete_boxes, (name.id,))
         db.execute(sql.delete_name(name.kind), (name.id,))
+        self._newest.pop(name.kind, None)
         if change.remove or not change.wipe:
             db.execute(sql.delete_cells, (owner,))
         else:
@@ -309,6 +351,7 @@ class Transaction:
             # What was written while the name had no incarnation must not look as if it belonged to the next one.
             db.execute(sql.rename_epoch, ("-", owner, ""))
         self._states[name] = _State(name, (0, None, None, None, None, 0, 0, 0))
+        self._doubtful.add(name)
 
     def _drop(self, change: Change, state: _State) -> None:
         session_id = change.name.id
@@ -339,7 +382,8 @@ class Transaction:
             db.execute(sql.delete_box, (session_id, arrange.box))
         for part in arrange.keep:
             statement = sql.box_to_box if part.box else sql.live_to_box
-            db.execute(statement, {**self._range(session_id, part), "7": arrange.box})
+            (end,) = db.execute(sql.box_end, (session_id, arrange.box)).fetchone()
+            db.execute(statement, {**self._range(session_id, part), "7": arrange.box, "8": end or 0})
         db.execute(sql.delete_rows, (session_id, 0, old))
         db.executemany(sql.delete_box, [(session_id, box) for box in arrange.forget])
         self._read_ends(session_id, state)
@@ -434,6 +478,7 @@ class Transaction:
             else:
                 values += (state.owner, name, epoch, value)
                 state.cells[name] = (state.epoch, value)
+                self._known_bytes += len(value)
 
     def _touch(self, todo: Sequence[tuple[Change, _State]]) -> None:
         now = now_text(self._now)
@@ -446,12 +491,16 @@ class Transaction:
                 updated = after_text(as_bytes(state.updated))
             state.updated = now_bytes if updated is now else updated.encode()
             state.created = state.created or state.updated
-            labels = None
-            if change.labels is not None:
-                labels = labels_text(change.labels)
-                state.labels = labels
+            labels = None if change.labels is None else labels_text(change.labels).encode()
+            if self._newest.get(kind) == name and labels in (None, state.labels):
+                # It stands first already. Its number is left alone, and with it every index over it.
+                self._db.execute(self._sql.still_newest[kind], numbered(updated, name, self._seen))
+                continue
+            self._newest[kind] = name
+            state.labels = labels or state.labels
             values = kinds.setdefault(kind, [])
-            values += (name, updated, updated, state.epoch.decode(), self._next_change(kind), labels)
+            text = None if labels is None else labels.decode()
+            values += (name, updated, updated, state.epoch.decode(), self._next_change(kind), text)
             if kind == "session":
                 values.append(self._seen)
         for kind, values in kinds.items():
@@ -466,6 +515,7 @@ class Transaction:
         if self._changed is None:
             self._changed, seen, self._seen = listing.order(self._db, self._sql)
             if self._seen > seen:
+                self._newest.pop("session", None)
                 for _, row_id in self._db.execute(self._sql.foreign, (seen,)).fetchall():
                     self._db.execute(self._sql.adopt, (self._next_change("session"), self._seen, row_id))
 
@@ -490,6 +540,11 @@ class Transaction:
         return int(self._db.execute(self._sql.count(kind)).fetchone()[0])
 
 
+def is_one_statement(look: Look) -> bool:
+    """Whether one statement answers it."""
+    return look.only_data or not (look.cells or look.prefixes or look.rows or look.upto)
+
+
 def _between(prefix: str) -> tuple[str, str]:
     """The first name that begins with this, and the first behind all that do. SQLite compares UTF-8 bytes."""
     return prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)
@@ -506,6 +561,23 @@ def _padded(some: list[T]) -> list[T]:
     return some + some[:1] * (size - len(some))
 
 
+_as_tag = partial(tuple.__new__, Tag)
+_as_row = partial(tuple.__new__, Row)  # what `Row(...)` does, without a Python frame for each of ten thousand
+
+
+def _untagged(found: list[tuple[int, Any, None]]) -> list[Row]:
+    if set(map(type, [data for _, data, _ in found])) <= {bytes}:
+        return list(map(_as_row, found))
+    return [Row(ref, as_bytes(data), None) for ref, data, _ in found]
+
+
+def _rows_of(writer: str, found: Iterable[tuple[int, Any, int | None, int | None]]) -> list[Row]:
+    return [
+        _as_row((ref, data if type(data) is bytes else as_bytes(data), _as_tag((writer, ordinal or 0, replaces or 0))))
+        for ref, data, ordinal, replaces in found
+    ]
+
+
 def _as_rows(found: Iterable[Sequence[Any]]) -> list[Row]:
     names: dict[bytes | None, str] = {None: ""}
     rows = []
@@ -516,6 +588,6 @@ def _as_rows(found: Iterable[Sequence[Any]]) -> list[Row]:
             name = names.get(writer)
             if name is None:
                 name = names[writer] = as_bytes(writer).decode()
-            tag = Tag(name, ordinal or 0, replaces or 0)
-        rows.append(Row(ref, data if type(data) is bytes else as_bytes(data), tag))
+            tag = _as_tag((name, ordinal or 0, replaces or 0))
+        rows.append(_as_row((ref, data if type(data) is bytes else as_bytes(data), tag)))
     return rows
