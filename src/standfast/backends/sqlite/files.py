@@ -338,8 +338,8 @@ class Checkpoints:
     from the rows written, and counted where the file grows, which is what large rows make it do.
     """
 
-    DUE_PAGES = 1_000  # SQLite's own default: a log of this length costs readers nothing that can be measured
-    OVERDUE_PAGES = 4_000
+    DUE_PAGES = 500  # when there is a pause
+    OVERDUE_PAGES = 1_000  # SQLite's own default: a log of this length costs readers nothing that can be measured
     RETRY_PAGES = 250
 
     def __init__(self, file: OpenedFile, lock: CheckpointLock) -> None:
@@ -349,7 +349,7 @@ class Checkpoints:
 
     def wrote(self, request_count: int, row_count: int) -> None:
         """Count one committed group."""
-        self._pages += 4 + 3 * request_count + row_count // 4
+        self._pages += 4 + request_count + row_count // 8  # measured: 5.4 for one append, 100 for a group of 64
 
     @property
     def is_due(self) -> bool:

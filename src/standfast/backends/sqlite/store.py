@@ -88,7 +88,6 @@ class Transaction:
         self._seen = 0  # the newest row id there is
         self._now = time.time()
         self._doubtful: set[Name] = set()
-        self._is_in_order = True
         self._known_bytes = 0
 
     def again(self) -> None:
@@ -97,9 +96,6 @@ class Transaction:
         if self._known_bytes > KNOWN_BYTES_MAX:
             self._states.clear()
             self._known_bytes = 0
-        if not self._is_in_order:
-            self._changed, self._is_in_order = None, True
-            self._newest.clear()
         for name in self._doubtful:
             self._states.pop(name, None)
         self._doubtful.clear()
@@ -296,6 +292,7 @@ class Transaction:
         pushed: list[tuple[Change, _State]] = []
         touched: list[tuple[Change, _State]] = []
         cells: list[str | bytes] = []
+        is_unseen = False  # whether rows come that a listing would take for another program's
         for change in changes:
             if change.remove or change.wipe is not None:
                 self._wipe(change)
@@ -313,8 +310,7 @@ class Transaction:
                 self._move(change, state)
             if change.push:
                 pushed.append((change, state))
-            if not change.touch and (change.push or change.arrange is not None):
-                self._is_in_order = False  # a listing finds these rows as it finds another program's
+            is_unseen = is_unseen or (not change.touch and bool(change.push or change.arrange))
             if change.sweep or change.put:
                 self._put(change, state, cells)
         if pushed:
@@ -323,6 +319,8 @@ class Transaction:
             self._db.execute(self._sql.put_cells(size), cells[4 * start : 4 * (start + size)])
         if touched:
             self._touch(touched)
+        if is_unseen:
+            self._db.execute(self._sql.see, (self._seen,))
 
     def _move(self, change: Change, state: _State) -> None:
         self._put_in_order()
