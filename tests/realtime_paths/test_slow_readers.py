@@ -13,6 +13,8 @@ from standfast.testing.leaks import no_leaks
 from standfast.testing.realtime import LoopbackRealtimeServer
 from standfast.testing.realtime.audio import silence
 
+pytestmark = pytest.mark.clause("E12", backend="calls")
+
 
 async def opened(server: LoopbackRealtimeServer, **config: Any) -> Any:
     runner = RealtimeRunner(RealtimeAgent(name="Desk"), config={"tracing_disabled": True, **config})
