@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from .backends.memory.session import InMemorySession, InMemoryStore
     from .backends.postgres.session import PostgresSession
     from .backends.redis.session import RedisSession
+    from .backends.sqlite.async_session import AsyncSQLiteSession
     from .backends.sqlite.session import SQLiteSession
     from .driver.result import AgentToolInvocation, RunResult, RunResultStreaming
     from .engine.run_store import LogTail, RunStore, RunSummary, SavedRun
@@ -273,6 +274,7 @@ __all__ = [
     "AgentsException",
     "AppendGapError",
     "ApprovalError",
+    "AsyncSQLiteSession",
     "BrokenItem",
     "CallModelData",
     "CallModelInputFilter",
