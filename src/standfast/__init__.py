@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from .backends.memory.session import InMemorySession, InMemoryStore
     from .backends.postgres.session import PostgresSession
     from .backends.redis.session import RedisSession
+    from .backends.sqlite.async_session import AsyncSQLiteSession
     from .backends.sqlite.session import SQLiteSession
     from .driver.result import RunResult, RunResultStreaming
     from .driver.run_scope import AgentToolInvocation, UnfinishedRun
@@ -282,6 +283,7 @@ __all__ = [
     "AgentsException",
     "AppendGapError",
     "ApprovalError",
+    "AsyncSQLiteSession",
     "BrokenItem",
     "CallModelData",
     "CallModelInputFilter",

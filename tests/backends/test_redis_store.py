@@ -45,7 +45,7 @@ def link(request: pytest.FixtureRequest) -> Iterator[Link]:
 
 
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside the SDK"])
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_any_steps_give_what_the_port_says(link: Link, beside: bool, data: st.DataObject) -> None:
     prefix = uuid.uuid4().hex

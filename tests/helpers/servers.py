@@ -51,7 +51,8 @@ class Served:
         """Start it (again)."""
         keeper = [sys.executable, __file__, self._user or "", str(self.folder), *self._command]
         log = open(self.folder / "log", "ab")  # noqa: SIM115 — the child has it from here on
-        self._keeper = subprocess.Popen(keeper, stdin=subprocess.PIPE, stdout=log, stderr=log)
+        # A session of its own: whoever ends the tests ends their process group, and the keeper has work left then.
+        self._keeper = subprocess.Popen(keeper, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True)
         log.close()
 
     def stop(self) -> None:
@@ -89,7 +90,6 @@ def _keep(user: str, folder: str, command: list[str]) -> int:
         extra_groups=[] if account else None,
         start_new_session=True,
     )
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the tests, and they end the server
     while server.poll() is None:
         if not select.select([sys.stdin], [], [], 0.2)[0]:
             continue

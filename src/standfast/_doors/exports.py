@@ -94,6 +94,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "backends.memory.session": ("InMemorySession", "InMemoryStore"),
     "backends.memory.runs": ("InMemoryRunStore",),
     "backends.sqlite.session": ("SQLiteSession",),
+    "backends.sqlite.async_session": ("AsyncSQLiteSession",),
     "backends.redis.session": ("RedisSession",),
     "backends.postgres.session": ("PostgresSession",),
     "words.items": (

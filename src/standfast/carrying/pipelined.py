@@ -17,8 +17,6 @@ from collections.abc import Sequence
 from queue import Empty
 from typing import Any, Protocol
 
-import msgspec
-
 from standfast.carrying.requests import deliver
 from standfast.carrying.threads import (
     RETRY_FIRST_S,
@@ -42,6 +40,7 @@ from standfast.sessions.port import (
     Plan,
     Refused,
     Sight,
+    under,
 )
 from standfast.sessions.rules import LANE, LEASE
 
@@ -284,9 +283,7 @@ class Pipelining(Writing):
         left = dict(active.guessed)
         for change in question:
             guessed = left.pop(change.name, None)
-            if guessed:
-                change = msgspec.structs.replace(change, cells={**guessed, **change.cells})
-            step.append(change)
+            step.append(under(change, guessed) if guessed else change)
         return [*step, *(Change(name, cells=cells) for name, cells in left.items())]
 
     # --- what is believed about cells -------------------------------------------------------------------------------

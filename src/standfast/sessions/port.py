@@ -288,6 +288,11 @@ Plan = Generator[Ask, Answer, T]
 """What a rule is: it yields questions and steps, is sent the answers, and returns its result."""
 
 
+def under(change: Change, cells: Mapping[str, bytes | None]) -> Change:
+    """The change under further conditions on cells; its own count where both name one."""
+    return msgspec.structs.replace(change, cells={**cells, **change.cells})
+
+
 def carried_out(store: Store, plan: Plan[T], asked: Ask | None = None) -> T:
     """The result of a plan, with one call of the store for each thing it yields. `asked`: what it yielded already.
 

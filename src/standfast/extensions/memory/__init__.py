@@ -11,6 +11,7 @@ from standfast._doors.lazy import lazy
 
 if TYPE_CHECKING:
     from standfast.backends.redis.session import RedisSession
+    from standfast.backends.sqlite.async_session import AsyncSQLiteSession
 
-__all__ = ["RedisSession"]
+__all__ = ["AsyncSQLiteSession", "RedisSession"]
 __getattr__, __dir__ = lazy(__name__)
