@@ -32,7 +32,8 @@ async def test_a_process_stopped_in_a_checkpoint_keeps_nobody_from_writing_and_n
     path = tmp_path / "history.db"
     session = SQLiteSession("s", path, timeout_s=0.5)
     await session.add_items([item("1")])
-    threads: Any = session._store
+    carrier: Any = session._carrier()
+    threads = carrier.engine
     stopped = os.open(f"{path}-standfast-lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(stopped, fcntl.LOCK_EX)
     adding = asyncio.create_task(session.add_items([item("2")]))
@@ -130,17 +131,18 @@ async def test_a_lease_is_not_taken_from_a_living_process_that_only_cannot_be_se
 ) -> None:
     path = tmp_path / "history.db"
     one, other = SQLiteSession("s", path), SQLiteSession("s", path)
-    await one.lease(ttl_s=PATIENCE_S, wait_s=0)
     me, start_of = processes.this_one(), processes._start_of
     assert me is not None
     # As with hidepid: the other user's process (here process 1, which lives) is not shown.
     hidden = me.split(" ")
     hidden[2] = "1"
-    with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        db.execute("UPDATE agent_messages_standfast_leases SET holder = ?", (" ".join(hidden),))
+    with monkeypatch.context() as as_another:
+        as_another.setattr(processes, "this_one", lambda: " ".join(hidden))
+        held = await one.lease(ttl_s=PATIENCE_S, wait_s=0)
     monkeypatch.setattr(processes, "_start_of", lambda pid: None if pid == 1 else start_of(pid))
     with pytest.raises(SessionBusyError):
         await other.lease(ttl_s=1, wait_s=0)
+    await held.release()
     one.close()
     other.close()
 

@@ -1,7 +1,6 @@
 """Code written for the OpenAI Agents SDK runs when `agents` becomes `standfast`: sessions, as its documents use them.
 
-The programs in `samples/` are our own and make the calls that the SDK's documents show. One that imports something
-standfast does not have yet must say so; the day it has it, the program runs here.
+The programs in `samples/` are our own and make the calls that the SDK's documents show.
 """
 
 from __future__ import annotations
@@ -16,10 +15,9 @@ import pytest
 
 import standfast
 from standfast.testing import ScriptedModel, final
+from tests.helpers import servers
 
 SAMPLES = Path(__file__).with_name("samples")
-# The server backends are a later piece of work. Each entry names what is missing; the test below fails when it is not.
-NOT_YET = {"redis_server.py": "RedisSession"}
 
 
 def loaded(sample: str) -> types.ModuleType:
@@ -35,15 +33,18 @@ def greeter() -> standfast.Agent[Any]:
     return standfast.Agent(name="greeter", model=ScriptedModel([final("Hello, you.")]))
 
 
-def test_every_program_is_run_or_listed_as_not_yet():
-    run_below = {"own_session.py", "sqlite_file.py"}
-    assert {file.name for file in SAMPLES.glob("*.py")} == run_below | NOT_YET.keys()
+def test_every_program_is_run():
+    assert {file.name for file in SAMPLES.glob("*.py")} == {"own_session.py", "redis_server.py", "sqlite_file.py"}
 
 
-@pytest.mark.parametrize(("sample", "missing"), NOT_YET.items())
-def test_a_program_that_cannot_run_yet_says_what_is_missing(sample: str, missing: str):
-    with pytest.raises(ImportError, match=f"{missing} is not in standfast yet"):
-        loaded(sample)
+@pytest.mark.redis
+async def test_a_conversation_in_redis_is_there_for_the_next_one():
+    result = await loaded("redis_server.py").talk(greeter(), servers.redis_url())
+    assert result.final_output == "Hello, you."
+    again = standfast.RedisSession.from_url("guest-7", url=servers.redis_url())
+    assert [item["role"] for item in await again.get_items()] == ["user", "assistant"]
+    await again.clear_session()
+    await again.close()
 
 
 async def test_a_session_of_ones_own_keeps_a_conversation():

@@ -133,7 +133,12 @@ MUTANTS = [
         "    if not event.tripped:\n        return _join",
         "    if True:\n        return _join",
     ),
-    Mutant("a withheld output is kept", "advance", "if call.id in withheld else call for", "if False else call for"),
+    Mutant(
+        "a withheld output is kept",
+        "advance",
+        "event.withheld or WITHHELD) if call.id in withheld else",
+        "event.withheld or WITHHELD) if False else",
+    ),
     Mutant(
         "a finished run forgets its append",
         "due",

@@ -53,7 +53,8 @@ RECORDS = [
     (standfast.testing, agents.testing, ["ModelStep", "ModelCall"]),
 ]
 OURS_MORE: dict[str, set[str]] = {
-    "ToolApprovalItem": {"reason"},  # why it waits: an approval, or an outcome that a crash left open
+    # why it waits, where its agent stands (C16), and the run that asks the same already (C15)
+    "ToolApprovalItem": {"reason", "agent_key", "same_as_run"},
     "ModelStep": {"delay_s", "hangs", "cut_after", "chunk_chars"},
     "ModelRetryNormalizedError": {"never_sent"},
 }

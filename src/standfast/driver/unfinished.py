@@ -89,7 +89,7 @@ def note(scope: RunScope, one: Found, found: str, done: str) -> None:
     """Say in the result and in the log what was found and done; never what the run is about."""
     run_id = one.run.spec.run_id
     scope.unfinished.append(UnfinishedRun(run_id, found, done))
-    logger.warning("run %s of this conversation has not ended (%s): %s", run_id, found, done)
+    logger.info("run %s of this conversation had not ended (%s): %s", run_id, found, done)
 
 
 def refuse(found: Sequence[Found]) -> None:
