@@ -154,7 +154,9 @@ async def test_a_text_message_between_the_death_and_the_takeover_is_in_the_call(
             await worker.until("resting")
             await worker.kill()
         model = ScriptedModel([[assistant_message("Noted.")]])
-        await Runner.run(Agent(name="text", model=model), "by the window", session=store)
+        result = await Runner.run(Agent(name="text", model=model), "by the window", session=store)
+        (left,) = result.unfinished
+        assert (left.run_id, left.found, left.done) == ("call-1", "a voice call", "left to RealtimeRunner.resume")
         session = await runner_of(agent_of(log, slow=False)).resume("call-1", session=store, model_config=at(server))
         async with session:
             reader = Reader(session)

@@ -13,13 +13,14 @@ from standfast.talk.events import Decided
 def decide(scope: CallScope, call_id: str, *, approved: bool, always: bool, message: str | None) -> None:
     """Tell the call what was decided; raises ApprovalError if nothing of this id waits.
 
-    With `always`, every waiting call of the same tool is decided, and every later one will be.
+    With `always`, every waiting call of the same agent's tool is decided, and every later one will be (C16).
     """
     hands = scope.hands
     inside = _asked_inside(scope, call_id)
     if inside is not None:
-        call, path = inside
-        made = Decision(approved, call_id, tool_scope(call.name), always, message, arguments_digest(call.arguments))
+        call, path, agent = inside
+        digest = arguments_digest(call.arguments)
+        made = Decision(approved, call_id, tool_scope(call.name), always, message, digest, agent)
         hands.tell(Decided(made, path))
         return
     one = hands.talk.call(call_id)
@@ -28,16 +29,18 @@ def decide(scope: CallScope, call_id: str, *, approved: bool, always: bool, mess
             f"no call {call_id!r} waits for a decision", "Take the call_id of a tool_approval_required event."
         )
     tool, book = tool_scope(one.call.name), scope.book()
-    book.record(Decision(approved, call_id, tool, always, message, arguments_digest(one.call.arguments)))
+    book.record(Decision(approved, call_id, tool, always, message, arguments_digest(one.call.arguments), one.agent))
     book.drain()
     for other in hands.talk.waiting:
-        if other.id == call_id or (always and other.name == one.call.name):
+        of = hands.talk.call(other.id)
+        is_alike = of is not None and (of.agent, other.name) == (one.agent, one.call.name)
+        if other.id == call_id or (always and is_alike):
             sticky, digest = always and other.id == call_id, arguments_digest(other.arguments)
-            hands.tell(Decided(Decision(approved, other.id, tool, sticky, message, digest)))
+            hands.tell(Decided(Decision(approved, other.id, tool, sticky, message, digest, one.agent)))
 
 
-def _asked_inside(scope: CallScope, call_id: str) -> tuple[Call, tuple[str, ...]] | None:
-    """A waiting call of an agent that is used as a tool, and the way to it."""
+def _asked_inside(scope: CallScope, call_id: str) -> tuple[Call, tuple[str, ...], str] | None:
+    """A waiting call of an agent that is used as a tool, the way to it, and the agent that its run knows it by."""
     for outer in scope.hands.talk.waiting:
         for inner, path in asked_inside(outer.child, (outer.id,)) if outer.child is not None else ():
             if inner == call_id:
@@ -46,5 +49,7 @@ def _asked_inside(scope: CallScope, call_id: str) -> tuple[Call, tuple[str, ...]
                     found = run.call(step) if run is not None else None
                     run = found.child if found is not None else None
                 call = run.call(inner) if run is not None else None
-                return (call, path) if call is not None else None
+                if run is None or run.turn is None or call is None:
+                    return None
+                return call, path, run.turn.agent
     return None

@@ -72,8 +72,7 @@ class _OwnedCall:
         self.guardrails_before_approval = execution.get("pre_approval_tool_input_guardrails") is True
 
     def agent_key(self, agent: Any) -> str:
-        """What this owner calls an agent: in a voice call agents are known by their names."""
-        return str(agent.name)
+        return self._scope.key_of(agent)
 
     async def record_decisions(self) -> None:
         for decision in self._scope.book().drain():

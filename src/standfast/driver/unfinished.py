@@ -28,9 +28,10 @@ from standfast.engine.events import Appended, NotTaken, Replied, SettledBy
 from standfast.engine.log import Log
 from standfast.engine.request import offered, open_turn
 from standfast.engine.run import Call, Entry, Response, Run, evolve
-from standfast.engine.run_store import RunStore, RunSummary
+from standfast.engine.run_store import RunStore, RunSummary, SavedRun
 from standfast.ground.errors import RunClaimedError, RunStateError, StandfastError, UnfinishedRunError
 from standfast.ground.jsonvalue import Item
+from standfast.talk.codec import is_call
 from standfast.tools.texts import BEGUN_AND_WAITS, UNKNOWN_OUTCOME, WAITS_FOR_A_PERSON
 from standfast.words.history import sanitise_for_store
 from standfast.words.usage import Usage
@@ -68,26 +69,26 @@ async def look_for_unfinished(scope: RunScope, own_id: str, store: RunStore | No
     # Nested runs never look: the outermost has, and what they are nested in would be found.
     if hold is None or store is None or policy == "ignore" or scope.arguments.moved is not None:
         return
-    found = await _found(await _candidates(hold, own_id, store), store)
+    found = await _found(scope, await _candidates(hold, own_id, store), store)
     if policy == "refuse":
         refuse(found)
     for one in found:
         if one.state == "gone":
             one = await _settle(hold, own_id, one, store)
             if not one.run.paused:
-                note(scope, one, "gone", "settled")
+                note(scope, one.run.spec.run_id, "gone", "settled")
                 continue
-            note(scope, one, "gone", "settled: a call waits for a person")
+            note(scope, one.run.spec.run_id, "gone", "settled: a call waits for a person")
         else:
-            note(scope, one, one.state, "shown in requests" if one.run.paused else "left alone")
+            done = "shown in requests" if one.run.paused else "left alone"
+            note(scope, one.run.spec.run_id, one.state, done)
         if one.run.paused:
             scope.open_turns += open_turn(one.run, WAITS_FOR_A_PERSON, BEGUN_AND_WAITS)
             scope.open_questions += _questions(one.run, one.run.spec.run_id)
 
 
-def note(scope: RunScope, one: Found, found: str, done: str) -> None:
+def note(scope: RunScope, run_id: str, found: str, done: str) -> None:
     """Say in the result and in the log what was found and done; never what the run is about."""
-    run_id = one.run.spec.run_id
     scope.unfinished.append(UnfinishedRun(run_id, found, done))
     logger.info("run %s of this conversation had not ended (%s): %s", run_id, found, done)
 
@@ -156,10 +157,15 @@ async def _oldest_first(found: list[Candidate], hold: SessionHold, store: RunSto
     return sorted(found, key=lambda one: -order.get(one.run_id, 0))
 
 
-async def _found(candidates: Sequence[Candidate], store: RunStore) -> list[Found]:
+async def _found(scope: RunScope, candidates: Sequence[Candidate], store: RunStore) -> list[Found]:
     found = []
     for one in candidates:
-        read = await read_unfinished(one.run_id, store, is_gone=one.is_gone)
+        saved = await store.load_run(one.run_id)
+        if saved is not None and is_call(saved):
+            # What it has done and still owes is its own to say, whoever takes it over (E14).
+            note(scope, one.run_id, "a voice call", "left to RealtimeRunner.resume")
+            continue
+        read = _unfinished(one.run_id, saved, is_gone=one.is_gone)
         if read is not None:
             found.append(read)
     return found
@@ -167,8 +173,11 @@ async def _found(candidates: Sequence[Candidate], store: RunStore) -> list[Found
 
 async def read_unfinished(run_id: str, store: RunStore, *, is_gone: bool) -> Found | None:
     """The run, if it has not ended and has done something. One that cannot be read is refused by name."""
-    saved = await store.load_run(run_id)
-    if saved is None or has_ended(saved):
+    return _unfinished(run_id, await store.load_run(run_id), is_gone=is_gone)
+
+
+def _unfinished(run_id: str, saved: SavedRun | None, *, is_gone: bool) -> Found | None:
+    if saved is None or has_ended(saved) or is_call(saved):
         return None
     try:
         run = decode_saved(saved)
@@ -262,7 +271,7 @@ async def settle_on_server(
     ends: list[Callable[[], Awaitable[None]]] = []
     for one in found:
         if not one.is_gone:
-            note(scope, one, "running", "left alone")
+            note(scope, one.run.spec.run_id, "running", "left alone")
             continue
         run_id = one.run.spec.run_id
         run = advance(await _with_lost_answer(scope, one.run), settling(fresh.spec.run_id, 0))
@@ -270,7 +279,7 @@ async def settle_on_server(
             refuse([Found(run, one.revision, is_gone=True)])
         owed += [Entry("input", fresh.spec.agent, item, {"owed_by": run_id}) for item in unsent_items(run)]
         ends.append(partial(RunSaver(store, RunRecord, revision=one.revision, saved=one.run).save, run))
-        note(scope, one, "gone", "settled")
+        note(scope, run_id, "gone", "settled")
     if owed:
         count = fresh.spec.input_count + len(owed)
         spec = evolve(fresh.spec, input_count=count)
