@@ -73,6 +73,7 @@ class Points:
         """This is a point; the process may end here."""
         if self._journey._process is not self._process:
             self._process, self.names = self._journey._process, []
+            self.with_the_turn = set()  # the process that had them is gone: a turn stored now is not theirs
         if not self._process.alive:
             raise Died
         self.names.append(name)

@@ -19,9 +19,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace as changed
 from datetime import UTC, datetime, timedelta
 from itertools import count, islice
-from typing import TYPE_CHECKING
 from weakref import WeakSet
 
+from standfast.conformance.reference_runs import ReferenceRunStore
 from standfast.ground.errors import (
     AppendGapError,
     CorruptRecordError,
@@ -31,9 +31,6 @@ from standfast.ground.errors import (
 )
 from standfast.ground.jsonvalue import CorruptJSON, decode
 from standfast.sessions.protocol import CorruptRecord, Generation, Head, Position, SessionInfo
-
-if TYPE_CHECKING:
-    from standfast.conformance.reference_runs import ReferenceRunStore
 
 GENERATIONS_KEPT = 3
 # Enough to undo a compaction, and to undo that undo, without keeping a conversation's whole past alive.
@@ -424,7 +421,7 @@ class ReferenceStore:
         self.lock = threading.Lock()
         self.conversations: dict[str, Conversation] = {}
         self._numbers = count(1)
-        self._runs: ReferenceRunStore | None = None
+        self._runs = ReferenceRunStore(self.lock)
         _stores.add(self)
 
     def next_id(self) -> int:
@@ -454,12 +451,7 @@ class ReferenceStore:
 
     def run_store(self) -> ReferenceRunStore:
         """The runs kept in this store."""
-        from standfast.conformance.reference_runs import ReferenceRunStore  # a program without runs need not load it
-
-        with self.lock:
-            if self._runs is None:
-                self._runs = ReferenceRunStore(self.lock)
-            return self._runs
+        return self._runs  # without the lock: whoever asks may be in a loop, which must not wait for a stalled store
 
 
 # --- os.fork ------------------------------------------------------------------------------

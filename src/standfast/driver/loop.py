@@ -108,6 +108,8 @@ class Loop(Reconciler[Run, Event, Effect]):
         if isinstance(event, Begun):
             await self.make_sure()
         await super().record(event, completes=completes)
+        if isinstance(event, Begun):
+            await self.make_sure()  # saving took its time, and this process may have slept since
 
     async def make_sure(self) -> None:
         """Raise LeaseLostError if the session may be another's by now: then no request leaves and nothing begins."""

@@ -286,7 +286,10 @@ async def _claim(scope: RunScope, run: Run, store: RunStore | None, revision: in
 
 
 async def open_abandoned(scope: RunScope, resumed: ResumedRun, store: RunStore, message: str) -> Opened:
-    """A saved run that is given up: what is open is closed with `message`, and written down."""
+    """A saved run that is given up: what is open is closed with `message`.
+
+    Not saved here: given up and not yet stored, it would be a run that nobody is at and nobody can tell so.
+    """
     run = resumed.run
     if run.is_closed:
         refuse_finished(run)
@@ -296,9 +299,7 @@ async def open_abandoned(scope: RunScope, resumed: ResumedRun, store: RunStore, 
     await _hold_run(scope, run.spec.run_id, store, wait_s=0.0)
     run = advance(run, Claimed(uuid.uuid4().hex, stored=await _stored_count(scope, run)))
     run = advance(run, Stopped("abandoned", message=message)) if not run.finished else run
-    saver = RunSaver(store, RunRecord, hold=scope.session, revision=resumed.revision, needed=True)
-    await saver.save(run)
-    return Opened(run, saver)
+    return Opened(run, RunSaver(store, RunRecord, hold=scope.session, revision=resumed.revision, needed=True))
 
 
 async def _stored_count(scope: RunScope, run: Run) -> int:

@@ -20,6 +20,7 @@ from standfast.driver.run_scope import ResumedRun, RunArguments, RunScope, logge
 from standfast.driver.session_hold import SessionHold
 from standfast.driver.unsent import warn_if_unsent
 from standfast.engine.advance import refuse_finished
+from standfast.engine.due import due
 from standfast.engine.run import Run
 from standfast.engine.run_store import RunStore
 from standfast.ground.errors import StandfastError, UserError
@@ -156,6 +157,8 @@ class RunAttempt:
         """Give up a saved run: what is open is closed with `message`, written down, and stored whole."""
         try:
             self._start_with(await open_abandoned(self.scope, resumed, store, message))
+            if not due(self.run):
+                await self.loop.save()  # at rest already: whoever gives it up must hear if it is not saved
             await self.loop.drive()
         finally:
             await self._give_back()

@@ -63,7 +63,7 @@ class Link:
             packed = b"".join([part for command in commands for part in _packed(command)])
             connection.send_packed_command([packed], check_health=False)  # type: ignore[no-untyped-call]
             return [self._answer(connection) for _ in commands]
-        except (failed.ConnectionError, failed.TimeoutError, OSError) as error:
+        except (failed.RedisError, OSError) as error:
             self.close()
             raise unanswered(error, reading=reading) from error
         except BaseException:
@@ -71,13 +71,14 @@ class Link:
             raise
 
     def _opened(self) -> Connection:
-        connection: Any = self._pool.make_connection()
+        # Not `make_connection()`: it counts what it ever made, and refuses for good after a hundred reconnects.
+        connection: Any = self._pool.connection_class(**self._pool.connection_kwargs)
         try:
             connection.connect()
-        except (failed.ConnectionError, failed.TimeoutError, OSError) as error:
-            raise unreachable(error, self.where) from error
         except failed.ResponseError as error:
             raise refused(error) from error
+        except (failed.RedisError, OSError) as error:
+            raise unreachable(error, self.where) from error
         found: Connection = connection
         self._connection = found
         return found

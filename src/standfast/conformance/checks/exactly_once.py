@@ -79,6 +79,12 @@ async def another_item_under_the_same_number_is_refused(lab: Lab) -> None:
     await lab.refuses(session.append(changed[1:], writer="run", start=1), "a second history", SessionConflictError)
     await lab.holds(session, whole, "a second history under one name was refused")
     lab.same(await session.accepted("run"), 3, "a refused append, by the count")
+    long = batch("long", 100)  # what was said long ago is remembered as well
+    for start in range(0, 100, 20):
+        await session.append(long[start : start + 20], writer="long", start=start)
+    for place in (0, 31, 50, 99):
+        again = session.append([message("another")], writer="long", start=place)
+        await lab.refuses(again, f"another item under number {place} of 100", SessionConflictError)
 
 
 @proves("B1")
