@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -220,7 +221,7 @@ def commit_call(step: Step, keys_of: Callable[[Name], NameKeys], refs: Refs, ttl
         found = _Encoding(change, args, refs, others).description()
         found |= {"first": first, "labels_at": labels_at}
         if ttl_ms is not None:
-            found["ttl"] = ttl_ms
+            found |= {"ttl": ttl_ms, "hold": math.ceil(change.hold_s * 1000)}
         described.append(found)
     return Call(COMMIT, tuple(all_keys), args.with_description(described))
 
@@ -232,7 +233,7 @@ def append_call(step: Step, keys: NameKeys, refs: Refs, ttl_ms: int | None) -> C
     change = step[0]
     if not change.push or not change.touch or change.mark is not None or change.prefix is not None or change.labels:
         return None
-    if change.wipe is not None or change.remove or change.drop or change.arrange or change.back or change.sweep:
+    if change.hold_s or change.wipe is not None or change.remove or change.drop or change.arrange or change.back or change.sweep:
         return None
     if len(change.put) > APPEND_CELLS_MAX or None in change.put.values():
         return None
