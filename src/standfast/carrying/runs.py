@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Hashable, Mapping
 from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 from standfast.carrying.carrier import Carrier
 from standfast.carrying.leases import StoredLease
@@ -15,6 +16,9 @@ from standfast.sessions.lease_rules import Fence
 from standfast.sessions.port import Name
 from standfast.sessions.protocol import Lease, check_limit
 from standfast.sessions.run_rules import Recorded, RunSave
+
+_LABELLED: WeakSet[Carrier] = WeakSet()
+# Stores in which every run that runs or waits says which conversation it is on.
 
 
 class StoredRunStore:
@@ -74,6 +78,22 @@ class StoredRunStore:
         check_limit(limit)
         plan = partial(run_rules.list_runs, status, session_id, after, limit)
         return await self._carrier().carry(plan, self._timeout_s, kind="read")
+
+    async def open_on_conversation(self, conversation_id: str) -> list[RunSummary]:
+        """The runs that may be unfinished on a server's conversation, oldest change first (C15).
+
+        By its label, and with those that an earlier release saved without one: until there are none, they are read.
+        """
+        carrier = self._carrier()
+        by_label = partial(run_rules.open_on_conversation, conversation_id)
+        found = await carrier.carry(by_label, self._timeout_s, kind="read")
+        if carrier not in _LABELLED:
+            early = await carrier.carry(run_rules.open_without_conversation, self._timeout_s, kind="read")
+            if early:
+                found += early
+            else:
+                _LABELLED.add(carrier)  # and whoever saves from now on gives the label
+        return sorted(found, key=lambda one: one.updated_at)
 
     async def lease_run(self, run_id: str, *, ttl_s: float, wait_s: float, takeover: bool = False) -> StoredLease:
         """Become the only worker at a run that no session's lease covers (C12); see `run_leases.lease_run`."""

@@ -124,15 +124,33 @@ def ending_of(saved: SavedRun) -> dict[str, Any] | None:
 
 def is_left_open(head: bytes) -> bool:
     """Whether a saved head is that of a run of ours that stopped without having ended, and has done something (C15)."""
+    known = _known_head(head)
+    if known is None:
+        return False
+    has_ended = known["progress"].get("ended") or known["progress"].get("verdict") == "tripped"
+    marks = known.get("marks") or {}
+    return not has_ended and bool(known.get("turn") or marks.get("stored") or marks.get("acknowledged"))
+
+
+def conversation_of(head: bytes) -> str | None:
+    """The server's conversation that a saved head's run is on; None for a run that is on none."""
+    known = _known_head(head)
+    spec = None if known is None else known.get("spec")
+    owner = spec.get("owner") if isinstance(spec, dict) else None
+    if not isinstance(owner, dict) or owner.get("kind") != "conversation" or not isinstance(owner.get("id"), str):
+        return None
+    found: str = owner["id"]
+    return found
+
+
+def _known_head(head: bytes) -> dict[str, Any] | None:
+    """A saved head of ours as it was written; None if only its end was kept, or it is no run of ours."""
     try:
         known = decode_value(head)
     except ValueError:
-        return False
-    if not isinstance(known, dict) or known.get("schema") not in SCHEMAS or not isinstance(known.get("progress"), dict):
-        return False  # only its end was kept, or it is no run of ours
-    has_ended = known["progress"].get("ended") or known["progress"].get("verdict") == "tripped"
-    marks = known.get("marks") or {}
-    return not has_ended and bool(known.get("turn") or marks.get("stored"))
+        return None
+    is_run = isinstance(known, dict) and known.get("schema") in SCHEMAS and isinstance(known.get("progress"), dict)
+    return known if is_run and isinstance(known, dict) else None
 
 
 def settler_of(saved: SavedRun) -> str | None:

@@ -102,7 +102,10 @@ class RunStore(Protocol):
         ...
 
     async def prune_runs(self, *, older_than_s: float | None = None, keep: int | None = None) -> int:
-        """Remove ended runs (done, failed, cancelled) older than that, and all but the newest `keep` of them."""
+        """Remove ended runs (done, failed, cancelled) older than that, and all but the newest `keep` of them.
+
+        One that failed or was cut on a session, with something done that the session does not hold yet, has not ended.
+        """
         ...
 
 

@@ -233,9 +233,9 @@ def append_call(step: Step, keys: NameKeys, refs: Refs, ttl_ms: int | None) -> C
     change = step[0]
     if not change.push or not change.touch or change.mark is not None or change.prefix is not None or change.labels:
         return None
-    if change.hold_s or change.wipe is not None or change.remove or change.drop or change.arrange or change.back or change.sweep:
+    if change.wipe is not None or change.remove or change.drop or change.arrange or change.back or change.sweep:
         return None
-    if len(change.put) > APPEND_CELLS_MAX or None in change.put.values():
+    if change.hold_s or len(change.put) > APPEND_CELLS_MAX or None in change.put.values():
         return None
     base = refs.guess(change.name, len(change.push))
     args: list[bytes] = [secrets.token_hex(EPOCH // 2).encode(), to_bytes(change.name.id), b"%d" % base]
