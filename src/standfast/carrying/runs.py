@@ -10,7 +10,7 @@ from weakref import WeakSet
 from standfast.carrying.carrier import Carrier
 from standfast.carrying.leases import StoredLease
 from standfast.carrying.run_leases import Processes, lease_run
-from standfast.engine.run_store import LogTail, RunSummary, SavedRun
+from standfast.engine.run_store import LogTail, RunSummary, SavedRun, check_run_id
 from standfast.sessions import run_rules
 from standfast.sessions.lease_rules import Fence
 from standfast.sessions.port import Name
@@ -42,7 +42,8 @@ class StoredRunStore:
 
     async def load_run(self, run_id: str) -> SavedRun | None:
         """The run as last saved; None if there is none of this id."""
-        return await self._carrier().carry(partial(run_rules.load_run, run_id), self._timeout_s, kind="read")
+        plan = partial(run_rules.load_run, check_run_id(run_id))
+        return await self._carrier().carry(plan, self._timeout_s, kind="read")
 
     async def save_run(
         self,
@@ -99,7 +100,7 @@ class StoredRunStore:
         """Become the only worker at a run that no session's lease covers (C12); see `run_leases.lease_run`."""
         return await lease_run(
             self._carrier,
-            run_id,
+            check_run_id(run_id),
             ttl_s=ttl_s,
             wait_s=wait_s,
             timeout_s=self._timeout_s,
@@ -110,7 +111,7 @@ class StoredRunStore:
     async def delete_run(self, run_id: str) -> bool:
         """Remove a run; whether there was one."""
         carrier = self._carrier()
-        plan = partial(run_rules.delete_run, run_id, loses_answers=carrier.lane is not None)
+        plan = partial(run_rules.delete_run, check_run_id(run_id), loses_answers=carrier.lane is not None)
         return await carrier.carry(plan, self._timeout_s)
 
     async def prune_runs(self, *, older_than_s: float | None = None, keep: int | None = None) -> int:

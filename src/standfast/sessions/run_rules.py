@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from standfast.engine.codec import conversation_of, is_left_open
-from standfast.engine.run_store import LogTail, RunSummary, SavedRun
+from standfast.engine.run_store import LogTail, RunSummary, SavedRun, check_run_id
 from standfast.ground.errors import NotFoundError, RunClaimedError
 from standfast.sessions.lease_rules import (
     Fence,
@@ -52,6 +52,9 @@ class RunSave:
     in_flight: bytes | None = None
     """The head of a save of the same writer whose outcome it does not know: revision `expect` + 1 with that head is
     its own, and this one follows it."""
+
+    def __post_init__(self) -> None:
+        check_run_id(self.run_id)
 
 
 class Recorded(NamedTuple):
