@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 from standfast.agents.agent import Agent
@@ -13,6 +12,7 @@ from standfast.driver.reply_parsing import stored_form
 from standfast.driver.run_scope import RunScope, logger
 from standfast.engine.events import Returned, RunCall
 from standfast.engine.run import Call, Entry, Run, Turn
+from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import ModelBehaviorError, UserError
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.words.items import ItemHelpers, ToolApprovalItem
@@ -74,9 +74,7 @@ async def _base(
         return None
     data = _input_data(scope, run, turn, entry)
     if filter_input is not None:
-        changed = filter_input(data)
-        if inspect.isawaitable(changed):
-            changed = await changed
+        changed = await maybe_await(filter_input(data))
     else:
         changed = nest_handoff_history(data, history_mapper=scope.config.handoff_history_mapper)
     if not isinstance(changed, HandoffInputData):

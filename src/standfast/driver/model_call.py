@@ -5,7 +5,6 @@ Attempts and retries are in `sending`: here a request is one question with one a
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,14 +13,15 @@ from standfast.agents.run_config import CallModelData, ModelInputData
 from standfast.driver.agent_offer import ResolvedAgent
 from standfast.driver.hooks import announce_agent, hook_pair, observing, wants
 from standfast.driver.loop import Loop
-from standfast.driver.lost_answers import newest_item_id
+from standfast.driver.lost_answers import ask_server, newest_item_id, not_sent, unknown_outcome
 from standfast.driver.reply_parsing import classify, known_calls
 from standfast.driver.run_scope import PreparedView, RunScope, logger
 from standfast.driver.sending import Sending
 from standfast.engine.due import due
-from standfast.engine.events import Begun, CallModel, Replied, Settle
-from standfast.engine.request import left_out, offered, stateful, view_items
+from standfast.engine.events import Begun, CallModel, NotTaken, Replied, Settle
+from standfast.engine.request import left_out, offered, stateful
 from standfast.engine.run import Outgoing, Response, Run
+from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import ModelBehaviorError, UserError
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.words.history import Prepared, omit_reasoning_id
@@ -61,6 +61,23 @@ async def call_model(loop: Loop, scope: RunScope, effect: CallModel) -> None:
     await loop.make_sure()
     response, failed = await sending.ask()
     await take_reply(loop, scope, effect, agent, resolved, response, failed=failed, owed=owed)
+
+
+async def settle_model(loop: Loop, scope: RunScope, effect: Settle) -> None:
+    """Ask the server for a request that had left when the run was last heard of, and go on from what it says."""
+    run = loop.run
+    agent = scope.graph.agent(run.progress.agent)
+    resolved = await scope.agents.for_request(agent, has_used_tools=any(run.used_by(run.progress.agent)))
+    found = await ask_server(run, resolved)
+    if found is not None and found.response is not None:
+        await take_reply(loop, scope, effect, agent, resolved, found.response, owed=not_sent(run))
+    elif found is not None and not found.taken:
+        await loop.record(NotTaken(after_item_id=run.progress.after_item_id), completes=effect)
+    else:
+        error = unknown_outcome(run, found)
+        if found is not None or not await Sending(loop, scope, resolved, None, []).may_send_again(error):
+            raise error
+        await loop.record(NotTaken(), completes=effect)
 
 
 async def take_reply(
@@ -175,9 +192,7 @@ async def _filtered(
     data = CallModelData(
         ModelInputData([copy_json(item) for item in items], instructions), agent, scope.wrapper.context
     )
-    changed = function(data)
-    if inspect.isawaitable(changed):
-        changed = await changed
+    changed = await maybe_await(function(data))
     if not isinstance(changed, ModelInputData) or not isinstance(changed.input, list):
         raise UserError(
             f"call_model_input_filter returned {type(changed).__name__}"
@@ -186,8 +201,3 @@ async def _filtered(
             "Return ModelInputData(input=[...], instructions=...) with a list of items.",
         )
     return changed.input, changed.instructions
-
-
-def view_of(scope: RunScope, run: Run) -> list[Item]:
-    """The model's view as it is, for `to_input_list("normalized")`."""
-    return view_items(run, scope.history)

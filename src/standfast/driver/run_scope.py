@@ -11,6 +11,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from standfast.agents.agent import Agent
@@ -255,6 +256,18 @@ class RunScope:
         """What this process has of nested runs that are paused, by call id."""
         self._originals: dict[int, tuple[Item, Any, Any]] = {}
         self._views: dict[int, tuple[Entry, RunItem]] = {}
+
+    @cached_property
+    def store(self) -> RunStore | None:
+        """Where this run is saved: where the settings say, where it was found, or beside its session."""
+        config, resumed = self.config, self.arguments.resumed
+        if config.save == "never" or self.arguments.moved is not None:
+            return None  # a nested run is saved with its parent
+        if config.run_store != "auto":
+            return config.run_store
+        if resumed is not None and resumed.store is not None:
+            return resumed.store
+        return self.session.run_store() if self.session is not None else None
 
     # --- items -------------------------------------------------------------------------------------------------------
 

@@ -255,7 +255,7 @@ class Runner:
             resumed=resumed,
         )
         attempt = RunAttempt(arguments)
-        await attempt.abandon(resumed, store, message)
+        await attempt.abandon(resumed, message)
         return unsent_items(attempt.run)
 
     @classmethod
@@ -379,7 +379,7 @@ def _state_of(attempt: RunAttempt) -> RunState:
     copy = RunContextWrapper(
         wrapper.context, wrapper.usage.copy(), approvals=ApprovalBook.of(wrapper.approvals.decisions())
     )
-    return RunState._of(attempt.run, copy, scope.graph.start, scope, attempt.revision, attempt.run_store())
+    return RunState._of(attempt.run, copy, scope.graph.start, scope, attempt.revision, scope.store)
 
 
 async def _load(agent: Agent[Any], run_id: str, store: RunStore, context: object = None) -> tuple[RunState, str]:
