@@ -56,7 +56,7 @@ async def perform_conclude(loop: Loop, scope: RunScope, effect: Conclude) -> Non
     if conclusion.entries:
         scope.show_entries(conclusion.entries)
     if scope.hooks is not None or agent.hooks is not None:
-        if run.turn is not None and run.turn.calls:
+        if run.calls:
             await loop.save()
         async with observing(loop):
             await hook_pair(scope, agent, "on_agent_end", hook_context(scope), agent, value)

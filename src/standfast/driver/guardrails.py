@@ -83,7 +83,7 @@ async def _judge_input(loop: Loop, scope: RunScope, effect: Judge, agent: Agent[
 
 async def _judge_output(loop: Loop, scope: RunScope, effect: Judge, agent: Agent[Any]) -> None:
     guardrails = output_guardrails(scope, agent)
-    if guardrails and loop.run.turn is not None and loop.run.turn.calls:
+    if guardrails and loop.run.calls:
         await loop.save()  # what its calls came to would be stored with the turn; a verdict may take its time
     results, tripped = await _verdict(scope, agent, "output", guardrails, scope.wrapper, agent, scope.final_output)
     scope.results.of_output += results

@@ -334,5 +334,4 @@ def _restore(scope: RunScope, run: Run) -> None:
     inputs = [entry.item for entry in run.ledger[: run.spec.input_count]]
     text = inputs[0].get("content") if run.spec.input_is_text and len(inputs) == 1 else None
     scope.given_input = text if isinstance(text, str) else [copy_json(item) for item in inputs]
-    if run.turn is not None:
-        scope.shown_calls = {call.id for call in run.turn.calls if call.state == "returned"}
+    scope.shown_calls = {call.id for call in run.calls if call.state == "returned"}

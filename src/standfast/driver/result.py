@@ -30,7 +30,7 @@ InputListMode = Literal["preserve_all", "normalized"]
 def interruptions_of(run: Run, scope: RunScope) -> list[ToolApprovalItem]:
     """The calls that wait for a person, those of nested runs included, in call order."""
     found: list[ToolApprovalItem] = []
-    for call in run.turn.calls if run.turn is not None else ():
+    for call in run.calls:
         if call.child is not None:
             found += interruptions_of(call.child, _inside(run, scope, call))
         elif call.state == "waiting":

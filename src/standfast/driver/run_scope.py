@@ -344,7 +344,7 @@ def usage_of(run: Run) -> Usage:
     total = Usage()
     for response in run.responses:
         total.add(Usage.from_json(response.usage))
-    for call in run.turn.calls if run.turn is not None else ():
+    for call in run.calls:
         if call.child is not None:
             total.add(usage_of(call.child))
     return total

@@ -91,18 +91,12 @@ def refuse(found: Sequence[Found]) -> None:
         return
     one = found[0]
     run_id, more = one.run.spec.run_id, f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    calls = ", ".join(f"{call.name} ({call.id})" for call in _open_calls(one.run)) or "none"
+    calls = ", ".join(f"{call.name} ({call.id})" for call in one.run.calls if call.state != "returned") or "none"
     raise UnfinishedRunError(
         f"run {run_id!r} of this conversation has not ended{more}: it is {one.state}, with open calls: {calls}",
         "Decide about it and resume it (Runner.load, Runner.run), give it up with Runner.cancel_run, or choose"
         " RunConfig(unfinished='settle').",
     )
-
-
-def _open_calls(run: Run) -> Iterator[Call]:
-    for call in run.turn.calls if run.turn is not None else ():
-        if call.state != "returned":
-            yield call
 
 
 # --- finding ---------------------------------------------------------------------------------------------------------
@@ -225,7 +219,7 @@ def settling(by: str, stored: int) -> SettledBy:
 
 async def _store_nested(hold: SessionHold, by: str, run: Run) -> None:
     """Store what runs inside its calls left open, where they are on the same conversation."""
-    for call in run.turn.calls if run.turn is not None else ():
+    for call in run.calls:
         child = call.child
         if child is None:
             continue

@@ -379,8 +379,7 @@ def _join(run: Run, turn: Turn) -> Run:
 
 def _charged_for_nested(run: Run) -> Run:
     """The run with the replies of nested runs that end with its turn: they were paid for, whatever becomes of them."""
-    calls = run.turn.calls if run.turn is not None else ()
-    nested = [evolve(one, hidden=True) for call in calls if call.child is not None for one in call.child.responses]
+    nested = [evolve(one, hidden=True) for call in run.calls if call.child is not None for one in call.child.responses]
     return evolve(run, responses=run.responses.appended(nested)) if nested else run
 
 

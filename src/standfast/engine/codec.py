@@ -186,15 +186,12 @@ def _check(run: Run) -> None:
         (any(not 0 <= view.tail <= size for view in run.views), "a view begins outside the ledger"),
         (run.progress.turns < 0, "its turn count is negative"),
         (run.turn is not None and run.turn.number not in _open_numbers(run, run.turn), "its open turn is not its last"),
-        (
-            run.turn is not None and len({call.id for call in run.turn.calls}) != len(run.turn.calls),
-            "a call id repeats",
-        ),
+        (len({call.id for call in run.calls}) != len(run.calls), "a call id repeats"),
     ]
     for wrong, why in faults:
         if wrong:
             raise _unreadable(why)
-    for call in run.turn.calls if run.turn is not None else ():
+    for call in run.calls:
         if call.state == "returned" and not call.outputs:
             raise _unreadable(f"call {call.id!r} returned without an output")
         if call.child is not None:

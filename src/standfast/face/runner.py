@@ -24,6 +24,7 @@ from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, coerce_run
 from standfast.driver.agent_graph import AgentGraph
 from standfast.driver.early_refusals import refuse_early
 from standfast.driver.event_buffer import EventBuffer
+from standfast.driver.owners import owner_of, owner_on_resume
 from standfast.driver.result import RunResult, RunResultStreaming
 from standfast.driver.run_attempt import RunAttempt
 from standfast.driver.run_scope import ResumedRun, RunArguments, Tracer, usage_of
@@ -32,7 +33,6 @@ from standfast.driver.thread_loop import run_on_thread_loop
 from standfast.driver.unsent import unsent_items
 from standfast.engine.codec import decode_saved, has_ended
 from standfast.engine.run_store import RunStore, RunSummary, SavedRun
-from standfast.face.owners import owner_of, owner_on_resume
 from standfast.face.run_state import RunState, with_context
 from standfast.face.saved_context import wrap_context
 from standfast.ground.errors import (
