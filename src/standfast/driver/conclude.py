@@ -12,7 +12,7 @@ from standfast.agents.agent import ToolsToFinalOutputResult
 from standfast.agents.error_handlers import RunErrorData, RunErrorHandlerInput, read_handler_result
 from standfast.agents.output_type import AgentOutputSchemaBase, output_schema_of
 from standfast.driver.guardrails import output_guardrails
-from standfast.driver.hooks import hook_context, hook_pair, observing
+from standfast.driver.hooks import hook_context, observers
 from standfast.driver.loop import Loop
 from standfast.driver.run_scope import RunScope
 from standfast.driver.unsent import REMEDY, unsent_note
@@ -58,8 +58,7 @@ async def perform_conclude(loop: Loop, scope: RunScope, effect: Conclude) -> Non
     if scope.hooks is not None or agent.hooks is not None:
         if run.calls:
             await loop.save()
-        async with observing(loop):
-            await hook_pair(scope, agent, "on_agent_end", hook_context(scope), agent, value)
+        await observers(loop, scope, agent, "on_agent_end", hook_context(scope), agent, value)
     # Where nobody judges the output the turn joins at once: one effect less for every run without guardrails.
     judged = not output_guardrails(scope, agent)
     await loop.record(Concluded(effect.turn, conclusion, judged), completes=effect)

@@ -11,7 +11,7 @@ from typing import Any
 from standfast.agents.agent import Agent
 from standfast.agents.run_config import CallModelData, ModelInputData
 from standfast.driver.agent_offer import ResolvedAgent
-from standfast.driver.hooks import announce_agent, hook_pair, observing, wants
+from standfast.driver.hooks import announce_agent, hook_pair, observers, wants
 from standfast.driver.loop import Loop
 from standfast.driver.lost_answers import ask_server, newest_item_id, not_sent, unknown_outcome
 from standfast.driver.reply_parsing import classify, known_calls
@@ -130,8 +130,7 @@ async def take_reply(
         completes=effect,
     )
     # After the reply is recorded: it was paid for, and a hook that raises must not throw it away.
-    async with observing(loop):
-        await hook_pair(scope, agent, "on_llm_end", scope.wrapper, agent, response)
+    await observers(loop, scope, agent, "on_llm_end", scope.wrapper, agent, response)
 
 
 def _known(scope: RunScope, run: Run) -> dict[str, str]:

@@ -109,6 +109,8 @@ class RunAttempt:
                     if span is not None:
                         span.note(run=self.run, usage=usage_of(self.run), final=scope.final_output, error=scope.tripped)
                     await self._give_back(first or scope.tripped)
+            if scope.tripped is not None:
+                raise scope.tripped
         except StandfastError as error:
             error.run_data = self.details()
             raise
@@ -118,10 +120,6 @@ class RunAttempt:
                 "code of the application raised StopAsyncIteration in this run",
                 "Catch it where `anext` is called, or give `anext` a default.",
             ) from error
-        if scope.tripped is not None:
-            if isinstance(scope.tripped, StandfastError):
-                scope.tripped.run_data = self.details()
-            raise scope.tripped
 
     async def _run_to_rest(self) -> None:
         scope = self.scope

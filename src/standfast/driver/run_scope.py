@@ -11,7 +11,6 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from standfast.agents.agent import Agent
@@ -257,7 +256,7 @@ class RunScope:
         self._originals: dict[int, tuple[Item, Any, Any]] = {}
         self._views: dict[int, tuple[Entry, RunItem]] = {}
 
-    @cached_property
+    @property
     def store(self) -> RunStore | None:
         """Where this run is saved: where the settings say, where it was found, or beside its session."""
         config, resumed = self.config, self.arguments.resumed
