@@ -18,9 +18,9 @@ from standfast.driver.reply_parsing import classify, known_calls
 from standfast.driver.run_scope import PreparedView, RunScope, logger
 from standfast.driver.sending import Sending
 from standfast.engine.due import due
-from standfast.engine.events import Begun, CallModel, NotTaken, Replied, Settle
+from standfast.engine.events import Begun, CallModel, NotTaken, Settle
 from standfast.engine.request import left_out, offered, stateful
-from standfast.engine.run import Outgoing, Response, Run
+from standfast.engine.run import Outgoing, Run
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import ModelBehaviorError, UserError
 from standfast.ground.jsonvalue import Item, copy_json
@@ -111,24 +111,7 @@ async def take_reply(
         scope.remember(entry.item, original)
     scope.responses.append(response)
     scope.show_entries(reply.entries)
-    record = Response(
-        tuple(entry.item for entry in reply.entries),
-        counted.to_json(),
-        response.response_id,
-        response.request_id,
-    )
-    await loop.record(
-        Replied(
-            effect.turn,
-            tuple(reply.entries),
-            tuple(reply.calls),
-            record,
-            owed,
-            is_unanswered=reply.hosted or reply.skipped > 0,
-            used=tuple(reply.used),
-        ),
-        completes=effect,
-    )
+    await loop.record(reply.event(effect.turn, response, counted, owed), completes=effect)
     # After the reply is recorded: it was paid for, and a hook that raises must not throw it away.
     await observers(loop, scope, agent, "on_llm_end", scope.wrapper, agent, response)
 

@@ -12,13 +12,15 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-from standfast.engine.run import Call, Entry
+from standfast.engine.events import Replied
+from standfast.engine.run import Call, Entry, Response
 from standfast.ground.errors import ItemNotStorableError, ModelBehaviorError, UserError
 from standfast.ground.jsonvalue import Item, encode, encode_value
 from standfast.tools.function import facts_of
 from standfast.words.history import APPROVAL_PLACEHOLDER
 from standfast.words.item_kinds import KINDS, TOOL_CALL
-from standfast.words.items import read, to_input_json
+from standfast.words.items import ModelResponse, read, to_input_json
+from standfast.words.usage import Usage
 
 LOCAL_CALLS = frozenset({"computer_call", "local_shell_call", "apply_patch_call", "custom_tool_call"})
 """Calls whose output the program must give, of kinds that standfast has no tools for."""
@@ -39,6 +41,13 @@ class Reply:
     """Whether a tool of the provider's was active, so that a reply without a message is not an answer yet."""
     skipped: int = 0
     """Calls that had been completed before and were asked for again."""
+
+    def event(self, turn: int, response: ModelResponse, usage: Usage, owed: tuple[int, ...]) -> Replied:
+        """The reply as its run learns of it; `usage` is what it cost, `owed` what a filter kept from the request."""
+        items = tuple(entry.item for entry in self.entries)
+        record = Response(items, usage.to_json(), response.response_id, response.request_id)
+        unanswered, used = self.hosted or self.skipped > 0, tuple(self.used)
+        return Replied(turn, tuple(self.entries), tuple(self.calls), record, owed, unanswered, used)
 
 
 def call_digest(item: Mapping[str, Any]) -> str:

@@ -25,10 +25,10 @@ from standfast.driver.session_hold import SessionHold
 from standfast.driver.unsent import unsent_items
 from standfast.engine.advance import DID_NOT_RUN, advance
 from standfast.engine.codec import RunRecord, decode_saved, has_ended
-from standfast.engine.events import Appended, NotTaken, Replied, SettledBy
+from standfast.engine.events import Appended, NotTaken, SettledBy
 from standfast.engine.log import Log
 from standfast.engine.request import open_turn
-from standfast.engine.run import Call, Entry, Response, Run, evolve
+from standfast.engine.run import Call, Entry, Run, evolve
 from standfast.engine.run_store import RunStore, RunSummary, SavedRun
 from standfast.ground.errors import RunClaimedError, RunStateError, StandfastError, UnfinishedRunError
 from standfast.ground.jsonvalue import Item
@@ -65,15 +65,11 @@ async def look_for_unfinished(scope: RunScope, own_id: str) -> None:
     if policy == "refuse":
         refuse(found)
     for one in found:
-        if one.state == "gone":
+        state, done = one.state, "shown in requests" if one.run.paused else "left alone"
+        if state == "gone":
             one = await _settle(hold, own_id, one, store)
-            if not one.run.paused:
-                note(scope, one.run.spec.run_id, "gone", "settled")
-                continue
-            note(scope, one.run.spec.run_id, "gone", "settled: a call waits for a person")
-        else:
-            done = "shown in requests" if one.run.paused else "left alone"
-            note(scope, one.run.spec.run_id, one.state, done)
+            done = "settled: a call waits for a person" if one.run.paused else "settled"
+        note(scope, one.run.spec.run_id, state, done)
         if one.run.paused:
             scope.open_turns += open_turn(one.run, WAITS_FOR_A_PERSON, BEGUN_AND_WAITS)
             scope.open_questions += _questions(one.run, one.run.spec.run_id)
@@ -320,7 +316,5 @@ async def _with_lost_answer(scope: RunScope, run: Run) -> Run:
     if found is None or found.response is None:
         raise unknown_outcome(run, found)
     reply = classify(found.response.output, agent=run.progress.agent)
-    usage = Usage.from_provider(found.response.usage).to_json()
-    response = Response(tuple(entry.item for entry in reply.entries), usage, found.response.response_id)
-    turn = run.progress.turns + 1
-    return advance(run, Replied(turn, tuple(reply.entries), tuple(reply.calls), response, not_sent(run)))
+    usage = Usage.from_provider(found.response.usage)
+    return advance(run, reply.event(run.progress.turns + 1, found.response, usage, not_sent(run)))
