@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from standfast.engine.advance import refuse_settled
-from standfast.engine.log import NOT_OF_THE_TYPE, plain, typed
+from standfast.engine.log import NOT_OF_THE_TYPE, encode_record, plain, typed
 from standfast.engine.run import Run, Turn
 from standfast.engine.run_store import LogTail, SavedRun
 from standfast.engine.upgrades import SCHEMA, SCHEMAS, VERSION, upgrade
@@ -80,16 +80,8 @@ def encode_ending(run: Run) -> bytes:
 
 def encode_head(run: Run) -> bytes:
     """The small part of a run: everything but the logs, with their lengths."""
-    head = {
-        "schema": SCHEMA,
-        "version": VERSION,
-        "spec": plain(run.spec),
-        "progress": plain(run.progress),
-        "marks": plain(run.marks),
-        "turn": plain(run.turn),
-        "lengths": _lengths(run),
-    }
-    return encode_value(head)
+    parts = {"spec": run.spec, "progress": run.progress, "marks": run.marks, "turn": run.turn}
+    return encode_record({"schema": SCHEMA, "version": VERSION, **parts, "lengths": _lengths(run)})
 
 
 def _lengths(run: Run) -> dict[str, int]:
@@ -99,7 +91,7 @@ def _lengths(run: Run) -> dict[str, int]:
 def encode_tails(run: Run, saved: Mapping[str, int]) -> dict[str, LogTail]:
     """What each log has beyond what is saved already."""
     return {
-        name: LogTail(saved.get(name, 0), [encode_value(plain(record)) for record in records])
+        name: LogTail(saved.get(name, 0), [encode_record(record) for record in records])
         for name in LOGS
         if (records := getattr(run, name).since(saved.get(name, 0)))
     }

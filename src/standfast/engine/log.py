@@ -11,6 +11,8 @@ from typing import Any, Generic, TypeVar, get_args, overload
 
 import msgspec
 
+from standfast.ground.jsonvalue import encode_value
+
 T = TypeVar("T")
 
 
@@ -80,6 +82,14 @@ def plain(value: object) -> Any:
     return msgspec.to_builtins(value, enc_hook=_encode_hook)
 
 
+def encode_record(value: object) -> bytes:
+    """The bytes of what `plain` gives, without the detour where that can be: a save encodes whole turns."""
+    try:
+        return _encode(value)
+    except (msgspec.MsgspecError, UnicodeEncodeError):
+        return encode_value(plain(value))  # a text in it cannot be written as UTF-8
+
+
 def typed(data: object, kind: type[T]) -> T:
     """The record that `plain` gave; raises one of NOT_OF_THE_TYPE for anything else."""
     return msgspec.convert(data, kind, dec_hook=_decode_hook)
@@ -89,6 +99,9 @@ def _encode_hook(value: object) -> Any:
     if isinstance(value, Log):
         return [plain(record) for record in value]
     raise NotImplementedError(type(value).__name__)
+
+
+_encode = msgspec.json.Encoder(enc_hook=_encode_hook).encode
 
 
 def _decode_hook(kind: Any, value: object) -> Any:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from standfast.engine.log import NOT_OF_THE_TYPE, plain, typed
+from standfast.engine.log import NOT_OF_THE_TYPE, encode_record, typed
 from standfast.engine.run_store import LogTail, SavedRun
 from standfast.ground.errors import RunStateError
-from standfast.ground.jsonvalue import decode_value, encode_value
+from standfast.ground.jsonvalue import decode_value
 from standfast.talk.talk import Talk
 
 SCHEMA = "standfast.call"
@@ -21,14 +21,14 @@ _HEAD = [one.name for one in fields(Talk) if one.name != "ledger"]
 
 def encode_head(talk: Talk) -> bytes:
     """Everything but the ledger, with the ledger's length."""
-    head = {name: plain(getattr(talk, name)) for name in _HEAD}
-    return encode_value({"schema": SCHEMA, "version": VERSION, **head, "lengths": {"ledger": len(talk.ledger)}})
+    head = {name: getattr(talk, name) for name in _HEAD}
+    return encode_record({"schema": SCHEMA, "version": VERSION, **head, "lengths": {"ledger": len(talk.ledger)}})
 
 
 def encode_tails(talk: Talk, saved: int) -> dict[str, LogTail]:
     """What the ledger has beyond what is saved already."""
     entries = talk.ledger.since(saved)
-    return {"ledger": LogTail(saved, [encode_value(plain(entry)) for entry in entries])} if entries else {}
+    return {"ledger": LogTail(saved, [encode_record(entry) for entry in entries])} if entries else {}
 
 
 def is_call(saved: SavedRun) -> bool:
