@@ -94,8 +94,7 @@ async def _result_of(child: StartedRun, events: EventBuffer | None, request: Age
         await child.go()
         return RunResult(child)
     result = RunResultStreaming(child, events)
-    task = asyncio.ensure_future(result._drive_to_the_end(child.go))
-    result._goes_on_in(task)
+    task = result._start(child.go)
     assert request.tool.on_stream is not None
     try:
         await relay_events(

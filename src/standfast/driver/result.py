@@ -352,10 +352,11 @@ class RunResultStreaming(RunResultBase):
             raise self._error
         raise StopAsyncIteration
 
-    def _goes_on_in(self, task: asyncio.Task[None]) -> None:
-        """The task that drives the run, whose end whoever watches hears of: also of one that never had a turn."""
-        self._task = task
-        task.add_done_callback(self._has_ended)
+    def _start(self, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
+        """Let `work` drive the run in a task, whose end whoever watches hears of: also of one that never had a turn."""
+        self._task = asyncio.get_running_loop().create_task(self._drive_to_the_end(work))
+        self._task.add_done_callback(self._has_ended)
+        return self._task
 
     def _has_ended(self, task: asyncio.Task[None]) -> None:
         if not self._events.ended:

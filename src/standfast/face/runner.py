@@ -164,8 +164,7 @@ class Runner:
         attempt = _attempt(starting_agent, input, options, events=events)
         state = input if isinstance(input, RunState) else None
         result = RunResultStreaming(attempt, events, partial(_state_of, attempt))
-        work = result._drive_to_the_end(partial(_go, attempt, state))
-        result._goes_on_in(asyncio.get_running_loop().create_task(work))
+        result._start(partial(_go, attempt, state))
         return result
 
     # --- saved runs --------------------------------------------------------------------------------------------------
