@@ -1,7 +1,8 @@
 """Which key seals what: secrets by key id, and one derived key for each session.
 
 A key is derived (HKDF-SHA256) from a secret and, where there is a `SessionKeys`, from a random key of the session's
-own. Then both are needed to read anything: destroying the session's own key erases the session in every copy of the store.
+own. Then both are needed to read anything: destroying the session's own key erases the session in every copy of the
+store.
 """
 
 from __future__ import annotations

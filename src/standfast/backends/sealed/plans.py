@@ -121,6 +121,7 @@ class SealedPlan:
     # --- looking -----------------------------------------------------------------------------------------------------
 
     def _look(self, look: Look) -> Asking[Sight]:
+        self._records.check(look.name)
         sight = yield look
         assert isinstance(sight, Sight)
         cells = self._opened_cells(look.name, sight.cells) if sight.cells else sight.cells
@@ -157,12 +158,12 @@ class SealedPlan:
 
     def _shown(self, name: Name, stored: Sequence[bytes]) -> Asking[list[bytes]]:
         """The contents of rows whose time has not passed."""
-        opened = yield from self._opened(name, stored)
+        opened = yield from self._opened(name, stored, authors=False)
         return [data for data in opened.data if data is not None]
 
-    def _opened(self, name: Name, stored: Sequence[bytes]) -> Asking[Opened]:
+    def _opened(self, name: Name, stored: Sequence[bytes], *, authors: bool = True) -> Asking[Opened]:
         records = self._records
-        opened = records.opened_rows(name, stored)
+        opened = records.opened_rows(name, stored, authors=authors)
         if opened.is_doubtful and records.unreadable == "raise":
             # Altered rows, or the wrong key? If nothing at all opens, it is the key.
             sight = yield Look(name, rows=(Rows(tags=False),), only_data=True, mark=False)
@@ -277,7 +278,7 @@ class SealedPlan:
         now = authors_of([None] * len(rows))
         for row, data, author, unknown in zip(rows, opened.data, opened.authors, now, strict=True):
             if data is None or (reason := fault_in(data)[0]):
-                raise broken(source, f"row {row.ref}", reason if data is not None else "it has no contents")
+                raise broken(source, f"row {row.ref}", reason if data is not None else "empty")
             replaces = part.replaces if part.replaces is not None else 0 if row.tag is None else row.tag.replaces
             contents.append((data, author or unknown))
             tags.append(Tag(replaces=replaces) if author is None else author.tag(replaces))

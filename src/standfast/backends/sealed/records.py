@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import struct
 import time
-from binascii import Error as Base64Error, a2b_base64, b2a_base64
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple
 
@@ -34,10 +34,11 @@ HEADER = struct.Struct(">4sQQBI")
 UNOPENED = b"\x00unopened\x00"
 """Begins what stands for a record that could not be opened: no JSON, so the rules leave it out and keep it (A14)."""
 
-NOT_SEALED = "it is not sealed"
-ALTERED = "it was altered, or sealed for another place"
-OUT_OF_ORDER = "it stands twice, or not in the order its writer wrote"
-OTHER_KEY = "it was sealed with another key"
+NOT_SEALED = "not sealed"
+ALTERED = "altered, or sealed for another place"
+OUT_OF_ORDER = "there twice, or not in the order its writer wrote"
+MISSING = "sealed with a key that was not given"
+OTHER_KEY = "sealed with another key"
 
 Unreadable = Literal["raise", "leave_out"]
 Foreign = Callable[[Name, bytes], "bytes | None"]
@@ -126,6 +127,11 @@ class Records:
     ) -> None:
         self.ring, self.ttl_s, self.unreadable, self._foreign = ring, ttl_s, unreadable, foreign
 
+    def check(self, name: Name) -> None:
+        """Raise SessionErasedError if the key of a session was destroyed, though nothing of it may be left to open."""
+        if self.ring.session_keys is not None and name.kind == "session":
+            self.ring.session_keys.key_of(self.ring.tenant, scope_of(name), make=False)
+
     # --- rows --------------------------------------------------------------------------------------------------------
 
     def sealed_rows(self, name: Name, rows: Iterable[tuple[bytes, Author]]) -> list[bytes]:
@@ -139,39 +145,46 @@ class Records:
             sealed.append(start + b2a_base64(inside, newline=False) + END)
         return sealed
 
-    def opened_rows(self, name: Name, stored: Sequence[bytes], *, whatever_age: bool = False) -> Opened:
-        """The contents of stored rows. A key that is missing is an error; what else does not open is left out."""
-        place, start, key = place_of(self.ring.tenant, name), b"\xff", None
+    def opened_rows(
+        self, name: Name, stored: Sequence[bytes], *, authors: bool = True, whatever_age: bool = False
+    ) -> Opened:
+        """The contents of stored rows. A key that is missing is an error; what else does not open is left out.
+
+        Nothing is done as often as this, so the loop is written out. `authors=False` leaves them out.
+        """
         oldest = 0 if self.ttl_s is None or whatever_age else int((time.time() - self.ttl_s) * 1e6)
-        latest: dict[bytes, tuple[int, int]] = {}
-        found: list[bytes | None] = []
-        authors: list[Author | None] = []
-        has_opened = has_other_key = False
+        place, start, key = place_of(self.ring.tenant, name), b"\xff", None
+        found, order, has_other_key = Opened([], [], False), _Order(), False
+        unpack, fixed, skip = HEADER.unpack_from, HEADER.size, 0
         for data in stored:
             if not data.startswith(start):
                 start, key = self._key_for(name, data) or (b"\xff", None)
-            author: Author | None = None
+                skip = len(start)
             if key is None:
-                plain, author = self._unsealed(name, data)
-            else:
-                plain, author, reason = _opened_row(key, place, data, len(start))
-                if author is not None and author.stamp >= oldest:
-                    has_opened = True
-                    who = bytes((author.is_named,)) + author.writer
-                    before = latest.get(who)
-                    # A number comes again, later, where its writer rewound; what comes again as it was is a copy.
-                    if before is not None and author.number <= before[0] and author.stamp <= before[1]:
-                        plain = unopened(data, OUT_OF_ORDER)
-                    else:
-                        latest[who] = author.number, author.stamp
-                elif author is not None:
-                    has_opened, plain = True, None
-                else:
-                    has_other_key = has_other_key or reason == OTHER_KEY
-                    plain = unopened(data, reason)
-            found.append(plain)
-            authors.append(author)
-        return Opened(found, authors, has_other_key and not has_opened)
+                found.data.append(self._unsealed(name, data))
+                found.authors.append(None)
+                continue
+            try:
+                inside = a2b_base64(data[skip:-2])
+                _, stamp, number, is_named, length = unpack(inside)
+                end = fixed + length
+                at = end + NONCE_BYTES
+                plain: bytes | None = key.cipher.decrypt(inside[end:at], inside[at:], place + inside[:end])
+            except (InvalidTag, ValueError, struct.error):
+                is_other = not data.startswith(_shown(key.check), skip)
+                has_other_key = has_other_key or is_other
+                found.data.append(unopened(data, OTHER_KEY if is_other else ALTERED))
+                found.authors.append(None)
+                continue
+            if stamp < oldest:
+                plain = None
+            elif order.is_broken(inside[fixed - 5 : end], number, stamp):
+                plain = unopened(data, OUT_OF_ORDER)
+            found.data.append(plain)
+            if authors:
+                found.authors.append(Author(inside[fixed:end], number, bool(is_named), stamp))
+        is_doubtful = has_other_key and all(data is not None and data.startswith(UNOPENED) for data in found.data)
+        return found._replace(is_doubtful=is_doubtful)
 
     def _key_for(self, name: Name, data: bytes) -> tuple[bytes, Key] | None:
         """How rows of the same key begin, and the key; None if it is no sealed row, or its key may be missing."""
@@ -184,14 +197,14 @@ class Records:
             raise missing(name, key_id, self.ring)
         return None if key is None else (data[: end + len(MIDDLE)], key)
 
-    def _unsealed(self, name: Name, data: bytes) -> tuple[bytes | None, Author | None]:
+    def _unsealed(self, name: Name, data: bytes) -> bytes | None:
         """What a record without a key of ours becomes: another format's contents, or something to leave out."""
-        if self._foreign is not None and b'"__enc__"' in data and not data.startswith(START):
-            return self._foreign(name, data), None
         if data.startswith(START):
-            return unopened(data, "its key is missing"), None
+            return unopened(data, MISSING)
+        if self._foreign is not None and b'"__enc__"' in data:
+            return self._foreign(name, data)
         # What is no JSON object anyway stays as it is. Everything else would be taken for an item.
-        return (unopened(data, NOT_SEALED) if data.lstrip()[:1] == b"{" else data), None
+        return unopened(data, NOT_SEALED) if data.lstrip()[:1] == b"{" else data
 
     # --- cells -------------------------------------------------------------------------------------------------------
 
@@ -220,22 +233,25 @@ class Records:
             raise broken(name, cell, ALTERED) from None
 
 
-def _opened_row(key: Key, place: bytes, data: bytes, start: int) -> tuple[bytes, Author | None, str]:
-    """A row's contents and author; no author if it does not open, and why."""
-    try:
-        inside = a2b_base64(data[start:-2])
-        check, stamp, number, is_named, length = HEADER.unpack_from(inside)
-    except (Base64Error, struct.error):
-        return b"", None, ALTERED
-    if check != key.check:
-        return b"", None, OTHER_KEY
-    end = HEADER.size + length
-    header = inside[:end]
-    try:
-        plain = key.cipher.decrypt(inside[end : end + NONCE_BYTES], inside[end + NONCE_BYTES :], place + header)
-    except (InvalidTag, ValueError):
-        return b"", None, ALTERED
-    return plain, Author(header[HEADER.size :], number, bool(is_named), stamp), ""
+class _Order:
+    """Finds rows that stand twice, or before an earlier one of the same writer or batch."""
+
+    def __init__(self) -> None:
+        self._latest: dict[bytes, tuple[int, int]] = {}
+
+    def is_broken(self, who: bytes, number: int, stamp: int) -> bool:
+        """Whether this row of that writer cannot stand behind those before it."""
+        before = self._latest.get(who)
+        # A number comes again, later, where its writer rewound. What comes again as it was, or older, was put there.
+        if before is not None and number <= before[0] and stamp <= before[1]:
+            return True
+        self._latest[who] = number, stamp
+        return False
+
+
+def _shown(check: bytes) -> bytes:
+    """How the payload of a row begins that was sealed with the key known by this: three bytes, four characters."""
+    return b2a_base64(check[:3], newline=False)
 
 
 def _cell_parts(stored: bytes) -> tuple[str, str, int] | None:
@@ -276,7 +292,7 @@ def wrong(name: Name, key_id: str) -> SealKeyError:
 def broken(name: Name, cell: str, why: str) -> SealBrokenError:
     """The error for a cell that cannot be trusted: what it says cannot be left out."""
     return SealBrokenError(
-        f"record {cell!r} of {name.kind} {name.id!r} cannot be used: {why}; nothing was changed",
+        f"record {cell!r} of {name.kind} {name.id!r} cannot be used, it is {why}; nothing was changed",
         "Restore the store from a copy, or clear the session. A session that was written without encryption is taken "
         "over by copying its items into an encrypted one.",
     )

@@ -43,7 +43,7 @@ def reader(secrets: Iterable[bytes], ttl_s: float | None) -> Foreign:
                 continue
             is_old = ttl_s is not None and cipher.extract_timestamp(token) < time.time() - ttl_s
             return None if is_old else plain
-        return unopened(data, "it was encrypted by the OpenAI Agents SDK, with another key")
+        return unopened(data, "encrypted by the OpenAI Agents SDK, with another key")
 
     return opened
 

@@ -32,7 +32,7 @@ class EncryptedSession(StoredSession):
 
     `encryption_key` is one secret; `keys` are several by their ids, of which `current` seals what is written, and all
     of them read. `tenant` is authenticated with every record. With `session_keys` (a `KeyFile`), a session can be
-    erased by destroying its own key. `ttl` in seconds: items are not shown any longer than that after they were written.
+    erased by destroying its own key. `ttl` in seconds: items are not shown longer than that after they were written.
     `reads_sdk_data`: items that the OpenAI Agents SDK has encrypted with the same key are shown too.
     `unreadable="leave_out"`: records whose key is missing are corrupt records, in place of an error.
     """
