@@ -20,15 +20,8 @@ class Sealing(Backend):
     not_applicable: Mapping[str, str] = {}
 
     def open(self, session_id: str, **options: Any) -> Any:
-        return around(super().open(session_id, **options))
-
-    def expiring(self, session_id: str, seconds: int) -> Any:
-        found = super().expiring(session_id, seconds)
-        return found if isinstance(found, EncryptedSession) else around(found)
-
-    def handed_in(self, session_id: str) -> tuple[Any, Callable[[], Awaitable[Any]]]:
-        session, still_works = super().handed_in(session_id)
-        return session if isinstance(session, EncryptedSession) else around(session), still_works
+        # Ten seconds in place of thirty: checks that lose every answer last as long as an operation may.
+        return around(super().open(session_id, **{"timeout_s": 10, **options}))
 
 
 def around(session: Any) -> EncryptedSession:
@@ -39,6 +32,13 @@ class SealedMemory(Sealing, Memory):
     name = "EncryptedSession over InMemorySession"
     not_applicable: Mapping[str, str] = {**Memory.not_applicable}
 
+    def expiring(self, session_id: str, seconds: int) -> Any:
+        return around(super().expiring(session_id, seconds))
+
+    def handed_in(self, session_id: str) -> tuple[Any, Callable[[], Awaitable[Any]]]:
+        session, still_works = super().handed_in(session_id)
+        return around(session), still_works
+
 
 class SealedSQLite(Sealing, StandfastSQLite):
     name = "EncryptedSession over SQLiteSession"
@@ -48,6 +48,10 @@ class SealedSQLite(Sealing, StandfastSQLite):
 class SealedRedis(Sealing, StandfastRedis):
     name = "EncryptedSession over RedisSession"
     not_applicable: Mapping[str, str] = {**StandfastRedis.not_applicable, "B10": NO_PEER}
+
+    def handed_in(self, session_id: str) -> tuple[Any, Callable[[], Awaitable[Any]]]:
+        session, still_works = super().handed_in(session_id)
+        return around(session), still_works
 
 
 class SealedPostgres(Sealing, StandfastPostgres):
