@@ -329,6 +329,7 @@ class Loop(Reconciler[Run, Event, Effect]):
         """Store what closes the run, and give its lease back; what the store refuses, or is late for, is not done."""
         if self._is_submittable():
             self._is_over = True
+            await self._find_out_what_is_stored()
             session, saver, end = self._session, self.saver, self._end()
             if saver is not None and saver.needed and saver.beside is None:
                 await saver.save(end.run)
@@ -346,6 +347,15 @@ class Loop(Reconciler[Run, Event, Effect]):
             )
             return
         closing.result()
+
+    async def _find_out_what_is_stored(self) -> None:
+        """Repeat a step of items and run that may have been done: taken for not done, an ended run would look open."""
+        saver = self.saver
+        if not self._append_failed or saver is None or saver.beside is None:
+            return
+        saved = await saver.confirm()
+        if saved is not None and saved.marks.stored > self.state.marks.stored:
+            self.state, self._append_failed = advance(self.state, Appended(saved.marks.stored)), False
 
     def _end(self) -> _Stored:
         start, end = self.state.marks.stored, self.state.storable
