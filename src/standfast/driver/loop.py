@@ -19,6 +19,7 @@ from typing import Any
 from standfast.driver.reconcile import Reconciler, ignore_exception
 from standfast.driver.run_saver import RunSaver
 from standfast.driver.session_hold import SessionHold
+from standfast.driver.telling import tell_begun
 from standfast.engine.advance import advance
 from standfast.engine.codec import settler_of
 from standfast.engine.due import due
@@ -315,6 +316,7 @@ class Loop(Reconciler[Run, Event, Effect]):
         stop = run.progress.stop
         # A run that waits for a person is left waiting: it was at rest, and only that had still to be saved.
         if not run.finished and not run.paused and (stop is None or stop.mode == "after_turn"):
+            tell_begun(run, "it was cut, and its turn says so")
             self.apply(stopped)
 
     def _is_submittable(self) -> bool:
