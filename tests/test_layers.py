@@ -39,7 +39,7 @@ ISLANDS: dict[str, tuple[str, str]] = {  # island: (its rooms, its library)
     "realtime": ("transports", "websockets"),
     "mcp": (
         "mcp_servers",
-        "mcp mcp_types httpx2 anyio",
+        "mcp mcp_types httpx2 anyio pydantic",
     ),  # one library, and what its functions take and raise
 }
 # An edge that brings tools is made of parts (contexts, guardrails, tools), where the others are made of machines.

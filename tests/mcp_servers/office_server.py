@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ImageContent, ToolAnnotations
 
 server = MCPServer("office", log_level="ERROR")
@@ -77,7 +78,7 @@ def look_after_death() -> str:
 @server.tool()
 def fail(why: str) -> str:
     """Fail."""
-    raise ValueError(why)
+    raise ToolError(why)
 
 
 @server.tool()

@@ -9,6 +9,7 @@ import anyio
 import httpx2
 from mcp import MCPError
 from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, REQUEST_TIMEOUT
+from pydantic import ValidationError
 
 from standfast.ground.errors import MCPServerError
 
@@ -43,7 +44,15 @@ def read_failure(error: BaseException) -> Failure:
     if isinstance(error, anyio.ClosedResourceError | anyio.BrokenResourceError | httpx2.TransportError):
         return Failure("unknown", True, "the connection was lost")
     # What is left was raised about an answer: it came, and was not what the protocol or the tool's schema allows.
-    return Failure("answered", False, f"{type(error).__name__}: {error}")
+    return Failure("answered", False, _in_short(error))
+
+
+def _in_short(error: BaseException) -> str:
+    """What is wrong with an answer, without the answer."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    details = error.errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in details[:3])
 
 
 def _read_code(error: MCPError) -> Failure:

@@ -258,17 +258,18 @@ class _Process:
         """Let the server end by itself, then ask it to, then kill it, within bounds."""
         self._is_stopping = True
         self._input.close()
+        # Until the loop has waited for it, not until the guardian has spoken: the task that listens may be gone.
+        exited = self._pipes.exited
         with anyio.move_on_after(EXIT_S_MAX):
-            await self._ended.wait()
-        if not self._ended.is_set():
+            await exited.wait()
+        if not exited.is_set():
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._transport.get_pid(), signal.SIGTERM)
             with anyio.move_on_after(TERMINATION_S_MAX):
-                await self._ended.wait()
-
+                await exited.wait()
         self.kill()
-        with anyio.move_on_after(TERMINATION_S_MAX):  # until the loop has waited for it: it must not outlive the loop
-            await self._pipes.exited.wait()
+        with anyio.move_on_after(TERMINATION_S_MAX):
+            await exited.wait()
 
     def kill(self) -> None:
         """End whatever is left, at once."""
