@@ -13,7 +13,9 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+from standfast import Agent
 from standfast.mcp import MCPServerSse, MCPServerStdio, MCPServerStreamableHttp
+from standfast.testing import ScriptedModel, function_call
 
 HERE = Path(__file__).parent
 WAIT_S_MAX = 60.0
@@ -35,6 +37,16 @@ def started(script: str, mode: str, notes: Path, **settings: Any) -> MCPServerSt
     return MCPServerStdio(
         {"command": sys.executable, "args": [str(HERE / script), mode], "env": {"OFFICE_NOTES": str(notes)}}, **settings
     )
+
+
+def clerk(server: Any, *steps: Any, **options: Any) -> Agent[Any]:
+    """An agent with this server, whose model says these steps."""
+    return Agent(name="clerk", model=ScriptedModel(list(steps)), mcp_servers=[server], **options)
+
+
+def calls(name: str, call_id: str = "c1") -> list[Any]:
+    """A reply that calls this tool."""
+    return [function_call(name, {}, call_id=call_id)]
 
 
 def lines(notes: Path) -> list[str]:

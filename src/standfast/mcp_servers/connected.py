@@ -213,7 +213,7 @@ class ConnectedServer(MCPServer):
                 failed_count += 1
                 is_over = failed_count > self.max_retry_attempts != -1
                 if is_over or not (may_be_repeated or was_not_taken or failure.outcome == "answered"):
-                    told = self._explained(what, error, failure, ended_by)
+                    told = self._explained(what, error, failure, ended_by, may_be_repeated=may_be_repeated)
                     if told is error:
                         raise
                     raise told from error
@@ -223,7 +223,9 @@ class ConnectedServer(MCPServer):
         """Whether the connection is of no further use after this failure, though nothing closed it."""
         return False
 
-    def _explained(self, what: str, error: Exception, failure: Failure, ended_by: BaseException | None) -> Exception:
+    def _explained(
+        self, what: str, error: Exception, failure: Failure, ended_by: BaseException | None, *, may_be_repeated: bool
+    ) -> Exception:
         """The error that is raised about a failed request: the server's own answer, or what is known and what to do."""
         if isinstance(error, MCPServerError) or (isinstance(error, MCPError) and failure.outcome == "answered"):
             return error
@@ -232,10 +234,10 @@ class ConnectedServer(MCPServer):
             reason = f"{reason}: {ended_by.what}"
         if failure.outcome == "answered":
             reason, remedy = f"its answer cannot be read: {reason}", "Look whether it follows the protocol."
-        elif failure.outcome == "unknown":
+        elif failure.outcome == "unknown" and not may_be_repeated:
             remedy = "Whether it took effect is not known; it was not repeated. Check before repeating it."
         told = MCPServerError(f"could not {what} on MCP server {shown_name(self.name)!r}: {reason}", remedy)
-        told.outcome_unknown = failure.outcome == "unknown"
+        told.outcome_unknown = failure.outcome == "unknown" and not may_be_repeated
         return told
 
     def _backoff_s(self, failed_count: int) -> float:
