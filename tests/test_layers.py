@@ -38,7 +38,7 @@ ISLANDS: dict[str, tuple[str, str]] = {  # island: (its rooms, its library)
     "telemetry": ("telemetry", "opentelemetry"),
     "realtime": ("transports", "websockets"),
 }
-KITS = "conformance testing"
+KITS = "conformance testing operators"
 # What the layers may use from outside: the JSON library on the ground, schemas for tools and output types in the parts.
 LIBRARIES: dict[int, set[str]] = {
     0: {"msgspec"},

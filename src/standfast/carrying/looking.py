@@ -33,6 +33,10 @@ class LooksInto(ABC):
     def _read(self, plan: Callable[[], Plan[T]]) -> Coroutine[Any, Any, T]:
         """Carry out a plan that only looks."""
 
+    def looked(self, plan: Callable[[], Plan[T]]) -> Coroutine[Any, Any, T]:
+        """The result of a plan that only looks; for tools that ask what no method does."""
+        return self._read(plan)
+
     async def records(self, *, before: str | None = None, after: str | None = None, limit: int = 50) -> RecordPage:
         """The `limit` records before a cursor, or behind one ("": from the start); with neither, the latest (B11).
 

@@ -22,6 +22,7 @@ from standfast.carrying.carrier import Carrier, Then
 from standfast.carrying.closing import Done
 from standfast.carrying.leases import POLL_FIRST_S, POLL_MAX_S, RENEWER, WAITERS, StoredLease, Waiter, clock_s
 from standfast.carrying.looking import LooksInto
+from standfast.carrying.reading_only import ReadingOnly
 from standfast.carrying.runs import StoredRunStore, fence_of
 from standfast.ground.durations import check_seconds
 from standfast.ground.errors import CallerError, SessionBusyError, SessionClosedError, StandfastError
@@ -62,6 +63,9 @@ class StoredSession(LooksInto, SessionABC):
     """One conversation in a store. Any number of objects, threads, loops and processes may share it."""
 
     declared_abilities: ClassVar[frozenset[str]] = ALL_ABILITIES | {"runs", "record"}
+
+    read_only: bool = False
+    """Whether whatever would change something is refused with StoreReadOnlyError."""
 
     def __init__(
         self,
@@ -330,7 +334,7 @@ class StoredSession(LooksInto, SessionABC):
 
     def _opened(self) -> Carrier:
         self._check_open()
-        return self._carrier()
+        return self._carrier() if not self.read_only else ReadingOnly(self._carrier())
 
     def _check_open(self) -> None:
         if self._closed:

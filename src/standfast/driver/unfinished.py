@@ -36,6 +36,8 @@ from standfast.tools.texts import BEGUN_AND_WAITS, UNKNOWN_OUTCOME, WAITS_FOR_A_
 from standfast.words.history import sanitise_for_store
 from standfast.words.usage import Usage
 
+OPEN = ("running", "paused", "ready")
+
 AT_REST = ("failed", "cancelled")
 # Nobody is at such a run: settling it races only with whoever resumes it, and of those two the revision chooses one.
 
@@ -60,7 +62,7 @@ class Found:
     @property
     def state(self) -> str:
         """paused, gone or running."""
-        return "paused" if self.run.paused else "gone" if self.is_gone else "running"
+        return "paused" if self.run.is_parked else "gone" if self.is_gone else "running"
 
 
 async def look_for_unfinished(scope: RunScope, own_id: str, store: RunStore | None) -> None:
@@ -80,9 +82,9 @@ async def look_for_unfinished(scope: RunScope, own_id: str, store: RunStore | No
                 continue
             note(scope, one.run.spec.run_id, "gone", "settled: a call waits for a person")
         else:
-            done = "shown in requests" if one.run.paused else "left alone"
+            done = "shown in requests" if one.run.is_parked else "left alone"
             note(scope, one.run.spec.run_id, one.state, done)
-        if one.run.paused:
+        if one.run.is_parked:
             scope.open_turns += open_turn(one.run, WAITS_FOR_A_PERSON, BEGUN_AND_WAITS)
             scope.open_questions += _questions(one.run, one.run.spec.run_id)
 
@@ -140,7 +142,7 @@ async def _listed(hold: SessionHold, store: RunStore) -> list[Candidate]:
     after: str | None = None
     while hold.session_id is not None:
         runs, after = await store.list_runs(session_id=hold.session_id, after=after)
-        found += [Candidate(run.run_id, is_gone=False) for run in runs if run.status in ("running", "paused")]
+        found += [Candidate(run.run_id, is_gone=False) for run in runs if run.status in OPEN]
         if after is None:
             break
     return found[::-1]
@@ -266,7 +268,7 @@ async def settle_on_server(
     if owner.kind != "conversation" or store is None or policy == "ignore" or scope.arguments.moved is not None:
         return fresh, []
     found = await _found_on_server(scope, fresh, store, waits=policy == "settle")
-    refuse(found if policy == "refuse" else [one for one in found if one.run.paused])
+    refuse(found if policy == "refuse" else [one for one in found if one.run.is_parked])
     owed: list[Entry] = []
     ends: list[Callable[[], Awaitable[None]]] = []
     for one in found:
@@ -297,7 +299,7 @@ async def _found_on_server(scope: RunScope, fresh: Run, store: RunStore, *, wait
     """The unfinished runs of the server's conversation, oldest first. What a store lists has no server's name on it,
     so every open run that no session owns is read."""
     listed: list[RunSummary] = []
-    for status in ("running", "paused"):
+    for status in OPEN:
         after: str | None = None
         while True:
             runs, after = await store.list_runs(status=status, after=after)
