@@ -47,6 +47,8 @@ class Hands(Reconciler[Exchange, Event, Do]):
         self._one_call_at_a_time = one_call_at_a_time
         self.has_memory = self.connects = self.connected = False
         """What there is to work with: a session, a way to connect again, a connection."""
+        self.saves_with_items = False
+        """Whether storing items saves the call in the same step."""
         self.version = self.saved_version = 0
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self.task: asyncio.Task[None] | None = None
@@ -165,7 +167,8 @@ class Hands(Reconciler[Exchange, Event, Do]):
             wanted.append(effect)
         if self.connected and exchange.link is not None and self.frames():
             wanted.append(Do(f"write/{exchange.link.epoch}", "write"))
-        if self.has_memory and self.saved_version < self.version:
+        stores = self.saves_with_items and any(effect.kind == "append" for effect in wanted)
+        if self.has_memory and self.saved_version < self.version and not stores:
             wanted.append(Do("save", "save"))
         return tuple(wanted)
 

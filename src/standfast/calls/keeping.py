@@ -24,7 +24,10 @@ class Keeping:
         """Take the session and read it; take the call over if there is one of this id, else begin it."""
         scope, hands = self._scope, self._scope.hands
         run_id = hands.talk.run_id
-        self._connecting.history = await memory.begin()
+        history, seen = await memory.begin(run_id, scope.config.get("unfinished", "settle"))
+        # What waits in other runs is shown to the model behind the history, and is never this call's to store (C15).
+        self._connecting.history = [*history, *seen.open_turns]
+        scope.unfinished, scope.open_questions = tuple(seen.unfinished), seen.open_questions
         found = await memory.load(run_id) if memory.store is not None else None
         if found is not None:
             talk, stored = found
@@ -43,6 +46,7 @@ class Keeping:
             hands.has_memory = True
             hands.version += 1
         self._connecting.history_upto = hands.talk.stored
+        hands.saves_with_items = memory.saves_with_items
         await memory.save(hands.talk)  # from here on the call is ours: whoever had it before is refused
         hands.is_saved(hands.version)
 
@@ -57,17 +61,23 @@ class Keeping:
         await self._until_done(lambda: memory.save(hands.talk))
         hands.is_saved(version)
 
-    async def append(self, effect: Do) -> None:
+    async def append(self, _: Do) -> None:
         """Store what is settled; a session only ever receives what the saved call knows."""
         hands, memory = self._scope.hands, self._scope.memory
         assert memory is not None
 
         async def store() -> None:
-            await hands.saved()
-            await memory.append(hands.talk, effect.upto)
+            if not memory.saves_with_items:
+                await hands.saved()
+            # All that is settled by now, not only what was when this became due: one write less.
+            version, upto = hands.version, len(hands.talk.ledger)
+            hands.exchange.fold()
+            await memory.append(hands.talk, upto)
+            if memory.saves_with_items:
+                hands.is_saved(version)
+            hands.tell(Appended(upto))
 
         await self._until_done(store)
-        hands.tell(Appended(effect.upto))
 
     async def _until_done(self, work: Callable[[], Awaitable[None]]) -> None:
         """Try again while a store is away: the call goes on meanwhile. Being refused for good is raised."""
@@ -107,9 +117,10 @@ class Keeping:
 
     async def _store_all(self, memory: Memory) -> None:
         hands = self._scope.hands
-        await memory.save(hands.talk)
         upto = len(hands.talk.ledger)
         if hands.talk.stored < upto:
+            if not memory.saves_with_items:
+                await memory.save(hands.talk)
             await memory.append(hands.talk, upto)
             hands.exchange.tell(Appended(upto), hands.now())
-            await memory.save(hands.talk)
+        await memory.save(hands.talk)

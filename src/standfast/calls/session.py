@@ -33,7 +33,7 @@ from standfast.calls.reading import EventIterator
 from standfast.calls.scope import CallScope, merged_config
 from standfast.calls.showing import Showing
 from standfast.calls.timing import Timing
-from standfast.driver.run_scope import Tracer
+from standfast.driver.run_scope import Tracer, UnfinishedRun
 from standfast.ground.errors import (
     CloseTimeoutError,
     LeaseLostError,
@@ -187,6 +187,11 @@ class RealtimeSession(RealtimeModelListener):
     def usage(self) -> Usage:
         """What the call has used so far."""
         return self._scope.wrapper.usage
+
+    @property
+    def unfinished(self) -> tuple[UnfinishedRun, ...]:
+        """Other runs of the conversation that had not ended when the call began, and what was done about them (C15)."""
+        return self._scope.unfinished
 
     @property
     def stats(self) -> dict[str, int]:
