@@ -202,6 +202,30 @@ MUTANTS = [
         "",
     ),
     Mutant(
+        "what had begun is settled as if it had not",
+        "surviving",
+        "event.unknown_text if has_begun else event.not_run_text",
+        "event.not_run_text",
+    ),
+    Mutant(
+        "what waits for a person is settled too",
+        "surviving",
+        '    elif call.state in ("waiting", "returned"):\n',
+        '    elif call.state == "returned":\n',
+    ),
+    Mutant(
+        "settling forgets who asked",
+        "surviving",
+        "    return evolve(talk, open=tuple(_as_heard(part) for part in talk.open))\n",
+        "    return evolve(talk, open=tuple(_as_heard(part) for part in talk.open), asks=())\n",
+    ),
+    Mutant(
+        "a new worker does not know what the session has of its call",
+        "exchange",
+        "                link.has |= link.base_ids ",
+        "                pass ",
+    ),
+    Mutant(
         "what is understood is said again",
         "exchange",
         "for start, end in without(wanted, understood):",

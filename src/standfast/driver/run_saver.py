@@ -88,7 +88,10 @@ class RunSaver(Generic[State]):
         finally:
             shared.count -= 1
             if not shared.count:
-                # Nobody waits: what has not left yet must not, it would come after whatever is done next.
+                # Nobody waits: what has not left yet must not, it would come after whatever is done next. And whoever
+                # saves before that task has noticed needs one of their own.
+                if self._next is shared:
+                    self._next = None
                 shared.saving.cancel()
 
     async def _save_newest(self) -> None:
