@@ -8,10 +8,12 @@ from collections.abc import Awaitable, Callable
 from standfast.calls.connecting import Connecting
 from standfast.calls.memory import Memory
 from standfast.calls.scope import CallScope
-from standfast.ground.errors import LeaseLostError, NotFoundError, RunClaimedError
+from standfast.ground.errors import LeaseLostError, NotFoundError, RunClaimedError, SessionConflictError
 from standfast.talk.events import Appended, Claimed, Do, HungUp
 
 RETRY_S_FIRST, RETRY_S_MAX = 0.05, 5.0
+REFUSED = (RunClaimedError, LeaseLostError, SessionConflictError)
+"""What a store says of a call that is another's now, or whose session holds something else under its name."""
 
 
 class Keeping:
@@ -72,7 +74,11 @@ class Keeping:
             # All that is settled by now, not only what was when this became due: one write less.
             version, upto = hands.version, len(hands.talk.ledger)
             hands.exchange.fold()
-            await memory.append(hands.talk, upto)
+            try:
+                await memory.append(hands.talk, upto)
+            except SessionConflictError:
+                await memory.save(hands.talk)  # another has the call, and stores in its name: this says so
+                raise
             if memory.saves_with_items:
                 hands.is_saved(version)
             hands.tell(Appended(upto))
@@ -85,7 +91,7 @@ class Keeping:
         while True:
             try:
                 return await work()
-            except (RunClaimedError, LeaseLostError):
+            except REFUSED:
                 raise
             except Exception as error:
                 self._scope.error(error)
@@ -100,7 +106,7 @@ class Keeping:
         if memory is None:
             return None
         problem: BaseException | None = None
-        is_ours = hands.has_memory and not isinstance(failure, RunClaimedError | LeaseLostError)
+        is_ours = hands.has_memory and not isinstance(failure, REFUSED)
         hands.has_memory = False
         try:
             if is_ours:

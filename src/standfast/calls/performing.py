@@ -133,6 +133,8 @@ class Performing:
         except ChildPaused:
             return None  # the nested run has told where it stands
         except Exception as error:
+            if scope.hands.is_refused:
+                return None  # the call is another's: nothing of it may be said here any more
             return self._failed(one, tool, offer, error)
         if isinstance(outcome, WaitsForPerson):
             scope.hands.tell(Waits(call.id, same_as_run=self._same_question(one)))

@@ -25,7 +25,7 @@ from standfast.agents.realtime_events import (
 from standfast.calls.connecting import Connecting
 from standfast.calls.deciding import decide
 from standfast.calls.hands import Hands
-from standfast.calls.keeping import Keeping
+from standfast.calls.keeping import REFUSED, Keeping
 from standfast.calls.memory import Memory
 from standfast.calls.observing import Observing
 from standfast.calls.performing import Performing, output_guardrails
@@ -36,9 +36,7 @@ from standfast.calls.timing import Timing
 from standfast.driver.run_scope import Tracer, UnfinishedRun
 from standfast.ground.errors import (
     CloseTimeoutError,
-    LeaseLostError,
     RealtimeStateError,
-    RunClaimedError,
     SettingTypeError,
     StandfastError,
 )
@@ -464,8 +462,8 @@ class RealtimeSession(RealtimeModelListener):
 
     def _failed(self, effect: Do, error: BaseException) -> None:
         """Something the session did by itself raised: whoever reads is told, nobody is left waiting (E4)."""
-        if isinstance(error, RunClaimedError | LeaseLostError):
-            self._scope.hands.not_saved(error)
+        if isinstance(error, REFUSED):
+            self._scope.hands.refuse(error)
             self._fatal(error)
             return
         logger.warning("a voice call's %s raised %s", effect.kind, type(error).__name__)

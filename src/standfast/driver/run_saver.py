@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from standfast.driver.session_hold import SessionHold
 from standfast.engine.run_store import Record, RunStore
-from standfast.ground.errors import RunClaimedError
+from standfast.ground.errors import RunClaimedError, SessionConflictError
 from standfast.sessions.run_rules import RunSave
 
 State = TypeVar("State")
@@ -134,8 +134,8 @@ class RunSaver(Generic[State]):
         self._unconfirmed = write
         try:
             self.revision = await write.send(write.save)
-        except RunClaimedError:
-            self._unconfirmed = None  # it is another's now, for certain
+        except (RunClaimedError, SessionConflictError):
+            self._unconfirmed = None  # it was refused, for certain: nothing of it is written
             raise
         self._unconfirmed = None
         self._confirmed, self._head, self._done = write.record, write.save.head, write.state
