@@ -65,7 +65,7 @@ def questions_of(run: Run) -> Iterator[tuple[str, Call, str]]:
     """Every question of a run that waits, of runs inside it too: the agent that asks, the call, and what a sticky
     decision about it covers."""
     turn = run.turn
-    for call in turn.calls if turn is not None else ():
+    for call in run.calls:
         if call.child is not None:
             yield from questions_of(call.child)
         elif call.state == "waiting" and turn is not None:
