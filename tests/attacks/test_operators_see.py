@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import redis
-from helpers import servers
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -32,6 +31,7 @@ from standfast import (
 )
 from standfast.ground.operators import EVENTS
 from standfast.testing import ModelStep, ScriptedModel, final, function_call
+from tests.helpers import servers
 
 SECRET = "my-secret-word"
 PAGE = Path(__file__).parents[2] / "docs/how-to/trace-runs.md"
@@ -173,6 +173,7 @@ async def test_a_repair_of_items(seen: Seen) -> None:
     seen.check_one("session_repaired", "s")
 
 
+@pytest.mark.redis
 async def test_a_retry_of_a_store(seen: Seen) -> None:
     url = servers.redis_url()
     session = RedisSession.from_url("s", url=url, key_prefix=f"seen-{uuid.uuid4().hex}")
@@ -205,7 +206,15 @@ def test_the_page_on_tracing_lists_every_event() -> None:
 # --- who holds it ----------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["memory", "sqlite", "redis", "postgres"])
+BACKENDS = [
+    "memory",
+    "sqlite",
+    pytest.param("redis", marks=pytest.mark.redis),
+    pytest.param("postgres", marks=pytest.mark.postgres),
+]
+
+
+@pytest.fixture(params=BACKENDS)
 async def session(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
     made: Any
     match request.param:

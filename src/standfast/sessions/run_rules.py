@@ -16,6 +16,7 @@ import msgspec
 from standfast.engine.codec import conversation_of, is_left_open
 from standfast.engine.run_store import LogTail, RunSummary, SavedRun, check_run_id
 from standfast.ground.errors import NotFoundError, RunClaimedError
+from standfast.ground.jsonvalue import Item, encode_value
 from standfast.sessions.lease_rules import (
     Fence,
     check_fence,
@@ -26,7 +27,7 @@ from standfast.sessions.lease_rules import (
 )
 from standfast.sessions.port import Change, Done, Listed, Look, Name, Plan, Sight
 from standfast.sessions.protocol import Head
-from standfast.sessions.rules import OPEN_RUN, as_time, commit, listing, look, value_of
+from standfast.sessions.rules import OPEN_RUN, USAGE, as_time, commit, listing, look, value_of
 from standfast.sessions.writer_rules import Batch, appended, batch_look
 
 HEAD, LENGTHS, LOG = "head", "logs", "log/"
@@ -128,6 +129,19 @@ def saved(save: RunSave, sight: Sight) -> tuple[Change | None, int]:
     return change, revision + 1
 
 
+class Costs(NamedTuple):
+    """What replies of a run cost, to be kept with the conversation: `number` of those that were kept before (B15)."""
+
+    run_id: str
+    number: int
+    requests: Sequence[Item]
+
+    @property
+    def cell(self) -> str:
+        """Where they are kept. By number: a repeat that has grown since takes the place of what it repeats."""
+        return f"{USAGE}{self.number:08d}/{self.run_id}"
+
+
 def _labels(save: RunSave) -> dict[str, str]:
     """What a listing shows of the run and finds it by."""
     labels = {"status": save.status, "agent": save.agent}
@@ -148,9 +162,15 @@ def _is_open(status: str, head: bytes) -> bool:
 
 
 def record(
-    session: Name | None, batch: Batch | None, save: RunSave | None, fence: Fence | None, *, release: bool = False
+    session: Name | None,
+    batch: Batch | None,
+    save: RunSave | None,
+    fence: Fence | None,
+    *,
+    release: bool = False,
+    costs: Costs | None = None,
 ) -> Plan[Recorded]:
-    """Append a batch, save a run, check the fence and give the lease back: all in one step, or nothing of it.
+    """Append a batch, save a run, keep its costs, check the fence and give the lease back: in one step, or nothing.
 
     Each part that was done before, because an acknowledgement was lost, is left out. `session` is None for a run that
     no session owns.
@@ -160,7 +180,7 @@ def record(
         mark: str | None = None
         revision = 0
         if session is not None:
-            change = yield from _session_part(session, batch, save, fence, release)
+            change = yield from _session_part(session, batch, save, fence, release, costs)
             step += [] if change is None else [change]
         if save is not None:
             sight = yield from look(run_look(save))
@@ -179,7 +199,12 @@ def record(
 
 
 def _session_part(
-    session: Name, batch: Batch | None, save: RunSave | None, fence: Fence | None, release: bool
+    session: Name,
+    batch: Batch | None,
+    save: RunSave | None,
+    fence: Fence | None,
+    release: bool,
+    costs: Costs | None,
 ) -> Plan[Change | None]:
     """What a record changes of the session, or relies on."""
     wanted = Look(session, mark=False) if batch is None else batch_look(session, batch)
@@ -194,6 +219,8 @@ def _session_part(
         value = open_run_value(save.status, fence) if _is_open(save.status, save.head) else None
         if value != cells[run_cell]:
             put[run_cell] = value
+    if costs is not None:
+        put[costs.cell] = encode_value([sight.now, costs.requests])
     if release and fence is not None:
         put |= release_put(sight, fence)
     if change is None:
