@@ -201,7 +201,7 @@ async def test_the_table_of_the_specification(make: Callable[[Path], Owner], tmp
     if owner.session is not None:
         stored = await owner.session.get_items()
         assert kinds(stored) == [*SENT_AFTER[owner.name], "assistant"]
-        owner.session.close()
+        await owner.session.close()
 
 
 @pytest.mark.clause("D7", backend="runs")
