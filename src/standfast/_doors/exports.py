@@ -273,7 +273,23 @@ PUBLIC: dict[str, tuple[str, ...]] = {
 BEHIND_DOORS: dict[str, tuple[str, ...]] = {
     "agents.handoff_prompt": ("RECOMMENDED_PROMPT_PREFIX", "prompt_with_handoff_instructions"),
     "agents.handoffs": ("remove_all_tools",),
-    "agents.model_defaults": ("get_default_model_settings",),
+    "llm.default_models": (
+        "OPENAI_DEFAULT_MODEL_ENV_VARIABLE_NAME",
+        "get_default_model",
+        "get_default_model_settings",
+        "gpt_5_reasoning_settings_required",
+        "is_gpt_5_default",
+    ),
+    "llm.settings": ("MCPToolChoice",),
+    "words.usage": (
+        "RequestUsage",
+        "deserialize_usage",
+        "model_usage_to_span_usage",
+        "serialize_usage",
+        "task_usage_to_span_data",
+        "total_usage_to_span_metadata",
+        "turn_usage_to_span_data",
+    ),
     "agents.run_config": ("DEFAULT_MAX_TURNS",),
     "tools.docstrings": ("DocstringStyle",),
     "tools.function": ("tool",),
@@ -441,8 +457,13 @@ DOORS: dict[str, str] = {
     "run_error_handlers": "RunErrorData RunErrorHandler RunErrorHandlerInput RunErrorHandlerResult RunErrorHandlers",
     "run_state": "RunState",
     "stream_events": "AgentUpdatedStreamEvent RawResponsesStreamEvent RunItemStreamEvent StreamEvent",
-    "usage": "Usage",
-    "models": "get_default_model_settings",
+    "usage": "RequestUsage Usage deserialize_usage model_usage_to_span_usage serialize_usage task_usage_to_span_data "
+    "total_usage_to_span_metadata turn_usage_to_span_data",
+    "version": "",
+    "models": "OpenAIAgentRegistrationConfig get_default_model get_default_model_settings "
+    "gpt_5_reasoning_settings_required is_gpt_5_default",
+    "models.default_models": "OPENAI_DEFAULT_MODEL_ENV_VARIABLE_NAME get_default_model get_default_model_settings "
+    "gpt_5_reasoning_settings_required is_gpt_5_default",
     "models.interface": "Model ModelProvider ModelTracing",
     "models.openai_provider": "OpenAIProvider",
     "models.openai_responses": "OpenAIResponsesModel",
@@ -454,7 +475,7 @@ DOORS: dict[str, str] = {
     "guardrail": "GuardrailFunctionOutput InputGuardrail InputGuardrailResult OutputGuardrail OutputGuardrailResult "
     "input_guardrail output_guardrail",
     "agent_output": "AgentOutputSchema AgentOutputSchemaBase",
-    "model_settings": "ModelSettings",
+    "model_settings": "MCPToolChoice ModelSettings",
     "result": "AgentToolInvocation RunResult RunResultStreaming",
     "retry": "ModelRetryAdvice ModelRetryAdviceRequest ModelRetryBackoffSettings ModelRetryNormalizedError "
     "ModelRetrySettings RetryDecision RetryPolicy RetryPolicyContext retry_policies",
@@ -475,11 +496,7 @@ DOORS: dict[str, str] = {
     "set_trace_processors set_trace_provider set_tracing_disabled set_tracing_export_api_key trace",
     "models.multi_provider": "MultiProvider MultiProviderMap",
     "models.openai_chatcompletions": "OpenAIChatCompletionsModel",
-    "computer": "",
-    "editor": "",
     "mcp": "",
-    "sandbox": "",
-    "voice": "",
     "memory": "OpenAIConversationsSession OpenAIResponsesCompactionArgs OpenAIResponsesCompactionAwareSession "
     "OpenAIResponsesCompactionSession SQLiteSession Session SessionABC SessionInputCallback SessionSettings "
     "is_openai_responses_compaction_aware_session",
@@ -573,92 +590,6 @@ DOORS: dict[str, str] = {
 when `agents` becomes `standfast`. They are real modules, written by `./dev names`, so that type checkers and editors
 see them. A name that is not in `PUBLIC` yet says so when it is asked for, instead of looking like a typing error."""
 
-ABSENT: dict[str, tuple[str, str, str]] = {
-    "computer use": (
-        "computer",
-        "AsyncComputer Button Computer ComputerProvider ComputerTool ComputerToolCustomDataContext "
-        "ComputerToolCustomDataExtractor Environment dispose_resolved_computers resolve_computer",
-        "Offer what the computer should do as function tools.",
-    ),
-    "shell tools": (
-        "",
-        "LocalShellCommandRequest LocalShellExecutor LocalShellTool ShellActionRequest ShellCallData ShellCallOutcome "
-        "ShellCommandOutput ShellCommandRequest ShellExecutor ShellResult ShellTool ShellToolContainerAutoEnvironment "
-        "ShellToolContainerNetworkPolicy ShellToolContainerNetworkPolicyAllowlist "
-        "ShellToolContainerNetworkPolicyDisabled ShellToolContainerNetworkPolicyDomainSecret "
-        "ShellToolContainerReferenceEnvironment ShellToolContainerSkill ShellToolEnvironment "
-        "ShellToolHostedEnvironment ShellToolInlineSkill ShellToolInlineSkillSource ShellToolLocalEnvironment "
-        "ShellToolLocalSkill ShellToolSkillReference",
-        "Write a function tool that runs the command, with needs_approval=True where a person should look first.",
-    ),
-    "patch tools": (
-        "editor",
-        "ApplyPatchEditor ApplyPatchOperation ApplyPatchResult ApplyPatchTool ApplyPatchToolCustomDataContext "
-        "ApplyPatchToolCustomDataExtractor apply_diff",
-        "Write a function tool that takes the file and its new text.",
-    ),
-    "tools with free-form input": (
-        "",
-        "CustomTool CustomToolCustomDataContext CustomToolCustomDataExtractor ProgrammaticToolCallingTool",
-        "Write a function tool with one parameter of type str.",
-    ),
-    "websocket transport for responses": (
-        "",
-        "OpenAIResponsesWSModel OpenAIResponsesWebSocketOptions ResponsesWebSocketSession responses_websocket_session "
-        "set_default_openai_responses_transport",
-        "Use OpenAIResponsesModel, which streams over HTTP.",
-    ),
-    "registration of agents at OpenAI": (
-        "",
-        "OpenAIAgentRegistrationConfig set_default_openai_agent_registration set_default_openai_harness",
-        "Leave it out; runs do not need it.",
-    ),
-    "sandbox": (
-        "sandbox",
-        "SandboxAgent SandboxRunConfig",
-        "Run commands in an environment of your own, from a function tool.",
-    ),
-    "voice pipelines": (
-        "voice",
-        "AudioInput SingleAgentVoiceWorkflow StreamedAudioInput VoicePipeline VoicePipelineConfig VoiceWorkflowBase",
-        "Turn speech into text before the run, and the run's text into speech after it.",
-    ),
-    "MCP servers of its own": (
-        "mcp",
-        "MCPServer MCPServerManager MCPServerSse MCPServerSseParams MCPServerStdio MCPServerStdioParams "
-        "MCPServerStreamableHttp MCPServerStreamableHttpParams create_static_tool_filter",
-        "Connect the SDK's server (agents.mcp), or any object with list_tools and call_tool, and give it to "
-        "Agent(mcp_servers=[...]): its tools and settings work.",
-    ),
-    "models over LiteLLM and any-llm": (
-        "",
-        "AnyLLMModel AnyLLMProvider LitellmModel LitellmProvider",
-        "Use OpenAIChatCompletionsModel with the provider's compatible endpoint, or write a Model: two methods.",
-    ),
-    "trimming of tool outputs": (
-        "",
-        "ToolOutputTrimmer",
-        "Shorten them in RunConfig(call_model_input_filter=...), which leaves the history as it is.",
-    ),
-    "drawings of agents": (
-        "",
-        "draw_graph get_main_graph",
-        "Walk agent.handoffs and agent.tools.",
-    ),
-    "tracing system of its own": (
-        "",
-        "AgentSpanData CustomSpanData FunctionSpanData GenerationSpanData GuardrailSpanData HandoffSpanData "
-        "MCPListToolsSpanData ResponseSpanData SpanData SpanError SpeechGroupSpanData SpeechSpanData TaskSpanData "
-        "TracingProcessor TranscriptionSpanData TurnSpanData agent_span function_span generation_span "
-        "get_current_span guardrail_span handoff_span mcp_tools_span response_span speech_group_span speech_span "
-        "task_span transcription_span turn_span",
-        "Runs make OpenTelemetry spans by themselves: read them with a span processor of OpenTelemetry's, and add your "
-        "own with trace() and custom_span(). docs/how-to/trace-runs.md shows both.",
-    ),
-}
-"""What the OpenAI Agents SDK has and standfast has not, by kind: the module that is all about it ("" if there is none),
-its names, and what to do instead."""
-
 KITS: tuple[str, ...] = ("conformance", "testing")
 """Packages for tests. Their public names are those of their own `__all__`; nothing here loads them."""
 
@@ -683,16 +614,6 @@ def homes(module: str) -> dict[str, str]:
         return everything
     everything |= {name: home for home, names in BEHIND_DOORS.items() for name in names}
     return {name: everything[name] for name in DOORS[module].split() if name in everything}
-
-
-def absent(module: str, name: str) -> str | None:
-    """Why `module` does not have `name`, though the OpenAI Agents SDK does, and what to do instead; None if it is ours
-    or nobody's."""
-    for kind, (place, names, instead) in ABSENT.items():
-        # Of a family's own module every class is meant; other names are asked for by programs that look around.
-        if name in names.split() or (place == module != "" and name[:1].isupper()):
-            return f"standfast has no {kind}, so there is no {name}. {instead}"
-    return None
 
 
 def planned(module: str) -> set[str]:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, is_dataclass
+from importlib import import_module
 from typing import Any, TypedDict
 
 from standfast.agents.context import ToolContext
@@ -139,13 +141,12 @@ def make_agent_tool(
     arguments_of = _Arguments(described, name)
 
     async def run(ctx: ToolContext[Any], arguments: str) -> Any:
-        if ctx.run_agent is None:
-            raise UserError(
-                f"agent tool {name!r} was called outside a run",
-                "Give it to an agent and let a Runner call it, or run the agent itself with Runner.run.",
-            )
         input, tool_input = await arguments_of.read(arguments)
-        result = await ctx.run_agent(AgentToolRun(described, input, tool_input, ctx))
+        if not isinstance(ctx, ToolContext):  # whoever calls a tool by hand may have no more than a run's context
+            call_id = f"call_{uuid.uuid4().hex}"
+            ctx = ToolContext.from_agent_context(ctx, call_id, tool_name=name, tool_arguments=arguments)
+        run_agent = ctx.run_agent or _outside_a_run()
+        result = await run_agent(AgentToolRun(described, input, tool_input, ctx))
         return await output_of(described, result)
 
     return FunctionTool(
@@ -159,6 +160,15 @@ def make_agent_tool(
         origin=ToolOrigin(ToolOriginType.AGENT_AS_TOOL, agent_name=described.agent.name, agent_tool_name=name),
         agent_tool=described,
     )
+
+
+def _outside_a_run() -> Callable[[AgentToolRun], Awaitable[Any]]:
+    """What runs an agent whose tool was called where no run is under way.
+
+    Looked up by name when it happens: running is the face's business, which this layer does not know.
+    """
+    run_by_hand: Callable[[AgentToolRun], Awaitable[Any]] = import_module("standfast.face.by_hand").run_by_hand
+    return run_by_hand
 
 
 async def output_of(described: AgentTool, result: Any) -> Any:

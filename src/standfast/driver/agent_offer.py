@@ -1,13 +1,14 @@
 """What an agent brings to a request: its model and settings, its tools and handoffs, its instructions.
 
-What cannot change between turns is resolved once for each agent; `is_enabled` functions, dynamic instructions and MCP
-servers are asked again each turn, because they may answer differently.
+What an agent is made of is resolved once and again when a tool or hook has changed it; `is_enabled` functions, dynamic
+instructions, MCP servers and a `get_all_tools` of a program's own are asked each turn, because they may answer
+differently.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from standfast.agents.output_type import AgentOutputSchemaBase, output_schema_of
 from standfast.agents.run_config import ToolNameCollisionPolicy
 from standfast.engine.run import evolve
 from standfast.ground.errors import UserError
+from standfast.llm.default_models import get_default_model_settings
 from standfast.llm.interface import Model, ModelProvider
 from standfast.llm.settings import ModelSettings
 from standfast.tools.enabled import enabled
@@ -56,25 +58,27 @@ class AgentResolver:
     ) -> None:
         self._wrapper, self._provider = wrapper, provider
         self._collisions, self._model, self._settings = collisions, model, settings
-        self._unchanging: dict[int, ResolvedAgent] = {}
+        self._unchanging: dict[int, tuple[tuple[Any, ...], ResolvedAgent]] = {}
         self._current: tuple[int, ResolvedAgent] | None = None
         self._models: dict[str | None, Model] = {}
 
     async def for_request(self, agent: Agent[Any], *, has_used_tools: bool) -> ResolvedAgent:
         """The agent as the next request shows it."""
-        resolved = self._unchanging.get(id(agent))
-        if resolved is None:
+        parts = _parts(agent)
+        known, resolved = self._unchanging.get(id(agent), (None, None))
+        if resolved is None or known is None or not _are_same(known, parts):
             resolved = await self._resolve(agent)
             if _is_unchanging(agent):
-                self._unchanging[id(agent)] = resolved
+                self._unchanging[id(agent)] = parts, resolved
         self._current = (id(agent), resolved)
         instructions, prompt = agent.instructions, None
         if instructions is not None and not isinstance(instructions, str):
             if agent.prompt is None:
                 instructions = await agent.get_system_prompt(self._wrapper)
             else:
-                both = (agent.get_system_prompt(self._wrapper), agent.get_prompt(self._wrapper))
-                instructions, prompt = await asyncio.gather(*both)
+                instructions, prompt = await _both(
+                    agent.get_system_prompt(self._wrapper), agent.get_prompt(self._wrapper)
+                )
         elif agent.prompt is not None:
             prompt = await agent.get_prompt(self._wrapper)
         settings = resolved.settings
@@ -110,13 +114,20 @@ class AgentResolver:
                 by_name[tool.qualified_name] = by_name[tool.name] = tool
         return ResolvedAgent(
             model=self._model_of(agent),
-            settings=agent.model_settings.resolve(self._settings),
+            settings=self._settings_of(agent),
             tools=tools,
             handoffs=handoffs,
             tools_by_name=by_name,
             handoffs_by_name={one.tool_name: one for one in handoffs},
             schema=output_schema(agent),
         )
+
+    def _settings_of(self, agent: Agent[Any]) -> ModelSettings:
+        """The agent's settings with the run's on top; those that only followed from its model follow from the run's."""
+        settings = agent.model_settings
+        if self._model is not None and settings == get_default_model_settings(agent.model):
+            settings = get_default_model_settings(self._model)
+        return settings.resolve(self._settings)
 
     def _model_of(self, agent: Agent[Any]) -> Any:
         """The model that answers for this agent: the run's, else the agent's; names go to the run's provider."""
@@ -132,10 +143,32 @@ class AgentResolver:
         return self._models[wanted]
 
 
+def _parts(agent: Agent[Any]) -> tuple[Any, ...]:
+    """What an offer is made of: another object at any place means that the agent was changed meanwhile."""
+    return (agent.model, agent.model_settings, agent.output_type, *agent.tools, None, *agent.handoffs)
+
+
+def _are_same(known: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
+    # By identity: equal settings may be changed in place later, and comparing tools would compare their functions.
+    return len(known) == len(now) and all(one is other for one, other in zip(known, now, strict=True))
+
+
 def _is_unchanging(agent: Agent[Any]) -> bool:
-    if agent.mcp_servers:
+    if agent.mcp_servers or "get_all_tools" in vars(agent) or type(agent).get_all_tools is not Agent.get_all_tools:
         return False
     return all(getattr(one, "is_enabled", True) is True for one in (*agent.tools, *agent.handoffs))
+
+
+async def _both(instructions: Coroutine[Any, Any, str | None], prompt: Coroutine[Any, Any, Any]) -> tuple[Any, Any]:
+    """Ask for both at once. If one fails the other is cancelled and waited for: none goes on behind a failed run."""
+    tasks = [asyncio.ensure_future(instructions), asyncio.ensure_future(prompt)]
+    try:
+        first, second = await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return first, second
 
 
 def output_schema(agent: Agent[Any]) -> AgentOutputSchemaBase | None:

@@ -21,7 +21,7 @@ from standfast.driver.call_lookup import (
 )
 from standfast.driver.handoff import hand_over
 from standfast.driver.loop import Loop
-from standfast.driver.nested import child_runner
+from standfast.driver.nested import by_hand_runner, child_runner
 from standfast.driver.run_scope import RunScope, Span
 from standfast.driver.session_hold import inside_a_call
 from standfast.driver.unfinished import question_of
@@ -108,7 +108,7 @@ async def _perform_tool(
         tool_namespace=item.get("namespace"),
         run_config=scope.config,
         idempotency_key=idempotency_key(loop.run.spec.run_id, call.id),
-        run_agent=_child_runner(loop, scope, effect, call) if tool.agent_tool is not None else None,
+        run_agent=_child_runner(loop, scope, effect, call, tool),
     )
     try:
         with inside_a_call(scope.session):
@@ -147,11 +147,14 @@ def _same_question(scope: RunScope, turn: Turn, call: Call, item: Item) -> str |
     return next((one.run_id for one in scope.open_questions if one[:3] == asked[:3]), None)
 
 
-def _child_runner(loop: Loop, scope: RunScope, effect: RunCall, call: Call) -> Any:
+def _child_runner(loop: Loop, scope: RunScope, effect: RunCall, call: Call, tool: FunctionTool) -> Any:
+    run_id = f"{loop.run.spec.run_id}/{call.id}"
+    if tool.agent_tool is None:
+        return by_hand_runner(loop.children, scope, call, run_id)
+
     async def record(child: Run) -> None:
         await loop.record(ChildMoved(call.id, child), completes=effect if child.paused else None)
 
-    run_id = f"{loop.run.spec.run_id}/{call.id}"
     return child_runner(loop.children, scope, call, run_id=run_id, record=record, is_saved=loop.saver is not None)
 
 

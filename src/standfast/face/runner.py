@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from standfast._doors.lazy import edge
 from standfast.agents.agent import Agent
 from standfast.agents.approvals import ApprovalBook
-from standfast.agents.context import RunContextWrapper
+from standfast.agents.context import RunContextWrapper, TContext
 from standfast.agents.error_handlers import RunErrorHandlers, check_error_handlers
 from standfast.agents.hooks import RunHooksBase
 from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, coerce_run_config
@@ -72,19 +72,19 @@ class Runner:
     @classmethod
     async def run(
         cls,
-        starting_agent: Agent[Any],
-        input: str | list[Item] | RunState,
+        starting_agent: Agent[TContext],
+        input: str | list[Item] | RunState[TContext],
         *,
-        context: Any = None,
+        context: TContext | None = None,
         max_turns: int | None = DEFAULT_MAX_TURNS,
-        hooks: RunHooksBase[Any, Any] | None = None,
+        hooks: RunHooksBase[TContext, Any] | None = None,
         run_config: RunConfig | dict[str, Any] | None = None,
-        error_handlers: RunErrorHandlers[Any] | dict[str, Any] | None = None,
+        error_handlers: RunErrorHandlers[TContext] | dict[str, Any] | None = None,
         previous_response_id: str | None = None,
         auto_previous_response_id: bool = False,
         conversation_id: str | None = None,
         session: Session | None = None,
-    ) -> RunResult:
+    ) -> RunResult[RunState[TContext]]:
         """Run an agent until it has a final output, waits for a person, or fails.
 
         Raises what ended it: a tripwire, `MaxTurnsExceeded`, what a tool or the model raised. The error carries what
@@ -101,19 +101,19 @@ class Runner:
     @classmethod
     def run_sync(
         cls,
-        starting_agent: Agent[Any],
-        input: str | list[Item] | RunState,
+        starting_agent: Agent[TContext],
+        input: str | list[Item] | RunState[TContext],
         *,
-        context: Any = None,
+        context: TContext | None = None,
         max_turns: int | None = DEFAULT_MAX_TURNS,
-        hooks: RunHooksBase[Any, Any] | None = None,
+        hooks: RunHooksBase[TContext, Any] | None = None,
         run_config: RunConfig | dict[str, Any] | None = None,
-        error_handlers: RunErrorHandlers[Any] | dict[str, Any] | None = None,
+        error_handlers: RunErrorHandlers[TContext] | dict[str, Any] | None = None,
         previous_response_id: str | None = None,
         auto_previous_response_id: bool = False,
         conversation_id: str | None = None,
         session: Session | None = None,
-    ) -> RunResult:
+    ) -> RunResult[RunState[TContext]]:
         """`run`, for code without an event loop. Ctrl-C stops the run in order and is raised."""
         if asyncio._get_running_loop() is not None:
             raise UserLoopError(
@@ -130,19 +130,19 @@ class Runner:
     @classmethod
     def run_streamed(
         cls,
-        starting_agent: Agent[Any],
-        input: str | list[Item] | RunState,
-        context: Any = None,
+        starting_agent: Agent[TContext],
+        input: str | list[Item] | RunState[TContext],
+        context: TContext | None = None,
         max_turns: int | None = DEFAULT_MAX_TURNS,
-        hooks: RunHooksBase[Any, Any] | None = None,
+        hooks: RunHooksBase[TContext, Any] | None = None,
         run_config: RunConfig | dict[str, Any] | None = None,
         previous_response_id: str | None = None,
         auto_previous_response_id: bool = False,
         conversation_id: str | None = None,
         session: Session | None = None,
         *,
-        error_handlers: RunErrorHandlers[Any] | dict[str, Any] | None = None,
-    ) -> RunResultStreaming:
+        error_handlers: RunErrorHandlers[TContext] | dict[str, Any] | None = None,
+    ) -> RunResultStreaming[RunState[TContext]]:
         """Start a run in the background and return at once; iterate `stream_events()` to watch it.
 
         It runs to its end whether or not anybody watches. Errors of the arguments are raised here, all others by the
@@ -161,7 +161,7 @@ class Runner:
         )
         # fmt: on
         events = EventBuffer()
-        attempt = _attempt(starting_agent, input, options, events=events)
+        attempt = start(starting_agent, input, options, events=events)
         state = input if isinstance(input, RunState) else None
         result = RunResultStreaming(attempt, events, partial(_state_of, attempt))
         work = result._drive_to_the_end(partial(_go, attempt, state))
@@ -173,17 +173,17 @@ class Runner:
     @classmethod
     async def resume(
         cls,
-        starting_agent: Agent[Any],
+        starting_agent: Agent[TContext],
         run_id: str,
         *,
         session: Session | None = None,
         run_store: RunStore | None = None,
-        context: Any = None,
-        hooks: RunHooksBase[Any, Any] | None = None,
+        context: TContext | None = None,
+        hooks: RunHooksBase[TContext, Any] | None = None,
         run_config: RunConfig | dict[str, Any] | None = None,
-        error_handlers: RunErrorHandlers[Any] | dict[str, Any] | None = None,
+        error_handlers: RunErrorHandlers[TContext] | dict[str, Any] | None = None,
         takeover: bool = False,
-    ) -> RunResult:
+    ) -> RunResult[RunState[TContext]]:
         """Go on with a saved run, in any process: after a pause, a failure or a crash.
 
         What was done is not done again; a call that had begun is settled by its tool's policy. Raises NotFoundError if
@@ -200,13 +200,13 @@ class Runner:
     @classmethod
     async def load(
         cls,
-        starting_agent: Agent[Any],
+        starting_agent: Agent[TContext],
         run_id: str,
         *,
         session: Session | None = None,
         run_store: RunStore | None = None,
-        context: Any = None,
-    ) -> RunState:
+        context: TContext | None = None,
+    ) -> RunState[TContext]:
         """A saved run as a `RunState`: to look at, to decide about, and to resume with `run`."""
         state, _ = await _load(starting_agent, run_id, _store_of(session, run_store), context)
         return state
@@ -229,7 +229,7 @@ class Runner:
     @classmethod
     async def cancel_run(
         cls,
-        starting_agent: Agent[Any],
+        starting_agent: Agent[TContext],
         run_id: str,
         *,
         session: Session | None = None,
@@ -288,9 +288,9 @@ class Runner:
 # --- from arguments to an attempt ------------------------------------------------------------------------------------
 
 
-def _attempt(
+def start(
     agent: Agent[Any],
-    given: str | list[Item] | RunState,
+    given: str | list[Item] | RunState[Any],
     options: RunOptions,
     *,
     events: EventBuffer | None = None,
@@ -343,14 +343,14 @@ def _attempt(
 
 
 async def _run(
-    agent: Agent[Any], given: str | list[Item] | RunState, options: RunOptions, resumed: ResumedRun | None = None
-) -> RunResult:
-    attempt = _attempt(agent, given, options, resumed=resumed)
+    agent: Agent[Any], given: str | list[Item] | RunState[Any], options: RunOptions, resumed: ResumedRun | None = None
+) -> RunResult[RunState[Any]]:
+    attempt = start(agent, given, options, resumed=resumed)
     await _go(attempt, given if isinstance(given, RunState) else None)
     return RunResult(attempt, partial(_state_of, attempt))
 
 
-async def _go(attempt: RunAttempt, state: RunState | None) -> None:
+async def _go(attempt: RunAttempt, state: RunState[Any] | None) -> None:
     if state is not None:
         if state._is_busy:
             raise RunClaimedError(
@@ -374,7 +374,7 @@ async def _go(attempt: RunAttempt, state: RunState | None) -> None:
                 state._run, state._revision, state._scope = attempt.run, attempt.revision, attempt.scope
 
 
-def _state_of(attempt: RunAttempt) -> RunState:
+def _state_of(attempt: RunAttempt) -> RunState[Any]:
     wrapper, scope = attempt.scope.wrapper, attempt.scope
     copy = RunContextWrapper(
         wrapper.context, wrapper.usage.copy(), approvals=ApprovalBook.of(wrapper.approvals.decisions())
@@ -382,7 +382,7 @@ def _state_of(attempt: RunAttempt) -> RunState:
     return RunState._of(attempt.run, copy, scope.graph.start, scope, attempt.revision, attempt.run_store())
 
 
-async def _load(agent: Agent[Any], run_id: str, store: RunStore, context: object = None) -> tuple[RunState, str]:
+async def _load(agent: Agent[Any], run_id: str, store: RunStore, context: object = None) -> tuple[RunState[Any], str]:
     """A saved run, checked against the agents it is to go on with, and the status it was saved with."""
     saved = await store.load_run(run_id)
     if saved is None:

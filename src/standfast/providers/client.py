@@ -11,7 +11,6 @@ after a timeout could double a turn) and for those the runner has a retry policy
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary
@@ -132,11 +131,3 @@ def default_key() -> str | None:
 def uses_responses_by_default() -> bool:
     """Whether models found by name use the Responses API."""
     return _Defaults.use_responses
-
-
-DEFAULT_MODEL = "gpt-5.6-luna"
-
-
-def get_default_model() -> str:
-    """The model of an agent that names none: `OPENAI_DEFAULT_MODEL`, else what the SDK would take."""
-    return os.environ.get("OPENAI_DEFAULT_MODEL", DEFAULT_MODEL).lower()

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from standfast.ground.errors import UserError
+from standfast.llm.default_models import get_default_model
 from standfast.llm.interface import Model, ModelProvider
 from standfast.providers.chat import OpenAIChatCompletionsModel
 from standfast.providers.client import (
     OwnClients,
     default_client,
     default_key,
-    get_default_model,
     uses_responses_by_default,
 )
 from standfast.providers.responses import OpenAIResponsesModel

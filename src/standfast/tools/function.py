@@ -83,6 +83,10 @@ class Invoker:
     def __init__(self, run: ToolInvoker, wrapped: Callable[..., Any] | None, tool: FunctionTool | None = None) -> None:
         self.run, self.wrapped, self.tool = run, wrapped, tool
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Invoker:
+        # A deep copy of a tool runs the same function or object: a second object would have a state of its own.
+        return Invoker(self.run, self.wrapped, deepcopy(self.tool, memo))
+
     async def __call__(self, ctx: ToolContext[Any], arguments: str) -> Any:
         """The function's result, or what the failure policy puts in its place."""
         try:

@@ -1,0 +1,116 @@
+"""What the OpenAI Agents SDK has and standfast has not, by kind, and what to do instead.
+
+A program that imports one of these names, or a module that is all about one of these kinds, is told so in one
+sentence, where it imports it. Nothing else may be missing: `tests/compat/test_names.py` reads the installed SDK and
+asks for every name of it. Like `exports`, this file imports nothing that costs anything.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Kind(NamedTuple):
+    """One kind of thing that is not there."""
+
+    modules: tuple[str, ...]
+    """Modules (below `standfast`) that are all about it, with everything below them."""
+
+    names: str
+    """Its names in other modules."""
+
+    instead: str
+    """What to do instead."""
+
+
+ABSENT: dict[str, Kind] = {
+    "computer use": Kind(
+        ("computer",),
+        "AsyncComputer Button Computer ComputerCreate ComputerDispose ComputerLike ComputerProvider ComputerT "
+        "ComputerT_co ComputerT_contra ComputerTool ComputerToolCustomDataContext ComputerToolCustomDataExtractor "
+        "ComputerToolSafetyCheckData Environment dispose_resolved_computers resolve_computer",
+        "Offer what the computer should do as function tools.",
+    ),
+    "shell tools": Kind(
+        (),
+        "LocalShellCommandRequest LocalShellExecutor LocalShellTool ShellActionRequest ShellCallData ShellCallOutcome "
+        "ShellCommandOutput ShellCommandRequest ShellExecutor ShellOnApprovalFunctionResult ShellResult ShellTool "
+        "ShellToolContainerAutoEnvironment ShellToolContainerNetworkPolicy ShellToolContainerNetworkPolicyAllowlist "
+        "ShellToolContainerNetworkPolicyDisabled ShellToolContainerNetworkPolicyDomainSecret "
+        "ShellToolContainerReferenceEnvironment ShellToolContainerSkill ShellToolEnvironment "
+        "ShellToolHostedEnvironment ShellToolInlineSkill ShellToolInlineSkillSource ShellToolLocalEnvironment "
+        "ShellToolLocalSkill ShellToolSkillReference",
+        "Write a function tool that runs the command, with needs_approval=True where a person should look first.",
+    ),
+    "patch tools": Kind(
+        ("apply_diff", "editor"),
+        "ApplyPatchEditor ApplyPatchOnApprovalFunctionResult ApplyPatchOperation ApplyPatchResult ApplyPatchTool "
+        "ApplyPatchToolCustomDataContext ApplyPatchToolCustomDataExtractor apply_diff",
+        "Write a function tool that takes the file and its new text.",
+    ),
+    "sandbox": Kind(
+        ("extensions.sandbox", "sandbox", "testing.sandbox"),
+        "InvalidSandboxStep SandboxAgent SandboxArchiveLimits SandboxCall SandboxCallMatcherError "
+        "SandboxConcurrencyLimits SandboxRunConfig SandboxScriptError SandboxStepSpec ScriptedSandboxSession "
+        "UnconsumedSandboxSteps UnexpectedSandboxCall scripted_sandbox_session",
+        "Run commands in an environment of your own, from a function tool.",
+    ),
+    "codex": Kind(
+        ("extensions.experimental.codex",),
+        "codex",
+        "Write a function tool that starts it as a child process.",
+    ),
+    "voice pipelines": Kind(
+        ("voice",),
+        "AudioInput SingleAgentVoiceWorkflow StreamedAudioInput VoicePipeline VoicePipelineConfig VoiceWorkflowBase",
+        "Turn speech into text before the run and the run's text into speech after it, or use standfast.realtime.",
+    ),
+    "sessions on MongoDB": Kind(
+        ("extensions.memory.mongodb_session",),
+        "MongoDBSession",
+        "Use PostgresSession, RedisSession or SQLiteSession, or the SDK's as a plain session.",
+    ),
+    "sessions on Dapr": Kind(
+        ("extensions.memory.dapr_session",),
+        "DAPR_CONSISTENCY_EVENTUAL DAPR_CONSISTENCY_STRONG DaprSession",
+        "Use PostgresSession, RedisSession or SQLiteSession, or the SDK's as a plain session.",
+    ),
+    "hosted tracing export": Kind(
+        (),
+        "BackendSpanExporter",
+        "Give an OpenTelemetry TracerProvider an exporter, or add_trace_processor one of your own: "
+        "docs/how-to/trace-runs.md shows both.",
+    ),
+    "MCP servers of its own": Kind(
+        ("mcp",),
+        "MCPServer MCPServerManager MCPServerSse MCPServerSseParams MCPServerStdio MCPServerStdioParams "
+        "MCPServerStreamableHttp MCPServerStreamableHttpParams create_static_tool_filter",
+        "Connect the SDK's server (agents.mcp), or any object with list_tools and call_tool, and give it to "
+        "Agent(mcp_servers=[...]): its tools and settings work.",
+    ),
+    "models over LiteLLM and any-llm": Kind(
+        ("extensions.models",),
+        "AnyLLMModel AnyLLMProvider LitellmModel LitellmProvider",
+        "Use OpenAIChatCompletionsModel with the provider's compatible endpoint, or write a Model: two methods.",
+    ),
+}
+"""Each kind of thing that is not there."""
+
+
+def absent(module: str, name: str) -> str | None:
+    """Why `module` does not have `name`, though the OpenAI Agents SDK does, and what to do instead; None if it is ours
+    or nobody's."""
+    if reason := absent_module(f"{module}.{name}".lstrip(".")):
+        return reason
+    for kind, about in ABSENT.items():
+        if name in about.names.split():
+            return f"standfast has no {kind}, so there is no {name}. {about.instead}"
+    return None
+
+
+def absent_module(module: str) -> str | None:
+    """Why there is no module of this name below `standfast`, and what to do instead; None if it may be there."""
+    for kind, about in ABSENT.items():
+        if any(module == place or module.startswith(f"{place}.") for place in about.modules):
+            return f"standfast has no {kind}, so there is no standfast.{module}. {about.instead}"
+    return None
