@@ -9,11 +9,11 @@ import pytest
 from providers.asking import ask, said
 
 from standfast.ground.errors import UserError
-from standfast.llm.default_models import get_default_model
 from standfast.llm.interface import Model, ModelProvider
 from standfast.providers import client as openai_client
 from standfast.providers.chat import OpenAIChatCompletionsModel
 from standfast.providers.client import (
+    get_default_model,
     set_default_openai_api,
     set_default_openai_client,
     set_default_openai_key,

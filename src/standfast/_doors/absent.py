@@ -33,8 +33,9 @@ ABSENT: dict[str, Kind] = {
     ),
     "shell tools": Kind(
         (),
-        "LocalShellCommandRequest LocalShellExecutor LocalShellTool ShellActionRequest ShellCallData ShellCallOutcome "
-        "ShellCommandOutput ShellCommandRequest ShellExecutor ShellOnApprovalFunctionResult ShellResult ShellTool "
+        "LocalShellCommandRequest LocalShellExecutor LocalShellTool ShellActionRequest ShellApprovalFunction "
+        "ShellCallData ShellCallOutcome ShellCommandOutput ShellCommandRequest ShellExecutor "
+        "ShellOnApprovalFunction ShellOnApprovalFunctionResult ShellResult ShellTool "
         "ShellToolContainerAutoEnvironment ShellToolContainerNetworkPolicy ShellToolContainerNetworkPolicyAllowlist "
         "ShellToolContainerNetworkPolicyDisabled ShellToolContainerNetworkPolicyDomainSecret "
         "ShellToolContainerReferenceEnvironment ShellToolContainerSkill ShellToolEnvironment "
@@ -44,7 +45,8 @@ ABSENT: dict[str, Kind] = {
     ),
     "patch tools": Kind(
         ("apply_diff", "editor"),
-        "ApplyPatchEditor ApplyPatchOnApprovalFunctionResult ApplyPatchOperation ApplyPatchResult ApplyPatchTool "
+        "ApplyPatchApprovalFunction ApplyPatchEditor ApplyPatchOnApprovalFunction "
+        "ApplyPatchOnApprovalFunctionResult ApplyPatchOperation ApplyPatchResult ApplyPatchTool "
         "ApplyPatchToolCustomDataContext ApplyPatchToolCustomDataExtractor apply_diff",
         "Write a function tool that takes the file and its new text.",
     ),
@@ -81,6 +83,58 @@ ABSENT: dict[str, Kind] = {
         "Give an OpenTelemetry TracerProvider an exporter, or add_trace_processor one of your own: "
         "docs/how-to/trace-runs.md shows both.",
     ),
+    "tools with free-form input": Kind(
+        (),
+        "CustomTool CustomToolApprovalFunction CustomToolCustomDataContext CustomToolCustomDataExtractor "
+        "CustomToolExecutor CustomToolOnApprovalFunction CustomToolOnApprovalFunctionResult "
+        "ProgrammaticToolCallingTool",
+        "Write a function tool with one parameter of type str.",
+    ),
+    "tracing system of its own": Kind(
+        (
+            "tracing.config",
+            "tracing.context",
+            "tracing.create",
+            "tracing.logger",
+            "tracing.model_tracing",
+            "tracing.processor_interface",
+            "tracing.processors",
+            "tracing.provider",
+            "tracing.scope",
+            "tracing.setup",
+            "tracing.span_data",
+            "tracing.spans",
+            "tracing.traces",
+            "tracing.util",
+        ),
+        "AgentSpanData CustomSpanData FunctionSpanData GenerationSpanData GuardrailSpanData HandoffSpanData "
+        "MCPListToolsSpanData ResponseSpanData SpanData SpanError SpeechGroupSpanData SpeechSpanData TaskSpanData "
+        "TraceCtxManager TraceProvider TracingConfig TracingProcessor TranscriptionSpanData TurnSpanData agent_span "
+        "function_span generation_span get_current_span get_trace_provider guardrail_span handoff_span "
+        "mcp_tools_span response_span speech_group_span speech_span task_span transcription_span turn_span",
+        "Runs make OpenTelemetry spans by themselves: read them with a span processor of OpenTelemetry's, and add your "
+        "own with trace() and custom_span(). docs/how-to/trace-runs.md shows both.",
+    ),
+    "hosted multi-agent beta": Kind(
+        ("extensions.experimental.hosted_multi_agent",),
+        "hosted_multi_agent",
+        "Give agents to each other as tools or handoffs: the program then sees and keeps what each of them does.",
+    ),
+    "reasoning content over Chat Completions": Kind(
+        ("models.reasoning_content_replay",),
+        "",
+        "Use the Responses API, whose reasoning items are kept and sent back; other servers' is left out.",
+    ),
+    "machinery of the SDK's own loop": Kind(
+        ("agent_tool_state", "models.chatcmpl_stream_handler"),
+        "AgentRunner ensure_function_tool_supports_responses_only_features ensure_tool_choice_supports_backend "
+        "get_default_agent_runner get_function_tool_responses_only_features has_required_tool_search_surface "
+        "has_responses_tool_search_surface is_required_tool_search_surface is_responses_tool_search_surface "
+        "prune_orphaned_tool_search_tools set_default_agent_runner "
+        "validate_responses_programmatic_tool_calling_configuration validate_responses_tool_search_configuration "
+        "with_function_tool_failure_error_handler",
+        "It is no part of that package's documented use; hooks, filters and a Model of your own reach the same places.",
+    ),
     "MCP servers of its own": Kind(
         ("mcp",),
         "MCPServer MCPServerManager MCPServerSse MCPServerSseParams MCPServerStdio MCPServerStdioParams "
@@ -100,12 +154,10 @@ ABSENT: dict[str, Kind] = {
 def absent(module: str, name: str) -> str | None:
     """Why `module` does not have `name`, though the OpenAI Agents SDK does, and what to do instead; None if it is ours
     or nobody's."""
-    if reason := absent_module(f"{module}.{name}".lstrip(".")):
-        return reason
     for kind, about in ABSENT.items():
         if name in about.names.split():
             return f"standfast has no {kind}, so there is no {name}. {about.instead}"
-    return None
+    return absent_module(f"{module}.{name}".lstrip("."))
 
 
 def absent_module(module: str) -> str | None:

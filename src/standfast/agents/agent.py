@@ -17,19 +17,19 @@ from standfast.agents.as_tool import (
     DEFAULT_TOOL_TURNS,
     AgentTool,
     AgentToolStreamEvent,
-    StructuredToolInputBuilder,
     make_agent_tool,
 )
 from standfast.agents.context import RunContextWrapper, TContext
+from standfast.agents.default_models import get_default_model_settings
 from standfast.agents.guardrails import InputGuardrail, OutputGuardrail
 from standfast.agents.handoffs import Handoff
 from standfast.agents.hooks import AgentHooks, AgentHooksBase, RunHooks
 from standfast.agents.output_type import AgentOutputSchemaBase
 from standfast.agents.prompts import DynamicPromptFunction, Prompt, resolve_prompt
 from standfast.agents.run_config import RunConfig
+from standfast.agents.tool_input import StructuredToolInputBuilder
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import SettingTypeError
-from standfast.llm.default_models import get_default_model_settings
 from standfast.llm.interface import Model
 from standfast.llm.settings import ModelSettings, coerce_model_settings
 from standfast.sessions.protocol import Session

@@ -20,8 +20,12 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     TContext = TypeVar("TContext", default=Any)
+    TState = TypeVar("TState", default=Any)
 else:
     from typing import TypeVar
+
+    TState = TypeVar("TState")
+    """The kind of state that a result gives: `RunState[TContext]`, which is the face's."""
 
     TContext = TypeVar("TContext")
     """The kind of the application's own object: `Agent[TContext]`, `RunContextWrapper[TContext]`."""

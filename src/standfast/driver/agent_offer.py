@@ -14,12 +14,12 @@ from typing import Any
 
 from standfast.agents.agent import Agent
 from standfast.agents.context import RunContextWrapper
+from standfast.agents.default_models import get_default_model_settings
 from standfast.agents.handoffs import Handoff, resolve_handoffs
 from standfast.agents.output_type import AgentOutputSchemaBase, output_schema_of
 from standfast.agents.run_config import ToolNameCollisionPolicy
 from standfast.engine.run import evolve
 from standfast.ground.errors import UserError
-from standfast.llm.default_models import get_default_model_settings
 from standfast.llm.interface import Model, ModelProvider
 from standfast.llm.settings import ModelSettings
 from standfast.tools.enabled import enabled

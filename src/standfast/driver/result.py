@@ -6,10 +6,10 @@ import asyncio
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, Literal, cast
+from typing import Any, Generic, Literal, TypeVar, cast
 
 from standfast.agents.agent import Agent
-from standfast.agents.context import RunContextWrapper
+from standfast.agents.context import RunContextWrapper, TState
 from standfast.driver.agent_graph import AgentGraph
 from standfast.driver.call_lookup import call_item_or_made, nested_agent
 from standfast.driver.editable import Editable
@@ -23,15 +23,6 @@ from standfast.ground.jsonvalue import Item, copy_json
 from standfast.words.history import omit_reasoning_id, prune
 from standfast.words.items import ItemHelpers, ModelResponse, RunItem, ToolApprovalItem, ToolOrigin
 from standfast.words.stream_events import StreamEvent
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
-    TState = TypeVar("TState", default=Any)
-else:
-    from typing import TypeVar
-
-    TState = TypeVar("TState")
 
 T = TypeVar("T")
 InputListMode = Literal["preserve_all", "normalized"]

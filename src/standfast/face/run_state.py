@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from standfast.agents.agent import Agent
 from standfast.agents.approvals import arguments_digest, decision_json
-from standfast.agents.context import RunContextWrapper
+from standfast.agents.context import RunContextWrapper, TContext
+from standfast.agents.hooks import TAgent
 from standfast.agents.run_config import RunConfig
 from standfast.driver.agent_graph import AgentGraph
 from standfast.driver.call_lookup import call_item, idempotency_key, scope_of_call
@@ -42,17 +43,6 @@ from standfast.ground.errors import ApprovalError, RunStateError, UserError
 from standfast.ground.jsonvalue import Item, copy_json, encode
 from standfast.llm.interface import ModelProvider
 from standfast.words.items import ToolApprovalItem
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
-    TContext = TypeVar("TContext", default=Any)
-    TAgent = TypeVar("TAgent", bound=Agent[Any], default=Agent[Any])
-else:
-    from typing import TypeVar
-
-    TContext = TypeVar("TContext")
-    TAgent = TypeVar("TAgent")
 
 Path = tuple[str, ...]
 """The calls that lead to a nested run, from the outside in."""

@@ -7,8 +7,8 @@ that no pattern knows.
 
 from __future__ import annotations
 
-import os
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from standfast.llm.settings import ModelSettings
@@ -33,9 +33,9 @@ _EFFORTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 # An effort that a variant does not know is refused by the provider: variants not listed get none.
 
 
-def get_default_model() -> str:
+def default_model(environment: Mapping[str, str]) -> str:
     """The model of an agent that names none: `OPENAI_DEFAULT_MODEL`, else what the SDK would take."""
-    return os.environ.get(OPENAI_DEFAULT_MODEL_ENV_VARIABLE_NAME, DEFAULT_MODEL).lower()
+    return environment.get(OPENAI_DEFAULT_MODEL_ENV_VARIABLE_NAME, DEFAULT_MODEL).lower()
 
 
 def gpt_5_reasoning_settings_required(model_name: str) -> bool:
@@ -43,15 +43,9 @@ def gpt_5_reasoning_settings_required(model_name: str) -> bool:
     return model_name.startswith("gpt-5") and _CHAT_ALIAS.fullmatch(model_name) is None
 
 
-def is_gpt_5_default() -> bool:
-    """Whether the model of an agent that names none takes reasoning settings."""
-    return gpt_5_reasoning_settings_required(get_default_model())
-
-
-def get_default_model_settings(model: Any = None) -> ModelSettings:
-    """The settings of an agent with this model that says none itself; None asks about the default model."""
-    name = get_default_model() if model is None else model
-    if not isinstance(name, str) or not gpt_5_reasoning_settings_required(name):
+def settings_for(model: Any) -> ModelSettings:
+    """The settings that follow from this model, if it is a name."""
+    if not isinstance(model, str) or not gpt_5_reasoning_settings_required(model):
         return ModelSettings()
-    effort = next((effort for pattern, effort in _EFFORTS if pattern.fullmatch(name)), None)
+    effort = next((effort for pattern, effort in _EFFORTS if pattern.fullmatch(model)), None)
     return ModelSettings(reasoning=None if effort is None else {"effort": effort}, verbosity="low")

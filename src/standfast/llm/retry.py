@@ -96,11 +96,8 @@ class ModelRetrySettings:
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
         """For pydantic, where a program dumps settings with it: the policy is code, so it is read but not written."""
-        from pydantic_core import core_schema
-
-        schema = handler(source)
-        without_policy = core_schema.wrap_serializer_function_ser_schema(_without_policy)
-        return {**schema, "serialization": without_policy}
+        # The schema of a serialiser by hand: this layer does without pydantic.
+        return {**handler(source), "serialization": {"type": "function-wrap", "function": _without_policy}}
 
     @classmethod
     def coerce(cls, value: Any) -> ModelRetrySettings:

@@ -10,13 +10,8 @@ from typing import TYPE_CHECKING
 from standfast._doors.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast.llm.default_models import (
-        OPENAI_DEFAULT_MODEL_ENV_VARIABLE_NAME,
-        get_default_model,
-        get_default_model_settings,
-        gpt_5_reasoning_settings_required,
-        is_gpt_5_default,
-    )
+    from standfast.agents.default_models import get_default_model, get_default_model_settings, is_gpt_5_default
+    from standfast.llm.default_models import OPENAI_DEFAULT_MODEL_ENV_VARIABLE_NAME, gpt_5_reasoning_settings_required
 
 __all__ = [
     "OPENAI_DEFAULT_MODEL_ENV_VARIABLE_NAME",

@@ -11,11 +11,13 @@ after a timeout could double a turn) and for those the runner has a retry policy
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
 from standfast.ground.errors import UserError
+from standfast.llm.default_models import default_model
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -131,3 +133,8 @@ def default_key() -> str | None:
 def uses_responses_by_default() -> bool:
     """Whether models found by name use the Responses API."""
     return _Defaults.use_responses
+
+
+def get_default_model() -> str:
+    """The model that is meant where none is named."""
+    return default_model(os.environ)

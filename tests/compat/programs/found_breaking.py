@@ -190,6 +190,13 @@ async def example_defaults_follow_the_model_that_is_used(folder):
     return seen
 
 
+async def example_a_name_goes_to_the_provider_that_is_there_by_default(folder):
+    try:
+        await Runner.run(Agent(name="A", model="nobody/model"), "Hi")
+    except Exception as error:
+        return error
+
+
 async def example_settings_that_were_given_stay(folder):
     provider = Recording()
     agent = Agent(name="A", model="gpt-5", model_settings=ModelSettings(temperature=0.1))
