@@ -113,7 +113,9 @@ def test_settings_follow_from_the_models_name_as_in_the_sdk(name: str):
     theirs = agents.Agent(name="a", model=name).model_settings
     ours = Agent(name="a", model=name).model_settings
     assert ours.verbosity == theirs.verbosity
-    assert (ours.reasoning.effort if ours.reasoning else None) == (theirs.reasoning.effort if theirs.reasoning else None)
+    assert (ours.reasoning.effort if ours.reasoning else None) == (
+        theirs.reasoning.effort if theirs.reasoning else None
+    )
 
 
 def test_settings_that_were_given_stay_and_a_dict_will_do():

@@ -67,29 +67,33 @@ class AgentResolver:
         parts = _parts(agent)
         known, resolved = self._unchanging.get(id(agent), (None, None))
         if resolved is None or known is None or not _are_same(known, parts):
-            resolved = await self._resolve(agent)
+            # In the SDK's order: a prompt's function may set what a handoff's `is_enabled` then reads.
+            tools = await self._tools_of(agent)
+            instructions, prompt = await self._said_to(agent)
+            resolved = await self._resolve(agent, tools)
             if _is_unchanging(agent):
                 self._unchanging[id(agent)] = parts, resolved
+        else:
+            instructions, prompt = await self._said_to(agent)
         self._current = (id(agent), resolved)
-        instructions, prompt = agent.instructions, None
-        if instructions is not None and not isinstance(instructions, str):
-            if agent.prompt is None:
-                instructions = await agent.get_system_prompt(self._wrapper)
-            else:
-                instructions, prompt = await _both(
-                    agent.get_system_prompt(self._wrapper), agent.get_prompt(self._wrapper)
-                )
-        elif agent.prompt is not None:
-            prompt = await agent.get_prompt(self._wrapper)
         settings = resolved.settings
         if agent.reset_tool_choice and settings.tool_choice is not None and has_used_tools:
             settings = replace(settings, tool_choice=None)  # else a forced tool would be called for ever
         return evolve(resolved, instructions=instructions, prompt=prompt, settings=settings)
 
+    async def _said_to(self, agent: Agent[Any]) -> tuple[str | None, Any]:
+        """The agent's instructions and its prompt."""
+        instructions = agent.instructions
+        if instructions is None or isinstance(instructions, str):
+            return instructions, None if agent.prompt is None else await agent.get_prompt(self._wrapper)
+        if agent.prompt is None:
+            return await agent.get_system_prompt(self._wrapper), None
+        return await _both(agent.get_system_prompt(self._wrapper), agent.get_prompt(self._wrapper))
+
     async def current(self, agent: Agent[Any]) -> ResolvedAgent:
         """The agent as it was last shown to the model, or resolved now after a resume."""
         if self._current is None or self._current[0] != id(agent):
-            self._current = (id(agent), await self._resolve(agent))
+            self._current = (id(agent), await self._resolve(agent, await self._tools_of(agent)))
         return self._current[1]
 
     async def tools(self, agent: Agent[Any]) -> dict[str, FunctionTool]:
@@ -101,11 +105,14 @@ class AgentResolver:
         still = {id(tool) for tool in await enabled(asking, self._wrapper, agent)}
         return {name: tool for name, tool in tools.items() if tool.is_enabled is True or id(tool) in still}
 
-    async def _resolve(self, agent: Agent[Any]) -> ResolvedAgent:
+    async def _tools_of(self, agent: Agent[Any]) -> list[Tool]:
+        # Another class, or a method put on the agent, may find its tools elsewhere.
+        if agent.tools or agent.mcp_servers or type(agent) is not Agent or "get_all_tools" in vars(agent):
+            return await agent.get_all_tools(self._wrapper)
+        return []
+
+    async def _resolve(self, agent: Agent[Any], tools: list[Tool]) -> ResolvedAgent:
         handoffs = await resolve_handoffs(agent, self._wrapper)
-        tools: list[Tool] = []
-        if agent.tools or agent.mcp_servers or type(agent) is not Agent:  # another class may find its tools elsewhere
-            tools = await agent.get_all_tools(self._wrapper)
         if tools or handoffs:
             tools, handoffs = resolve_names(tools, handoffs, self._collisions)
         by_name = {}

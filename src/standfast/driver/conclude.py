@@ -7,6 +7,7 @@ asked again. A turn that hands over never comes here.
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -265,7 +266,8 @@ async def _handled(
 def _checked_output(schema: AgentOutputSchemaBase | None, value: Any) -> tuple[str, Any]:
     """The value as text for history, and as the agent's output type."""
     if schema is None or schema.is_plain_text():
-        return str(value), str(value)
+        # The value itself is the output, as the handler gave it; history holds text.
+        return value if isinstance(value, str) else json.dumps(to_plain(value), default=str), value
     text = schema.dump_json(value) if hasattr(schema, "dump_json") else value
     if not isinstance(text, str):
         raise UserError("an error handler's output cannot be written as JSON text", "Return JSON text for this schema.")

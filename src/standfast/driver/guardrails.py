@@ -70,12 +70,15 @@ async def _judge_input(loop: Loop, scope: RunScope, effect: Judge, agent: Agent[
             guardrails = blocking
         elif run.spec.owner.kind != "conversation":
             guardrails = [guardrail for guardrail in guardrails if guardrail.run_in_parallel]
-    results, tripped = (
-        await judge(guardrails, lambda one: _ask(scope, agent, effect.stage, one, agent, given, scope.wrapper))
-        if guardrails
-        else ([], None)
-    )
-    scope.results.of_input += results
+    results: list[InputGuardrailResult] = []
+    tripped: InputGuardrailResult | None = None
+    try:
+        if guardrails:
+            tripped = await judge(
+                guardrails, lambda one: _ask(scope, agent, effect.stage, one, agent, given, scope.wrapper), results
+            )
+    finally:
+        scope.results.of_input += results
     if tripped is not None:
         scope.tripped = InputGuardrailTripwireTriggered(tripped)
     await loop.record(
@@ -89,12 +92,15 @@ async def _judge_output(loop: Loop, scope: RunScope, effect: Judge, agent: Agent
     if guardrails and loop.run.turn is not None and loop.run.turn.calls:
         await loop.save()  # what its calls came to would be stored with the turn; a verdict may take its time
     output = scope.final_output
-    results, tripped = (
-        await judge(guardrails, lambda one: _ask(scope, agent, "output", one, scope.wrapper, agent, output))
-        if guardrails
-        else ([], None)
-    )
-    scope.results.of_output += results
+    results: list[OutputGuardrailResult] = []
+    tripped: OutputGuardrailResult | None = None
+    try:
+        if guardrails:
+            tripped = await judge(
+                guardrails, lambda one: _ask(scope, agent, "output", one, scope.wrapper, agent, output), results
+            )
+    finally:
+        scope.results.of_output += results
     withheld = ""
     if tripped is not None:
         scope.tripped = OutputGuardrailTripwireTriggered(tripped)

@@ -86,8 +86,8 @@ class Loop(Reconciler[Run, Event, Effect]):
         """Whether the session is still needed after the last append: to compact it."""
         self.children: set[Loop] = set()
         """Nested runs that are under way in calls of this one."""
-        self.last_requested_turn = 1
-        """The last turn for which a request is under way; a run that was started counts as being in its first."""
+        self.last_requested_turn = 0
+        """The last turn for which a request is under way; 0 before the first."""
         self.failed_observer: BaseException | None = None
         """What a hook raised that only observes: the reply it was told of stays, see `Stopped.keeps_turn`."""
         self._is_cut = self._has_entered = False

@@ -345,12 +345,11 @@ class RunResultStreaming(RunResultBase[TState]):
         if mode == "after_turn":
             self._attempt.loop.stop_after_turn()
         elif mode == "immediate":
-            # An ended run cannot be cut: its events may still be waiting to be taken.
-            if not self._events.ended:
-                self._cut = True
-                self._events.discard()
-                if not self._attempt.loop.stop_now() and self._task is not None:
-                    self._task.cancel()  # it is still waiting for its session or reading it
+            self._cut = True
+            has_ended = self._events.ended
+            self._events.discard()  # of a run that has ended too: whoever cancels wants no more of it
+            if not has_ended and not self._attempt.loop.stop_now() and self._task is not None:
+                self._task.cancel()  # it is still waiting for its session or reading it
         else:
             raise InvalidSettingError(f"{mode!r} is no way to cancel", "Choose 'immediate' or 'after_turn'.")
 
@@ -379,22 +378,22 @@ class RunResultStreaming(RunResultBase[TState]):
         task.add_done_callback(self._has_ended)
 
     def _has_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            task.exception()  # heard: whoever watches gets it, and asyncio need not report it
         if not self._events.ended:
             self._error = asyncio.CancelledError("the run was cancelled before it began")
             self._events.end()
 
     async def _drive_to_the_end(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Drive to the end and let the watcher know. The task itself never fails: who watches gets the error."""
+        """Drive to the end and let the watcher know. What ended the run is raised by the task and by the iteration."""
         try:
             await work()
         except asyncio.CancelledError as error:
             if not self._cut:
                 self._error = error
                 raise
-        except Exception as error:
-            self._error = error  # for whoever watches
         except BaseException as error:
-            self._error = error
+            self._error = error  # for whoever watches; and raised, for whoever awaits the task
             raise
         finally:
             self._events.end()

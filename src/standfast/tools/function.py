@@ -285,6 +285,11 @@ def tool_namespace(*, name: str, description: str | None, tools: list[FunctionTo
     for tool in tools:
         if not isinstance(tool, FunctionTool):
             raise UserError(f"a {type(tool).__name__} cannot be in a namespace", "Only function tools can.")
+        if tool.name == name.strip():
+            # Providers name a tool that search has found "name.name" in that case, which is what they reserve.
+            raise UserError(
+                f"tool {tool.name!r} has the name of its namespace", "Give the namespace, or the tool, another name."
+            )
         copied = tool.__copy__()
         copied.namespace, copied.namespace_description = name.strip(), description.strip()
         grouped.append(copied)
