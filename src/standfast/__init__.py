@@ -75,6 +75,9 @@ if TYPE_CHECKING:
     from .backends.memory.session import InMemorySession, InMemoryStore
     from .backends.postgres.session import PostgresSession
     from .backends.redis.session import RedisSession
+    from .backends.sealed.key_file import KeyFile
+    from .backends.sealed.keys import ErasureReceipt, SessionKeys
+    from .backends.sealed.session import EncryptedSession
     from .backends.sqlite.async_session import AsyncSQLiteSession
     from .backends.sqlite.session import SQLiteSession
     from .driver.result import RunResult, RunResultStreaming
@@ -119,15 +122,19 @@ if TYPE_CHECKING:
         OutputGuardrailTripwireTriggered,
         OwnerError,
         PartialBatchError,
+        ReadBudgetError,
         RealtimeStateError,
         ResponseFailedError,
         RunClaimedError,
         RunStateError,
         SchemaTooNewError,
+        SealBrokenError,
+        SealKeyError,
         SendOutcomeUnknownError,
         SessionBusyError,
         SessionClosedError,
         SessionConflictError,
+        SessionErasedError,
         SettingTypeError,
         SlowConsumerError,
         StandfastError,
@@ -319,6 +326,8 @@ __all__ = [
     "CorruptRecord",
     "CorruptRecordError",
     "DynamicPromptFunction",
+    "EncryptedSession",
+    "ErasureReceipt",
     "FileSearchTool",
     "FunctionTool",
     "FunctionToolCustomDataContext",
@@ -351,6 +360,7 @@ __all__ = [
     "InvalidSettingError",
     "ItemHelpers",
     "ItemNotStorableError",
+    "KeyFile",
     "Lease",
     "LeaseLostError",
     "LogTail",
@@ -411,6 +421,7 @@ __all__ = [
     "Prompt",
     "ProviderTool",
     "RawResponsesStreamEvent",
+    "ReadBudgetError",
     "RealtimeStateError",
     "ReasoningItem",
     "ReasoningItemIdPolicy",
@@ -444,6 +455,8 @@ __all__ = [
     "SQLiteSession",
     "SavedRun",
     "SchemaTooNewError",
+    "SealBrokenError",
+    "SealKeyError",
     "SendEvidence",
     "SendOutcomeUnknownError",
     "Session",
@@ -451,8 +464,10 @@ __all__ = [
     "SessionBusyError",
     "SessionClosedError",
     "SessionConflictError",
+    "SessionErasedError",
     "SessionInfo",
     "SessionInputCallback",
+    "SessionKeys",
     "SessionPage",
     "SessionSettings",
     "SettingTypeError",

@@ -126,7 +126,7 @@ class AgentResolver:
             handoffs=handoffs,
             tools_by_name=by_name,
             handoffs_by_name={one.tool_name: one for one in handoffs},
-            schema=output_schema(agent),
+            schema=output_schema_of(agent.output_type),
         )
 
     def _settings_of(self, agent: Agent[Any]) -> ModelSettings:
@@ -176,8 +176,3 @@ async def _both(instructions: Coroutine[Any, Any, str | None], prompt: Coroutine
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     return first, second
-
-
-def output_schema(agent: Agent[Any]) -> AgentOutputSchemaBase | None:
-    """The agent's output type as a schema; None for plain text."""
-    return output_schema_of(agent.output_type)
