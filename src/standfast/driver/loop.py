@@ -86,8 +86,10 @@ class Loop(Reconciler[Run, Event, Effect]):
         """Whether the session is still needed after the last append: to compact it."""
         self.children: set[Loop] = set()
         """Nested runs that are under way in calls of this one."""
-        self.last_requested_turn = 1
-        """The last turn for which a request is under way; a run that was started counts as being in its first."""
+        self.last_requested_turn = 0
+        """The last turn for which a request is under way; 0 before the first."""
+        self.is_to_stop = False
+        """Whether somebody asked for a stop after the turn; also before the run was opened."""
         self.failed_observer: BaseException | None = None
         """What a hook raised that only observes: the reply it was told of stays, see `Stopped.keeps_turn`."""
         self._is_cut = self._has_entered = False
@@ -214,7 +216,7 @@ class Loop(Reconciler[Run, Event, Effect]):
 
     def stop_after_turn(self) -> None:
         """Let the turn under way finish and be stored; ask the model nothing more."""
-        run = self.state
+        run, self.is_to_stop = self.state, True
         if not run.finished and run.progress.stop is None:
             upto = run.turn.number if run.turn is not None else max(run.progress.turns, self.last_requested_turn)
             self.apply(Stopped("after_turn", upto))
