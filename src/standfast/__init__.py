@@ -75,6 +75,9 @@ if TYPE_CHECKING:
     from .backends.memory.session import InMemorySession, InMemoryStore
     from .backends.postgres.session import PostgresSession
     from .backends.redis.session import RedisSession
+    from .backends.sealed.key_file import KeyFile
+    from .backends.sealed.keys import ErasureReceipt, SessionKeys
+    from .backends.sealed.session import EncryptedSession
     from .backends.sqlite.async_session import AsyncSQLiteSession
     from .backends.sqlite.session import SQLiteSession
     from .driver.result import RunResult, RunResultStreaming
@@ -119,15 +122,19 @@ if TYPE_CHECKING:
         OutputGuardrailTripwireTriggered,
         OwnerError,
         PartialBatchError,
+        ReadBudgetError,
         RealtimeStateError,
         ResponseFailedError,
         RunClaimedError,
         RunStateError,
         SchemaTooNewError,
+        SealBrokenError,
+        SealKeyError,
         SendOutcomeUnknownError,
         SessionBusyError,
         SessionClosedError,
         SessionConflictError,
+        SessionErasedError,
         SettingTypeError,
         SlowConsumerError,
         StandfastError,
@@ -346,6 +353,8 @@ __all__ = [
     "CorruptRecordError",
     "DecisionView",
     "DynamicPromptFunction",
+    "EncryptedSession",
+    "ErasureReceipt",
     "FileSearchTool",
     "FunctionTool",
     "FunctionToolCustomDataContext",
@@ -381,6 +390,7 @@ __all__ = [
     "ItemHelpers",
     "ItemNotStorableError",
     "KeepsUsage",
+    "KeyFile",
     "KnowsHolder",
     "KnowsOrigin",
     "Layout",
@@ -442,6 +452,7 @@ __all__ = [
     "Prompt",
     "ProviderTool",
     "RawResponsesStreamEvent",
+    "ReadBudgetError",
     "RealtimeStateError",
     "ReasoningItem",
     "ReasoningItemIdPolicy",
@@ -480,6 +491,8 @@ __all__ = [
     "SQLiteSession",
     "SavedRun",
     "SchemaTooNewError",
+    "SealBrokenError",
+    "SealKeyError",
     "SearchPage",
     "SendEvidence",
     "SendOutcomeUnknownError",
@@ -488,8 +501,10 @@ __all__ = [
     "SessionBusyError",
     "SessionClosedError",
     "SessionConflictError",
+    "SessionErasedError",
     "SessionInfo",
     "SessionInputCallback",
+    "SessionKeys",
     "SessionListing",
     "SessionPage",
     "SessionSettings",

@@ -15,7 +15,7 @@ from standfast.agents.approvals import arguments_digest
 from standfast.carrying.leases import StoredLease
 from standfast.carrying.runs import StoredRunStore
 from standfast.carrying.session import StoredSession
-from standfast.driver.loop import stored_form
+from standfast.driver.loop import items_to_store
 from standfast.driver.unfinished import settling
 from standfast.driver.unsent import unsent_items
 from standfast.engine.advance import advance, refuse_finished
@@ -185,7 +185,7 @@ async def cancel(
         before = _given_up(run, text, await session.accepted(run_id))
         start, end = before.marks.stored, before.storable
         after = advance(before, Appended(end)) if start < end else before
-        items = stored_form(before, start, end)
+        items = items_to_store(before, start, end)
         await session.record(items=items, writer=run_id, start=start, run=_save_of(after, saved), lease=lease)
 
 
@@ -213,6 +213,6 @@ async def _store_nested(session: StoredSession, run: Run, by: str, lease: Stored
         if child.spec.owner == run.spec.owner and not child.is_closed:
             closed = advance(child, settling(by, await session.accepted(child.spec.run_id)))
             start, end = closed.marks.stored, closed.storable
-            items = stored_form(closed, start, end)
+            items = items_to_store(closed, start, end)
             if items:
                 await session.append(items, writer=child.spec.run_id, start=start, lease=lease)
