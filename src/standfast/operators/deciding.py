@@ -20,6 +20,7 @@ from standfast.driver.unfinished import settling
 from standfast.driver.unsent import unsent_items
 from standfast.engine.advance import advance, refuse_finished
 from standfast.engine.codec import RunRecord, decode_saved
+from standfast.engine.costs import unbilled
 from standfast.engine.events import Appended, Claimed, Decided, Stopped
 from standfast.engine.run import Call, Decision, Run
 from standfast.engine.run_store import SavedRun
@@ -184,9 +185,9 @@ async def cancel(
         await _store_nested(session, run, by, lease)
         before = _given_up(run, text, await session.accepted(run_id))
         start, end = before.marks.stored, before.storable
-        after = advance(before, Appended(end)) if start < end else before
-        items = items_to_store(before, start, end)
-        await session.record(items=items, writer=run_id, start=start, run=_save_of(after, saved), lease=lease)
+        after, costs = advance(before, Appended(max(start, end), len(before.responses))), unbilled(before)
+        save, items = _save_of(after, saved), items_to_store(before, start, end)
+        await session.record(items=items, writer=run_id, start=start, run=save, lease=lease, costs=costs)
 
 
 async def _loaded_open(runs: StoredRunStore, run_id: str) -> tuple[SavedRun, Run]:

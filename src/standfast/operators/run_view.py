@@ -11,10 +11,12 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from standfast.engine.codec import decode_saved, ending_of, has_ended
+from standfast.engine.costs import costs_since
 from standfast.engine.run import Call, Decision, Entry, Run
 from standfast.engine.run_store import RunSummary, SavedRun
 from standfast.ground.errors import RunStateError
 from standfast.ground.jsonvalue import Item, decode_value
+from standfast.sessions.look_rules import cost_in
 from standfast.sessions.records import RequestCost, RunUsage, summed
 from standfast.talk.codec import SCHEMA as CALL
 from standfast.words.usage import Usage
@@ -264,9 +266,6 @@ def decision_view(decision: Decision | None) -> DecisionView | None:
 # --- costs -----------------------------------------------------------------------------------------------------------
 
 
-def costs_of(run: Run) -> Iterator[RequestCost]:
+def costs_of(run: Run) -> list[RequestCost]:
     """What each reply of a run cost, by the turn it was for."""
-    turn = 0
-    for response in run.responses:
-        turn += not response.hidden
-        yield RequestCost(max(turn, 1), Usage.from_json(response.usage), is_nested=response.hidden)
+    return [cost_in(one) for one in costs_since(run, 0)]

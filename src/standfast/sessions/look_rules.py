@@ -270,7 +270,7 @@ def usage_in(sight: Sight) -> list[RunUsage]:
             continue
         number, _, run_id = cell[len(USAGE) :].partition("/")
         at, requests = decode_value(found.value)
-        runs.setdefault(run_id, []).append((int(number), at, [_cost(one) for one in requests]))
+        runs.setdefault(run_id, []).append((int(number), at, [cost_in(one) for one in requests]))
     made = []
     for run_id, parts in runs.items():
         requests = tuple(one for _, _, some in sorted(parts, key=lambda part: part[0]) for one in some)
@@ -278,7 +278,8 @@ def usage_in(sight: Sight) -> list[RunUsage]:
     return [RunUsage(run_id, as_time(at), requests) for at, run_id, requests in sorted(made, key=lambda one: one[:2])]
 
 
-def _cost(given: Item) -> RequestCost:
+def cost_in(given: Item) -> RequestCost:
+    """What one reply cost, as it is kept."""
     return RequestCost(
         given["turn"],
         Usage.from_json(given["usage"]),
