@@ -42,8 +42,8 @@ def advance(run: Run, event: Event) -> Run:
     """The run after `event`. Raises CallerError, and changes nothing, if the run was not waiting for it."""
     match event:
         case Appended(end, billed):
-            marks = run.marks
-            return evolve(run, marks=evolve(marks, stored=max(marks.stored, end), billed=max(marks.billed, billed)))
+            billed = max(run.marks.billed, billed)
+            return evolve(run, marks=evolve(run.marks, stored=max(run.marks.stored, end), billed=billed))
         case Begun(None, outgoing, after_item_id) if run.turn is None:
             return _progress(run, outgoing=outgoing, after_item_id=after_item_id)
         case Begun(call_id) if call_id is not None:

@@ -252,7 +252,10 @@ def origin(name: Name) -> Plan[Origin | None]:
     cell = sight.cells.get(ORIGIN)
     if cell is None or not cell.alive:
         return None
-    session_id, index, generation, at = decode_value(cell.value)
+    try:
+        session_id, index, generation, at = decode_value(cell.value)
+    except ValueError:
+        return None  # sealed, and this one has no key
     return Origin(session_id, index, generation, as_time(at))
 
 
@@ -269,7 +272,10 @@ def usage_in(sight: Sight) -> list[RunUsage]:
         if not cell.startswith(USAGE) or not found.alive:
             continue
         number, _, run_id = cell[len(USAGE) :].partition("/")
-        at, requests = decode_value(found.value)
+        try:
+            at, requests = decode_value(found.value)
+        except ValueError:
+            continue  # sealed, and this one has no key: whoever has one reads it
         runs.setdefault(run_id, []).append((int(number), at, [cost_in(one) for one in requests]))
     made = []
     for run_id, parts in runs.items():
@@ -322,7 +328,7 @@ def list_seen(after: str | None, limit: int, prefix: str, since: datetime | None
     while True:
         some = yield from listing("session", last, min(WINDOW, limit + 1) if not prefix else WINDOW, {})
         for one in some:
-            if since is not None and one.updated < since.timestamp():
+            if since is not None and as_time(one.updated) < since:
                 return SeenPage(found, None)
             if one.id.startswith(prefix):
                 if len(found) == limit:
