@@ -307,6 +307,13 @@ class MCPToolCancellationError(StandfastError):
     """An MCP tool call was cancelled from inside."""
 
 
+class MCPServerError(UserError):
+    """An MCP server cannot be reached, was lost, took too long, or does not speak the protocol."""
+
+    outcome_unknown = False
+    """Whether a call may have taken effect although no answer to it came."""
+
+
 class GuardrailTripped(StandfastError):
     """Base of the four tripwire errors."""
 
