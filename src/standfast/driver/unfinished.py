@@ -289,19 +289,10 @@ def given_input_of(run: Run) -> list[Item]:
 
 
 async def _found_on_server(scope: RunScope, fresh: Run, store: RunStore, *, waits: bool) -> list[Found]:
-<<<<<<< HEAD
-    """The unfinished runs of the server's conversation, oldest first. What a store lists has no server's name on it,
-    so every open run that no session owns is read."""
-    listed = [run for status in OPEN for run in await _listed(store, status=status)]
-    found = []
-    for summary in sorted(listed, key=lambda one: one.updated_at):
-        if summary.session_id is not None or _is_own(summary.run_id, fresh.spec.run_id):
-=======
     """The unfinished runs of the server's conversation, oldest first."""
     owner, found = fresh.spec.owner, []
     for summary in await _listed_on_server(str(owner.id), store):
         if _is_own(summary.run_id, fresh.spec.run_id):
->>>>>>> main
             continue
         one = await read_unfinished(summary.run_id, store, is_gone=summary.status in AT_REST)
         if one is None or one.run.spec.owner != owner:
