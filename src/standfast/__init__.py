@@ -169,6 +169,7 @@ if TYPE_CHECKING:
     from .llm.settings import ModelSettings
     from .llm.settlement import ModelSettlement, SendEvidence, Settled
     from .operators.opening import open_store, register_store
+    from .operators.prices import Price, price_of, price_of_run
     from .operators.run_view import CallView, DecisionView, RunView
     from .operators.store import (
         Layout,
@@ -465,6 +466,7 @@ __all__ = [
     "PartialBatchError",
     "Position",
     "PostgresSession",
+    "Price",
     "Prompt",
     "ProviderTool",
     "RawResponsesStreamEvent",
@@ -613,6 +615,8 @@ __all__ = [
     "nest_handoff_history",
     "open_store",
     "output_guardrail",
+    "price_of",
+    "price_of_run",
     "register_store",
     "repair_history",
     "reset_conversation_history_wrappers",
