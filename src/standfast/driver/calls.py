@@ -17,6 +17,7 @@ from standfast.driver.loop import Loop
 from standfast.driver.nested import by_hand_runner, child_runner
 from standfast.driver.run_scope import RunScope, Span
 from standfast.driver.session_hold import inside_a_call
+from standfast.driver.telling import tell_unknown
 from standfast.driver.unfinished import question_of
 from standfast.engine.events import ApprovalNeeded, Begun, ChildMoved, Decided, NotTaken, Returned, RunCall, Settle
 from standfast.engine.run import Call, Entry, Run, Turn
@@ -53,8 +54,10 @@ async def settle_call(loop: Loop, scope: RunScope, effect: Settle) -> None:
             await loop.record(NotTaken(call.id), completes=effect)
         case "ask":
             await loop.record(ApprovalNeeded(call.id, reason="unknown"), completes=effect)
+            tell_unknown(loop.run, call.id, "a person is asked")
         case "report":
             await one.answer(UNKNOWN_OUTCOME, extra={"outcome": "unknown"}, used=(call.name,))
+            tell_unknown(loop.run, call.id, "the model is told so")
 
 
 class _RunsCall:
