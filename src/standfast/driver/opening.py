@@ -23,6 +23,7 @@ from standfast.engine.due import due
 from standfast.engine.events import Claimed, Stopped
 from standfast.engine.log import Log
 from standfast.engine.run import Run, Verdict, View, begin, evolve
+from standfast.engine.run_store import SavedRun
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import RunClaimedError, RunStateError, SessionBusyError, SessionConflictError, UserError
 from standfast.ground.jsonvalue import Item, copy_json, encode
@@ -285,6 +286,42 @@ async def _claim(scope: RunScope, run: Run, revision: int) -> Opened:
         await saver.save(run)
     tell("run_resumed", run=run.spec.run_id, status=status)
     return Opened(run, saver)
+
+
+async def open_finished(scope: RunScope, saved: SavedRun) -> Opened:
+    """A saved run that has ended, to be read: nothing is written, nothing is taken and nothing of it runs."""
+    ending = ending_of(saved)
+    if ending is None:
+        run = decode_saved(saved)
+        if not run.is_closed:
+            raise RunStateError(
+                f"run {saved.run_id!r} has not ended ({run.status})", "Resume it with Runner.resume, or wait for it."
+            )
+        scope.wrapper.usage.add(usage_of(run))
+        return await _look_at(scope, run, saved.revision)
+    refuse_settled(saved.run_id, ending.get("settled_by"))
+    if scope.session is None:
+        raise UserError(
+            f"run {saved.run_id!r} ended in a session, which has what it said", "Pass that session: session=..."
+        )
+    items = await scope.session.written(saved.run_id)
+    count = ending.get("input_count")
+    fresh = begin(
+        run_id=saved.run_id,
+        agent=scope.graph.key(scope.graph.start),
+        input_items=items[: _leading(items) if count is None else count],
+        owner=scope.arguments.owner,
+        max_turns=ending.get("max_turns"),
+        verdict="passed",
+    )
+    scope.history = []
+    return Opened(await rebuilt_from_items(scope, fresh, items, ending), None, has_read=True)
+
+
+def _leading(items: list[Item]) -> int:
+    """How many items at the beginning were said to the model: of runs of 0.1, which kept no number."""
+    said = [place for place, item in enumerate(items) if item.get("role") not in ("user", "system", "developer")]
+    return said[0] if said else len(items)
 
 
 async def open_abandoned(scope: RunScope, resumed: ResumedRun, message: str) -> Opened:

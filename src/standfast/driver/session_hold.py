@@ -20,6 +20,7 @@ from typing import Any, cast
 
 from standfast.agents.context import RunContextWrapper
 from standfast.agents.run_config import Concurrency
+from standfast.engine.costs import Costs
 from standfast.engine.run_store import RunStore
 from standfast.ground.errors import OwnerError, SessionBusyError, StoreError
 from standfast.ground.jsonvalue import Item
@@ -134,6 +135,8 @@ class SessionHold:
         self._leasable = "lease" in able
         self.can_record = "record" in able
         """Whether items, the saved run and the lease can be written in one step, by a request that needs no loop."""
+        self.keeps_costs = self.can_record and "usage" in able
+        """Whether what a run costs can be kept with its items, in the step that stores them (B15)."""
         self._plain = None if self._able else PlainSession(session, wrapper=wrapper)
         _tell_what_ended(session)
         self._lease: Lease | None = None
@@ -275,20 +278,33 @@ class SessionHold:
             await self.session.append(items, writer=writer, start=start, lease=self.lease)
 
     async def record(
-        self, *, items: Sequence[Item] = (), writer: str, start: int = 0, run: RunSave | None, release: bool = False
+        self,
+        *,
+        items: Sequence[Item] = (),
+        writer: str,
+        start: int = 0,
+        run: RunSave | None,
+        release: bool = False,
+        costs: Costs | None = None,
     ) -> int:
         """Store items of the run, the run itself, and that its lease is given back, in one step; the new revision."""
         lease = self.lease
         gives_back = release and lease is self._lease is not None
         done: Recorded = await self.session.record(
-            items=items, writer=writer, start=start, run=run, lease=lease, release=gives_back
+            items=items, writer=writer, start=start, run=run, lease=lease, release=gives_back, **_given(costs)
         )
         if gives_back:
             self._lease = None
         return done.revision
 
     def record_now(
-        self, *, items: Sequence[Item] = (), writer: str, start: int = 0, run: RunSave | None
+        self,
+        *,
+        items: Sequence[Item] = (),
+        writer: str,
+        start: int = 0,
+        run: RunSave | None,
+        costs: Costs | None = None,
     ) -> Coroutine[Any, Any, Recorded]:
         """Submit the same, with the lease given back, by this very call: it is carried out though nobody waits.
 
@@ -297,8 +313,9 @@ class SessionHold:
         lease, own = self.lease, self._lease
         self._lease = None
         waiting: Coroutine[Any, Any, Recorded] = self.session.record(
-            items=items, writer=writer, start=start, run=run, lease=lease, release=own is not None, detached=True
-        )
+            items=items, writer=writer, start=start, run=run, lease=lease, release=own is not None, detached=True,
+            **_given(costs),
+        )  # fmt: skip
         return waiting
 
     def could_not_store(self, run_id: str, count: int) -> None:
@@ -335,3 +352,8 @@ class SessionHold:
             items: list[Item] = await self.session.written(writer)
             return items
         return []
+
+
+def _given(costs: Costs | None) -> dict[str, Costs]:
+    # Only where there are any: a session of somebody else's may have `record` and not know them.
+    return {} if costs is None else {"costs": costs}

@@ -27,6 +27,7 @@ from standfast.driver.unfinished_calls import FoundCall, read_call, settle_call
 from standfast.driver.unsent import unsent_items
 from standfast.engine.advance import DID_NOT_RUN, advance
 from standfast.engine.codec import RunRecord, decode_saved, has_ended
+from standfast.engine.costs import Costs, unbilled
 from standfast.engine.events import Appended, NotTaken, SettledBy
 from standfast.engine.log import Log
 from standfast.engine.request import open_turn
@@ -263,7 +264,7 @@ async def _settle(hold: SessionHold, by: str, one: Found, store: RunStore) -> Fo
     tell_begun(one.run, f"run {by} has settled it and says so")
     await _store_nested(hold, by, one.run.calls, run.spec.owner)
     if run.marks.stored < run.storable:
-        await _append(hold, run)
+        await _append(hold, run, costs=unbilled(run))
         run = advance(run, Appended(run.storable))
         await saver.save(run)
     return Found(run, saver.revision, is_gone=True)
@@ -285,10 +286,15 @@ async def _store_nested(hold: SessionHold, by: str, calls: Sequence[Call], owner
             await _append(hold, advance(child, settling(by, await hold.accepted(child.spec.run_id))))
 
 
-async def _append(hold: SessionHold, run: Run) -> None:
+async def _append(hold: SessionHold, run: Run, *, costs: Costs | None = None) -> None:
     start, end = run.marks.stored, run.storable
-    if start < end:
-        await hold.append(items_to_store(run, start, end), writer=run.spec.run_id, start=start)
+    if start >= end:
+        return
+    items, run_id = items_to_store(run, start, end), run.spec.run_id
+    if costs is not None and hold.keeps_costs:
+        await hold.record(items=items, writer=run_id, start=start, run=None, costs=costs)
+    else:
+        await hold.append(items, writer=run_id, start=start)
 
 
 # --- on a server's conversation --------------------------------------------------------------------------------------
