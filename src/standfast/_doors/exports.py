@@ -405,6 +405,7 @@ BEHIND_DOORS: dict[str, tuple[str, ...]] = {
         "REJECTION_MESSAGE",
     ),
     "face.realtime_runner": ("RealtimeRunner",),
+    "providers.other_packages": ("AnyLLMModel", "AnyLLMProvider", "LitellmModel", "LitellmProvider"),
     "tools.mcp": ("MCPToolCustomDataContext", "MCPToolMetaContext", "MCPUtil"),
     "mcp_servers.filters": (
         "ToolFilter",
@@ -597,6 +598,11 @@ DOORS: dict[str, str] = {
     "ScriptedRealtimeModel UnconsumedRealtimeSteps "
     "UnexpectedRealtimeSend",
     "extensions": "",
+    "extensions.models": "",
+    "extensions.models.any_llm_model": "AnyLLMModel",
+    "extensions.models.any_llm_provider": "AnyLLMProvider",
+    "extensions.models.litellm_model": "LitellmModel",
+    "extensions.models.litellm_provider": "LitellmProvider",
     "extensions.memory": "AdvancedSQLiteSession AsyncSQLiteSession DaprSession EncryptedSession MongoDBSession "
     "RedisSession SQLAlchemySession",
     "extensions.memory.advanced_sqlite_session": "AdvancedSQLiteSession",
@@ -660,11 +666,6 @@ ABSENT: dict[str, tuple[str, str, str]] = {
         "voice",
         "AudioInput SingleAgentVoiceWorkflow StreamedAudioInput VoicePipeline VoicePipelineConfig VoiceWorkflowBase",
         "Turn speech into text before the run, and the run's text into speech after it.",
-    ),
-    "models over LiteLLM and any-llm": (
-        "",
-        "AnyLLMModel AnyLLMProvider LitellmModel LitellmProvider",
-        "Use OpenAIChatCompletionsModel with the provider's compatible endpoint, or write a Model: two methods.",
     ),
     "trimming of tool outputs": (
         "",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import sys
 from functools import partial
 from typing import Any, NamedTuple
@@ -415,7 +414,8 @@ def _provider_of(config: RunConfig) -> ModelProvider:
 def _default_provider() -> ModelProvider:
     global _provider
     if _provider is None:
-        _provider = importlib.import_module(__package__).MultiProvider()
+        made: ModelProvider = edge("providers.provider").MultiProvider()
+        _provider = made
     return _provider
 
 
