@@ -25,7 +25,7 @@ from standfast.agents.realtime_events import (
 from standfast.calls.connecting import Connecting
 from standfast.calls.deciding import decide
 from standfast.calls.hands import Hands
-from standfast.calls.keeping import Keeping
+from standfast.calls.keeping import REFUSED, Keeping
 from standfast.calls.memory import Memory
 from standfast.calls.observing import Observing
 from standfast.calls.performing import Performing, output_guardrails
@@ -33,12 +33,11 @@ from standfast.calls.reading import EventIterator
 from standfast.calls.scope import CallScope, merged_config
 from standfast.calls.showing import Showing
 from standfast.calls.timing import Timing
-from standfast.driver.run_scope import Tracer
+from standfast.driver.reconcile import ignore_exception
+from standfast.driver.run_scope import Tracer, UnfinishedRun
 from standfast.ground.errors import (
     CloseTimeoutError,
-    LeaseLostError,
     RealtimeStateError,
-    RunClaimedError,
     SettingTypeError,
     StandfastError,
 )
@@ -187,6 +186,11 @@ class RealtimeSession(RealtimeModelListener):
     def usage(self) -> Usage:
         """What the call has used so far."""
         return self._scope.wrapper.usage
+
+    @property
+    def unfinished(self) -> tuple[UnfinishedRun, ...]:
+        """Other runs of the conversation that had not ended when the call began, and what was done about them (C15)."""
+        return self._scope.unfinished
 
     @property
     def stats(self) -> dict[str, int]:
@@ -459,8 +463,8 @@ class RealtimeSession(RealtimeModelListener):
 
     def _failed(self, effect: Do, error: BaseException) -> None:
         """Something the session did by itself raised: whoever reads is told, nobody is left waiting (E4)."""
-        if isinstance(error, RunClaimedError | LeaseLostError):
-            self._scope.hands.not_saved(error)
+        if isinstance(error, REFUSED):
+            self._scope.hands.refuse(error)
             self._fatal(error)
             return
         logger.warning("a voice call's %s raised %s", effect.kind, type(error).__name__)
@@ -513,7 +517,7 @@ class RealtimeSession(RealtimeModelListener):
             self._report_dropped()  # before readers are told that it is over
             self._state = "closing"
             self._closing = asyncio.get_running_loop().create_task(self._close())
-            self._closing.add_done_callback(_retrieved)
+            self._closing.add_done_callback(ignore_exception)
         return self._closing
 
     async def _close(self) -> None:
@@ -575,8 +579,3 @@ class RealtimeSession(RealtimeModelListener):
             part = next((part for part in talk.open if part.call_id == one.call.id), None)
             output = part.text if part is not None else None
             scope.show(RealtimeCallDropped(one.call.id, one.call.name, output, scope.info))
-
-
-def _retrieved(task: asyncio.Task[None]) -> None:
-    if not task.cancelled():
-        task.exception()

@@ -95,12 +95,28 @@ class AppendGapError(CallerError, ValueError):
     """An append that starts behind what its writer has written so far (B1). Nothing was written."""
 
 
+class UnknownSchemeError(CallerError, ValueError):
+    """A URL of a store whose scheme nobody has registered."""
+
+
 class NotFoundError(CallerError, LookupError):
     """A generation, position or run that this store does not have."""
 
 
 class AbilityMissingError(CallerError, TypeError):
     """Something was asked of a session that has not declared it (part B)."""
+
+
+class SealKeyError(CallerError):
+    """A key of an encrypted session is missing or is another one than it was written with; nothing was changed."""
+
+
+class SessionErasedError(CallerError):
+    """An encrypted session whose key was destroyed on purpose: nobody can read it any more."""
+
+
+class ReadBudgetError(CallerError, RuntimeError):
+    """A history holds more records than one read was allowed to take (`max_scan_items`)."""
 
 
 # --- sessions: what the store's side must change ---------------------------------------------------------------------
@@ -165,8 +181,20 @@ class SchemaTooNewError(StoreUnavailableError):
     is_lasting = True
 
 
+class StoreNotFoundError(StoreUnavailableError, FileNotFoundError):
+    """There is no such store: nothing is made where somebody only wants to look."""
+
+    is_lasting = True
+
+
 class CorruptRecordError(StoreError):
     """A stored record stands in the way of the operation, which changed nothing (A14, B5)."""
+
+
+class SealBrokenError(StoreError):
+    """A record of an encrypted session that must be known was altered, or is not sealed; nothing was changed."""
+
+    is_lasting = True
 
 
 class PartialBatchError(StoreError):
@@ -342,6 +370,16 @@ class OwnerError(UserError):
 
 class ApprovalError(UserError):
     """A decision about a call that is not waiting for one, or that has changed since it was asked."""
+
+
+class AlreadyDecidedError(ApprovalError):
+    """Somebody else decided about this call first; what they decided stands, and nothing was changed."""
+
+    def __init__(
+        self, what: str, remedy: str = "", *, approved: bool, by: str | None = None, at: datetime | None = None
+    ) -> None:
+        super().__init__(what, remedy)
+        self.approved, self.by, self.at = approved, by, at
 
 
 class SendOutcomeUnknownError(ModelError):
