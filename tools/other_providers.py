@@ -59,7 +59,7 @@ async def check() -> int:
                 print(f"{extra} {metadata.version(PACKAGES[extra])}, {'streamed' if streamed else 'whole'}: {said}")
                 failed += not said
         with LoopbackServer(["Never whole."]) as server:
-            server.fail(Cut(after_bytes=200))
+            server.fault(Cut(after_events=2))
             try:
                 await run(Agent(name="a", model=kind("openai/some-model", server.base_url, "none")), True)
             except ModelReplyError as error:

@@ -12,14 +12,14 @@ from typing import Any
 import agents.models.multi_provider
 import pytest
 from runs.office import go, outputs
+
+from standfast import Agent, ModelReplyError, ModelRetrySettings, ModelSettings, MultiProvider, UserError, function_tool
 from standfast.extensions.models.any_llm_model import AnyLLMModel
 from standfast.extensions.models.any_llm_provider import AnyLLMProvider
 from standfast.extensions.models.litellm_model import LitellmModel
 from standfast.extensions.models.litellm_provider import LitellmProvider
-
-from standfast import Agent, ModelRetrySettings, ModelSettings, MultiProvider, UserError, function_tool
 from standfast.providers.client import get_default_model
-from standfast.providers.other_packages import CompletionModel
+from standfast.providers.other_packages import CompletionModel, _LitellmStream
 from standfast.testing.loopback import LoopbackServer, call
 
 
@@ -63,6 +63,38 @@ async def test_the_package_does_not_retry_where_the_run_does():
             settings = ModelSettings(retry=ModelRetrySettings(max_retries=2))
             await go(Agent(name="a", model=model, model_settings=settings), "Hi")
     assert model.retries == [False]
+
+
+class StreamOfLitellm:
+    """Chunks as LiteLLM gives them: the last one says "stop" whether or not the provider did."""
+
+    def __init__(self, chunks: Any, *, received_finish_reason: str | None) -> None:
+        self._chunks, self.received_finish_reason = chunks, received_finish_reason
+
+    async def __aiter__(self) -> Any:
+        async for chunk in self._chunks:
+            yield chunk
+
+
+@pytest.mark.parametrize("said", ["stop", None])
+async def test_an_end_that_litellm_made_up_is_no_end(said: str | None):
+    class Streaming(OverAFunction):
+        def completion_function(self, *, retries: bool) -> Any:
+            async def complete(**arguments: Any) -> Any:
+                chunks = await self.client.chat.completions.create(**arguments)
+                return _LitellmStream(StreamOfLitellm(chunks, received_finish_reason=said))
+
+            return complete
+
+    with LoopbackServer(["Hello there."]) as server:
+        async with server.client() as client:
+            running = go(Agent(name="a", model=Streaming(client)), "Hi", streamed=True)
+            if said is not None:
+                assert (await running).final_output == "Hello there."
+                return
+            with pytest.raises(ModelReplyError) as told:
+                await running
+    assert told.value.status == "cut"
 
 
 @pytest.mark.parametrize(

@@ -108,9 +108,26 @@ class LitellmModel(CompletionModel):
 
         async def complete(**arguments: Any) -> Any:
             given = {name: value for name, value in fixed.items() if value is not None}
-            return await litellm.acompletion(**{**given, **arguments})
+            answer = await litellm.acompletion(**{**given, **arguments})
+            return _LitellmStream(answer) if arguments.get("stream") else answer
 
         return complete
+
+
+class _LitellmStream:
+    """LiteLLM's stream without the end that it makes up: one that was cut off would look whole, and be kept as such."""
+
+    def __init__(self, chunks: Any) -> None:
+        self._chunks = chunks
+        self.aclose = getattr(chunks, "aclose", None)
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        async for chunk in self._chunks:
+            choices: Any = getattr(chunk, "choices", None) or ()
+            says_end = bool(choices) and choices[0].finish_reason is not None
+            if says_end and getattr(self._chunks, "received_finish_reason", "unknown") is None:
+                return  # the provider never said so
+            yield chunk
 
 
 class LitellmProvider(ModelProvider):
