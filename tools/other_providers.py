@@ -1,12 +1,13 @@
 """Run `LitellmModel` and `AnyLLMModel` with the real packages against the loopback provider, and say what came of it.
 
 They are not among our development packages, because they bring some forty others along. So this makes an environment of
-its own, installs them with standfast, and runs itself there: `python tools/other_providers.py`.
+its own, installs the pinned versions of `requirements/other.txt`, and runs itself there: `python tools/other_providers.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import tempfile
@@ -25,8 +26,10 @@ def prepare() -> int:
     with tempfile.TemporaryDirectory() as folder:
         venv.create(folder, with_pip=True)
         python = str(Path(folder) / "bin" / "python")
-        subprocess.run([python, "-m", "pip", "install", "-q", f"{ROOT}[litellm,any-llm]"], check=True)
-        return subprocess.call([python, __file__, THERE])
+        pinned = str(ROOT / "requirements" / "other.txt")
+        subprocess.run([python, "-m", "pip", "install", "-q", "--require-hashes", "-r", pinned], check=True)
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+        return subprocess.call([python, __file__, THERE], env=environment)
 
 
 async def check() -> int:
