@@ -1,7 +1,8 @@
 """Run `LitellmModel` and `AnyLLMModel` with the real packages against the loopback provider, and say what came of it.
 
 They are not among our development packages, because they bring some forty others along. So this makes an environment of
-its own, installs the pinned versions of `requirements/other.txt`, and runs itself there: `python tools/other_providers.py`.
+its own, installs the pinned versions of `requirements/other.txt`, and runs itself there. Start it with
+`python tools/other_providers.py`.
 """
 
 from __future__ import annotations

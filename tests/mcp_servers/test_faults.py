@@ -244,6 +244,19 @@ async def test_it_may_be_connected_in_one_task_and_closed_in_another(notes: Path
     assert not children()
 
 
+async def test_a_server_that_is_closed_while_it_connects_stays_closed(notes: Path):
+    async with no_leaks():
+        server = bare("starts slowly", notes)
+        connecting = asyncio.create_task(server.connect())
+        while not children():
+            await asyncio.sleep(0.01)
+        await server.cleanup()
+        with pytest.raises(UserError, match="is not connected"):
+            await connecting
+        assert server.session is None
+    assert not children()
+
+
 async def test_a_server_that_is_dropped_ends(notes: Path):
     async with no_leaks():
         server = bare("ignores its end", notes)
