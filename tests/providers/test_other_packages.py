@@ -7,12 +7,15 @@ real ones against the loopback provider in an environment of their own.
 from __future__ import annotations
 
 import importlib.util
+import inspect
 from typing import Any
 
+import agents
 import agents.models.multi_provider
 import pytest
 from runs.office import go, outputs
 
+import standfast
 from standfast import Agent, ModelReplyError, ModelRetrySettings, ModelSettings, MultiProvider, UserError, function_tool
 from standfast.extensions.models.any_llm_model import AnyLLMModel
 from standfast.extensions.models.any_llm_provider import AnyLLMProvider
@@ -112,6 +115,14 @@ def test_prefixes_lead_to_the_packages_as_in_the_sdk(name: str, kind: Any, model
         MultiProvider().get_model("other/x")
     assert type(MultiProvider(unknown_prefix_mode="model_id").get_model(name)) is kind
     assert agents.models.multi_provider.MultiProvider()._get_prefix_and_model_name(name)[1] == model
+
+
+@pytest.mark.parametrize("name", ["MultiProvider", "OpenAIProvider"])
+def test_a_provider_takes_what_the_sdks_takes(name: str):
+    def options(of: Any) -> dict[str, Any]:
+        return {one.name: one.default for one in inspect.signature(getattr(of, name)).parameters.values()}
+
+    assert options(standfast) == options(agents)
 
 
 def test_the_default_model_has_a_name_there_too():
