@@ -56,6 +56,7 @@ async def test_a_run_goes_through_the_function(streamed: bool):
     assert result.context_wrapper.usage.requests == 2
     assert result.context_wrapper.usage.total_tokens > 0
     assert {request.body["model"] for request in server.requests} == {"some-model"}
+    assert not any("prompt_cache_key" in request.body for request in server.requests)
     assert model.retries == [True, True]
 
 

@@ -30,6 +30,10 @@ class CompletionModel(OpenAIChatCompletionsModel):
         """The function; `retries` is False where nobody but the run may send a request again."""
         raise NotImplementedError(f"{type(self).__name__} has no completion_function: override it.")
 
+    def wants_prompt_cache_key(self) -> bool:
+        """No: the key is OpenAI's, and another provider may refuse it."""
+        return False
+
     async def close(self) -> None:
         """Nothing of ours is open."""
 
