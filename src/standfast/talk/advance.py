@@ -11,7 +11,6 @@ from collections.abc import Collection, Mapping
 from typing import assert_never
 
 from standfast.engine.advance import advance as advance_run
-from standfast.engine.events import Decided as DecidedInRun
 from standfast.engine.run import Decision, Entry, Run, evolve
 from standfast.talk.events import (
     Added,
@@ -391,7 +390,7 @@ def _decided_inside(talk: Talk, decision: Decision, path: tuple[str, ...]) -> Ta
     one = talk.call(path[0])
     if one is None or one.call.child is None or one.call.state != "waiting":
         return talk
-    child = advance_run(one.call.child, DecidedInRun(decision, path[1:]))
+    child = advance_run(one.call.child, Decided(decision, path[1:]))
     return _put_call(talk, evolve(one, call=evolve(one.call, child=child, state="asked")))
 
 
