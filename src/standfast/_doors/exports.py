@@ -26,6 +26,10 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "SessionConflictError",
         "SessionBusyError",
         "LeaseLostError",
+        "SealKeyError",
+        "SealBrokenError",
+        "SessionErasedError",
+        "ReadBudgetError",
         "StoreTimeoutError",
         "OutcomeUnknownError",
         "StoreFullError",
@@ -42,6 +46,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "SendOutcomeUnknownError",
         "ToolTimeoutError",
         "MCPToolCancellationError",
+        "MCPServerError",
         "GuardrailTripped",
         "InputGuardrailTripwireTriggered",
         "OutputGuardrailTripwireTriggered",
@@ -97,6 +102,9 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "backends.sqlite.async_session": ("AsyncSQLiteSession",),
     "backends.redis.session": ("RedisSession",),
     "backends.postgres.session": ("PostgresSession",),
+    "backends.sealed.session": ("EncryptedSession",),
+    "backends.sealed.keys": ("ErasureReceipt", "SessionKeys"),
+    "backends.sealed.key_file": ("KeyFile",),
     "words.items": (
         "InputItem",
         "MessageOutputItem",
@@ -404,6 +412,33 @@ BEHIND_DOORS: dict[str, tuple[str, ...]] = {
         "REJECTION_MESSAGE",
     ),
     "face.realtime_runner": ("RealtimeRunner",),
+    "tools.mcp": ("MCPToolCustomDataContext", "MCPToolMetaContext", "MCPUtil"),
+    "mcp_servers.filters": (
+        "ToolFilter",
+        "ToolFilterCallable",
+        "ToolFilterContext",
+        "ToolFilterStatic",
+        "create_static_tool_filter",
+    ),
+    "mcp_servers.server": (
+        "HttpClientFactory",
+        "LocalMCPApprovalCallable",
+        "MCPServer",
+        "MCPToolCustomDataExtractor",
+        "MCPToolMetaResolver",
+        "RequireApprovalObject",
+        "RequireApprovalPolicy",
+        "RequireApprovalSetting",
+        "RequireApprovalToolList",
+    ),
+    "mcp_servers.stdio": ("MCPServerStdio", "MCPServerStdioParams"),
+    "mcp_servers.http": (
+        "MCPServerSse",
+        "MCPServerSseParams",
+        "MCPServerStreamableHttp",
+        "MCPServerStreamableHttpParams",
+    ),
+    "mcp_servers.manager": ("MCPServerManager",),
     "transports.websocket": (
         "OpenAIRealtimeWebSocketModel",
         "OpenAIRealtimeSIPModel",
@@ -477,7 +512,17 @@ DOORS: dict[str, str] = {
     "models.openai_chatcompletions": "OpenAIChatCompletionsModel",
     "computer": "",
     "editor": "",
-    "mcp": "",
+    "mcp": "LocalMCPApprovalCallable MCPServer MCPServerManager MCPServerSse MCPServerSseParams MCPServerStdio "
+    "MCPServerStdioParams MCPServerStreamableHttp MCPServerStreamableHttpParams MCPToolCustomDataContext "
+    "MCPToolCustomDataExtractor MCPToolMetaContext MCPToolMetaResolver MCPUtil ToolFilter ToolFilterCallable "
+    "ToolFilterContext ToolFilterStatic create_static_tool_filter",
+    "mcp.manager": "MCPServerManager",
+    "mcp.server": "LocalMCPApprovalCallable MCPServer MCPServerSse MCPServerSseParams MCPServerStdio "
+    "MCPServerStdioParams MCPServerStreamableHttp MCPServerStreamableHttpParams RequireApprovalObject "
+    "RequireApprovalPolicy RequireApprovalSetting RequireApprovalToolList",
+    "mcp.util": "HttpClientFactory MCPToolCustomDataContext MCPToolCustomDataExtractor MCPToolMetaContext "
+    "MCPToolMetaResolver MCPUtil ToolFilter ToolFilterCallable ToolFilterContext ToolFilterStatic "
+    "create_static_tool_filter",
     "sandbox": "",
     "voice": "",
     "memory": "OpenAIConversationsSession OpenAIResponsesCompactionArgs OpenAIResponsesCompactionAwareSession "
@@ -623,13 +668,6 @@ ABSENT: dict[str, tuple[str, str, str]] = {
         "AudioInput SingleAgentVoiceWorkflow StreamedAudioInput VoicePipeline VoicePipelineConfig VoiceWorkflowBase",
         "Turn speech into text before the run, and the run's text into speech after it.",
     ),
-    "MCP servers of its own": (
-        "mcp",
-        "MCPServer MCPServerManager MCPServerSse MCPServerSseParams MCPServerStdio MCPServerStdioParams "
-        "MCPServerStreamableHttp MCPServerStreamableHttpParams create_static_tool_filter",
-        "Connect the SDK's server (agents.mcp), or any object with list_tools and call_tool, and give it to "
-        "Agent(mcp_servers=[...]): its tools and settings work.",
-    ),
     "models over LiteLLM and any-llm": (
         "",
         "AnyLLMModel AnyLLMProvider LitellmModel LitellmProvider",
@@ -664,8 +702,13 @@ KITS: tuple[str, ...] = ("conformance", "testing")
 
 EXTRAS: dict[str, str] = {
     "openai": "openai",
+    "mcp": "mcp",
+    "mcp_types": "mcp",
+    "httpx2": "mcp",
+    "anyio": "mcp",
     "redis": "redis",
     "psycopg": "postgres",
+    "cryptography": "encrypt",
     "websockets": "realtime",
     "starlette": "testing",
     "uvicorn": "testing",
