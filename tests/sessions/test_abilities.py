@@ -36,7 +36,10 @@ class Keeps(InMemorySession):
     [
         (InMemorySession, {}),
         (Redacts, dict.fromkeys(("append", "record", "replace", "runs"), "add_items")),
-        (Filters, dict.fromkeys(("written", "page", "corrupt", "replace"), "get_items")),
+        (
+            Filters,
+            dict.fromkeys(("written", "page", "corrupt", "replace", "records", "watch", "search"), "get_items"),
+        ),
         (Keeps, {"rewind": "pop_item"}),
     ],
 )
