@@ -10,6 +10,7 @@ from standfast.engine.events import (  # the same for a run and for a voice call
     Appended as Appended,
     ChildMoved as ChildMoved,
     Decided as Decided,
+    SettledBy as SettledBy,
 )
 from standfast.engine.run import Call
 from standfast.ground.jsonvalue import Item
@@ -217,6 +218,8 @@ class Began:
     """A call begins. Saved before anything of it happens."""
 
     call_id: str
+    on_unknown: str = "report"
+    """Its tool's policy for a call that a crash cut, kept for whoever settles it and has none of the code (C15)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +228,8 @@ class Waits:
 
     call_id: str
     reason: str = "approval"
+    same_as_run: str | None = None
+    """Another run of the conversation in which the same question waits already (C15)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +294,7 @@ Event = (
     | Returned
     | Appended
     | Claimed
+    | SettledBy
     | HungUp
 )
 
