@@ -43,8 +43,9 @@ _FEED_WHAT_WAS_DUE = "Feed a run only results of effects that due() asked for."
 def advance(run: Run, event: Event) -> Run:
     """The run after `event`. Raises CallerError, and changes nothing, if the run was not waiting for it."""
     match event:
-        case Appended(end):
-            return evolve(run, marks=evolve(run.marks, stored=max(run.marks.stored, end)))
+        case Appended(end, billed):
+            billed = max(run.marks.billed, billed)
+            return evolve(run, marks=evolve(run.marks, stored=max(run.marks.stored, end), billed=billed))
         case Begun(None, outgoing, after_item_id) if run.turn is None:
             return _progress(run, outgoing=outgoing, after_item_id=after_item_id)
         case Begun(call_id) if call_id is not None:
