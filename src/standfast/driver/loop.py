@@ -19,6 +19,7 @@ from typing import Any
 from standfast.driver.reconcile import Reconciler, ignore_exception
 from standfast.driver.run_saver import RunSaver
 from standfast.driver.session_hold import SessionHold
+from standfast.driver.telling import tell_begun
 from standfast.engine.advance import advance
 from standfast.engine.codec import settler_of
 from standfast.engine.costs import Costs, unbilled
@@ -88,8 +89,10 @@ class Loop(Reconciler[Run, Event, Effect]):
         """Whether the session is still needed after the last append: to compact it."""
         self.children: set[Loop] = set()
         """Nested runs that are under way in calls of this one."""
-        self.last_requested_turn = 1
-        """The last turn for which a request is under way; a run that was started counts as being in its first."""
+        self.last_requested_turn = 0
+        """The last turn for which a request is under way; 0 before the first."""
+        self.is_to_stop = False
+        """Whether somebody asked for a stop after the turn; also before the run was opened."""
         self.failed_observer: BaseException | None = None
         """What a hook raised that only observes: the reply it was told of stays, see `Stopped.keeps_turn`."""
         self._is_cut = self._has_entered = False
@@ -222,7 +225,7 @@ class Loop(Reconciler[Run, Event, Effect]):
 
     def stop_after_turn(self) -> None:
         """Let the turn under way finish and be stored; ask the model nothing more."""
-        run = self.state
+        run, self.is_to_stop = self.state, True
         if not run.finished and run.progress.stop is None:
             upto = run.turn.number if run.turn is not None else max(run.progress.turns, self.last_requested_turn)
             self.apply(Stopped("after_turn", upto))
@@ -323,6 +326,7 @@ class Loop(Reconciler[Run, Event, Effect]):
         stop = run.progress.stop
         # A run that waits for a person is left waiting: it was at rest, and only that had still to be saved.
         if not run.finished and not run.paused and (stop is None or stop.mode == "after_turn"):
+            tell_begun(run, "it was cut, and its turn says so")
             self.apply(stopped)
 
     def _is_submittable(self) -> bool:
@@ -337,6 +341,7 @@ class Loop(Reconciler[Run, Event, Effect]):
         """Store what closes the run, and give its lease back; what the store refuses, or is late for, is not done."""
         if self._is_submittable():
             self._is_over = True
+            await self._find_out_what_is_stored()
             session, saver, end = self._session, self.saver, self._end()
             if saver is not None and saver.needed and saver.beside is None:
                 await saver.save(end.run)
@@ -354,6 +359,15 @@ class Loop(Reconciler[Run, Event, Effect]):
             )
             return
         closing.result()
+
+    async def _find_out_what_is_stored(self) -> None:
+        """Repeat a step of items and run that may have been done: taken for not done, an ended run would look open."""
+        saver = self.saver
+        if not self._append_failed or saver is None or saver.beside is None:
+            return
+        saved = await saver.confirm()
+        if saved is not None and saved.marks.stored > self.state.marks.stored:
+            self.state, self._append_failed = advance(self.state, Appended(saved.marks.stored)), False
 
     def _end(self) -> _Stored:
         start, end = self.state.marks.stored, self.state.storable

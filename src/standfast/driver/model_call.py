@@ -24,7 +24,7 @@ from standfast.engine.run import Outgoing, Run
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import ModelBehaviorError, UserError
 from standfast.ground.jsonvalue import Item, copy_json
-from standfast.words.history import Prepared, omit_reasoning_id
+from standfast.words.history import Prepared, deduplicate, omit_reasoning_id
 from standfast.words.items import ModelResponse
 from standfast.words.usage import Usage
 
@@ -184,4 +184,5 @@ async def _filtered(
             else f"call_model_input_filter returned an input that is a {type(changed.input).__name__}",
             "Return ModelInputData(input=[...], instructions=...) with a list of items.",
         )
-    return changed.input, changed.instructions
+    # What the filter repeats is sent once, as what the run itself puts together is (C2).
+    return deduplicate(changed.input), changed.instructions

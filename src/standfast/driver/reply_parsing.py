@@ -60,9 +60,27 @@ class Reply:
 
 
 def call_digest(item: Mapping[str, Any]) -> str:
-    """What a call is known by, besides its id: what it asks for."""
-    meaning = [item.get("type"), item.get("namespace"), item.get("name"), item.get("arguments")]
+    """What a call is known by, besides its id: what it asks for, however its JSON is spaced and ordered."""
+    return _digest(item, _canonical(item.get("arguments")))
+
+
+def is_digest_of(digest: str, item: Mapping[str, Any]) -> bool:
+    """Whether a saved digest is this call's; 0.1 took the arguments as they were written."""
+    return digest in (call_digest(item), _digest(item, item.get("arguments")))
+
+
+def _digest(item: Mapping[str, Any], arguments: object) -> str:
+    meaning = [item.get("type"), item.get("namespace"), item.get("name"), arguments]
     return blake2b(encode_value(meaning), digest_size=16).hexdigest()
+
+
+def _canonical(arguments: object) -> object:
+    if not isinstance(arguments, str):
+        return arguments
+    try:
+        return json.dumps(json.loads(arguments), sort_keys=True, separators=(",", ":"))
+    except (ValueError, RecursionError):
+        return arguments
 
 
 def arguments_text(item: Mapping[str, Any]) -> str:

@@ -24,6 +24,7 @@ from standfast.engine.costs import Costs
 from standfast.engine.run_store import RunStore
 from standfast.ground.errors import OwnerError, SessionBusyError, StoreError
 from standfast.ground.jsonvalue import Item
+from standfast.ground.operators import tell
 from standfast.plain.adapter import PlainSession
 from standfast.plain.turn_lock import ProcessLease
 from standfast.sessions.protocol import Lease, Session, SessionSettings, abilities, conversation_key, ended_abilities
@@ -185,9 +186,15 @@ class SessionHold:
             self._lease = await self.session.lease(ttl_s=self._lease_ttl_s, wait_s=wait_s, **named)
         elif self._plain is not None:
             self._turn = await self._plain.hold(wait_s)
-        waited_s = time.monotonic() - asked_at
+        self._tell_of_waiting(time.monotonic() - asked_at)
+
+    def _tell_of_waiting(self, waited_s: float) -> None:
+        who, session = self.holder or "a run", self.session_id or "?"
         if waited_s >= LOGGED_WAIT_S:
-            logger.info("%s waited %.1f s for session %r", self.holder or "a run", waited_s, self.session_id)
+            tell("lease_waited", holder=who, seconds=waited_s, session=session)
+        before = getattr(self._lease, "taken_from", "")
+        if before:
+            tell("lease_taken_over", holder=who, what=f"session {session!r}", before=before)
 
     def _refuse_to_wait_for_itself(self) -> None:
         """Refuse a run that a call of the run that has this conversation has started, and will wait for."""
