@@ -19,13 +19,12 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Hashable
 from queue import SimpleQueue
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from standfast.carrying.carrier import Kind, MakePlan, Then, UndoPlan
-from standfast.carrying.requests import SETTLED, Request, deliver
+from standfast.carrying.requests import SETTLED, Request, RequestCarrier, deliver
 from standfast.ground.errors import OutcomeUnknownError, SessionClosedError, StoreTimeoutError, StoreUnavailableError
 from standfast.sessions.port import Answer, Ask, Count, Listing, Look, Plan, Store, ask
 
@@ -52,7 +51,7 @@ Inbox = SimpleQueue["AnyRequest | PutBack | None"]
 """None: end when all that came before is done."""
 
 
-class ThreadCarrier:
+class ThreadCarrier(RequestCarrier):
     """Carries plans to one store. `open_store` is called in the thread that will use it, when it is first needed."""
 
     def __init__(self, open_store: Callable[[], Store], *, loses_answers: bool = False, readers: int = 0) -> None:
@@ -71,31 +70,6 @@ class ThreadCarrier:
         self._ending.atexit = False
 
     # --- requests ----------------------------------------------------------------------------------------------------
-
-    def carry(
-        self,
-        plan: MakePlan[T],
-        timeout_s: float,
-        *,
-        kind: Kind = "write",
-        undo: UndoPlan[T] | None = None,
-        durable: bool = True,
-        detached: bool = False,
-        then: Then | None = None,
-    ) -> Coroutine[Any, Any, T]:
-        """Carry out a plan in one of the threads."""
-        request = Request(plan, None, timeout_s, kind=kind, undo=undo, durable=durable, detached=detached, then=then)
-        if detached:
-            self._submit(request)
-        return request.answer(self._submit, self._give_up)
-
-    def post(self, plan: MakePlan[T], timeout_s: float, then: Then | None = None) -> None:
-        """Carry out a plan without anybody who waits."""
-        try:
-            self._submit(Request(plan, None, timeout_s, durable=False, detached=True, then=then))
-        except Exception as error:  # closed, or no thread can be started
-            if then is not None:
-                then(None, error)
 
     def _submit(self, request: AnyRequest) -> None:
         if self._pid != os.getpid():

@@ -17,7 +17,9 @@ it meets no refusal; a store on a network makes each yield one round trip, and t
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import count, repeat
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -48,6 +50,16 @@ class Tag(NamedTuple):
     replaces: int = 0
 
 
+NOBODY = Tag()
+"""The tag of what is nobody's in particular."""
+
+
+def tags(writer: str, start: int) -> Iterator[Tag]:
+    """The tags of a writer's items from that number on, without end."""
+    # What `Tag(...)` does, without a Python frame for each of ten thousand.
+    return map(partial(tuple.__new__, Tag), zip(repeat(writer), count(start), repeat(0)))
+
+
 class Row(NamedTuple):
     """A stored record. `ref` (1 or more) grows along a box and names the row until the next `Arrange` of its name.
 
@@ -60,7 +72,7 @@ class Row(NamedTuple):
     tag: Tag | None
 
 
-class Cell(NamedTuple):
+class Cell(msgspec.Struct, frozen=True, gc=False):
     """A cell's value. `alive`: it was written since the name was last cleared, by whomever (A12, B10)."""
 
     value: bytes
@@ -197,8 +209,6 @@ class Done(msgspec.Struct, frozen=True, gc=False):
     """The step was done. `marks`: where the live rows end now, one for each of its changes (a run's: "")."""
 
     marks: tuple[str, ...]
-    first_refs: tuple[int, ...] = ()
-    """For each change: the ref of the first row it pushed; 0 where it pushed none."""
 
 
 class Refused(msgspec.Struct, frozen=True, gc=False):

@@ -19,6 +19,7 @@ import msgspec
 from standfast.ground.errors import NotFoundError, SessionConflictError
 from standfast.ground.jsonvalue import CorruptJSON, Item, decode, decode_many
 from standfast.sessions.port import (
+    NOBODY,
     Change,
     Count,
     Done,
@@ -298,7 +299,7 @@ def repair(name: Name, lane: Lane | None) -> Plan[list[CorruptRecord]]:
 
 def add(name: Name, encoded: Sequence[bytes], lane: Lane | None) -> Plan[None]:
     """Append a batch of nobody in particular, whole or not at all (A5)."""
-    change = Change(name, push=[(data, Tag()) for data in encoded], touch=True)
+    change = Change(name, push=[(data, NOBODY) for data in encoded], touch=True)
     while True:
         sight = Sight()
         if lane is not None:

@@ -161,8 +161,7 @@ class MemoryStore:
             if refused is not None:
                 return refused
         arranged = [None if change.arrange is None else self._arranged(change) for change in step]
-        marks, firsts = zip(*map(self._change, step, arranged), strict=True) if step else ((), ())
-        return Done(tuple(marks), tuple(firsts))
+        return Done(tuple(map(self._change, step, arranged)))
 
     def _refused(self, place: int, change: Change) -> Refused | None:
         stored = self._found(change.name) or Stored(0)
@@ -196,11 +195,11 @@ class MemoryStore:
             return found
         return [row._replace(tag=(row.tag or Tag())._replace(replaces=part.replaces)) for row in found]
 
-    def _change(self, change: Change, arranged: tuple[list[Row], list[Row]] | None) -> tuple[str, int]:
-        """Do one change; where the live rows end now, and the ref of the first that was pushed."""
+    def _change(self, change: Change, arranged: tuple[list[Row], list[Row]] | None) -> str:
+        """Do one change; where the live rows end now."""
         if change.remove:
             self._names.pop(change.name, None)
-            return "", 0
+            return ""
         stored = self._made(change.name)
         if change.wipe is not None:
             kept = {name: cell for name, cell in stored.cells.items() if name.startswith(change.wipe)}
@@ -220,7 +219,7 @@ class MemoryStore:
             for row in change.back:
                 insort(stored.live, row, key=lambda one: one.ref)
             stored.edition = next(self._numbers)
-        first = self._push(stored, change.push)
+        stored.live.extend([Row(next(self._numbers), data, tag) for data, tag in change.push])
         if change.sweep:
             stored.cells = {name: cell for name, cell in stored.cells.items() if not name.startswith(change.sweep)}
         if change.touch:
@@ -232,12 +231,7 @@ class MemoryStore:
                 stored.cells[name] = (value, stored.epoch)
         if change.labels is not None:
             stored.labels = dict(change.labels)
-        return stored.mark(), first
-
-    def _push(self, stored: Stored, rows: Sequence[tuple[bytes, Tag]]) -> int:
-        new = [Row(next(self._numbers), data, tag) for data, tag in rows]
-        stored.live.extend(new)
-        return new[0].ref if new else 0
+        return stored.mark()
 
     def _arrange(self, stored: Stored, arrange: Arrange, arranged: tuple[list[Row], list[Row]]) -> None:
         live, kept = arranged

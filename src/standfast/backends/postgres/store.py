@@ -267,7 +267,7 @@ def _outcome(
     place: int | None, why: str, marks: Any, firsts: Any, epoch: str | None, names: Any, epochs: Any, values: Any
 ) -> Done | Refused:
     if place is None:
-        return Done(tuple(marks), tuple(firsts))
+        return Done(tuple(marks))
     cells = _cells(names, epochs, values, epoch or "")
     return Refused(place, "cell" if why == "cell" else "mark", (marks or [""])[0], cells)
 

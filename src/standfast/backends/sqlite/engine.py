@@ -26,8 +26,7 @@ from standfast.backends.sqlite import files
 from standfast.backends.sqlite.commit_thread import PutBack, Released, Rest, Stop, Writer
 from standfast.backends.sqlite.read_threads import Reader, Readers
 from standfast.backends.sqlite.schema import Tables
-from standfast.carrying.carrier import Kind, MakePlan, Then, UndoPlan
-from standfast.carrying.requests import Request
+from standfast.carrying.requests import Request, RequestCarrier
 from standfast.ground.errors import SessionClosedError, StoreUnavailableError
 from standfast.sessions.port import Plan
 
@@ -66,28 +65,23 @@ class Engine:
 
     # --- requests ------------------------------------------------------------------------------
 
-    def write(self, request: Request[T]) -> Coroutine[Any, Any, T]:
-        """Do it in a transaction that may be shared with others, invisibly; durable when awaiting this returns."""
-        if request.detached:
-            self._submit_write(request)
-        return request.answer(self._submit_write, self._give_up)
-
-    async def read(self, request: Request[T]) -> T:
+    def read(self, request: Request[T]) -> Coroutine[Any, Any, T]:
         """Do it on a connection that cannot write, beside the writer."""
+        if request.where in self.writer.ready and self._made_up_for == self._given_up:
+            return request.answer(self._submit_read, self.give_up)
+        return self._read_later(request)
+
+    async def _read_later(self, request: Request[T]) -> T:
+        """The first question opens the file and brings its tables up to date; and one that follows a cancelled pop
+        waits until the item is back at its place."""
         given_up = self._given_up
-        if request.where not in self.writer.ready or self._made_up_for < given_up:
-            # The first question opens the file and brings its tables up to date; and one that follows a cancelled pop
-            # waits until the item is back at its place.
-            passing = Request(_nothing, request.where, request.timeout_s, kind="open")
-            await passing.answer(self._submit_write, self._give_up)
-            self._made_up_for = max(self._made_up_for, given_up)
-        return await request.answer(self._submit_read, self._give_up)
+        passing = Request(_nothing, request.where, request.timeout_s, "open")
+        await passing.answer(self.submit, self.give_up)
+        self._made_up_for = max(self._made_up_for, given_up)
+        return await request.answer(self._submit_read, self.give_up)
 
-    def post(self, request: Request[Any]) -> None:
-        """Do it with nobody who waits."""
-        self._submit_write(request)
-
-    def _submit_write(self, request: Request[Any]) -> None:
+    def submit(self, request: Request[Any]) -> None:
+        """Do it in a transaction that may be shared with others, invisibly; durable when it is answered."""
         with self.gate:
             self._wake()
             self.writer.inbox.put(request)
@@ -97,7 +91,8 @@ class Engine:
             self._wake()
             self.readers.submit(request)
 
-    def _give_up(self, request: Request[Any], owes_undo: bool) -> None:
+    def give_up(self, request: Request[Any], owes_undo: bool) -> None:
+        """Nobody waits for it any more; what was done and can be undone is."""
         if request.undo is None:
             return
         with self.gate:
@@ -247,44 +242,25 @@ def _nothing() -> Plan[None]:
     yield  # makes it a plan
 
 
-class FileCarrier:
+class FileCarrier(RequestCarrier):
     """Carries plans about one pair of tables to the engine of their file."""
 
-    lane = None
-
     def __init__(self, engine: Engine, tables: Tables) -> None:
-        self.engine, self._tables = engine, tables
+        self.engine, self._where = engine, tables
 
     @property
     def inherited(self) -> bool:
         """Whether it belongs to the process this one was forked from."""
         return self.engine.inherited
 
-    # Not a coroutine of its own: in a group of many turns, passing through one more frame each is measurable.
-    def carry(
-        self,
-        plan: MakePlan[T],
-        timeout_s: float,
-        *,
-        kind: Kind = "write",
-        undo: UndoPlan[T] | None = None,
-        durable: bool = True,
-        detached: bool = False,
-        then: Then | None = None,
-    ) -> Coroutine[Any, Any, T]:
-        """Carry out a plan; see `Carrier.carry`."""
-        if kind == "read":
-            return self.engine.read(Request(plan, self._tables, timeout_s, kind="read"))
-        request = Request(plan, self._tables, timeout_s, undo=undo, durable=durable, detached=detached, then=then)
-        return self.engine.write(request)
+    def _answered(self, request: Request[T]) -> Coroutine[Any, Any, T]:
+        return self.engine.read(request) if request.kind == "read" else super()._answered(request)
 
-    def post(self, plan: MakePlan[T], timeout_s: float, then: Then | None = None) -> None:
-        """Carry out a write without anybody who waits; see `Carrier.post`."""
-        try:
-            self.engine.post(Request(plan, self._tables, timeout_s, durable=False, detached=True, then=then))
-        except Exception as error:  # closed, or no thread can be started
-            if then is not None:
-                then(None, error)
+    def _submit(self, request: Request[Any]) -> None:
+        self.engine.submit(request)
+
+    def _give_up(self, request: Request[Any], owes_undo: bool) -> None:
+        self.engine.give_up(request, owes_undo)
 
     def add_user(self) -> None:
         """One user more."""

@@ -258,12 +258,6 @@ class CheckpointLock:
         """
         self._suffixes = [LOCK_SUFFIX, upgrade_from_1.LOCK_SUFFIX] if upgrade_from_1.is_there(db) else [LOCK_SUFFIX]
 
-    def _descriptors(self) -> list[int]:
-        if not self._held:
-            for suffix in self._suffixes:
-                self._held.append(open_beside(self._database, f"{self._database}{suffix}"))
-        return self._held
-
     def share(self) -> bool:
         """Try to hold it together with other commits; whether that worked. Never waits: a checkpoint may be stopped."""
         return not self._needed or self._lock(fcntl.LOCK_SH)
@@ -286,8 +280,11 @@ class CheckpointLock:
             self.unshare()
 
     def _lock(self, how: int) -> bool:
+        if not self._held:
+            for suffix in self._suffixes:
+                self._held.append(open_beside(self._database, f"{self._database}{suffix}"))
         try:
-            for descriptor in self._descriptors():
+            for descriptor in self._held:
                 fcntl.flock(descriptor, how | fcntl.LOCK_NB)
         except BlockingIOError:
             self.unshare()

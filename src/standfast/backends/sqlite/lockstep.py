@@ -16,7 +16,7 @@ from typing import Any
 from standfast.backends.sqlite.store import Transaction
 from standfast.carrying.requests import Request
 from standfast.ground.errors import StandfastError
-from standfast.sessions.port import Ask, Done, Look, Name, Step, ask
+from standfast.sessions.port import Ask, Done, Look, Name, Step, ask, carried_out
 
 
 class _Going:
@@ -63,9 +63,7 @@ def carry_out(requests: Iterable[Request[Any]], transaction: Transaction) -> Non
     """Carry out the plans of these requests; each ends with its result or its refusal."""
     queue = deque(requests)
     if len(queue) == 1:
-        alone = _Going(queue[0])
-        while alone.asks is not None:
-            alone.answered(ask(transaction, alone.asks))
+        _carry_out_alone(queue[0], transaction)
         return
     waiting: list[_Going] = []
     while waiting or queue:
@@ -77,6 +75,16 @@ def carry_out(requests: Iterable[Request[Any]], transaction: Transaction) -> Non
         while together:
             _round(together, transaction)
             together = [one for one in together if one.asks is not None]
+
+
+def _carry_out_alone(request: Request[Any], transaction: Transaction) -> None:
+    before = transaction.change_count
+    try:
+        request.result = carried_out(transaction, request.plan())
+    except StandfastError as error:
+        if transaction.change_count != before:
+            raise  # it refused too late: what it changed must not stay
+        request.error = error
 
 
 def _apart(waiting: Sequence[_Going]) -> tuple[list[_Going], list[_Going]]:

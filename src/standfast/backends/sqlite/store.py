@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -66,6 +66,7 @@ class _State:
 
     @property
     def mark(self) -> str:
+        """Where its live rows end."""
         return f"{self.first}.{self.newest}.{self.edition}" if self.newest else ""
 
 
@@ -90,6 +91,11 @@ class Transaction:
         self._doubtful: set[Name] = set()
         self._known_bytes = 0
 
+    @property
+    def change_count(self) -> int:
+        """How many rows this connection has changed."""
+        return self._db.total_changes
+
     def again(self) -> None:
         """Begin another transaction with what is known from the last one."""
         self._now = time.time()
@@ -106,14 +112,17 @@ class Transaction:
         """Read all that is asked for."""
         if look.only_data:
             return Sight(data=self._data(look.name, look.rows[0]))
-        state = self._states.get(look.name) or self._load([look.name])[0]
-        if look.cells:
+        if look.name not in self._states:
+            self._load([look.name])
+        state = self._states[look.name]
+        if not state.cells.keys() >= set(look.cells):
             self._load_cells([(state, look.cells)])
         return self._sight(state, look)
 
     def look_all(self, looks: Sequence[Look]) -> list[Sight]:
         """Answer several looks, with few statements for all of them."""
-        states = self._load([look.name for look in looks])
+        self._load([look.name for look in looks])
+        states = [self._states[look.name] for look in looks]
         self._load_cells([(state, look.cells) for state, look in zip(states, looks, strict=True)])
         return [self._sight(state, look) for state, look in zip(states, looks, strict=True)]
 
@@ -191,19 +200,17 @@ class Transaction:
             return newest
         return None
 
-    def _load(self, names: Sequence[Name]) -> list[_State]:
-        known = self._states
-        missing = [name for name in names if name not in known]
-        if missing:
-            for kind in {name[0]: None for name in missing}:
-                some = [name for name in missing if name[0] == kind]
-                for start in range(0, len(some), AT_ONCE_MAX):
-                    self._load_some(kind, some[start : start + AT_ONCE_MAX])
-        return [known[name] for name in names]
+    def _load(self, names: Iterable[Name]) -> None:
+        """See to it that these names are known."""
+        missing = [name for name in names if name not in self._states]
+        for kind in {name[0]: None for name in missing} if missing else ():
+            some = [name for name in missing if name[0] == kind]
+            for start in range(0, len(some), AT_ONCE_MAX):
+                self._load_some(kind, some[start : start + AT_ONCE_MAX])
 
     def _load_some(self, kind: Kind, some: list[Name]) -> None:
         ids = _padded([name[1] for name in some])
-        for row in self._db.execute(self._sql.states(kind, len(ids)), ids).fetchall():
+        for row in self._db.execute(self._sql.states[kind](len(ids)), ids).fetchall():
             if row[0] < len(some):
                 name = some[row[0]]
                 self._states[name] = _State(name, row)
@@ -235,37 +242,37 @@ class Transaction:
     def commit_all(self, steps: Sequence[Step]) -> list[Done | Refused]:
         """Do several steps that have no name in common, each whole or not at all."""
         changes = [change for step in steps for change in step]
-        states = self._load([change.name for change in changes])
-        self._load_cells([(state, change.cells) for state, change in zip(states, changes, strict=True)])
+        names = {change.name for change in changes}
+        if not self._states.keys() >= names:
+            self._load(names)
+        is_any_twice = len(names) < len(changes)
         refusals = [self._refusal(step) for step in steps]
         if any(refusals):
             changes = [
                 change for step, refusal in zip(steps, refusals, strict=True) if refusal is None for change in step
             ]
-        first_refs = self._do(changes)
-        return [
-            self._done(step, first_refs) if refusal is None else refusal
-            for step, refusal in zip(steps, refusals, strict=True)
-        ]
+        for together in [[change] for change in changes] if is_any_twice else [changes]:  # a step has an order
+            self._do(together)
+        return [refusal or self._done(step) for step, refusal in zip(steps, refusals, strict=True)]
 
-    def _done(self, step: Step, first_refs: Mapping[int, int]) -> Done:
-        marks = tuple([self._states[change.name].mark for change in step])
-        return Done(marks, tuple([first_refs.get(id(change), 0) for change in step]))
+    def _done(self, step: Step) -> Done:
+        return Done(tuple([self._states[change.name].mark for change in step]))
 
     def _refusal(self, step: Step) -> Refused | None:
         for place, change in enumerate(step):
-            if not change.cells and change.mark is None and change.prefix is None:
-                continue
-            state, why = self._states[change.name], None
-            for name, value in change.cells.items():
-                stored = state.cells[name]
-                if (None if stored is None else stored[1]) != value:
-                    why = "cell"
+            state, why = self._states[change.name], ""
+            if change.cells:
+                if not state.cells.keys() >= change.cells.keys():
+                    self._load_cells([(state, change.cells)])
+                for name, value in change.cells.items():
+                    stored = state.cells[name]
+                    if (None if stored is None else stored[1]) != value:
+                        why = "cell"
             if change.mark is not None and change.mark != state.mark:
                 why = why or "mark"
             if change.prefix is not None and self._place_of(change.name.id, state, change.prefix) is None:
                 why = why or "mark"
-            if why is not None:
+            if why:
                 cells = {
                     name: Cell(found[1], found[0] == state.epoch)
                     for name in change.cells
@@ -274,20 +281,7 @@ class Transaction:
                 return Refused(place, why, state.mark, cells)  # type: ignore[arg-type]  # one of the two words
         return None
 
-    def _do(self, changes: Sequence[Change]) -> dict[int, int]:
-        """Do these changes; gives the first ref each pushed, by the change's identity."""
-        first_refs: dict[int, int] = {}
-        while changes:
-            now: dict[Name, Change] = {}
-            later = []  # a step may change one name twice; then in its order
-            for change in changes:
-                if now.setdefault(change.name, change) is not change:
-                    later.append(change)
-            self._do_once(now.values(), first_refs)
-            changes = later
-        return first_refs
-
-    def _do_once(self, changes: Iterable[Change], first_refs: dict[int, int]) -> None:
+    def _do(self, changes: Sequence[Change]) -> None:
         """Do changes of different names: what moves rows one by one, the rest together."""
         pushed: list[tuple[Change, _State]] = []
         touched: list[tuple[Change, _State]] = []
@@ -298,7 +292,8 @@ class Transaction:
                 self._wipe(change)
             state = self._states[change.name]
             if change.touch:
-                self._put_in_order()
+                if self._changed is None:
+                    self._put_in_order()
                 if state.epoch == NO_EPOCH:
                     self._begin(change.name, state)
                 touched.append((change, state))
@@ -310,17 +305,26 @@ class Transaction:
                 self._move(change, state)
             if change.push:
                 pushed.append((change, state))
-            is_unseen = is_unseen or (not change.touch and bool(change.push or change.arrange))
+            if not change.touch and (change.push or change.arrange):
+                is_unseen = True
             if change.sweep or change.put:
                 self._put(change, state, cells)
         if pushed:
-            self._push(pushed, first_refs)
-        for start, size in chunks(len(cells) // 4):
-            self._db.execute(self._sql.put_cells(size), cells[4 * start : 4 * (start + size)])
+            self._push(pushed)
+        if cells:
+            self._write(self._sql.put_cells, 4, cells)
         if touched:
             self._touch(touched)
         if is_unseen:
             self._db.execute(self._sql.see, (self._seen,))
+
+    def _write(self, statement: Callable[[int], str], width: int, values: Sequence[Any]) -> int:
+        """Do a statement for all rows of so many values; gives the id of the first row that it inserted, if it did."""
+        first = 0
+        for start, size in chunks(len(values) // width):
+            made = self._db.execute(statement(size), values[width * start : width * (start + size)]).lastrowid
+            first = first or (made or 0) - size + 1
+        return first
 
     def _move(self, change: Change, state: _State) -> None:
         self._put_in_order()
@@ -360,7 +364,7 @@ class Transaction:
             self._db.execute(self._sql.set_edition, (session_id, state.edition))
 
     def _read_ends(self, session_id: str, state: _State) -> None:
-        first, newest = self._db.execute(self._sql.ends, numbered(session_id)).fetchone()
+        first, newest = self._db.execute(self._sql.ends, (session_id, session_id)).fetchone()
         state.first, state.newest = first or 0, newest or 0
 
     def _arrange(self, session_id: str, state: _State, arrange: Arrange) -> None:
@@ -393,7 +397,8 @@ class Transaction:
         upto = BEYOND if part.upto is None else part.upto
         if not part.box:
             owner = Name("session", source)
-            upto = min(upto, self._load([owner])[0].newest)
+            self._load([owner])
+            upto = min(upto, self._states[owner].newest)
         return numbered(source, part.box, part.after or 0, upto, session_id, part.replaces)
 
     def _put_back(self, session_id: str, state: _State, row: Row) -> None:
@@ -412,11 +417,11 @@ class Transaction:
             self._seen = state.newest
             db.execute(sql.see, (self._seen,))
 
-    def _push(self, todo: Sequence[tuple[Change, _State]], first_refs: dict[int, int]) -> None:
-        self._put_in_order()
+    def _push(self, todo: Sequence[tuple[Change, _State]]) -> None:
+        if self._changed is None:
+            self._put_in_order()
         ref = self._insert([(change.name[1], change.push) for change, _ in todo])
         for change, state in todo:
-            first_refs[id(change)] = ref
             state.first = state.first or ref
             ref += len(change.push)
             state.newest = ref - 1
@@ -425,22 +430,15 @@ class Transaction:
     def _insert(self, parts: Sequence[tuple[str, Sequence[tuple[bytes, Tag]]]]) -> int:
         """Insert rows of several sessions; gives the id of the first. Ids are consecutive: nobody else writes now."""
         values: list[Any] = []
-        width = 4
         try:
             for session_id, rows in parts:
                 for data, (writer, ordinal, replaces) in rows:
                     if replaces:
-                        width = 5
+                        return self._insert_each(parts)
                     values += (session_id, data.decode(), writer, ordinal)
         except UnicodeDecodeError:  # a record that was corrupt comes back as it was
-            width = 0
-        if width != 4:
             return self._insert_each(parts)
-        first, db, statement = 0, self._db, self._sql.insert_rows
-        for start, size in chunks(len(values) // 4):
-            made = db.execute(statement(size), values[4 * start : 4 * (start + size)]).lastrowid
-            first = first or (made or 0) - size + 1
-        return first
+        return self._write(self._sql.insert_rows, 4, values)
 
     def _insert_each(self, parts: Sequence[tuple[str, Sequence[tuple[bytes, Tag]]]]) -> int:
         """As `_insert`, for rows that stand in for a generation, or are no text."""
@@ -490,21 +488,18 @@ class Transaction:
             state.updated = now_bytes if updated is now else updated.encode()
             state.created = state.created or state.updated
             labels = None if change.labels is None else labels_text(change.labels).encode()
+            seen = (self._seen,) if kind == "session" else ()
             if self._newest.get(kind) == name and labels in (None, state.labels):
                 # It stands first already. Its number is left alone, and with it every index over it.
-                self._db.execute(self._sql.still_newest[kind], numbered(updated, name, self._seen))
+                self._db.execute(self._sql.still_newest[kind], (updated, *seen, name))
                 continue
             self._newest[kind] = name
             state.labels = labels or state.labels
-            values = kinds.setdefault(kind, [])
             text = None if labels is None else labels.decode()
-            values += (name, updated, updated, state.epoch.decode(), self._next_change(kind), text)
-            if kind == "session":
-                values.append(self._seen)
-        for kind, values in kinds.items():
-            width = 7 if kind == "session" else 6
-            for start, size in chunks(len(values) // width):
-                self._db.execute(self._sql.touch(kind, size), values[width * start : width * (start + size)])
+            values = (name, updated, updated, state.epoch.decode(), self._next_change(kind), text, *seen)
+            kinds.setdefault(kind, []).extend(values)
+        for kind, all_values in kinds.items():
+            self._write(self._sql.touch[kind], 7 if kind == "session" else 6, all_values)
 
     # --- the order of changes ------------------------------------------------------------------------------
 
