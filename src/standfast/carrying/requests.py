@@ -181,11 +181,10 @@ class Request(Generic[T]):
             if self.stage is CLAIMED:
                 self.stage = WITHDRAWN if self._abandoned and not self.detached else QUEUED
 
-    def undo_if_abandoned(self, run: Run) -> None:
-        """Before the commit: take back what nobody waits for any more."""
-        if self._abandoned and self.undo is not None and self.error is None:
-            self.run_undo(run)
-            self.undone = True
+    @property
+    def is_to_be_undone(self) -> bool:
+        """Before the commit: whether nobody waits any more for what was done, and it can be taken back."""
+        return self._abandoned and self.undo is not None and self.error is None
 
     def run_undo(self, run: Run) -> None:
         """Take back what was done."""

@@ -24,7 +24,7 @@ from standfast.carrying.leases import POLL_FIRST_S, POLL_MAX_S, RENEWER, WAITERS
 from standfast.carrying.runs import StoredRunStore, fence_of
 from standfast.ground.durations import check_seconds
 from standfast.ground.errors import CallerError, SessionBusyError, SessionClosedError, StandfastError
-from standfast.ground.jsonvalue import DIGEST_BYTES, Item, decode, digest, encode
+from standfast.ground.jsonvalue import DIGEST_BYTES, Item, decode, digest, digests as digests_of, encode
 from standfast.sessions import fork_rules, generation_rules, lease_rules, rules, run_rules, writer_rules
 from standfast.sessions.lease_rules import TICKET_S, Asker, Busy, Fence, Taken, Watch
 from standfast.sessions.port import Name, Plan, Row
@@ -325,7 +325,8 @@ class StoredSession(SessionABC):
         return self._opened().carry(plan, self.timeout_s, kind="read")
 
     def _opened(self) -> Carrier:
-        self._check_open()
+        if self._closed:
+            self._check_open()
         return self._carrier()
 
     def _check_open(self) -> None:
@@ -477,7 +478,7 @@ def _batch(
 ) -> Batch:
     """What an append brings, checked and encoded."""
     encoded = [encode(item) for item in items]
-    known_by = [digest(data) for data in encoded] if digests is None else [_digest(given) for given in digests]
+    known_by = digests_of(encoded) if digests is None else [_digest(given) for given in digests]
     if len(known_by) != len(encoded):
         raise CallerError(
             f"{len(encoded)} items came with {len(known_by)} digests", "Give one digest for each item, or none."

@@ -311,7 +311,7 @@ def carried_out(store: Store, plan: Plan[T], asked: Ask | None = None) -> T:
     try:
         question = next(plan) if asked is None else asked
         while True:
-            question = plan.send(ask(store, question))
+            question = plan.send(store.look(question) if type(question) is Look else ask(store, question))
     except StopIteration as end:
         result: T = end.value
         return result

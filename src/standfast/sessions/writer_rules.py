@@ -190,7 +190,9 @@ def written(name: Name, writer: str, report: Report) -> Plan[list[Item]]:
     total = written_in(sight.cells.get(WRITER + writer)).total
     found: dict[int, Item] = {}
     for rows in (*boxes.values(), sight.rows[0]):
-        found |= {row.tag.ordinal: item for row, item in items_of(rows, report) if row.tag is not None}
+        for row, item in items_of(rows, report):
+            if row.tag is not None:
+                found[row.tag.ordinal] = item
     return [found[ordinal] for ordinal in sorted(found) if ordinal < total]
 
 

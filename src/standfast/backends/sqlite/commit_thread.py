@@ -220,16 +220,18 @@ class Writer:
         self._handed = [weakref.ref(request) for request in handed if not request.is_taken]
 
     def _commit_group(self, able: list[AnyRequest]) -> None:
-        requests = [request for request in able if request.kind == "write"]
-        if len(requests) < len(able):
-            for request in able:
-                if request.kind == "open" and request.claim():
-                    request.settle()  # all it wanted was the file and its tables
+        requests: list[AnyRequest] = []
+        is_durable = bool(self._owed)
+        for request in able:
+            if request.kind == "write":
+                requests.append(request)
+                is_durable = is_durable or request.durable
+            elif request.claim():
+                request.settle()  # all it wanted was the file and its tables
         if not requests and not self._owed:
             return
         # Leases need not survive a power cut: whoever held one is gone as well, and the next durable commit syncs
         # the log from its beginning.
-        is_durable = bool(self._owed) or any(request.durable for request in requests)
         if not is_durable:
             self._connected(requests).execute("PRAGMA synchronous=NORMAL")
         try:
@@ -292,11 +294,13 @@ class Writer:
                     done.append(request)
                     groups.setdefault(request.where, []).append(request)
             for tables, group in groups.items():
-                carry_out(group, self._of(known, tables))
+                carry_out(group, known.get(tables) or self._of(known, tables))
             for request in done:
-                if request.undo is not None:
-                    request.undo_if_abandoned(partial(carried_out, self._of(known, request.where)))
-            self._check_file()
+                if request.is_to_be_undone:
+                    request.run_undo(partial(carried_out, self._of(known, request.where)))
+                    request.undone = True
+            if not self.file.is_same(db):
+                raise replaced_file(self.path)
             self._commit(db)
         except BaseException:
             for request in done:
@@ -308,7 +312,8 @@ class Writer:
         del self._owed[: len(owed)]
         self._owed_wait_s = 0.0
         self.file.wrote()
-        self._check_file_after(done)
+        if not self.file.is_same(db):
+            raise self._lost_meanwhile(done)
         self._checkpoints.wrote(len(done), db.total_changes - before)
         for request in done:
             if request.settle():
@@ -443,16 +448,12 @@ class Writer:
         if not self.file.is_same(self._db):
             raise replaced_file(self.path)
 
-    def _check_file_after(self, done: Sequence[AnyRequest]) -> None:
+    def _lost_meanwhile(self, done: Sequence[AnyRequest]) -> StoreUnavailableError:
         """The file went away in the moment of the commit: what it holds may come back with it, and nobody knows."""
-        try:
-            self._check_file()
-        except StoreUnavailableError as error:
-            for request in done:
-                request.fail(
-                    OutcomeUnknownError(str(error), "Put the file back and look, or open a new session on it.")
-                )
-            raise
+        error = replaced_file(self.path)
+        for request in done:
+            request.fail(OutcomeUnknownError(str(error), "Put the file back and look, or open a new session on it."))
+        return error
 
     # --- ends ------------------------------------------------------------------------------
 

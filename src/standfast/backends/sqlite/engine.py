@@ -254,13 +254,15 @@ class FileCarrier(RequestCarrier):
         return self.engine.inherited
 
     def _answered(self, request: Request[T]) -> Coroutine[Any, Any, T]:
-        return self.engine.read(request) if request.kind == "read" else super()._answered(request)
+        engine = self.engine
+        if request.kind == "read":
+            return engine.read(request)
+        if request.detached:
+            engine.submit(request)
+        return request.answer(engine.submit, engine.give_up)
 
     def _submit(self, request: Request[Any]) -> None:
         self.engine.submit(request)
-
-    def _give_up(self, request: Request[Any], owes_undo: bool) -> None:
-        self.engine.give_up(request, owes_undo)
 
     def add_user(self) -> None:
         """One user more."""

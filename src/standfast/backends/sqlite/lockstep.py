@@ -59,12 +59,18 @@ TOGETHER_MAX = 32
 # more than the statements.
 
 
-def carry_out(requests: Iterable[Request[Any]], transaction: Transaction) -> None:
+def carry_out(requests: Sequence[Request[Any]], transaction: Transaction) -> None:
     """Carry out the plans of these requests; each ends with its result or its refusal."""
-    queue = deque(requests)
-    if len(queue) == 1:
-        _carry_out_alone(queue[0], transaction)
+    if len(requests) == 1:
+        request, before = requests[0], transaction.db.total_changes
+        try:
+            request.result = carried_out(transaction, request.plan())
+        except StandfastError as error:
+            if transaction.db.total_changes != before:
+                raise  # it refused too late: what it changed must not stay
+            request.error = error
         return
+    queue = deque(requests)
     waiting: list[_Going] = []
     while waiting or queue:
         while queue and len(waiting) < TOGETHER_MAX:
@@ -75,16 +81,6 @@ def carry_out(requests: Iterable[Request[Any]], transaction: Transaction) -> Non
         while together:
             _round(together, transaction)
             together = [one for one in together if one.asks is not None]
-
-
-def _carry_out_alone(request: Request[Any], transaction: Transaction) -> None:
-    before = transaction.change_count
-    try:
-        request.result = carried_out(transaction, request.plan())
-    except StandfastError as error:
-        if transaction.change_count != before:
-            raise  # it refused too late: what it changed must not stay
-        request.error = error
 
 
 def _apart(waiting: Sequence[_Going]) -> tuple[list[_Going], list[_Going]]:

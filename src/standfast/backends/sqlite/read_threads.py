@@ -66,8 +66,9 @@ class Reader:
     def _serve(self, request: AnyRequest) -> None:
         if request.claim():
             try:
-                request.result = self._carry_out(self._connected(), request)
-                self._check_file()  # afterwards: what was read from a file that is gone is no answer
+                request.result = self._carry_out(self._db or self._connected(), request)
+                if not self._file.is_same(self._db):  # afterwards: what was read from a file that is gone is no answer
+                    raise replaced_file(self._path)
                 request.settle()
             except Exception as error:
                 request.fail(translated(error, self._path))
@@ -89,21 +90,17 @@ class Reader:
         db.execute("COMMIT")
         return result
 
-    def _check_file(self) -> None:
-        if not self._file.is_same(self._db):
-            raise replaced_file(self._path)
-
     def _connected(self) -> sqlite3.Connection:
-        if self._db is None:
-            self._check_file()
-            db = files.connect(self._path)
-            try:
-                files.set_up_reader(db)
-            except BaseException:
-                db.close()
-                raise
-            self._db = db
-        return self._db
+        if not self._file.is_same(None):
+            raise replaced_file(self._path)
+        db = files.connect(self._path)
+        try:
+            files.set_up_reader(db)
+        except BaseException:
+            db.close()
+            raise
+        self._db = db
+        return db
 
     def _end_transaction(self) -> None:
         try:

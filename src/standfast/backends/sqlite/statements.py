@@ -43,6 +43,14 @@ def _inserting(begin: str, width: int, end: str, count: int) -> str:
     return f"{begin} {', '.join([row] * count)} {end}"
 
 
+def _reading(messages: str, columns: str, of_writer: bool, is_whole: bool) -> str:
+    """Reads rows of a session, of a writer perhaps: all, oldest first, or the latest below an id, newest first."""
+    where = "session_id = ? AND standfast_writer = ?" if of_writer else "session_id = ?"
+    if is_whole:
+        return f"SELECT {columns} FROM {messages} WHERE {where} ORDER BY id"
+    return f"SELECT {columns} FROM {messages} WHERE {where} AND id < ? ORDER BY id DESC LIMIT ?"
+
+
 def _among(names: str, select: str, count: int) -> str:
     """A statement that looks up so many things, each known by its place and these names."""
     values = f", {', '.join('?' * (names.count(',') + 1))})"
@@ -133,17 +141,7 @@ class Statements:
             f"SELECT (SELECT id FROM {m} WHERE session_id = ? ORDER BY id LIMIT 1), "
             f"(SELECT id FROM {m} WHERE session_id = ? ORDER BY id DESC LIMIT 1)"
         )
-        self.data = f"SELECT message_data FROM {m} WHERE session_id = ? ORDER BY id"
-        self.newest_data = f"SELECT message_data FROM {m} WHERE session_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
-        self.untagged_rows = (
-            f"SELECT id, message_data, NULL FROM {m} WHERE session_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
-        )
-        self.rows = f"SELECT id, {ROW_COLUMNS} FROM {m} WHERE session_id = ? ORDER BY id"
-        self.newest_rows = f"SELECT id, {ROW_COLUMNS} FROM {m} WHERE session_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
-        self.rows_of_writer = (
-            f"SELECT id, message_data, standfast_ordinal, standfast_replaces FROM {m} "
-            "WHERE session_id = ? AND id < ? AND standfast_writer = ? ORDER BY id DESC LIMIT ?"
-        )
+        self.reading = cache(partial(_reading, m))
         self.row_here = f"SELECT 1 FROM {m} WHERE id = ? AND session_id = ?"
         self.delete_row = f"DELETE FROM {m} WHERE id = ? AND session_id = ?"
         self.delete_rows = f"DELETE FROM {m} WHERE session_id = ? AND id > ? AND id <= ?"
