@@ -121,7 +121,8 @@ def appended(name: Name, batch: Batch, sight: Sight) -> Plan[Change | None]:
     if batch.fence is not None:
         check_fence(name, batch.fence, sight)
     cell = WRITER + batch.writer
-    known = written_in(sight.cells.get(cell))
+    found = sight.cells.get(cell)
+    known = written_in(found)
     if not 0 <= batch.start <= known.total:
         raise AppendGapError(
             f"writer {batch.writer!r} has written {known.total} items and this batch starts at {batch.start}",
@@ -135,7 +136,7 @@ def appended(name: Name, batch: Batch, sight: Sight) -> Plan[Change | None]:
     if batch.expect is not None and sight.mark != batch.expect.value:
         raise moved(name, batch.expect, sight.mark)
     now, full = grown(known, batch.digests[old:])
-    cells = {cell: value_of(sight, cell)}
+    cells = {cell: None if found is None else found.value}
     if batch.fence is not None:
         cells |= fence_conditions(batch.fence, sight)
     put: dict[str, bytes | None] = {cell: now.value()}

@@ -296,7 +296,7 @@ class Writer:
             for tables, group in groups.items():
                 carry_out(group, known.get(tables) or self._of(known, tables))
             for request in done:
-                if request.is_to_be_undone:
+                if request.undo is not None and request.is_to_be_undone:
                     request.run_undo(partial(carried_out, self._of(known, request.where)))
                     request.undone = True
             if not self.file.is_same(db):

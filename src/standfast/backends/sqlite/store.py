@@ -241,7 +241,7 @@ class Transaction:
         if refusal is not None:
             return refusal
         self._do(step)
-        return self._done(step) if len(step) > 1 else Done((self._states[step[0].name].mark,))
+        return self._done(step)
 
     def commit_all(self, steps: Sequence[Step]) -> list[Done | Refused]:
         """Do several steps that have no name in common, each whole or not at all."""
@@ -251,6 +251,8 @@ class Transaction:
         return [refusal or self._done(step) for step, refusal in zip(steps, refusals, strict=True)]
 
     def _done(self, step: Step) -> Done:
+        if len(step) == 1:
+            return Done((self._states[step[0].name].mark,))
         return Done(tuple([self._states[change.name].mark for change in step]))
 
     def _refusal(self, step: Step) -> Refused | None:
