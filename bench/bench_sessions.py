@@ -1,8 +1,9 @@
 """SQLite sessions beside raw sqlite3 and beside openai-agents: ratios from one run on one machine.
 
 Every contestant has its own file in one folder and makes the same durable commits (WAL, synchronous=FULL). Contestants
-take turns within each round, another one first in each, so that a busy machine slows all of them, and the table shows medians over rounds. Logs
-are warmed up first: a log that still grows makes every commit slower, for whoever happens to grow it.
+take turns within each round, another one first in each, so that a busy machine slows all of them, and the table shows
+medians over rounds. Logs are warmed up first: a log that still grows makes every commit slower, for whoever happens to
+grow it.
 
 `raw` is the least that could be done: the standard library's sqlite3 in the calling thread, which blocks the event
 loop for the length of every sync. Run it with `./dev bench bench_sessions`; `--dir` chooses the disk. `--beside NAME`

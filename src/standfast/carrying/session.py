@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 _log = logging.getLogger("standfast.sessions")
 
-_reported: set[Hashable] = set()
+_reported: dict[Hashable, None] = {}  # in the order in which they were logged
 _REPORTED_MAX = 10_000
 
 
@@ -344,8 +344,10 @@ class StoredSession(SessionABC):
     def _report(self, row: Row, fault: str) -> None:
         """Log a corrupt record, once, without its content (A14)."""
         key = (self.conversation_key(), row.ref)
-        if key not in _reported and len(_reported) < _REPORTED_MAX:
-            _reported.add(key)
+        if key not in _reported:
+            while len(_reported) >= _REPORTED_MAX:  # bounded: the oldest would be logged a second time
+                _reported.pop(next(iter(_reported)), None)
+            _reported[key] = None
             _log.warning(
                 "record %d of session %r is %s; it stays where it is: see corrupt_records()",
                 row.ref,

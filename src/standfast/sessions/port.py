@@ -24,6 +24,8 @@ from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from standfast.ground.errors import StoreError
+
 T = TypeVar("T")
 
 # What is made for every operation is a Struct: a frozen dataclass takes ten times as long to make, which was a tenth of
@@ -294,6 +296,9 @@ class Count(NamedTuple):
 Ask = Look | Step | Listing | Count
 Answer = Sight | Done | Refused | Sequence[Listed] | int
 
+REFUSALS_MAX = 100
+"""How often a store in this process may refuse the steps of one plan: twice is a race with itself, this is a defect."""
+
 Plan = Generator[Ask, Answer, T]
 """What a rule is: it yields questions and steps, is sent the answers, and returns its result."""
 
@@ -306,12 +311,22 @@ def under(change: Change, cells: Mapping[str, bytes | None]) -> Change:
 def carried_out(store: Store, plan: Plan[T], asked: Ask | None = None) -> T:
     """The result of a plan, with one call of the store for each thing it yields. `asked`: what it yielded already.
 
-    The caller sees to it that nothing else happens in between, or leaves it to the plan to notice.
+    The caller sees to it that nothing else happens in between. So a plan that is refused looks again and is not
+    refused a second time; a store that goes on refusing contradicts itself, and is told so rather than asked for ever.
     """
+    refusals = 0
     try:
         question = next(plan) if asked is None else asked
         while True:
-            question = plan.send(store.look(question) if type(question) is Look else ask(store, question))
+            answer = store.look(question) if type(question) is Look else ask(store, question)
+            if isinstance(answer, Refused):
+                refusals += 1
+                if refusals > REFUSALS_MAX:
+                    raise StoreError(
+                        f"the store refused {refusals} steps in a row though nothing else could change it",
+                        "Its conditions do not agree with its answers: check it with the conformance kit.",
+                    )
+            question = plan.send(answer)
     except StopIteration as end:
         result: T = end.value
         return result
