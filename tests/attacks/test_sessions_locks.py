@@ -188,13 +188,13 @@ class _Handed:
     def release(self) -> None:
         self.released += 1
         if self.waiting:
-            engine._hold([self.waiting.pop()])
+            engine._held_for_fork.callback(self.waiting.pop().release)
 
 
 def test_a_thread_that_has_forked_gives_back_its_own_locks_and_not_those_of_the_next() -> None:
     next_ones = _Handed([])
     own = _Handed([next_ones])
-    engine._hold([own])
+    engine._held_for_fork.callback(own.release)
     engine._give_back()
     assert (own.released, next_ones.released) == (1, 0)
     engine._give_back()

@@ -16,8 +16,8 @@ from uuid import uuid4
 
 from standfast.carrying.carrier import MakePlan, Then
 from standfast.carrying.pipelined import Pipelining
-from standfast.carrying.requests import Request, RequestCarrier
-from standfast.carrying.threads import AnyRequest, PutBack
+from standfast.carrying.requests import PutBack, Request, RequestCarrier
+from standfast.carrying.threads import AnyRequest
 from standfast.ground.errors import OutcomeUnknownError, StoreTimeoutError, StoreUnavailableError, WrongLoopError
 from standfast.sessions.port import Answer, Ask
 

@@ -238,6 +238,30 @@ class Request(Generic[T]):
             future.set_result(self.result)  # type: ignore[arg-type]  # settled without an error: it has its result
 
 
+class PutBack:
+    """A message to whoever writes: this request was done and its answer never taken."""
+
+    def __init__(self, request: Request[Any]) -> None:
+        self.request = request
+
+
+class Owing:
+    """Whoever writes, and undoes first what was done for callers who are gone."""
+
+    def __init__(self) -> None:
+        self._owed: list[Request[Any]] = []
+        self._handed: list[weakref.ref[Request[Any]]] = []  # answered, can be undone, and not known to be taken
+
+    def _remember(self, requests: Iterable[Request[Any]]) -> None:
+        self._handed += [weakref.ref(request) for request in requests if request.undo is not None]
+
+    def _look_for_orphans(self) -> None:
+        """A loop may be closed without a word to its tasks: what they did not take is undone as well."""
+        waiting = [request for ref in self._handed if (request := ref()) is not None and not request.is_taken]
+        self._owed += [request for request in waiting if request.is_orphaned()]
+        self._handed = [weakref.ref(request) for request in waiting if not request.is_taken]
+
+
 class RequestCarrier:
     """Makes a request of each plan. A backend says how one is submitted, and what giving one up means."""
 

@@ -304,7 +304,9 @@ class StoredSession(SessionABC):
 
     def run_store(self) -> StoredRunStore:
         """The run store beside this session's history. Does no I/O."""
-        return StoredRunStore(self._opened, self.timeout_s, key=self._store_key())
+        return StoredRunStore(
+            self._opened, self.timeout_s, key=self._store_key(), process=self._process(), is_gone=self._is_gone
+        )
 
     # --- inside ------------------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from standfast.carrying.requests import SETTLED, Request, RequestCarrier, deliver
+from standfast.carrying.requests import SETTLED, Owing, PutBack, Request, RequestCarrier, deliver
 from standfast.ground.errors import OutcomeUnknownError, SessionClosedError, StoreTimeoutError, StoreUnavailableError
 from standfast.sessions.port import Answer, Ask, Count, Listing, Look, Plan, Store, ask
 
@@ -38,13 +38,6 @@ RETRY_FIRST_S, RETRY_MAX_S = 0.005, 0.5
 
 LAST_WAIT_S = 5.0
 # How long the end of the process waits for what was submitted and nobody awaits.
-
-
-class PutBack:
-    """A message to the writing thread: this request was done and its answer never taken."""
-
-    def __init__(self, request: AnyRequest) -> None:
-        self.request = request
 
 
 Inbox = SimpleQueue["AnyRequest | PutBack | None"]
@@ -208,13 +201,12 @@ class _Reading(_Worker):
             deliver([message])
 
 
-class Writing(_Worker):
+class Writing(_Worker, Owing):
     """The thread that writes."""
 
     def __init__(self, open_store: Callable[[], Store], inbox: Inbox, loses_answers: bool) -> None:
-        super().__init__(open_store, inbox, loses_answers)
-        self._owed: list[AnyRequest] = []
-        self._handed: list[weakref.ref[AnyRequest]] = []  # answered, can be undone, and not known to be taken
+        _Worker.__init__(self, open_store, inbox, loses_answers)
+        Owing.__init__(self)
 
     def _do(self, message: AnyRequest | PutBack) -> None:
         if isinstance(message, PutBack):
@@ -226,18 +218,8 @@ class Writing(_Worker):
         if self._carry_out(message) and message.settle():
             self._owed.append(message)
             self._undo_what_is_owed()
-        self._remember(message)
+        self._remember([message])
         deliver([message])
-
-    def _remember(self, request: AnyRequest) -> None:
-        if request.undo is not None:
-            self._handed.append(weakref.ref(request))
-
-    def _look_for_orphans(self) -> None:
-        """A loop may be closed without a word to its tasks: what they did not take is undone as well."""
-        waiting = [request for ref in self._handed if (request := ref()) is not None and not request.is_taken]
-        self._owed += [request for request in waiting if request.is_orphaned()]
-        self._handed = [weakref.ref(request) for request in waiting if not request.is_taken]
 
     def _undo_what_is_owed(self) -> None:
         """Before anything else is written. What cannot be undone now is tried again before the next write."""

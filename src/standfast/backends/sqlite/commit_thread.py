@@ -17,8 +17,8 @@ import logging
 import sqlite3
 import threading
 import time
-import weakref
 from collections.abc import Callable, Sequence
+from enum import Enum
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
@@ -29,7 +29,7 @@ from standfast.backends.sqlite.lockstep import carry_out
 from standfast.backends.sqlite.schema import VERSION, Tables, migrate, version_of
 from standfast.backends.sqlite.statements import statements
 from standfast.backends.sqlite.store import Transaction
-from standfast.carrying.requests import QUEUED, Request, deliver
+from standfast.carrying.requests import QUEUED, Owing, PutBack, Request, deliver
 from standfast.ground.errors import OutcomeUnknownError, StoreUnavailableError
 from standfast.sessions.port import carried_out
 
@@ -54,45 +54,31 @@ T = TypeVar("T")
 AnyRequest = Request[Any]
 
 
-class PutBack:
-    """A message to the writer: this request was done and its answer never taken."""
+class Signal(Enum):
+    """A message to the writer that asks for nothing to be stored."""
 
-    __slots__ = ("request",)
-
-    def __init__(self, request: AnyRequest) -> None:
-        self.request = request
-
-
-class Released:
-    """A message to the writer: a session object that used the engine is gone."""
+    RELEASED = "a session object that used the engine is gone"
+    STOP = "finish what is queued and end"
+    REST = "other files need threads and descriptors: rest when there is nothing to do"
 
 
-class Stop:
-    """A message to the writer: finish what is queued and end."""
+Message = AnyRequest | PutBack | Signal
 
 
-class Rest:
-    """A message to the writer: other files need threads and descriptors; rest when there is nothing to do."""
-
-
-Message = AnyRequest | PutBack | Released | Stop | Rest
-
-
-class Writer:
+class Writer(Owing):
     """One file's writing connection and the thread that uses it."""
 
     def __init__(
         self, path: str, file: files.OpenedFile, on_released: Callable[[], bool], on_rest: Callable[[], bool]
     ) -> None:
+        super().__init__()
         self.path, self.file = path, file
         self.inbox: SimpleQueue[Message] = SimpleQueue()
         self.ready: set[Tables] = set()
         self.busy = threading.Lock()  # held while the connection is in use; os.fork waits for it
         self._on_released, self._on_rest = on_released, on_rest
         self._is_to_rest = False
-        self._owed: list[AnyRequest] = []
         self._owed_wait_s = 0.0
-        self._handed: list[weakref.ref[AnyRequest]] = []  # answered, and not known to be taken
         self._db: sqlite3.Connection | None = None
         self._known: dict[Tables, Transaction] = {}  # what the last transaction left behind
         self._known_at = 0
@@ -137,11 +123,11 @@ class Writer:
             requests = [message for message in messages if type(message) is Request]
             if len(requests) < len(messages):
                 self._owed += [message.request for message in messages if isinstance(message, PutBack)]
-                going = not any(isinstance(one, Stop) for one in messages)
-                self._is_to_rest = self._is_to_rest or any(isinstance(one, Rest) for one in messages)
-                last_left = [self._on_released() for one in messages if isinstance(one, Released)]
+                going = Signal.STOP not in messages
+                self._is_to_rest = self._is_to_rest or Signal.REST in messages
+                last_left = [self._on_released() for one in messages if one is Signal.RELEASED]
                 if any(last_left):
-                    self.inbox.put(Stop())  # behind what others queued before the last user was known to be gone
+                    self.inbox.put(Signal.STOP)  # behind what others queued before the last user was known to be gone
             if requests or self._owed or not messages:
                 with self.busy:
                     self._serve(requests)
@@ -205,7 +191,7 @@ class Writer:
                 self._roll_back()
                 self._fail(todo, error)
             deliver(todo)
-            self._handed += [weakref.ref(request) for request in todo if request.undo is not None]
+            self._remember(todo)
             if self._db is not None:
                 self._checkpoints.look(self._db, idle=not requests)
         except Exception as error:
@@ -213,11 +199,6 @@ class Writer:
             self._fail(todo, error)
             deliver(todo)
             self.disconnect()
-
-    def _look_for_orphans(self) -> None:
-        handed = [request for reference in self._handed if (request := reference()) is not None]
-        self._owed += [request for request in handed if request.is_orphaned()]
-        self._handed = [weakref.ref(request) for request in handed if not request.is_taken]
 
     def _commit_group(self, able: list[AnyRequest]) -> None:
         requests: list[AnyRequest] = []
