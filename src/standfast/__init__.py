@@ -75,6 +75,9 @@ if TYPE_CHECKING:
     from .backends.memory.session import InMemorySession, InMemoryStore
     from .backends.postgres.session import PostgresSession
     from .backends.redis.session import RedisSession
+    from .backends.sealed.key_file import KeyFile
+    from .backends.sealed.keys import ErasureReceipt, SessionKeys
+    from .backends.sealed.session import EncryptedSession
     from .backends.sqlite.async_session import AsyncSQLiteSession
     from .backends.sqlite.session import SQLiteSession
     from .driver.result import RunResult, RunResultStreaming
@@ -118,15 +121,19 @@ if TYPE_CHECKING:
         OutputGuardrailTripwireTriggered,
         OwnerError,
         PartialBatchError,
+        ReadBudgetError,
         RealtimeStateError,
         ResponseFailedError,
         RunClaimedError,
         RunStateError,
         SchemaTooNewError,
+        SealBrokenError,
+        SealKeyError,
         SendOutcomeUnknownError,
         SessionBusyError,
         SessionClosedError,
         SessionConflictError,
+        SessionErasedError,
         SettingTypeError,
         SlowConsumerError,
         StandfastError,
@@ -308,6 +315,8 @@ __all__ = [
     "CorruptRecord",
     "CorruptRecordError",
     "DynamicPromptFunction",
+    "EncryptedSession",
+    "ErasureReceipt",
     "FileSearchTool",
     "FunctionTool",
     "FunctionToolCustomDataContext",
@@ -340,6 +349,7 @@ __all__ = [
     "InvalidSettingError",
     "ItemHelpers",
     "ItemNotStorableError",
+    "KeyFile",
     "Lease",
     "LeaseLostError",
     "LogTail",
@@ -397,6 +407,7 @@ __all__ = [
     "Prompt",
     "ProviderTool",
     "RawResponsesStreamEvent",
+    "ReadBudgetError",
     "RealtimeStateError",
     "ReasoningItem",
     "ReasoningItemIdPolicy",
@@ -429,6 +440,8 @@ __all__ = [
     "SQLiteSession",
     "SavedRun",
     "SchemaTooNewError",
+    "SealBrokenError",
+    "SealKeyError",
     "SendEvidence",
     "SendOutcomeUnknownError",
     "Session",
@@ -436,8 +449,10 @@ __all__ = [
     "SessionBusyError",
     "SessionClosedError",
     "SessionConflictError",
+    "SessionErasedError",
     "SessionInfo",
     "SessionInputCallback",
+    "SessionKeys",
     "SessionPage",
     "SessionSettings",
     "SettingTypeError",

@@ -298,18 +298,22 @@ class Run:
         return self.marks.ready
 
     @property
+    def calls(self) -> tuple[Call, ...]:
+        """The calls of the turn in progress."""
+        return self.turn.calls if self.turn is not None else ()
+
+    @property
     def waiting(self) -> tuple[Call, ...]:
         """The calls that wait for a person, a nested run's included in their parent's call."""
-        return tuple(call for call in self.turn.calls if call.state == "waiting") if self.turn else ()
+        return tuple(call for call in self.calls if call.state == "waiting")
 
     @property
     def paused(self) -> bool:
         """Whether nothing can happen before a person decides."""
-        turn = self.turn
-        if turn is None or self.progress.verdict != "passed" or not turn.calls:
+        if self.progress.verdict != "passed":
             return False
         waits = False
-        for call in turn.calls:
+        for call in self.calls:
             if call.state == "waiting":
                 waits = True
             # Something can still happen without a person. A handoff cannot: it waits for the other calls.
@@ -330,8 +334,7 @@ class Run:
     @property
     def has_done_something(self) -> bool:
         """Whether a call has begun or waits, or a turn is stored: then nobody may step over the run (C15)."""
-        turn = self.turn
-        if turn is not None and any(call.state in ("waiting", "returned") or call.has_begun for call in turn.calls):
+        if any(call.state in ("waiting", "returned") or call.has_begun for call in self.calls):
             return True
         return self.marks.stored > 0 or self.marks.acknowledged > 0 or self.storable > self.marks.stored
 
@@ -351,11 +354,7 @@ class Run:
 
     def call(self, call_id: str) -> Call | None:
         """The call of the turn in progress with this id."""
-        if self.turn is not None:
-            for call in self.turn.calls:
-                if call.id == call_id:
-                    return call
-        return None
+        return next((call for call in self.calls if call.id == call_id), None)
 
     def used_by(self, agent: str) -> Iterator[str]:
         """The tools this agent has used so far."""

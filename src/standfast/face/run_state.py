@@ -21,6 +21,7 @@ from standfast.agents.run_config import RunConfig
 from standfast.driver.agent_graph import AgentGraph
 from standfast.driver.call_lookup import call_item, idempotency_key, scope_of_call
 from standfast.driver.opening import own_items
+from standfast.driver.owners import owner_of
 from standfast.driver.reply_parsing import arguments_text
 from standfast.driver.result import interruptions_of
 from standfast.driver.run_scope import ResumedRun, RunArguments, RunScope
@@ -30,7 +31,6 @@ from standfast.engine.codec import decode_run, encode_run
 from standfast.engine.events import Decided, InputStaged
 from standfast.engine.run import Call, Decision, Run, begin
 from standfast.engine.run_store import RunStore
-from standfast.face.owners import owner_of
 from standfast.face.saved_context import (
     ContextDeserializer,
     ContextSerializer,
@@ -393,21 +393,17 @@ def _open_calls(run: Run, path: Path = ()) -> Iterator[tuple[Path, Call, str, st
 
 
 def _records(run: Run) -> Iterator[CallRecord]:
+    run_id = run.spec.run_id
     for entry in run.ledger:
         if entry.kind in ("tool_call_item", "handoff_call_item") and entry.item.get("type") == "function_call":
-            yield _done_record(run, entry.item)
-    for call in run.turn.calls if run.turn is not None else ():
-        run_id = run.spec.run_id
-        key = idempotency_key(run.spec.run_id, call.id)
+            call_id, name = str(entry.item.get("call_id")), str(entry.item.get("name"))
+            key = idempotency_key(run_id, call_id)
+            yield CallRecord(call_id, name, arguments_text(entry.item), "done", key, run_id)
+    for call in run.calls:
+        key = idempotency_key(run_id, call.id)
         yield CallRecord(call.id, call.name, call.arguments, _STATUS[call.state], key, run_id)
         if call.child is not None:
             yield from _records(call.child)
-
-
-def _done_record(run: Run, item: Item) -> CallRecord:
-    call_id = str(item.get("call_id"))
-    key = idempotency_key(run.spec.run_id, call_id)
-    return CallRecord(call_id, str(item.get("name")), arguments_text(item), "done", key, run.spec.run_id)
 
 
 def _may_end(behavior: object, names: list[str]) -> bool:

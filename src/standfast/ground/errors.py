@@ -103,6 +103,18 @@ class AbilityMissingError(CallerError, TypeError):
     """Something was asked of a session that has not declared it (part B)."""
 
 
+class SealKeyError(CallerError):
+    """A key of an encrypted session is missing or is another one than it was written with; nothing was changed."""
+
+
+class SessionErasedError(CallerError):
+    """An encrypted session whose key was destroyed on purpose: nobody can read it any more."""
+
+
+class ReadBudgetError(CallerError, RuntimeError):
+    """A history holds more records than one read was allowed to take (`max_scan_items`)."""
+
+
 # --- sessions: what the store's side must change ---------------------------------------------------------------------
 
 
@@ -167,6 +179,12 @@ class SchemaTooNewError(StoreUnavailableError):
 
 class CorruptRecordError(StoreError):
     """A stored record stands in the way of the operation, which changed nothing (A14, B5)."""
+
+
+class SealBrokenError(StoreError):
+    """A record of an encrypted session that must be known was altered, or is not sealed; nothing was changed."""
+
+    is_lasting = True
 
 
 class PartialBatchError(StoreError):

@@ -1,0 +1,1 @@
+"""Sessions whose contents are sealed before a store sees them."""

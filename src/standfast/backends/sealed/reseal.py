@@ -1,0 +1,57 @@
+"""Sealing what is stored with the current key. Plans like any other: the sealing itself happens on their way."""
+
+from __future__ import annotations
+
+import json
+
+from standfast.sessions.port import Arrange, Cell, Change, Done, Look, Name, Plan, Range
+from standfast.sessions.rules import GENERATIONS, LANE, WRITER, Lane, commit, listing, look, noted, once, value_of
+from standfast.sessions.run_rules import HEAD, LENGTHS, LOG
+from standfast.sessions.writer_rules import written_in
+
+
+def resealed(name: Name, lane: Lane | None) -> Plan[None]:
+    """Write a session's rows and cells again, in one step. A range of "another" name is sealed anew: here, its own."""
+    while True:
+        sight = yield from look(Look(name, cells=(GENERATIONS,), prefixes=(WRITER, "d/", LANE)))
+        if noted(lane, sight) is not None:
+            return
+        conditions: dict[str, bytes | None] = {cell: found.value for cell, found in sight.cells.items()}
+        put = {cell: _anew(cell, found) for cell, found in sight.cells.items()}
+        forget = [number for number, *_ in json.loads(value_of(sight, GENERATIONS) or b"[]")]
+        arrange = Arrange([Range(0, of=name)], forget=forget) if sight.mark else None
+        change = Change(name, mark=sight.mark, cells=conditions, arrange=arrange, put=put)
+        got = yield from commit([once(lane, sight, change)])
+        if isinstance(got, Done):
+            return
+
+
+def _anew(cell: str, found: Cell) -> bytes | None:
+    """What a cell says from now on: the same, but of what was cleared only the counts, and no generations."""
+    if cell == GENERATIONS:
+        return b"[]"
+    if cell.startswith(WRITER):
+        return written_in(found).value()
+    return found.value if found.alive or cell.startswith(LANE) else None
+
+
+def runs_of(name: Name) -> Plan[list[Name]]:
+    """The saved runs of a session."""
+    found: list[Name] = []
+    after: str | None = None
+    while True:
+        some = yield from listing("run", after, 256, {"session": name.id})
+        found += [Name("run", one.id) for one in some]
+        if len(some) < 256:
+            return found
+        after = some[-1].cursor
+
+
+def resealed_run(run: Name) -> Plan[None]:
+    """Write a run's cells again."""
+    while True:
+        sight = yield from look(Look(run, cells=(HEAD, LENGTHS), prefixes=(LOG,), mark=False))
+        cells = {cell: found.value for cell, found in sight.cells.items()}
+        got = yield from commit([Change(run, cells=dict(cells), put=dict(cells))])
+        if isinstance(got, Done):
+            return

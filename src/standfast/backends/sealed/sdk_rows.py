@@ -1,0 +1,57 @@
+"""Reading what the OpenAI Agents SDK's `EncryptedSession` has written, with the same key. Nothing is written so.
+
+Its records are Fernet tokens that name no writer and no place: one that was moved, repeated or taken out is not
+noticed. So they are read only on request.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from standfast.backends.sealed.records import ALTERED, Foreign, unopened
+from standfast.sessions.port import Name
+
+if TYPE_CHECKING:
+    from cryptography.fernet import Fernet
+
+INFO = b"agents.session-store.hkdf.v1"
+
+
+def reader(secrets: Iterable[bytes], ttl_s: float | None) -> Foreign:
+    """What opens the SDK's records with any of these secrets; with a `ttl_s`, only those that are not older."""
+    masters = list(secrets)
+    ciphers: dict[str, list[Fernet]] = {}
+
+    def opened(name: Name, data: bytes) -> bytes | None:
+        from cryptography.fernet import InvalidToken
+
+        try:
+            token = json.loads(data)["payload"].encode()
+        except (ValueError, LookupError, TypeError, AttributeError):
+            return unopened(data, ALTERED)
+        if name.id not in ciphers:
+            ciphers.clear()  # a reader belongs to one session; forks are read through their own
+            ciphers[name.id] = [_cipher(master, name.id) for master in masters]
+        for cipher in ciphers[name.id]:
+            try:
+                plain = cipher.decrypt(token)
+            except InvalidToken:
+                continue
+            is_old = ttl_s is not None and cipher.extract_timestamp(token) < time.time() - ttl_s
+            return None if is_old else plain
+        return unopened(data, "encrypted by the OpenAI Agents SDK, with another key")
+
+    return opened
+
+
+def _cipher(master: bytes, session_id: str) -> Fernet:
+    from cryptography.fernet import Fernet
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    derived = HKDF(hashes.SHA256(), 32, salt=session_id.encode(), info=INFO).derive(master)
+    return Fernet(base64.urlsafe_b64encode(derived))
