@@ -225,15 +225,20 @@ def _is_whole(path: str, db: sqlite3.Connection, size: int) -> bool:
 def make_file(path: str, mode: int | None) -> None:
     """Make an empty file where there is none: only for its owner, or with exactly this mode."""
     try:
-        if hasattr(os, "mknod"):
-            # Not opened and closed: that would drop the locks of a connection that found the file in between.
-            os.mknod(path, 0o600 | stat.S_IFREG)
-        else:  # pragma: no cover — only where there is no mknod
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        _make(path)
     except OSError:
         return  # it is there; or it cannot be made, and SQLite says why
     if mode is not None:
         os.chmod(path, mode)
+
+
+def _make(path: str) -> None:
+    # Not opened and closed, where that can be helped: it would drop the locks of a connection of this process that
+    # found the file in between. macOS lets only root make a file so, and Windows has no such call at all.
+    with contextlib.suppress(AttributeError, PermissionError):
+        os.mknod(path, 0o600 | stat.S_IFREG)
+        return
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def checkpoint_under_way() -> sqlite3.OperationalError:
