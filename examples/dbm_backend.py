@@ -79,7 +79,6 @@ class DbmStore:
     """What the port asks for, on keys and values."""
 
     loses_answers = False
-    is_shareable = False
 
     def __init__(self, folder: str) -> None:
         self._files = Files(Path(folder))

@@ -243,20 +243,17 @@ class Listed(NamedTuple):
 
 
 class Store(Protocol):
-    """What a backend author writes: four methods and two facts. Each method is one atomic step, or raises.
+    """What a backend author writes: four methods and a fact. Each method is one atomic step, or raises.
 
     `StoreTimeoutError` means that the store is busy (another program has its lock): nothing was done, and it is asked
     again until the deadline, so a store need not wait itself. `StoreUnavailableError` means that nothing was done, and
     `OutcomeUnknownError` that the step may have been done (its answer was lost). No method is called from two threads
-    at once, unless the store says that it may be (`is_shareable`).
+    at once.
     """
 
     loses_answers: bool
     """Whether a commit may be done though its answer never arrives: a network lies between. Then each write carries
     something by which a repeat is known."""
-
-    is_shareable: bool
-    """Whether several threads may look at once."""
 
     def look(self, look: Look) -> Sight:
         """Read all that is asked for, at one instant."""

@@ -85,7 +85,6 @@ class MemoryStore:
     """
 
     loses_answers = False
-    is_shareable = False
 
     def __init__(self, *, ttl_s: float | None = None) -> None:
         if ttl_s is not None and not ttl_s > 0:

@@ -82,7 +82,6 @@ class PostgresStore:
     """Tables in a PostgreSQL database as a store (see `sessions.port`): one connection, for one thread at a time."""
 
     loses_answers = True
-    is_shareable = False
 
     def __init__(self, dsn: str, tables: Tables, *, options: Mapping[str, Any], create_tables: bool) -> None:
         self._dsn, self._tables, self._options, self._create = dsn, tables, dict(options), create_tables

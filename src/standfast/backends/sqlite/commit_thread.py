@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Sequence
 from enum import Enum
@@ -26,6 +25,7 @@ from typing import Any, TypeVar
 from standfast.backends.sqlite import files
 from standfast.backends.sqlite.faults import is_busy, is_lasting, replaced_file, translated
 from standfast.backends.sqlite.lockstep import carry_out
+from standfast.backends.sqlite.read_threads import Worker
 from standfast.backends.sqlite.schema import VERSION, Tables, migrate, version_of
 from standfast.backends.sqlite.statements import statements
 from standfast.backends.sqlite.store import Transaction
@@ -65,42 +65,26 @@ class Signal(Enum):
 Message = AnyRequest | PutBack | Signal
 
 
-class Writer(Owing):
+class Writer(Worker, Owing):
     """One file's writing connection and the thread that uses it."""
 
     def __init__(
         self, path: str, file: files.OpenedFile, on_released: Callable[[], bool], on_rest: Callable[[], bool]
     ) -> None:
-        super().__init__()
+        Worker.__init__(self)
+        Owing.__init__(self)
         self.path, self.file = path, file
         self.inbox: SimpleQueue[Message] = SimpleQueue()
         self.ready: set[Tables] = set()
-        self.busy = threading.Lock()  # held while the connection is in use; os.fork waits for it
         self._on_released, self._on_rest = on_released, on_rest
         self._is_to_rest = False
         self._owed_wait_s = 0.0
-        self._db: sqlite3.Connection | None = None
         self._known: dict[Tables, Transaction] = {}  # what the last transaction left behind
         self._known_at = 0
         self._lock = files.CheckpointLock(path)
         self._checkpoints = files.Checkpoints(file, self._lock)
-        self._thread: threading.Thread | None = None
 
     # --- life ------------------------------------------------------------------------------
-
-    def start(self) -> None:
-        """Start a thread. It opens the file when the first request arrives."""
-        thread = threading.Thread(target=self._run, name="standfast-writer", daemon=True)
-        thread.start()
-        self._thread = thread
-
-    def join(self, timeout_s: float) -> bool:
-        """Wait for the thread to end; whether it did. From inside the thread itself there is nothing to wait for."""
-        thread = self._thread
-        if thread is None or threading.current_thread() is thread:
-            return True
-        thread.join(timeout_s)
-        return not thread.is_alive()
 
     def disconnect(self) -> None:
         """Close the connection; the next group opens it again. The caller holds `busy`."""
@@ -320,23 +304,19 @@ class Writer(Owing):
 
     def _begun(self, requests: Sequence[AnyRequest]) -> sqlite3.Connection | None:
         """Begin a transaction that may write, for as long as anybody waits for it; None if nobody does any more."""
-        while True:
-            try:
-                return self._begin(self._db or self._connected(requests))  # a lost file is noticed before the commit
-            except sqlite3.OperationalError as error:
-                if not is_busy(error):
-                    raise
-                if not any(request.is_wanted for request in requests):
-                    if self._owed or any(request.is_claimed for request in requests):
-                        raise  # it could not be done in time; those that were withdrawn are nobody's loss
-                    for request in requests:
-                        request.claim()  # after the deadline, that is what makes it late
-                    return None
-            self._pause()
+        try:
+            return self._while_wanted(requests, partial(self._begin, requests))
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or self._owed or any(request.is_claimed for request in requests):
+                raise  # it could not be done in time; those that were withdrawn are nobody's loss
+            for request in requests:
+                request.claim()  # after the deadline, that is what makes it late
+            return None
 
-    def _begin(self, db: sqlite3.Connection) -> sqlite3.Connection:
+    def _begin(self, requests: Sequence[AnyRequest]) -> sqlite3.Connection:
         """Take the write lock and share the checkpoint lock, both or none, and wait for neither: a process that was
         stopped in the middle of a checkpoint must not make this one keep everybody else from writing."""
+        db = self._db or self._connected(requests)  # a lost file is noticed before the commit
         db.execute("BEGIN IMMEDIATE")
         if not self._lock.share():
             db.execute("ROLLBACK")
@@ -403,10 +383,9 @@ class Writer(Owing):
         return requests
 
     def _migrate(self, tables: Tables, waiting: Sequence[AnyRequest]) -> None:
-        db = self._connected(waiting)
-        if version_of(db, tables) == VERSION:
+        if version_of(self._connected(waiting), tables) == VERSION:
             return
-        self._begin(db)
+        db = self._begin(waiting)
         try:
             foreign = migrate(db, tables)
             self._commit(db)

@@ -124,7 +124,7 @@ class Engine:
         if not self.is_awake:
             self.is_awake = True
             try:
-                self.writer.start()
+                self.writer.start("standfast-writer")
             except BaseException:  # no more threads: the next request must try again, not wait for nobody
                 self.is_awake = False
                 raise

@@ -27,21 +27,39 @@ READERS_MAX = 4
 AnyRequest = Request[Any]
 
 
-class Reader:
+class Worker:
+    """A thread that has a connection. `busy` is held while the connection is in use; os.fork waits for it."""
+
+    def __init__(self) -> None:
+        self.busy = threading.Lock()
+        self._db: sqlite3.Connection | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self, name: str) -> None:
+        """Start a thread. It opens the file when the first request arrives."""
+        thread = threading.Thread(target=self._run, name=name, daemon=True)
+        thread.start()
+        self._thread = thread
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the thread to end; whether it did. From inside the thread itself there is nothing to wait for."""
+        thread = self._thread
+        if thread is None or threading.current_thread() is thread:
+            return True
+        thread.join(timeout_s)
+        return not thread.is_alive()
+
+    def _run(self) -> None:
+        raise NotImplementedError
+
+
+class Reader(Worker):
     """One reading connection and the thread that uses it."""
 
     def __init__(self, readers: Readers) -> None:
-        self.busy = threading.Lock()
+        super().__init__()
         self._readers, self._path, self._file = readers, readers.path, readers.file
-        self._db: sqlite3.Connection | None = None
-        self._thread = threading.Thread(target=self._run, name="standfast-reader", daemon=True)
-        self._thread.start()
-
-    def join(self, timeout_s: float) -> bool:
-        """Wait for the thread to end; whether it did."""
-        if threading.current_thread() is not self._thread:
-            self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        self.start("standfast-reader")
 
     def disconnect(self) -> None:
         """Close the connection; the next read opens it again. The caller holds `busy`."""

@@ -61,9 +61,8 @@ class Statements:
     """The statements of one pair of tables."""
 
     def __init__(self, tables: Tables) -> None:
-        self.tables = tables
         self.messages = m = quoted(tables.messages)
-        self.archive = a = quoted(tables.own("archive"))
+        a = quoted(tables.own("archive"))
         self.cells = c = quoted(tables.own("cells"))
         s, r = quoted(tables.sessions), quoted(tables.own("runs"))
         self._naming: dict[Kind, tuple[str, str, str]] = {

@@ -80,7 +80,6 @@ class Transaction:
     """
 
     loses_answers = False
-    is_shareable = False
 
     def __init__(self, db: sqlite3.Connection, sql: Statements) -> None:
         self.db, self._sql = db, sql
