@@ -36,6 +36,8 @@ from standfast.talk.codec import is_call
 from standfast.tools.texts import BEGUN_AND_WAITS, UNKNOWN_OUTCOME, WAITS_FOR_A_PERSON
 from standfast.words.usage import Usage
 
+OPEN = ("running", "paused", "ready")
+
 AT_REST = ("failed", "cancelled")
 # Nobody is at such a run: settling it races only with whoever resumes it, and of those two the revision chooses one.
 
@@ -52,7 +54,7 @@ class Found:
     @property
     def state(self) -> str:
         """paused, gone or running."""
-        return "paused" if self.run.paused else "gone" if self.is_gone else "running"
+        return "paused" if self.run.is_parked else "gone" if self.is_gone else "running"
 
 
 async def look_for_unfinished(scope: RunScope, own_id: str) -> None:
@@ -65,12 +67,12 @@ async def look_for_unfinished(scope: RunScope, own_id: str) -> None:
     if policy == "refuse":
         refuse(found)
     for one in found:
-        state, done = one.state, "shown in requests" if one.run.paused else "left alone"
+        state, done = one.state, "shown in requests" if one.run.is_parked else "left alone"
         if state == "gone":
             one = await _settle(hold, own_id, one, store)
             done = "settled: a call waits for a person" if one.run.paused else "settled"
         note(scope, one.run.spec.run_id, state, done)
-        if one.run.paused:
+        if one.run.is_parked:
             scope.open_turns += open_turn(one.run, WAITS_FOR_A_PERSON, BEGUN_AND_WAITS)
             scope.open_questions += _questions(one.run, one.run.spec.run_id)
 
@@ -105,7 +107,7 @@ async def _candidates(hold: SessionHold, own_id: str, store: RunStore) -> dict[s
     if lease is None or told is None or not hold.is_beside(store):
         # No lease tells of them, so nothing is certain.
         listed = await _listed(store, session_id=session_id) if session_id is not None else []
-        still_open = [run.run_id for run in reversed(listed) if run.status in ("running", "paused")]
+        still_open = [run.run_id for run in reversed(listed) if run.status in OPEN]
         return {run_id: False for run_id in still_open if not _is_own(run_id, own_id)}
     # Read in the step that took the lease: whoever saved under a lower number can save and store nothing any more.
     is_gone = {
@@ -243,7 +245,7 @@ async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Calla
     if owner.kind != "conversation" or store is None or policy == "ignore" or scope.arguments.moved is not None:
         return fresh, []
     found = await _found_on_server(scope, fresh, store, waits=policy == "settle")
-    refuse(found if policy == "refuse" else [one for one in found if one.run.paused])
+    refuse(found if policy == "refuse" else [one for one in found if one.run.is_parked])
     owed: list[Entry] = []
     ends: list[Callable[[], Awaitable[None]]] = []
     for one in found:
@@ -272,7 +274,7 @@ def given_input_of(run: Run) -> list[Item]:
 async def _found_on_server(scope: RunScope, fresh: Run, store: RunStore, *, waits: bool) -> list[Found]:
     """The unfinished runs of the server's conversation, oldest first. What a store lists has no server's name on it,
     so every open run that no session owns is read."""
-    listed = [*await _listed(store, status="running"), *await _listed(store, status="paused")]
+    listed = [run for status in OPEN for run in await _listed(store, status=status)]
     found = []
     for summary in sorted(listed, key=lambda one: one.updated_at):
         if summary.session_id is not None or _is_own(summary.run_id, fresh.spec.run_id):

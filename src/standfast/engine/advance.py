@@ -59,8 +59,9 @@ def advance(run: Run, event: Event) -> Run:
             allowed = ("asked", "doubt")
             run = _change_call(run, call_id, allowed, state="waiting", reason=reason, same_as_run=same_as_run)
             return _with_results(run, results)
-        case Decided():
-            return _decided(run, event)
+        case Decided(at_rest=at_rest):
+            run = _decided(run, event)
+            return _progress(run, is_ready=True) if at_rest else run
         case Returned():
             return _returned(run, event)
         case ChildMoved(call_id, child):
@@ -214,7 +215,8 @@ def _concluded(run: Run, number: int, conclusion: Conclusion, judged: bool) -> R
 
 def _claimed(run: Run, event: Claimed) -> Run:
     stop = run.progress.stop if run.finished else None  # a run that was given up stays so while it is being stored
-    progress = evolve(run.progress, claim=event.claim, stop=stop, doubt=run.progress.outgoing is not None)
+    doubt = run.progress.outgoing is not None
+    progress = evolve(run.progress, claim=event.claim, stop=stop, doubt=doubt, is_ready=False)
     # What the session holds now it holds in the history that is read again (D7): sent from the ledger too, it would be
     # sent twice. So the view begins behind it, also where the answer to an append was lost.
     marks = evolve(run.marks, stored=max(run.marks.stored, min(event.stored, len(run.ledger))))

@@ -18,6 +18,11 @@ from standfast.sessions.port import Kind
 AT_ONCE_MAX = 64
 """Rows per statement. SQLite before 3.32 binds at most 999 values."""
 
+WHOLE = "ORDER BY id"
+AFTER = "AND id > ? ORDER BY id LIMIT ?"
+LATEST = "AND id < ? ORDER BY id DESC LIMIT ?"
+"""Which rows are read, and in which order."""
+
 ROW_COLUMNS = "message_data, standfast_writer, standfast_ordinal, standfast_replaces"
 
 
@@ -43,12 +48,10 @@ def _inserting(begin: str, width: int, end: str, count: int) -> str:
     return f"{begin} {', '.join([row] * count)} {end}"
 
 
-def _reading(messages: str, columns: str, of_writer: bool, is_whole: bool) -> str:
-    """Reads rows of a session, of a writer perhaps: all, oldest first, or the latest below an id, newest first."""
+def _reading(messages: str, columns: str, of_writer: bool, order: str) -> str:
+    """Reads rows of a session, of a writer perhaps."""
     where = "session_id = ? AND standfast_writer = ?" if of_writer else "session_id = ?"
-    if is_whole:
-        return f"SELECT {columns} FROM {messages} WHERE {where} ORDER BY id"
-    return f"SELECT {columns} FROM {messages} WHERE {where} AND id < ? ORDER BY id DESC LIMIT ?"
+    return f"SELECT {columns} FROM {messages} WHERE {where} {order}"
 
 
 def _among(names: str, select: str, count: int) -> str:
@@ -141,6 +144,7 @@ class Statements:
             f"(SELECT id FROM {m} WHERE session_id = ? ORDER BY id DESC LIMIT 1)"
         )
         self.reading = cache(partial(_reading, m))
+        self.count_rows = f"SELECT count(*) FROM {m} WHERE session_id = ?"
         self.row_here = f"SELECT 1 FROM {m} WHERE id = ? AND session_id = ?"
         self.delete_row = f"DELETE FROM {m} WHERE id = ? AND session_id = ?"
         self.delete_rows = f"DELETE FROM {m} WHERE session_id = ? AND id > ? AND id <= ?"

@@ -20,7 +20,16 @@ from itertools import repeat
 from typing import Any, TypeVar
 
 from standfast.backends.sqlite import listing
-from standfast.backends.sqlite.statements import AT_ONCE_MAX, ROW_COLUMNS, Statements, chunks, numbered
+from standfast.backends.sqlite.statements import (
+    AFTER,
+    AT_ONCE_MAX,
+    LATEST,
+    ROW_COLUMNS,
+    WHOLE,
+    Statements,
+    chunks,
+    numbered,
+)
 from standfast.backends.sqlite.values import BEYOND, after_text, as_bytes, as_seconds, labels_in, labels_text, now_text
 from standfast.sessions.port import (
     Arrange,
@@ -132,7 +141,7 @@ class Transaction:
             for prefix in look.prefixes:
                 for found, epoch, value in self.db.execute(self._sql.cells_between, (state.owner, *_between(prefix))):
                     cells[found.decode()] = Cell(value, epoch == state.epoch)
-        if not look.rows and not look.times and look.upto is None:
+        if not look.rows and not look.times and look.upto is None and not look.count:
             return Sight(mark=state.mark if look.mark else "", now=self._now, cells=cells)
         if look.only_data:
             return Sight(data=self._data(look.name, look.rows[0]))
@@ -147,7 +156,15 @@ class Transaction:
             cells=cells,
             rows=tuple([self._rows(look.name, wanted) for wanted in look.rows]),
             upto=None if look.upto is None else self._place_of(look.name.id, state, look.upto),
+            count=self.db.execute(self._sql.count_rows, (look.name.id,)).fetchone()[0] if look.count else 0,
+            times=tuple([self._times(look.name, wanted) for wanted in look.rows]) if _asks_times(look) else (),
         )
+
+    def _times(self, name: Name, wanted: Rows) -> list[float | None]:
+        """When each of those rows was written; the SDK writes whole seconds, and so do our rows."""
+        if not wanted.times or wanted.box or wanted.writer is not None or name.kind != "session":
+            return []
+        return [as_seconds(at) or None for (at,) in self._read("created_at", name.id, wanted)]
 
     def _data(self, name: Name, wanted: Rows) -> Sequence[bytes]:
         if wanted.box or name.kind != "session":
@@ -172,10 +189,13 @@ class Transaction:
     def _read(self, columns: str, session_id: str, wanted: Rows) -> Iterable[tuple[Any, ...]]:
         """Columns of live rows, oldest first; of many, one after the other: each is used before the next is read."""
         whose = (session_id,) if wanted.writer is None else (session_id, wanted.writer)
-        is_whole = wanted.limit is None and wanted.before is None
-        statement = self._sql.reading(columns, wanted.writer is not None, is_whole)
-        if is_whole:
-            return self.db.execute(statement, whose)
+        of_writer = wanted.writer is not None
+        if wanted.after is not None:
+            bounds = (wanted.after, _bounds(wanted)[1])
+            return self.db.execute(self._sql.reading(columns, of_writer, AFTER), (*whose, *bounds))
+        if wanted.limit is None and wanted.before is None:
+            return self.db.execute(self._sql.reading(columns, of_writer, WHOLE), whose)
+        statement = self._sql.reading(columns, of_writer, LATEST)
         return self.db.execute(statement, (*whose, *_bounds(wanted))).fetchall()[::-1]
 
     def _place_of(self, session_id: str, state: _State, mark: str) -> int | None:
@@ -528,7 +548,11 @@ class Transaction:
 
 def is_one_statement(look: Look) -> bool:
     """Whether one statement answers it."""
-    return look.only_data or not (look.cells or look.prefixes or look.rows or look.upto)
+    return look.only_data or not (look.cells or look.prefixes or look.rows or look.upto or look.count)
+
+
+def _asks_times(look: Look) -> bool:
+    return any(wanted.times for wanted in look.rows)
 
 
 def _between(prefix: str) -> tuple[str, str]:
