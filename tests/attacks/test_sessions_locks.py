@@ -33,7 +33,7 @@ async def test_a_process_stopped_in_a_checkpoint_keeps_nobody_from_writing_and_n
     session = SQLiteSession("s", path, timeout_s=0.5)
     await session.add_items([item("1")])
     carrier: Any = session._carrier()
-    threads = carrier.engine
+    threads = carrier.shared
     stopped = os.open(f"{path}-standfast-lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(stopped, fcntl.LOCK_EX)
     adding = asyncio.create_task(session.add_items([item("2")]))

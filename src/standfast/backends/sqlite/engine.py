@@ -246,10 +246,10 @@ class FileCarrier(RequestCarrier):
     """Carries plans about one pair of tables to the engine of their file."""
 
     def __init__(self, engine: Engine, tables: Tables) -> None:
-        self.users, self._where = engine, tables
+        self.shared, self._where = engine, tables
 
     def _answered(self, request: Request[T]) -> Coroutine[Any, Any, T]:
-        engine = self.users
+        engine = self.shared
         if request.kind == "read":
             return engine.read(request)
         if request.detached:
@@ -257,7 +257,7 @@ class FileCarrier(RequestCarrier):
         return request.answer(engine.submit, engine.give_up)
 
     def _submit(self, request: Request[Any]) -> None:
-        self.users.submit(request)
+        self.shared.submit(request)
 
 
 # --- the engines of this process ------------------------------------------------------------------------------

@@ -83,5 +83,5 @@ class MemoryCarrier(InlineCarrier):
     """Carries out plans at once, in the calling task."""
 
     def __init__(self, tables: Tables) -> None:
-        self.users = MemoryDatabase(tables)
-        super().__init__(self.users.carried_out, self.users.lock)
+        self.shared = MemoryDatabase(tables)
+        super().__init__(self.shared.carried_out, self.shared.lock)

@@ -59,18 +59,18 @@ class SQLiteSession(StoredSession):
             found, self._found = self._found, None
             finalizer, self._finalizer = self._finalizer, None
         if found is not None and finalizer is not None and finalizer.detach() is not None:
-            found.users.release()
+            found.shared.release()
         return done
 
     def _carrier(self) -> FileCarrier | MemoryCarrier:
         """Whoever leads to the file's engine, of this process."""
         found = self._found
-        if found is not None and not found.users.inherited:
+        if found is not None and not found.shared.inherited:
             return found
         with registry_lock:
             self._check_open()
             found = self._found
-            if found is None or found.users.inherited:
+            if found is None or found.shared.inherited:
                 if self._path is None:
                     found = MemoryCarrier(self._tables)
                 else:
@@ -82,7 +82,7 @@ class SQLiteSession(StoredSession):
         if self._finalizer is not None:
             self._finalizer.detach()
         self._found = found
-        self._finalizer = weakref.finalize(self, found.users.release_later)
+        self._finalizer = weakref.finalize(self, found.shared.release_later)
         self._finalizer.atexit = False  # at exit every engine is ended anyway
 
     def _another(self, new_id: str) -> Self:
@@ -96,10 +96,10 @@ class SQLiteSession(StoredSession):
             file_mode=self.file_mode,
         )
         if self._path is None:
-            shared = self._carrier()
+            carrier = self._carrier()
             with registry_lock:
-                shared.users.add_user()
-                made._adopt(shared)
+                carrier.shared.add_user()
+                made._adopt(carrier)
         return made
 
     def _store_key(self) -> Hashable:
