@@ -246,6 +246,7 @@ async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Calla
         return fresh, []
     found = await _found_on_server(scope, fresh, store, waits=policy == "settle")
     refuse(found if policy == "refuse" else [one for one in found if one.run.is_parked])
+    given = {_output_of(entry.item) for entry in fresh.ledger}
     owed: list[Entry] = []
     ends: list[Callable[[], Awaitable[None]]] = []
     for one in found:
@@ -256,13 +257,23 @@ async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Calla
         run = advance(await _with_lost_answer(scope, one.run), settling(fresh.spec.run_id, 0))
         if run.paused:
             refuse([Found(run, one.revision, is_gone=True)])
-        owed += [Entry("input", fresh.spec.agent, item, {"owed_by": run_id}) for item in unsent_items(run)]
+        owed += [
+            Entry("input", fresh.spec.agent, item, {"owed_by": run_id})
+            for item in unsent_items(run)
+            if _output_of(item) is None or _output_of(item) not in given  # a caller may bring what an error handed over
+        ]
         ends.append(partial(RunSaver(store, RunRecord, revision=one.revision, saved=one.run).save, run))
         note(scope, run_id, "gone", "settled")
     if owed:
         spec = evolve(fresh.spec, input_count=fresh.spec.input_count + len(owed))
         fresh = evolve(fresh, spec=spec, ledger=Log([*owed, *fresh.ledger]))
     return fresh, ends
+
+
+def _output_of(item: Item) -> tuple[Any, Any] | None:
+    """What an output answers: its kind and the id of its call; None for any other item."""
+    kind = str(item.get("type"))
+    return (kind, item["call_id"]) if kind.endswith("_output") and "call_id" in item else None
 
 
 def given_input_of(run: Run) -> list[Item]:
@@ -272,21 +283,29 @@ def given_input_of(run: Run) -> list[Item]:
 
 
 async def _found_on_server(scope: RunScope, fresh: Run, store: RunStore, *, waits: bool) -> list[Found]:
-    """The unfinished runs of the server's conversation, oldest first. What a store lists has no server's name on it,
-    so every open run that no session owns is read."""
-    listed = [run for status in OPEN for run in await _listed(store, status=status)]
-    found = []
-    for summary in sorted(listed, key=lambda one: one.updated_at):
-        if summary.session_id is not None or _is_own(summary.run_id, fresh.spec.run_id):
+    """The unfinished runs of the server's conversation, oldest first."""
+    owner, found = fresh.spec.owner, []
+    for summary in await _listed_on_server(str(owner.id), store):
+        if _is_own(summary.run_id, fresh.spec.run_id):
             continue
-        one = await read_unfinished(summary.run_id, store, is_gone=False)
-        if one is None or one.run.spec.owner != fresh.spec.owner:
+        one = await read_unfinished(summary.run_id, store, is_gone=summary.status in AT_REST)
+        if one is None or one.run.spec.owner != owner:
             continue
         if waits and one.state == "running":
             one = await _after_its_worker(scope, one, store)
         if one is not None:
             found.append(one)
     return found
+
+
+async def _listed_on_server(conversation_id: str, store: RunStore) -> list[RunSummary]:
+    """The runs that may be open on the conversation, oldest first; a store that cannot tell lists all it has."""
+    find: Any = getattr(store, "open_on_conversation", None)
+    if find is not None:
+        found: list[RunSummary] = await find(conversation_id)
+        return found
+    listed = [run for run in await _listed(store) if run.session_id is None and run.status != "done"]
+    return sorted(listed, key=lambda one: one.updated_at)
 
 
 async def _after_its_worker(scope: RunScope, one: Found, store: RunStore) -> Found | None:
