@@ -328,7 +328,10 @@ def carried_out(store: Store, plan: Plan[T], asked: Ask | None = None) -> T:
     try:
         question = next(plan) if asked is None else asked
         while True:
-            answer = store.look(question) if type(question) is Look else ask(store, question)
+            if type(question) is Look:
+                answer: Answer = store.look(question)
+            else:
+                answer = store.commit(question) if type(question) is list else ask(store, question)
             if isinstance(answer, Refused):
                 refusals += 1
                 if refusals > REFUSALS_MAX:

@@ -305,6 +305,11 @@ class Writer(Worker, Owing):
     def _begun(self, requests: Sequence[AnyRequest]) -> sqlite3.Connection | None:
         """Begin a transaction that may write, for as long as anybody waits for it; None if nobody does any more."""
         try:
+            try:
+                return self._begin(requests)  # nearly always; a lost file is noticed before the commit
+            except sqlite3.OperationalError as error:
+                if not is_busy(error):
+                    raise
             return self._while_wanted(requests, partial(self._begin, requests))
         except sqlite3.OperationalError as error:
             if not is_busy(error) or self._owed or any(request.is_claimed for request in requests):
@@ -316,7 +321,7 @@ class Writer(Worker, Owing):
     def _begin(self, requests: Sequence[AnyRequest]) -> sqlite3.Connection:
         """Take the write lock and share the checkpoint lock, both or none, and wait for neither: a process that was
         stopped in the middle of a checkpoint must not make this one keep everybody else from writing."""
-        db = self._db or self._connected(requests)  # a lost file is noticed before the commit
+        db = self._db or self._connected(requests)
         db.execute("BEGIN IMMEDIATE")
         if not self._lock.share():
             db.execute("ROLLBACK")

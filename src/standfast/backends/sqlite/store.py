@@ -253,14 +253,17 @@ class Transaction:
 
     def commit(self, step: Step) -> Done | Refused:
         """Do the whole step if all conditions hold."""
+        is_conditional = False
         for change in step:
             if change.name not in self._states:
                 self._load([change.name])
-        refusal = self._refusal(step)
+            if change.cells or change.mark is not None or change.prefix is not None:
+                is_conditional = True
+        refusal = self._refusal(step) if is_conditional else None
         if refusal is not None:
             return refusal
         self._do(step)
-        return self._done(step)
+        return Done((self._states[step[0].name].mark,)) if len(step) == 1 else self._done(step)
 
     def commit_all(self, steps: Sequence[Step]) -> list[Done | Refused]:
         """Do several steps that have no name in common, each whole or not at all."""
