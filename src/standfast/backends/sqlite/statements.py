@@ -8,11 +8,11 @@ of many sessions: with one sync per group, the number of statements is what a tu
 # ruff: noqa: S608 — a table name cannot be bound; these are checked against a pattern and quoted
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from functools import cache, lru_cache, partial
 from typing import Any
 
-from standfast.backends.sqlite.schema import Tables, label_value, quoted
+from standfast.backends.sqlite.schema import WAITING, WAITS, Tables, label_value, quoted
 from standfast.sessions.port import Kind
 
 AT_ONCE_MAX = 64
@@ -221,7 +221,7 @@ class Statements:
         """How many names there are."""
         return f"SELECT count(*) FROM {self._naming[kind][0]}"
 
-    def listing(self, kind: Kind, labels: Iterable[str], *, numbered: bool) -> str:
+    def listing(self, kind: Kind, labels: Mapping[str, str], *, numbered: bool) -> str:
         """A page of names behind a change number, newest first, or of those without one behind an id."""
         table, key, own = self._naming[kind]
         where = f"{own}changed < ?" if numbered else f"{own}changed IS NULL AND {key} > ?"
@@ -229,6 +229,8 @@ class Statements:
             value = label_value(own, label)
             # Not null goes without saying, but an index over those that are not null is used only where it is said.
             where += f" AND {value} = ? AND {value} IS NOT NULL"
+        if kind == "run" and labels.get("status") in WAITING:
+            where += f" AND {WAITS}"
         order = f"{own}changed DESC" if numbered else key
         return (
             f"SELECT {key}, created_at, updated_at, {own}labels, {own}changed FROM {table} WHERE {where} "
