@@ -107,7 +107,9 @@ def lock(*args: str) -> int:
     options += ["--no-emit-index-url", "--no-emit-find-links", "--quiet", *args]
     dev = ["dev.in", "--output-file", "dev.txt"]
     run = ["run.in", "--constraint", "dev.txt", "--output-file", "run.txt"]  # the same versions, fewer of them
-    return max(subprocess.call([uv, "pip", "compile", *files, *options], cwd=REQUIREMENTS) for files in (dev, run))
+    other = ["other.in", "--constraint", "dev.txt", "--output-file", "other.txt"]  # for tools/other_providers.py
+    commands = ([uv, "pip", "compile", *files, *options] for files in (dev, run, other))
+    return max(subprocess.call(command, cwd=REQUIREMENTS) for command in commands)
 
 
 COMMANDS: dict[str, Callable[..., int]] = {f.__name__: f for f in (demo, voice, test, lint, bench, sim, names, lock)}
