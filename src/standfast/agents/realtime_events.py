@@ -198,6 +198,8 @@ class RealtimeReconnected:
     said_again_ms: float
     cut: list[str]
     gap: str | None
+    """On an attached call (phone, WebRTC): the newest item that the server had and nobody had told us of, now fetched;
+    what lies between it and the last that was known is missing. None: nothing is."""
     info: RealtimeEventInfo
     type: Literal["reconnected"] = "reconnected"
 

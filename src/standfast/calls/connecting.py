@@ -167,7 +167,8 @@ class Connecting:
             return
         if (link.ready or link.refused is not None) and not self.ready.is_set():
             self.ready.set()
-        if link.seeded and link.epoch > self._announced and (not was_seeded or link.attached):
+        is_whole = link.seeded if link.search is None else link.ready and link.search.is_over
+        if is_whole and link.epoch > self._announced and (not was_seeded or link.attached):
             self._restored(link)
 
     def _restored(self, link: Link) -> None:

@@ -82,8 +82,11 @@ class Timing:
         link, talk = self._exchange.link, self._exchange.talk
         if link is None or isinstance(link, PlainLink) or not link.seeded or link.active is not None:
             return None
-        waits = link.creating is not None or any(
-            not ask.ours and ask.by is None and ask.id in link.has for ask in talk.asks
+        looks = link.search is not None and not link.search.is_over
+        waits = (
+            link.creating is not None
+            or looks
+            or any(not ask.ours and ask.by is None and ask.id in link.has for ask in talk.asks)
         )
         if not waits:
             return None

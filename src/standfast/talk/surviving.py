@@ -14,11 +14,14 @@ from standfast.talk.events import Opened, Returned, Shown
 from standfast.talk.talk import SPEECH, OpenCall, Part, Talk
 
 
-def lost(talk: Talk, shown: list[Shown]) -> Talk:
-    """The response under way is gone with its connection; what was received of it goes on being heard."""
+def lost(talk: Talk, attached: bool, shown: list[Shown]) -> Talk:
+    """The response under way is gone with its connection; what was received of it goes on being heard.
+
+    On an attached call it goes on, and what became of it is looked for with the next connection.
+    """
     parts = []
     for part in talk.open:
-        if part.kind == "spoken" and not part.done:
+        if part.kind == "spoken" and not part.done and not attached:
             part = evolve(part, done=True)
             shown.append(Shown("cut_off", part.id))
         parts.append(part)
