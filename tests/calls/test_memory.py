@@ -89,6 +89,9 @@ async def test_what_was_cut_is_stored_as_it_was_heard_and_kept_as_it_was_generat
             await reader.until("agent_end", 2)
             await until(lambda: len(call_session._scope.hands.talk.ledger) == 4)
             extra = call_session._scope.hands.talk.ledger[1].extra
+            ids = [item.item_id for item in call_session.history]
+            assert call_session.generated(ids[1]) == words
+            assert call_session.generated(ids[0]) is None  # that was the caller
         stored = texts(await session.get_items())
         assert words.startswith(stored[1])
         assert 0 < len(stored[1]) < len(words)
@@ -97,6 +100,12 @@ async def test_what_was_cut_is_stored_as_it_was_heard_and_kept_as_it_was_generat
         assert 0 < extra["heard_ms"] < extra["total_ms"]
         assert server.said()[1] == ("assistant", stored[1])
         assert not server.refused
+        # Another worker shows the same items, and knows what nobody heard.
+        again = await runner(agent()).resume(call_session.run_id, session=session, model_config=at(server))
+        async with talking(again, has_store=True):
+            await until(lambda: len(again.history) == 4)
+            assert [item.item_id for item in again.history] == ids
+            assert again.generated(ids[1]) == words
     await session.close()
 
 

@@ -84,7 +84,7 @@ class Connecting:
         link = Link(
             scope.hands.talk.epoch + 1,
             scope.offer.session_object(attached=scope.attached),
-            [] if scope.attached else seeds(self.history),
+            [] if scope.attached else seeds(self.history, self._own_items()),
             self.history_upto,
             scope.attached,
             guarded,
@@ -98,6 +98,11 @@ class Connecting:
         early, self._early = self._early, []
         for frame in early:
             self.receive(frame)
+
+    def _own_items(self) -> list[tuple[str, Item]]:
+        """The items of this call that the session had when this process began, with their ids."""
+        own = self._scope.hands.talk.ledger[: self.history_upto]
+        return [(str((entry.extra or {}).get("id")), entry.item) for entry in own]
 
     async def wait_until_ready(self) -> None:
         """Return when the server has taken the settings; raise what it says if it has not."""

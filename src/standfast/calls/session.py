@@ -51,7 +51,7 @@ from standfast.talk.model_inputs import RealtimeModelSendAudio, RealtimeModelSen
 from standfast.talk.plain import PlainLink
 from standfast.talk.settings import RealtimeUserInput
 from standfast.talk.talk import Talk
-from standfast.talk.wire import typed_content
+from standfast.talk.wire import short_id, typed_content
 from standfast.tools.threads import WATCH, ThreadWatch
 from standfast.words.usage import Usage
 
@@ -174,6 +174,19 @@ class RealtimeSession(RealtimeModelListener):
     def history(self) -> list[RealtimeItem]:
         """What was said so far, interrupted replies as they were heard."""
         return self._scope.history.items()
+
+    def generated(self, item_id: str) -> str | None:
+        """All that the model generated for an item of the history, heard or not, also in the worker before this one.
+
+        None for what it did not say, and for what a guardrail refused.
+        """
+        self._exchange.fold()
+        talk = self._scope.hands.talk
+        part = talk.part(item_id)
+        if part is not None:
+            return part.text if part.kind == "spoken" and not part.tripped else None
+        entries = (entry.extra or {} for entry in reversed(talk.ledger))
+        return next((extra.get("generated") for extra in entries if short_id(str(extra.get("id"))) == item_id), None)
 
     @property
     def current_agent(self) -> RealtimeAgent[Any]:
