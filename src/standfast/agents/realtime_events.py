@@ -113,6 +113,8 @@ class RealtimeAudio:
     content_index: int
     info: RealtimeEventInfo
     type: Literal["audio"] = "audio"
+    # How much of the item there is with this: by it a reader's share of the item is known. No field, it is ours alone.
+    end = 0
 
 
 @dataclass

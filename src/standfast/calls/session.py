@@ -46,7 +46,7 @@ from standfast.talk.events import Do, ReplyWanted, Shown, Typed
 from standfast.talk.exchange import Exchange
 from standfast.talk.interface import RealtimeModel, RealtimeModelConfig, RealtimeModelListener
 from standfast.talk.items import RealtimeItem
-from standfast.talk.model_events import RealtimeModelEvent
+from standfast.talk.model_events import RealtimeModelAudioEvent, RealtimeModelEvent
 from standfast.talk.model_inputs import RealtimeModelSendAudio, RealtimeModelSendInterrupt, RealtimeModelSendRawMessage
 from standfast.talk.plain import PlainLink
 from standfast.talk.settings import RealtimeUserInput
@@ -138,6 +138,7 @@ class RealtimeSession(RealtimeModelListener):
         )
         scope.is_fatal = self._fatal
         scope.after_look = self._showing.release_audio
+        scope.after_take = self._timing.arm_for_playback
         self._standing = Standing()
         self._error: BaseException | None = None
         self._listening = False
@@ -431,8 +432,10 @@ class RealtimeSession(RealtimeModelListener):
 
     async def on_event(self, event: RealtimeModelEvent) -> None:
         """What the transport tells; also callable by hand, before the session is entered too."""
-        if self._standing.is_over:
+        if self._standing.state in ("closing", "closed"):
             return
+        if type(event) is RealtimeModelAudioEvent and self._scope.offer is not None:
+            return self._showing.audio(event)  # what comes most often has the shortest way
         if self._scope.offer is None and not self._scope.restores:
             await self._feed()
         if not self._showing.receive(event):
@@ -492,7 +495,6 @@ class RealtimeSession(RealtimeModelListener):
             is_over=lambda: self._standing.is_over,
             failure=lambda: self._error if self.state != "closed" else None,
             close=self.close,
-            arm=self._timing.arm_for_playback,
         )
 
     # --- closing -----------------------------------------------------------------------------------------------------
