@@ -11,7 +11,7 @@ from standfast.calls.observing import Observing
 from standfast.calls.scope import CallScope
 from standfast.calls.standing import Standing
 from standfast.driver.reconcile import ignore_exception
-from standfast.ground.errors import CloseTimeoutError
+from standfast.ground.errors import CloseTimeoutError, ConnectionLostError
 from standfast.tools.threads import ThreadWatch
 
 
@@ -57,7 +57,10 @@ class Closing:
         scope.wake_readers()
         await self._stop_work()
         problems: list[BaseException] = []
-        problem = await self._keeping.end(self._failure(), hang_up=self.hangs_up)
+        failure = self._failure()
+        # Nobody has hung up on a call that only lost its connection: whoever takes it over goes on with it.
+        hang_up = self.hangs_up and not isinstance(failure, ConnectionLostError)
+        problem = await self._keeping.end(failure, hang_up=hang_up)
         if problem is not None:
             problems.append(problem)
         self._let_go()

@@ -286,7 +286,12 @@ class RealtimeSession(RealtimeModelListener):
                 raise self._error
 
     async def _give_back(self, error: BaseException) -> None:
-        """Entering failed: release what was acquired; what fails on the way is attached to the first error."""
+        """Entering failed: release what was acquired; what fails on the way is attached to the first error.
+
+        A call that was to be taken over is not hung up by that: whoever tries again finds it as it was left.
+        """
+        if not self._standing.is_over:
+            self._closing.hangs_up = not self._keeping.took_over
         try:
             await asyncio.shield(self._begin_closing())
         except BaseException as second:  # the first error is the one to raise
@@ -504,7 +509,8 @@ class RealtimeSession(RealtimeModelListener):
 
         With `hang_up=False` only this worker lets go: another one goes on with the call.
         """
-        self._closing.hangs_up = hang_up
+        if not self._standing.is_over:
+            self._closing.hangs_up = hang_up  # whoever closes first says so; leaving the block comes after
         closing = self._begin_closing()
         if not self._closing.is_own(asyncio.current_task()):
             await asyncio.shield(closing)
