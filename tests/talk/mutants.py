@@ -219,6 +219,12 @@ MUTANTS = [
         '    elif call.state == "returned":\n',
     ),
     Mutant(
+        "words whose audio never came were heard",
+        "surviving",
+        "    return not part.done and not part.written and not part.total_ms\n",
+        "    return False\n",
+    ),
+    Mutant(
         "settling forgets who asked",
         "surviving",
         "    return evolve(talk, open=tuple(_as_heard(part) for part in talk.open))\n",
