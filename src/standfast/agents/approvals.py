@@ -28,14 +28,17 @@ def decision_json(decision: Decision) -> Item:
         "message": decision.message,
         "arguments_digest": decision.arguments_digest,
         "agent": decision.agent,
+        **({} if decision.by is None else {"by": decision.by}),
+        **({} if decision.at is None else {"at": decision.at}),
     }
 
 
 def decision_from_json(value: Mapping[str, Any]) -> Decision:
     """The decision that `decision_json` wrote; raises TypeError or KeyError for anything else."""
-    # Version 1 did not know whose tool a decision was about.
-    decision = Decision(**{name: value[name] for name in Decision.__match_args__ if name != "agent" or name in value})
-    texts = (decision.call_id, decision.message, decision.arguments_digest, decision.agent)
+    # Version 1 did not know whose tool a decision was about, nor who decided.
+    later = ("agent", "by", "at")
+    decision = Decision(**{name: value[name] for name in Decision.__match_args__ if name not in later or name in value})
+    texts = (decision.call_id, decision.message, decision.arguments_digest, decision.agent, decision.by)
     if not all(text is None or isinstance(text, str) for text in texts) or not isinstance(decision.scope, str):
         raise TypeError("a decision is about texts")
     if not isinstance(decision.approved, bool) or not isinstance(decision.sticky, bool):
@@ -113,6 +116,13 @@ class ApprovalBook:
         if self._sticky(scope, agent, approved=False) is not None:
             return False
         return None
+
+    def status_of_hosted(self, call_id: str, tool_name: str) -> bool | None:
+        """The decision about this call if it is one of a hosted tool of this name, whatever its server; else None."""
+        decision = self._of_call.get(call_id)
+        if decision is None or json.loads(decision.scope or "[]")[::2] != ["mcp", tool_name]:
+            return None
+        return decision.approved
 
     def _sticky(self, scope: str, agent: str | None, *, approved: bool) -> Decision | None:
         if agent is not None:

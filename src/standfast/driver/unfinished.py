@@ -22,10 +22,12 @@ from standfast.driver.reply_parsing import classify
 from standfast.driver.run_saver import RunSaver
 from standfast.driver.run_scope import OpenQuestion, RunScope, UnfinishedRun, logger
 from standfast.driver.session_hold import SessionHold
+from standfast.driver.telling import tell_begun
 from standfast.driver.unfinished_calls import FoundCall, read_call, settle_call
 from standfast.driver.unsent import unsent_items
 from standfast.engine.advance import DID_NOT_RUN, advance
 from standfast.engine.codec import RunRecord, decode_saved, has_ended
+from standfast.engine.costs import Costs, unbilled
 from standfast.engine.events import Appended, NotTaken, SettledBy
 from standfast.engine.log import Log
 from standfast.engine.request import open_turn
@@ -33,9 +35,12 @@ from standfast.engine.run import Call, Entry, Owner, Run, evolve
 from standfast.engine.run_store import RunStore, RunSummary, SavedRun
 from standfast.ground.errors import RunClaimedError, RunStateError, StandfastError, UnfinishedRunError
 from standfast.ground.jsonvalue import Item
+from standfast.ground.operators import tell
 from standfast.talk.codec import is_call
 from standfast.tools.texts import BEGUN_AND_WAITS, UNKNOWN_OUTCOME, WAITS_FOR_A_PERSON
 from standfast.words.usage import Usage
+
+OPEN = ("running", "paused", "ready")
 
 AT_REST = ("failed", "cancelled")
 # Nobody is at such a run: settling it races only with whoever resumes it, and of those two the revision chooses one.
@@ -63,7 +68,7 @@ class Found:
     @property
     def state(self) -> str:
         """paused, gone or running."""
-        return "paused" if self.run.paused else "gone" if self.is_gone else "running"
+        return "paused" if self.run.is_parked else "gone" if self.is_gone else "running"
 
     @property
     def open_calls(self) -> tuple[Call, ...]:
@@ -145,7 +150,7 @@ async def _closed(
 def note(notes: _Notes, run_id: str, found: str, done: str) -> None:
     """Say in the result and in the log what was found and done; never what the run is about."""
     notes.unfinished.append(UnfinishedRun(run_id, found, done))
-    logger.info("run %s of this conversation had not ended (%s): %s", run_id, found, done)
+    tell("run_unfinished", run=run_id, found=found, done=done)
 
 
 def refuse(found: Sequence[Found | FoundCall]) -> None:
@@ -171,7 +176,7 @@ async def _candidates(hold: SessionHold, own_id: str, store: RunStore) -> dict[s
     if lease is None or told is None or not hold.is_beside(store):
         # No lease tells of them, so nothing is certain.
         listed = await _listed(store, session_id=session_id) if session_id is not None else []
-        still_open = [run.run_id for run in reversed(listed) if run.status in ("running", "paused")]
+        still_open = [run.run_id for run in reversed(listed) if run.status in OPEN]
         return {run_id: False for run_id in still_open if not _is_own(run_id, own_id)}
     # Read in the step that took the lease: whoever saved under a lower number can save and store nothing any more.
     is_gone = {
@@ -256,9 +261,10 @@ async def _settle(hold: SessionHold, by: str, one: Found, store: RunStore) -> Fo
     except RunClaimedError:
         logger.warning("run %s was taken by another worker while it was being settled", run_id)
         return Found(one.run, one.revision, is_gone=False)
+    tell_begun(one.run, f"run {by} has settled it and says so")
     await _store_nested(hold, by, one.run.calls, run.spec.owner)
     if run.marks.stored < run.storable:
-        await _append(hold, run)
+        await _append(hold, run, costs=unbilled(run))
         run = advance(run, Appended(run.storable))
         await saver.save(run)
     return Found(run, saver.revision, is_gone=True)
@@ -280,10 +286,15 @@ async def _store_nested(hold: SessionHold, by: str, calls: Sequence[Call], owner
             await _append(hold, advance(child, settling(by, await hold.accepted(child.spec.run_id))))
 
 
-async def _append(hold: SessionHold, run: Run) -> None:
+async def _append(hold: SessionHold, run: Run, *, costs: Costs | None = None) -> None:
     start, end = run.marks.stored, run.storable
-    if start < end:
-        await hold.append(items_to_store(run, start, end), writer=run.spec.run_id, start=start)
+    if start >= end:
+        return
+    items, run_id = items_to_store(run, start, end), run.spec.run_id
+    if costs is not None and hold.keeps_costs:
+        await hold.record(items=items, writer=run_id, start=start, run=None, costs=costs)
+    else:
+        await hold.append(items, writer=run_id, start=start)
 
 
 # --- on a server's conversation --------------------------------------------------------------------------------------
@@ -299,7 +310,8 @@ async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Calla
     if owner.kind != "conversation" or store is None or policy == "ignore" or scope.arguments.moved is not None:
         return fresh, []
     found = await _found_on_server(scope, fresh, store, waits=policy == "settle")
-    refuse(found if policy == "refuse" else [one for one in found if one.run.paused])
+    refuse(found if policy == "refuse" else [one for one in found if one.run.is_parked])
+    given = {_output_of(entry.item) for entry in fresh.ledger}
     owed: list[Entry] = []
     ends: list[Callable[[], Awaitable[None]]] = []
     for one in found:
@@ -307,16 +319,27 @@ async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Calla
             note(scope, one.run.spec.run_id, "running", "left alone")
             continue
         run_id = one.run.spec.run_id
+        tell_begun(one.run, f"run {fresh.spec.run_id} has settled it and says so")
         run = advance(await _with_lost_answer(scope, one.run), settling(fresh.spec.run_id, 0))
         if run.paused:
             refuse([Found(run, one.revision, is_gone=True)])
-        owed += [Entry("input", fresh.spec.agent, item, {"owed_by": run_id}) for item in unsent_items(run)]
+        owed += [
+            Entry("input", fresh.spec.agent, item, {"owed_by": run_id})
+            for item in unsent_items(run)
+            if _output_of(item) is None or _output_of(item) not in given  # a caller may bring what an error handed over
+        ]
         ends.append(partial(RunSaver(store, RunRecord, revision=one.revision, saved=one.run).save, run))
         note(scope, run_id, "gone", "settled")
     if owed:
         spec = evolve(fresh.spec, input_count=fresh.spec.input_count + len(owed))
         fresh = evolve(fresh, spec=spec, ledger=Log([*owed, *fresh.ledger]))
     return fresh, ends
+
+
+def _output_of(item: Item) -> tuple[Any, Any] | None:
+    """What an output answers: its kind and the id of its call; None for any other item."""
+    kind = str(item.get("type"))
+    return (kind, item["call_id"]) if kind.endswith("_output") and "call_id" in item else None
 
 
 def given_input_of(run: Run) -> list[Item]:
@@ -326,21 +349,29 @@ def given_input_of(run: Run) -> list[Item]:
 
 
 async def _found_on_server(scope: RunScope, fresh: Run, store: RunStore, *, waits: bool) -> list[Found]:
-    """The unfinished runs of the server's conversation, oldest first. What a store lists has no server's name on it,
-    so every open run that no session owns is read."""
-    listed = [*await _listed(store, status="running"), *await _listed(store, status="paused")]
-    found = []
-    for summary in sorted(listed, key=lambda one: one.updated_at):
-        if summary.session_id is not None or _is_own(summary.run_id, fresh.spec.run_id):
+    """The unfinished runs of the server's conversation, oldest first."""
+    owner, found = fresh.spec.owner, []
+    for summary in await _listed_on_server(str(owner.id), store):
+        if _is_own(summary.run_id, fresh.spec.run_id):
             continue
-        one = await read_unfinished(summary.run_id, store, is_gone=False)
-        if one is None or one.run.spec.owner != fresh.spec.owner:
+        one = await read_unfinished(summary.run_id, store, is_gone=summary.status in AT_REST)
+        if one is None or one.run.spec.owner != owner:
             continue
         if waits and one.state == "running":
             one = await _after_its_worker(scope, one, store)
         if one is not None:
             found.append(one)
     return found
+
+
+async def _listed_on_server(conversation_id: str, store: RunStore) -> list[RunSummary]:
+    """The runs that may be open on the conversation, oldest first; a store that cannot tell lists all it has."""
+    find: Any = getattr(store, "open_on_conversation", None)
+    if find is not None:
+        found: list[RunSummary] = await find(conversation_id)
+        return found
+    listed = [run for run in await _listed(store) if run.session_id is None and run.status != "done"]
+    return sorted(listed, key=lambda one: one.updated_at)
 
 
 async def _after_its_worker(scope: RunScope, one: Found, store: RunStore) -> Found | None:

@@ -12,11 +12,12 @@ import json
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from standfast.agents.agent import Agent
 from standfast.agents.approvals import arguments_digest, decision_json
-from standfast.agents.context import RunContextWrapper
+from standfast.agents.context import RunContextWrapper, TContext
+from standfast.agents.hooks import TAgent
 from standfast.agents.run_config import RunConfig
 from standfast.driver.agent_graph import AgentGraph
 from standfast.driver.call_lookup import call_item, idempotency_key, scope_of_call
@@ -76,12 +77,19 @@ class CallRecord:
     """The run whose call it is: this one, or one inside a call of it."""
 
 
-class RunState:
+class RunState(Generic[TContext, TAgent]):
     """A run that is not under way: to look at, decide about, save, and resume with `Runner.run(agent, state)`."""
+
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, parameters: Any) -> Any:
+            # `RunState[Context]` says nothing of the agent's class; below Python 3.13 a type variable has no default.
+            given = parameters if isinstance(parameters, tuple) else (parameters,)
+            return super().__class_getitem__((*given, Any) if len(given) == 1 else given)
 
     def __init__(
         self,
-        context: Any,
+        context: RunContextWrapper[TContext] | TContext | Any,
         original_input: str | list[Item],
         starting_agent: Agent[Any],
         max_turns: int | None = 10,
@@ -111,8 +119,8 @@ class RunState:
         scope: RunScope | None = None,
         revision: int = 0,
         store: RunStore | None = None,
-    ) -> RunState:
-        state = cls.__new__(cls)
+    ) -> RunState[Any]:
+        state: RunState[Any] = RunState.__new__(RunState)
         state._set(run, wrapper, agent)
         state._scope, state._revision, state._store = scope, revision, store
         return state
@@ -200,7 +208,7 @@ class RunState:
     def _shown(self, item: ToolApprovalItem) -> tuple[Path, Call, str, str]:
         """The one call that waits, or was decided and has not run, and is the call this item shows."""
         call_id = item.call_id
-        found = [one for one in _open_calls(self._run) if one[1].id == call_id]
+        found = [one for one in open_calls(self._run) if one[1].id == call_id]
         if not found:
             raise ApprovalError(
                 f"call {call_id!r} is not waiting for a decision in run {self.run_id!r}",
@@ -224,7 +232,7 @@ class RunState:
     def _take_decisions(self) -> None:
         """What was decided with `context_wrapper.approve_tool` and `reject_tool` since the pause counts as well."""
         for one in self._wrapper.approvals.drain():
-            if one.call_id not in {call.id for path, call, _, _ in _open_calls(self._run) if not path}:
+            if one.call_id not in {call.id for path, call, _, _ in open_calls(self._run) if not path}:
                 continue  # about a tool, or a call to come: the book answers for it
             self._run = advance(self._run, Decided(one))
 
@@ -301,7 +309,7 @@ class RunState:
         context_override: object = None,
         context_deserializer: ContextDeserializer | None = None,
         strict_context: bool = False,
-    ) -> RunState:
+    ) -> RunState[Any]:
         """The run that `to_json` gave. Raises RunStateError for anything else, before anything of it is used."""
         if not isinstance(state_json, Mapping):
             raise RunStateError(
@@ -322,7 +330,7 @@ class RunState:
         context_override: object = None,
         context_deserializer: ContextDeserializer | None = None,
         strict_context: bool = False,
-    ) -> RunState:
+    ) -> RunState[Any]:
         """The run that `to_string` gave."""
         try:
             payload = json.loads(state_string)
@@ -352,7 +360,7 @@ def _loaded(
     override: object,
     deserializer: ContextDeserializer | None,
     strict: bool,
-) -> RunState:
+) -> RunState[Any]:
     run = decode_run(payload)
     check_saved(run, AgentGraph(agent))
     revision = payload.get("revision", 0)
@@ -381,12 +389,12 @@ def _detached(item: ToolApprovalItem) -> ToolApprovalItem:
         ) from error
 
 
-def _open_calls(run: Run, path: Path = ()) -> Iterator[tuple[Path, Call, str, str]]:
+def open_calls(run: Run, path: Path = ()) -> Iterator[tuple[Path, Call, str, str]]:
     """Every call that may be decided about: those that wait, and those decided that have not run."""
     turn = run.turn
     for call in turn.calls if turn is not None else ():
         if call.child is not None:
-            yield from _open_calls(call.child, (*path, call.id))
+            yield from open_calls(call.child, (*path, call.id))
         elif call.state == "waiting" or (call.state == "asked" and call.decision is not None):
             assert turn is not None
             yield path, call, scope_of_call(call, call_item(turn, call) or {}), turn.agent

@@ -8,11 +8,11 @@ of many sessions: with one sync per group, the number of statements is what a tu
 # ruff: noqa: S608 — a table name cannot be bound; these are checked against a pattern and quoted
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from standfast.backends.sqlite.schema import Tables, label_value, quoted
+from standfast.backends.sqlite.schema import WAITING, WAITS, Tables, label_value, quoted
 from standfast.sessions.port import Kind
 
 AT_ONCE_MAX = 64
@@ -101,6 +101,10 @@ class Statements:
         )
         self.rows = f"SELECT id, {ROW_COLUMNS} FROM {m} WHERE session_id = ? ORDER BY id"
         self.newest_rows = f"SELECT id, {ROW_COLUMNS} FROM {m} WHERE session_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
+        self.rows_after = f"SELECT id, {ROW_COLUMNS} FROM {m} WHERE session_id = ? AND id > ? ORDER BY id LIMIT ?"
+        self.times_after = f"SELECT created_at FROM {m} WHERE session_id = ? AND id > ? ORDER BY id LIMIT ?"
+        self.newest_times = f"SELECT created_at FROM {m} WHERE session_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
+        self.count_rows = f"SELECT count(*) FROM {m} WHERE session_id = ?"
         self.rows_of_writer = (
             f"SELECT id, message_data, standfast_ordinal, standfast_replaces FROM {m} "
             "WHERE session_id = ? AND id < ? AND standfast_writer = ? ORDER BY id DESC LIMIT ?"
@@ -221,12 +225,16 @@ class Statements:
         """How many names there are."""
         return f"SELECT count(*) FROM {self._naming[kind][0]}"
 
-    def listing(self, kind: Kind, labels: Iterable[str], *, numbered: bool) -> str:
+    def listing(self, kind: Kind, labels: Mapping[str, str], *, numbered: bool) -> str:
         """A page of names behind a change number, newest first, or of those without one behind an id."""
         table, key, own = self._naming[kind]
         where = f"{own}changed < ?" if numbered else f"{own}changed IS NULL AND {key} > ?"
         for label in labels:
-            where += f" AND {label_value(own, label)} = ?"
+            value = label_value(own, label)
+            # Not null goes without saying, but an index over those that are not null is used only where it is said.
+            where += f" AND {value} = ? AND {value} IS NOT NULL"
+        if kind == "run" and labels.get("status") in WAITING:
+            where += f" AND {WAITS}"
         order = f"{own}changed DESC" if numbered else key
         return (
             f"SELECT {key}, created_at, updated_at, {own}labels, {own}changed FROM {table} WHERE {where} "
