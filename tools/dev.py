@@ -128,8 +128,9 @@ def lock(*args: str) -> int:
     options += ["--no-emit-index-url", "--no-emit-find-links", "--quiet", *args]
     dev = ["dev.in", "--output-file", "dev.txt"]
     run = ["run.in", "--constraint", "dev.txt", "--output-file", "run.txt"]  # the same versions, fewer of them
-    others = [[path.name, "--output-file", f"{path.stem}.txt"] for path in sorted(REQUIREMENTS.glob("websockets-*.in"))]
-    every = (dev, run, *others)
+    other = ["other.in", "--constraint", "dev.txt", "--output-file", "other.txt"]  # for tools/other_providers.py
+    lines = [[path.name, "--output-file", f"{path.stem}.txt"] for path in sorted(REQUIREMENTS.glob("websockets-*.in"))]
+    every = (dev, run, other, *lines)
     return max(subprocess.call([uv, "pip", "compile", *files, *options], cwd=REQUIREMENTS) for files in every)
 
 
