@@ -7,6 +7,7 @@ lost leaves that open, and then the question is asked again: it carries what a r
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -32,8 +33,9 @@ from standfast.sessions.port import Answer, Ask, Count, Done, Kind, Listed, List
 ANSWER_S_MAX = 20.0
 """How long one transaction may take before its connection is given up."""
 
-LOCK_WAIT_MS = 50
-# A lock of another program's is not waited for: the question is asked again, and can be withdrawn meanwhile (A13).
+LOCK_WAIT_MS = 1000
+# How long PostgreSQL waits for a lock of another program's. SQLite does not wait at all: the question is asked again,
+# and can be withdrawn meanwhile (A13).
 
 _LATER = ("40001", "40P01", "55P03", "57014")  # serialisation, deadlock, a lock that is not to be had, cancelled
 
@@ -64,11 +66,11 @@ class Link:
         """Begin a transaction that sees one instant (a look), or that nobody else's change comes in between of."""
         level = "READ COMMITTED" if writing else "REPEATABLE READ, READ ONLY"
         if self._tables.is_sqlite:
-            begin = [f"PRAGMA busy_timeout = {LOCK_WAIT_MS}", "BEGIN IMMEDIATE" if writing else "BEGIN"]
+            begin = ["BEGIN IMMEDIATE" if writing else "BEGIN"]
         else:
             begin = [f"SET TRANSACTION ISOLATION LEVEL {level}"]
             # Acknowledged means durable (A23).
-            more = ["SET LOCAL synchronous_commit = on", f"SET LOCAL lock_timeout = {LOCK_WAIT_MS * 20}"]
+            more = ["SET LOCAL synchronous_commit = on", f"SET LOCAL lock_timeout = {LOCK_WAIT_MS}"]
             begin += more if writing else []
         for statement in begin:
             connection.exec_driver_sql(statement)
@@ -136,7 +138,7 @@ class ThreadStore:
                     is_committing = True
                     connection.commit()
                 return answer
-        except (SQLAlchemyError, OSError) as error:
+        except (SQLAlchemyError, OSError, sqlite3.Error) as error:  # the last: while a connection is set up
             raise meaning(error, is_committing=is_committing) from error
 
     def look(self, look: Look) -> Sight:
@@ -187,7 +189,7 @@ def made_engine(url: str, options: Mapping[str, Any]) -> AsyncEngine:
 
 def _set_up(connection: Any, _: Any) -> None:
     cursor = connection.cursor()
-    for pragma in (f"busy_timeout = {LOCK_WAIT_MS}", "journal_mode = WAL", "synchronous = FULL"):
+    for pragma in ("busy_timeout = 0", "journal_mode = WAL", "synchronous = FULL"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 
