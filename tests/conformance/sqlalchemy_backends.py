@@ -91,7 +91,7 @@ class SQLAlchemyPostgres(Networked):
         self.direct = servers.postgres_url()
         with psycopg.connect(self.direct, autocommit=True) as connection:
             connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{self.schema}"')
-        self.proxy, self.url = through(self.direct, lambda sent: b"COMMIT" in sent)
+        self.proxy, self.url = through(self.direct, lambda sent: b"COMMIT;" in sent)
 
     def teardown(self) -> None:
         self.proxy.close()
