@@ -136,8 +136,8 @@ MUTANTS = [
     Mutant(
         "a withheld output is kept",
         "advance",
-        "event.withheld or WITHHELD) if call.id in withheld else",
-        "event.withheld or WITHHELD) if False else",
+        "_saying(call, text) if call.id in of_output else",
+        "_saying(call, text) if False else",
     ),
     Mutant(
         "a finished run forgets its append",

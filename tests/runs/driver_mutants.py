@@ -103,15 +103,17 @@ MUTANTS = [
     Mutant(
         "a turn is stored without its run",
         "driver.loop",
-        "            await saver.save_with(after, send)\n",
+        "            await self.saver.save_with(end.run, send)\n",
         "            await send(None)\n",
     ),
-    Mutant("an append starts at nothing", "driver.loop", "start=effect.start, run=save", "start=0, run=save"),
+    Mutant(
+        "an append starts at nothing", "driver.loop", "start=end.start, run=save, release", "start=0, run=save, release"
+    ),
     Mutant(
         "an append leaves its last item for the next",
-        "driver.perform",
-        "await loop.record(Appended(effect.end)",
-        "await loop.record(Appended(effect.end - 1)",
+        "driver.loop",
+        "await self.record(Appended(effect.end)",
+        "await self.record(Appended(effect.end - 1)",
     ),
     Mutant(
         "an append is thought to hold more",

@@ -35,6 +35,8 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "StoreFullError",
         "StoreUnavailableError",
         "StoreReadOnlyError",
+        "StoreNotFoundError",
+        "UnknownSchemeError",
         "NotADatabaseError",
         "SchemaTooNewError",
         "CorruptRecordError",
@@ -46,6 +48,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "SendOutcomeUnknownError",
         "ToolTimeoutError",
         "MCPToolCancellationError",
+        "MCPServerError",
         "GuardrailTripped",
         "InputGuardrailTripwireTriggered",
         "OutputGuardrailTripwireTriggered",
@@ -56,6 +59,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "RunStateError",
         "OwnerError",
         "ApprovalError",
+        "AlreadyDecidedError",
         "ResponseFailedError",
         "StreamCutError",
         "ModelReplyError",
@@ -95,6 +99,35 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "CanReportCorrupt",
         "HasTimes",
     ),
+    "sessions.records": (
+        "Record",
+        "RecordPage",
+        "Hit",
+        "SearchPage",
+        "Holder",
+        "Origin",
+        "RequestCost",
+        "RunUsage",
+        "CanReadRecords",
+        "CanWatch",
+        "CanSearch",
+        "KnowsHolder",
+        "KnowsOrigin",
+        "KeepsUsage",
+    ),
+    "operators.opening": ("open_store", "register_store"),
+    "operators.store": (
+        "Store",
+        "Layout",
+        "StoreFacts",
+        "StoreCounts",
+        "StoreUsage",
+        "SessionSummary",
+        "SessionListing",
+        "RunListing",
+        "WaitingCall",
+    ),
+    "operators.run_view": ("RunView", "CallView", "DecisionView"),
     "backends.memory.session": ("InMemorySession", "InMemoryStore"),
     "backends.memory.runs": ("InMemoryRunStore",),
     "backends.sqlite.session": ("SQLiteSession",),
@@ -412,6 +445,33 @@ BEHIND_DOORS: dict[str, tuple[str, ...]] = {
         "REJECTION_MESSAGE",
     ),
     "face.realtime_runner": ("RealtimeRunner",),
+    "tools.mcp": ("MCPToolCustomDataContext", "MCPToolMetaContext", "MCPUtil"),
+    "mcp_servers.filters": (
+        "ToolFilter",
+        "ToolFilterCallable",
+        "ToolFilterContext",
+        "ToolFilterStatic",
+        "create_static_tool_filter",
+    ),
+    "mcp_servers.server": (
+        "HttpClientFactory",
+        "LocalMCPApprovalCallable",
+        "MCPServer",
+        "MCPToolCustomDataExtractor",
+        "MCPToolMetaResolver",
+        "RequireApprovalObject",
+        "RequireApprovalPolicy",
+        "RequireApprovalSetting",
+        "RequireApprovalToolList",
+    ),
+    "mcp_servers.stdio": ("MCPServerStdio", "MCPServerStdioParams"),
+    "mcp_servers.http": (
+        "MCPServerSse",
+        "MCPServerSseParams",
+        "MCPServerStreamableHttp",
+        "MCPServerStreamableHttpParams",
+    ),
+    "mcp_servers.manager": ("MCPServerManager",),
     "transports.websocket": (
         "OpenAIRealtimeWebSocketModel",
         "OpenAIRealtimeSIPModel",
@@ -485,7 +545,17 @@ DOORS: dict[str, str] = {
     "models.openai_chatcompletions": "OpenAIChatCompletionsModel",
     "computer": "",
     "editor": "",
-    "mcp": "",
+    "mcp": "LocalMCPApprovalCallable MCPServer MCPServerManager MCPServerSse MCPServerSseParams MCPServerStdio "
+    "MCPServerStdioParams MCPServerStreamableHttp MCPServerStreamableHttpParams MCPToolCustomDataContext "
+    "MCPToolCustomDataExtractor MCPToolMetaContext MCPToolMetaResolver MCPUtil ToolFilter ToolFilterCallable "
+    "ToolFilterContext ToolFilterStatic create_static_tool_filter",
+    "mcp.manager": "MCPServerManager",
+    "mcp.server": "LocalMCPApprovalCallable MCPServer MCPServerSse MCPServerSseParams MCPServerStdio "
+    "MCPServerStdioParams MCPServerStreamableHttp MCPServerStreamableHttpParams RequireApprovalObject "
+    "RequireApprovalPolicy RequireApprovalSetting RequireApprovalToolList",
+    "mcp.util": "HttpClientFactory MCPToolCustomDataContext MCPToolCustomDataExtractor MCPToolMetaContext "
+    "MCPToolMetaResolver MCPUtil ToolFilter ToolFilterCallable ToolFilterContext ToolFilterStatic "
+    "create_static_tool_filter",
     "sandbox": "",
     "voice": "",
     "memory": "OpenAIConversationsSession OpenAIResponsesCompactionArgs OpenAIResponsesCompactionAwareSession "
@@ -631,13 +701,6 @@ ABSENT: dict[str, tuple[str, str, str]] = {
         "AudioInput SingleAgentVoiceWorkflow StreamedAudioInput VoicePipeline VoicePipelineConfig VoiceWorkflowBase",
         "Turn speech into text before the run, and the run's text into speech after it.",
     ),
-    "MCP servers of its own": (
-        "mcp",
-        "MCPServer MCPServerManager MCPServerSse MCPServerSseParams MCPServerStdio MCPServerStdioParams "
-        "MCPServerStreamableHttp MCPServerStreamableHttpParams create_static_tool_filter",
-        "Connect the SDK's server (agents.mcp), or any object with list_tools and call_tool, and give it to "
-        "Agent(mcp_servers=[...]): its tools and settings work.",
-    ),
     "models over LiteLLM and any-llm": (
         "",
         "AnyLLMModel AnyLLMProvider LitellmModel LitellmProvider",
@@ -672,6 +735,10 @@ KITS: tuple[str, ...] = ("conformance", "testing")
 
 EXTRAS: dict[str, str] = {
     "openai": "openai",
+    "mcp": "mcp",
+    "mcp_types": "mcp",
+    "httpx2": "mcp",
+    "anyio": "mcp",
     "redis": "redis",
     "psycopg": "postgres",
     "cryptography": "encrypt",

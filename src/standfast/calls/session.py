@@ -33,6 +33,7 @@ from standfast.calls.reading import EventIterator
 from standfast.calls.scope import CallScope, merged_config
 from standfast.calls.showing import Showing
 from standfast.calls.timing import Timing
+from standfast.driver.reconcile import ignore_exception
 from standfast.driver.run_scope import Tracer
 from standfast.ground.errors import (
     CloseTimeoutError,
@@ -513,7 +514,7 @@ class RealtimeSession(RealtimeModelListener):
             self._report_dropped()  # before readers are told that it is over
             self._state = "closing"
             self._closing = asyncio.get_running_loop().create_task(self._close())
-            self._closing.add_done_callback(_retrieved)
+            self._closing.add_done_callback(ignore_exception)
         return self._closing
 
     async def _close(self) -> None:
@@ -575,8 +576,3 @@ class RealtimeSession(RealtimeModelListener):
             part = next((part for part in talk.open if part.call_id == one.call.id), None)
             output = part.text if part is not None else None
             scope.show(RealtimeCallDropped(one.call.id, one.call.name, output, scope.info))
-
-
-def _retrieved(task: asyncio.Task[None]) -> None:
-    if not task.cancelled():
-        task.exception()

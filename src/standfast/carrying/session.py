@@ -21,6 +21,8 @@ from uuid import uuid4
 from standfast.carrying.carrier import Carrier, Then
 from standfast.carrying.closing import Done
 from standfast.carrying.leases import POLL_FIRST_S, POLL_MAX_S, RENEWER, WAITERS, StoredLease, Waiter, clock_s
+from standfast.carrying.looking import LooksInto
+from standfast.carrying.reading_only import ReadingOnly
 from standfast.carrying.runs import StoredRunStore, fence_of
 from standfast.ground.durations import check_seconds
 from standfast.ground.errors import CallerError, SessionBusyError, SessionClosedError, StandfastError
@@ -46,21 +48,24 @@ from standfast.sessions.protocol import (
     effective_limit,
 )
 from standfast.sessions.rules import LANE, Lane
-from standfast.sessions.run_rules import Recorded, RunSave
+from standfast.sessions.run_rules import Costs, Recorded, RunSave
 from standfast.sessions.writer_rules import Batch
 
 T = TypeVar("T")
 
 _log = logging.getLogger("standfast.sessions")
 
-_reported: set[Hashable] = set()
+_reported: dict[Hashable, None] = {}  # in the order in which they were logged
 _REPORTED_MAX = 10_000
 
 
-class StoredSession(SessionABC):
+class StoredSession(LooksInto, SessionABC):
     """One conversation in a store. Any number of objects, threads, loops and processes may share it."""
 
     declared_abilities: ClassVar[frozenset[str]] = ALL_ABILITIES | {"runs", "record"}
+
+    read_only: bool = False
+    """Whether whatever would change something is refused with StoreReadOnlyError."""
 
     def __init__(
         self,
@@ -178,9 +183,11 @@ class StoredSession(SessionABC):
         lease: Lease | None = None,
         release: bool = False,
         detached: bool = False,
+        costs: tuple[int, Sequence[Item]] | None = None,
     ) -> Coroutine[Any, Any, Recorded]:
         """Append items, save a run, and give the lease back (`release`), in one step or not at all.
 
+        `costs` is what replies of `writer` cost, and how many of them were kept before (B15).
         Refused as `append` and `save_run` refuse; a repeat after a lost acknowledgement succeeds. `detached`: it is
         submitted by this call and carried out even if the awaiting task is cancelled or its loop closed; the lease is
         then given back though the rest was refused.
@@ -189,7 +196,8 @@ class StoredSession(SessionABC):
         try:
             fence = fence_of(lease)
             batch = _batch(items, writer, start, None, fence, digests) if items else None
-            plan = partial(run_rules.record, self._name, batch, run, fence, release=release)
+            kept = None if costs is None else Costs(_checked_writer(writer), *costs)
+            plan = partial(run_rules.record, self._name, batch, run, fence, release=release, costs=kept)
             then = None if gives_back is None or not detached else partial(_given_back, gives_back)
             waiting = self._write(plan, detached=detached, then=then)
         except StandfastError as error:  # like every other method, it raises when it is awaited
@@ -326,7 +334,7 @@ class StoredSession(SessionABC):
 
     def _opened(self) -> Carrier:
         self._check_open()
-        return self._carrier()
+        return self._carrier() if not self.read_only else ReadingOnly(self._carrier())
 
     def _check_open(self) -> None:
         if self._closed:
@@ -343,8 +351,10 @@ class StoredSession(SessionABC):
     def _report(self, row: Row, fault: str) -> None:
         """Log a corrupt record, once, without its content (A14)."""
         key = (self.conversation_key(), row.ref)
-        if key not in _reported and len(_reported) < _REPORTED_MAX:
-            _reported.add(key)
+        if key not in _reported:
+            while len(_reported) >= _REPORTED_MAX:  # bounded: the oldest would be logged a second time
+                _reported.pop(next(iter(_reported)), None)
+            _reported[key] = None
             _log.warning(
                 "record %d of session %r is %s; it stays where it is: see corrupt_records()",
                 row.ref,

@@ -61,6 +61,10 @@ class Lab:
         self._opened.append(session)
         return session
 
+    def open_impatient(self, session_id: str = "conversation") -> Any:
+        """A session that gives up on its store after a few seconds, where that can be set: for a fault that stays."""
+        return self.open(session_id, **({"timeout_s": 5.0} if self.backend.deadlines else {}))
+
     def keep(self, session: Any) -> None:
         """Close that session too when the check is over."""
         self._opened.append(session)

@@ -93,18 +93,12 @@ class AgentGraph:
                 continue  # it turned up on the way before
             self._add(agent, agent.name if names[agent.name] == 1 else f"{agent.name}@{place}")
         # A run that was saved when a name was the only one of its kind knows it without a place, and 0.1 numbered them.
-        for name, count in names.items():
-            if count > 1 and name != self.start.name:
-                self._by_number([agent for agent, _ in queue if agent.name == name])
-            elif count > 1:
-                self._by_number([agent for agent, _ in queue if agent.name == name], first=False)
-
-    def _by_number(self, agents: list[Agent[Any]], *, first: bool = True) -> None:
-        for number, agent in enumerate(agents, 1):
-            key = agent.name if number == 1 else f"{agent.name}#{number}"
-            if number > 1 or first:
-                self._by_key.setdefault(key, agent)
-                self._uncertain.add(key)
+        for name in [name for name, count in names.items() if count > 1]:
+            for number, agent in enumerate((agent for agent, _ in queue if agent.name == name), 1):
+                key = name if number == 1 else f"{name}#{number}"
+                if agent is not self.start:
+                    self._by_key.setdefault(key, agent)
+                    self._uncertain.add(key)
 
 
 def _neighbours(agent: Agent[Any]) -> list[tuple[str, Agent[Any]]]:

@@ -115,7 +115,7 @@ class AgentResolver:
             handoffs=handoffs,
             tools_by_name=by_name,
             handoffs_by_name={one.tool_name: one for one in handoffs},
-            schema=output_schema(agent),
+            schema=output_schema_of(agent.output_type),
         )
 
     def _model_of(self, agent: Agent[Any]) -> Any:
@@ -136,8 +136,3 @@ def _is_unchanging(agent: Agent[Any]) -> bool:
     if agent.mcp_servers:
         return False
     return all(getattr(one, "is_enabled", True) is True for one in (*agent.tools, *agent.handoffs))
-
-
-def output_schema(agent: Agent[Any]) -> AgentOutputSchemaBase | None:
-    """The agent's output type as a schema; None for plain text."""
-    return output_schema_of(agent.output_type)

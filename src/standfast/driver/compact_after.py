@@ -6,13 +6,13 @@ later run. What it made becomes `CompactionItem`s of the run; the session has it
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 from standfast.driver.loop import Loop
 from standfast.driver.run_scope import RunScope, logger
 from standfast.engine.events import Compacted
 from standfast.engine.run import Entry, Run
+from standfast.ground.awaiting import maybe_await
 from standfast.ground.jsonvalue import Item
 from standfast.sessions.signatures import pass_wrapper
 
@@ -46,9 +46,9 @@ async def compact_after(loop: Loop, scope: RunScope) -> None:
             await _defer(session, response_id, store)
             return
         deferred = getattr(session, "deferred_response_id", None) or getattr(session, _THEIR_DEFERRED, None)
-        args["force"] = (await _awaited(deferred() if callable(deferred) else deferred)) is not None
+        args["force"] = (await maybe_await(deferred() if callable(deferred) else deferred)) is not None
         named = {"wrapper": scope.wrapper} if pass_wrapper(compact) else {}
-        made = await _awaited(compact(args, **named))
+        made = await maybe_await(compact(args, **named))
     except Exception as error:
         logger.warning("the session's history was not compacted: %s: %s", type(error).__name__, error)
         return
@@ -91,8 +91,4 @@ def _store_setting(scope: RunScope, run: Run) -> bool | None:
 async def _defer(session: Any, response_id: str | None, store: bool | None) -> None:
     defer = getattr(session, "defer_compaction", None) or getattr(session, "_defer_compaction", None)
     if defer is not None and response_id is not None:
-        await _awaited(defer(response_id, store=store))
-
-
-async def _awaited(value: Any) -> Any:
-    return await value if inspect.isawaitable(value) else value
+        await maybe_await(defer(response_id, store=store))

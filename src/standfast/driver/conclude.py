@@ -6,35 +6,35 @@ asked again. A turn that hands over never comes here.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Sequence
 from typing import Any, Literal
 
-from standfast.agents.agent import Agent, ToolsToFinalOutputResult
+from standfast.agents.agent import ToolsToFinalOutputResult
 from standfast.agents.error_handlers import RunErrorData, RunErrorHandlerInput, read_handler_result
-from standfast.agents.output_type import AgentOutputSchemaBase
-from standfast.driver.agent_offer import output_schema
+from standfast.agents.output_type import AgentOutputSchemaBase, output_schema_of
 from standfast.driver.guardrails import output_guardrails
-from standfast.driver.hooks import hook_context, hook_pair, observing
+from standfast.driver.hooks import hook_context, observers
 from standfast.driver.loop import Loop
-from standfast.driver.model_call import view_of
 from standfast.driver.run_scope import RunScope
 from standfast.driver.unsent import REMEDY, unsent_note
 from standfast.engine.events import Conclude, Concluded
-from standfast.engine.run import Conclusion, Entry, Run, Turn
+from standfast.engine.request import view_items
+from standfast.engine.run import Conclusion, Entry, Run, Turn, evolve
+from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import MaxTurnsExceeded, ModelBehaviorError, ModelRefusalError, UserError
 from standfast.tools.function import FunctionTool, FunctionToolResult
 from standfast.words.items import ItemHelpers, to_plain
 
 HandledKind = Literal["max_turns", "model_refusal", "invalid_final_output"]
 HandledError = MaxTurnsExceeded | ModelRefusalError | ModelBehaviorError
+Final = tuple[Any, Conclusion]
+"""A final output, as the live value and as what the run keeps of it."""
 
 
 async def perform_conclude(loop: Loop, scope: RunScope, effect: Conclude) -> None:
     """Find out what the turn means and tell the run."""
     run = loop.run
     agent = scope.graph.agent(run.progress.agent)
-    schema = output_schema(agent)
+    found: Final | None
     # No reply belongs to this turn: the model was asked as often as it may be, and the last one wanted more.
     if effect.exhausted:
         error = MaxTurnsExceeded(
@@ -42,14 +42,12 @@ async def perform_conclude(loop: Loop, scope: RunScope, effect: Conclude) -> Non
             "Raise max_turns, or handle it with error_handlers={'max_turns': ...}."
             + (f" {REMEDY} They are error.run_data.owed_items." if unsent_note(run) else ""),
         )
-        found = await _handled(scope, run, agent, schema, "max_turns", error)
-        if found is None:
-            raise error
+        found = await _handled_or_raised(scope, run, "max_turns", error)
     else:
         assert run.turn is not None  # due() asks for a conclusion only of a complete turn
         if callable(agent.tool_use_behavior) and run.turn.calls:
             await loop.save()  # what the calls came to would be stored with the turn; this may take its time
-        found = await _meaning(scope, run, run.turn, agent, schema)
+        found = await _meaning(scope, run, run.turn)
     if found is None:
         await loop.record(Concluded(effect.turn, Conclusion(final=False)), completes=effect)
         return
@@ -58,20 +56,17 @@ async def perform_conclude(loop: Loop, scope: RunScope, effect: Conclude) -> Non
     if conclusion.entries:
         scope.show_entries(conclusion.entries)
     if scope.hooks is not None or agent.hooks is not None:
-        if run.turn is not None and run.turn.calls:
+        if run.calls:
             await loop.save()
-        async with observing(loop):
-            await hook_pair(scope, agent, "on_agent_end", hook_context(scope), agent, value)
+        await observers(loop, scope, agent, "on_agent_end", hook_context(scope), agent, value)
     # Where nobody judges the output the turn joins at once: one effect less for every run without guardrails.
     judged = not output_guardrails(scope, agent)
     await loop.record(Concluded(effect.turn, conclusion, judged), completes=effect)
 
 
-async def _meaning(
-    scope: RunScope, run: Run, turn: Turn, agent: Agent[Any], schema: AgentOutputSchemaBase | None
-) -> tuple[Any, Conclusion] | None:
+async def _meaning(scope: RunScope, run: Run, turn: Turn) -> Final | None:
     if any(call.kind in ("tool", "agent", "unknown") for call in turn.calls):
-        return await final_from_tools(scope, run, turn, agent, schema)
+        return await final_from_tools(scope, run, turn)
     # Only hosted approvals, or an ignored handoff: the model goes on from their answers.
     if turn.calls:
         return None
@@ -81,41 +76,38 @@ async def _meaning(
         return None
     refusal = ItemHelpers.extract_refusal(message) if message is not None else None
     if refusal is not None:
-        error = ModelRefusalError(refusal)
-        found = await _handled(scope, run, agent, schema, "model_refusal", error)
-        if found is None:
-            raise error
-        return found
-    text = ItemHelpers.extract_text(message) if message is not None else None
-    return await final_from_text(scope, run, agent, schema, text)
+        return await _handled_or_raised(scope, run, "model_refusal", ModelRefusalError(refusal))
+    return await final_from_text(scope, run, ItemHelpers.extract_text(message) if message is not None else None)
 
 
-async def final_from_text(
-    scope: RunScope, run: Run, agent: Agent[Any], schema: AgentOutputSchemaBase | None, text: str | None
-) -> tuple[Any, Conclusion] | None:
+async def final_from_text(scope: RunScope, run: Run, text: str | None) -> Final | None:
     """The final output a message stands for; None where the model must be asked again."""
-    if schema is None or schema.is_plain_text():
+    schema = _structure(scope, run)
+    if schema is None:
         return text or "", Conclusion(final=True, output=text or "")
-    error: ModelBehaviorError | None = None
-    if text:
-        try:
-            return schema.validate_json(text), Conclusion(final=True, output=text)
-        # Kept, not raised: a handler may turn it into an output first.
-        except ModelBehaviorError as invalid:
-            error = invalid
-    empty = ModelBehaviorError(
-        "the model gave no text for a structured output", "Handle it with error_handlers={'invalid_final_output': ...}."
-    )
-    found = await _handled(scope, run, agent, schema, "invalid_final_output", error or empty)
-    if found is None and error is not None:
-        raise error
-    return found
+    if not text:
+        empty = ModelBehaviorError(
+            "the model gave no text for a structured output",
+            "Handle it with error_handlers={'invalid_final_output': ...}.",
+        )
+        return await _handled(scope, run, "invalid_final_output", empty)
+    try:
+        return schema.validate_json(text), Conclusion(final=True, output=text)
+    except ModelBehaviorError as invalid:
+        error = invalid  # kept, not raised: a handler may turn it into an output first
+    return await _handled_or_raised(scope, run, "invalid_final_output", error)
+
+
+def _structure(scope: RunScope, run: Run) -> AgentOutputSchemaBase | None:
+    """What the output of the run's agent must be like; None for plain text."""
+    schema = output_schema_of(scope.graph.agent(run.progress.agent).output_type)
+    return None if schema is None or schema.is_plain_text() else schema
 
 
 def restored_output(scope: RunScope, run: Run) -> Any:
     """The final output of a run that ended in another process, as its agent's output type where it was text."""
-    output, schema = run.progress.output, output_schema(scope.graph.agent(run.progress.agent))
-    if schema is None or schema.is_plain_text() or not isinstance(output, str):
+    output, schema = run.progress.output, _structure(scope, run)
+    if schema is None or not isinstance(output, str):
         return output
     try:
         return schema.validate_json(output)
@@ -133,10 +125,9 @@ def _last_message(turn: Turn) -> dict[str, Any] | None:
 # --- tool results that end a run -------------------------------------------------------------------------------------
 
 
-async def final_from_tools(
-    scope: RunScope, run: Run, turn: Turn, agent: Agent[Any], schema: AgentOutputSchemaBase | None
-) -> tuple[Any, Conclusion] | None:
+async def final_from_tools(scope: RunScope, run: Run, turn: Turn) -> Final | None:
     """The final output that the results of a turn's tools stand for; None where the model must be asked again."""
+    agent, schema = scope.graph.agent(run.progress.agent), _structure(scope, run)
     behavior = agent.tool_use_behavior
     if behavior == "run_llm_again":
         return None
@@ -144,14 +135,12 @@ async def final_from_tools(
     if not results:
         return None
     if behavior == "stop_on_first_tool":
-        chosen = results[:1]
+        chosen = results
     elif isinstance(behavior, dict):
         names = behavior.get("stop_at_tool_names", [])
-        chosen = [pair for pair in results if _stops(pair[1].tool, names)][:1]
+        chosen = [one for one in results if one[1].tool.name in names or one[1].tool.qualified_name in names]
     elif callable(behavior):
-        answer = behavior(scope.wrapper, [result for _, result in results])
-        if inspect.isawaitable(answer):
-            answer = await answer
+        answer = await maybe_await(behavior(scope.wrapper, [result for _, result in results]))
         if not isinstance(answer, ToolsToFinalOutputResult):
             raise UserError(
                 f"tool_use_behavior returned a {type(answer).__name__}",
@@ -171,8 +160,8 @@ async def final_from_tools(
     return _tool_final(result.output, schema, (call_id,))
 
 
-def _tool_final(value: object, schema: AgentOutputSchemaBase | None, calls: tuple[str, ...]) -> tuple[Any, Conclusion]:
-    if schema is None or schema.is_plain_text():
+def _tool_final(value: object, schema: AgentOutputSchemaBase | None, calls: tuple[str, ...]) -> Final:
+    if schema is None:
         value = str(value)
     plain = to_plain(value)
     try:
@@ -196,75 +185,53 @@ def _results(scope: RunScope, tools: dict[str, FunctionTool], turn: Turn) -> lis
         tool = tools.get(call.name)
         if call.kind not in ("tool", "agent") or tool is None or not call.outputs:
             continue
-        item: Any = scope.run_item(_owned(call.outputs[0], turn.agent))
+        entry = call.outputs[0]
+        item: Any = scope.run_item(entry if entry.agent else evolve(entry, agent=turn.agent))
         results.append((call.id, FunctionToolResult(tool=tool, output=item.output, run_item=item)))
     return results
-
-
-def _owned(entry: Entry, agent: str) -> Entry:
-    return entry if entry.agent else Entry(entry.kind, agent, entry.item, entry.extra)
-
-
-def _stops(tool: FunctionTool, names: Sequence[str]) -> bool:
-    return tool.name in names or tool.qualified_name in names
 
 
 # --- error handlers --------------------------------------------------------------------------------------------------
 
 
-async def _handled(
-    scope: RunScope,
-    run: Run,
-    agent: Agent[Any],
-    schema: AgentOutputSchemaBase | None,
-    kind: HandledKind,
-    error: HandledError,
-) -> tuple[Any, Conclusion] | None:
+async def _handled_or_raised(scope: RunScope, run: Run, kind: HandledKind, error: HandledError) -> Final:
+    """The output that the user's handler for this error gives; raises the error if it gives none."""
+    found = await _handled(scope, run, kind, error)
+    if found is None:
+        raise error
+    return found
+
+
+async def _handled(scope: RunScope, run: Run, kind: HandledKind, error: HandledError) -> Final | None:
     """The output that the user's handler for this error gives; None if there is none, or it declines."""
     handler = (scope.arguments.error_handlers or {}).get(kind)
     if handler is None:
         return None
-    turn = run.turn
+    agent = scope.graph.agent(run.progress.agent)
     # The reply too, though it is not history yet: a handler decides about that very reply.
-    entries = [*run.ledger, *(turn.reply if turn is not None else ())]
-    items = scope.run_items(entries)
-    answer = handler(
-        RunErrorHandlerInput(
-            error=error,
-            context=scope.wrapper,
-            run_data=RunErrorData(
-                input=scope.given_input,
-                new_items=items,
-                history=view_of(scope, run),
-                output=[item.to_input_item() for item in items],
-                raw_responses=list(scope.responses),
-                last_agent=agent,
-            ),
-        )
+    items = scope.run_items((*run.ledger, *(run.turn.reply if run.turn is not None else ())))
+    data = RunErrorData(
+        input=scope.given_input,
+        new_items=items,
+        history=view_items(run, scope.history),
+        output=[item.to_input_item() for item in items],
+        raw_responses=list(scope.responses),
+        last_agent=agent,
     )
-    if inspect.isawaitable(answer):
-        answer = await answer
-    wanted = read_handler_result(answer)
+    given = RunErrorHandlerInput(error=error, context=scope.wrapper, run_data=data)
+    wanted = read_handler_result(await maybe_await(handler(given)))
     if wanted is None:
         return None
-    value, in_history = wanted.final_output, wanted.include_in_history
-    text, value = _checked_output(schema, value)
-    entry = Entry(
-        "message_output_item",
-        scope.graph.key(agent),
-        {
-            "type": "message",
-            "role": "assistant",
-            "status": "completed",
-            "content": [{"type": "output_text", "text": text, "annotations": []}],
-        },
-    )
-    return value, Conclusion(final=True, output=text, entries=(entry,) if in_history else ())
+    text, value = _checked_output(_structure(scope, run), wanted.final_output)
+    content = [{"type": "output_text", "text": text, "annotations": []}]
+    message = {"type": "message", "role": "assistant", "status": "completed", "content": content}
+    entry = Entry("message_output_item", scope.graph.key(agent), message)
+    return value, Conclusion(final=True, output=text, entries=(entry,) if wanted.include_in_history else ())
 
 
 def _checked_output(schema: AgentOutputSchemaBase | None, value: Any) -> tuple[str, Any]:
     """The value as text for history, and as the agent's output type."""
-    if schema is None or schema.is_plain_text():
+    if schema is None:
         return str(value), str(value)
     text = schema.dump_json(value) if hasattr(schema, "dump_json") else value
     if not isinstance(text, str):

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from standfast.agents.agent import Agent
-from standfast.agents.as_tool import AgentTool
 from standfast.agents.handoffs import Handoff
 from standfast.agents.run_config import RunConfig
 from standfast.driver.agent_graph import AgentGraph
+from standfast.driver.owners import owner_of_tool
 from standfast.engine.run import Owner
 from standfast.ground.errors import UserError
 
@@ -36,17 +36,6 @@ def refuse_early(graph: AgentGraph, owner: Owner, config: RunConfig) -> None:
             described = getattr(tool, "agent_tool", None)
             if described is not None and (inner := owner_of_tool(described)).is_server:
                 _refuse(described.agent, inner, described.run_config or config)
-
-
-def owner_of_tool(tool: AgentTool) -> Owner:
-    """Who owns the conversation of an agent that runs as a tool."""
-    if tool.session is not None:
-        return Owner("session", getattr(tool.session, "session_id", None))
-    if tool.conversation_id is not None:
-        return Owner("conversation", tool.conversation_id)
-    if tool.previous_response_id is not None:
-        return Owner("chain", tool.previous_response_id)
-    return Owner()
 
 
 def _refuse(start: Agent[Any], owner: Owner, config: RunConfig) -> None:

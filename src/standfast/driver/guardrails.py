@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from standfast.agents.agent import Agent
@@ -47,15 +48,15 @@ def output_guardrails(scope: RunScope, agent: Agent[Any]) -> list[OutputGuardrai
 
 async def perform_judge(loop: Loop, scope: RunScope, effect: Judge) -> None:
     """Ask the guardrails of this stage and tell the verdict."""
-    run = loop.run
-    agent = scope.graph.agent(run.progress.agent)
+    agent = scope.graph.agent(loop.run.progress.agent)
     if effect.stage == "output":
         await _judge_output(loop, scope, effect, agent)
     else:
-        await _judge_input(loop, scope, effect, agent, run)
+        await _judge_input(loop, scope, effect, agent)
 
 
-async def _judge_input(loop: Loop, scope: RunScope, effect: Judge, agent: Agent[Any], run: Run) -> None:
+async def _judge_input(loop: Loop, scope: RunScope, effect: Judge, agent: Agent[Any]) -> None:
+    run = loop.run
     guardrails = input_guardrails(scope, agent)
     more = False
     given: Any
@@ -70,11 +71,7 @@ async def _judge_input(loop: Loop, scope: RunScope, effect: Judge, agent: Agent[
             guardrails = blocking
         elif run.spec.owner.kind != "conversation":
             guardrails = [guardrail for guardrail in guardrails if guardrail.run_in_parallel]
-    results, tripped = (
-        await judge(guardrails, lambda one: _ask(scope, agent, effect.stage, one, agent, given, scope.wrapper))
-        if guardrails
-        else ([], None)
-    )
+    results, tripped = await _verdict(scope, agent, effect.stage, guardrails, agent, given, scope.wrapper)
     scope.results.of_input += results
     if tripped is not None:
         scope.tripped = InputGuardrailTripwireTriggered(tripped)
@@ -86,14 +83,9 @@ async def _judge_input(loop: Loop, scope: RunScope, effect: Judge, agent: Agent[
 
 async def _judge_output(loop: Loop, scope: RunScope, effect: Judge, agent: Agent[Any]) -> None:
     guardrails = output_guardrails(scope, agent)
-    if guardrails and loop.run.turn is not None and loop.run.turn.calls:
+    if guardrails and loop.run.calls:
         await loop.save()  # what its calls came to would be stored with the turn; a verdict may take its time
-    output = scope.final_output
-    results, tripped = (
-        await judge(guardrails, lambda one: _ask(scope, agent, "output", one, scope.wrapper, agent, output))
-        if guardrails
-        else ([], None)
-    )
+    results, tripped = await _verdict(scope, agent, "output", guardrails, scope.wrapper, agent, scope.final_output)
     scope.results.of_output += results
     withheld = ""
     if tripped is not None:
@@ -118,13 +110,20 @@ def _blocked_message(scope: RunScope, agent: Agent[Any], guardrail_name: str) ->
     return wanted if isinstance(wanted, str) and wanted else WITHHELD
 
 
-async def _ask(scope: RunScope, agent: Agent[Any], stage: str, guardrail: Any, *arguments: object) -> Any:
-    name = guardrail.get_name()
-    with scope.span("guardrail", name, agent=agent, stage=stage, guardrail=name) as span:
-        result = await guardrail.run(*arguments)
-        if span is not None:
-            span.note(tripped=bool(result.output.tripwire_triggered))
-    return result
+async def _verdict(
+    scope: RunScope, agent: Agent[Any], stage: str, guardrails: Sequence[Any], *arguments: object
+) -> tuple[list[Any], Any]:
+    """What these guardrails say, and which of it trips."""
+
+    async def ask(guardrail: Any) -> Any:
+        name = guardrail.get_name()
+        with scope.span("guardrail", name, agent=agent, stage=stage, guardrail=name) as span:
+            result = await guardrail.run(*arguments)
+            if span is not None:
+                span.note(tripped=bool(result.output.tripwire_triggered))
+        return result
+
+    return await judge(guardrails, ask) if guardrails else ([], None)
 
 
 def _as_json(result: InputGuardrailResult | OutputGuardrailResult, stage: str) -> Item:
@@ -149,26 +148,26 @@ def restored_results(scope: RunScope, run: Run, earlier: GuardrailResults | None
     asked. What it said about its reasons comes back as the JSON it was saved as.
     """
     found = GuardrailResults()
-    tools = [tool for agent in scope.graph.agents() for tool in agent.tools] if len(run.results) else []
+    agents = scope.graph.agents() if len(run.results) else []
+    tools = [tool for agent in agents for tool in agent.tools]
     for one in run.results:
-        stage, name = one.get("stage"), str(one.get("guardrail"))
-        if stage in ("tool_input", "tool_output"):
-            said = ToolGuardrailFunctionOutput(one.get("info"), one.get("behavior") or {"type": "allow"})
-            known = [guard for tool in tools for guard in getattr(tool, f"{stage}_guardrails", None) or ()]
-            if stage == "tool_input":
+        name, info = str(one.get("guardrail")), one.get("info")
+        verdict = GuardrailFunctionOutput(info, bool(one.get("tripped")))
+        said = ToolGuardrailFunctionOutput(info, one.get("behavior") or {"type": "allow"})
+        match one.get("stage"):
+            case "tool_input":
+                known = [guard for tool in tools for guard in getattr(tool, "tool_input_guardrails", None) or ()]
                 found.of_tool_input.append(ToolInputGuardrailResult(_named(known, name, ToolInputGuardrail), said))
-            else:
+            case "tool_output":
+                known = [guard for tool in tools for guard in getattr(tool, "tool_output_guardrails", None) or ()]
                 found.of_tool_output.append(ToolOutputGuardrailResult(_named(known, name, ToolOutputGuardrail), said))
-            continue
-        verdict = GuardrailFunctionOutput(one.get("info"), bool(one.get("tripped")))
-        if stage == "output":
-            agent = scope.graph.agent(run.progress.agent)
-            guardrail = _named(output_guardrails(scope, agent), name, OutputGuardrail)
-            found.of_output.append(OutputGuardrailResult(guardrail, run.progress.output, agent, verdict))
-        else:
-            agents = scope.graph.agents()
-            known = [guard for agent in agents for guard in input_guardrails(scope, agent)]
-            found.of_input.append(InputGuardrailResult(_named(known, name, InputGuardrail), verdict))
+            case "output":
+                agent = scope.graph.agent(run.progress.agent)
+                guardrail = _named(output_guardrails(scope, agent), name, OutputGuardrail)
+                found.of_output.append(OutputGuardrailResult(guardrail, run.progress.output, agent, verdict))
+            case _:
+                known = [guard for agent in agents for guard in input_guardrails(scope, agent)]
+                found.of_input.append(InputGuardrailResult(_named(known, name, InputGuardrail), verdict))
     if earlier is not None:
         # The very objects, but only as many as this state of the run knows: the run may have gone on since.
         for kind in ("of_input", "of_output", "of_tool_input", "of_tool_output"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 from standfast.agents.agent import Agent
@@ -13,6 +12,7 @@ from standfast.driver.reply_parsing import stored_form
 from standfast.driver.run_scope import RunScope, logger
 from standfast.engine.events import Returned, RunCall
 from standfast.engine.run import Call, Entry, Run, Turn
+from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import ModelBehaviorError, UserError
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.words.items import ItemHelpers, ToolApprovalItem
@@ -43,11 +43,9 @@ async def hand_over(loop: Loop, scope: RunScope, effect: RunCall, agent: Agent[A
     # The filter shapes what the next agent sees. The history keeps everything, whatever it leaves out (C4).
     base = await _base(scope, loop.run, turn, handoff, entry)
     outputs = [output for other in turn.calls for output in (other.outputs if other.id != call.id else (entry,))]
-    shown = scope.shown_calls
-    ids = {one.get("call_id") for one in (output.item for output in outputs)}
-    if not ids <= shown:
-        scope.show_entries(output for output in outputs if output.item.get("call_id") not in shown)
-        shown.update(str(one) for one in ids)
+    outputs = [output for output in outputs if output.item.get("call_id") not in scope.shown_calls]
+    scope.show_entries(outputs)
+    scope.shown_calls.update(str(output.item.get("call_id")) for output in outputs)
     await loop.record(Returned(call.id, (entry,), used=(call.name,), target=key, base=base), completes=effect)
     # The same agent may get the conversation back: its start hooks are then called again.
     scope.announced_agent = None
@@ -74,9 +72,7 @@ async def _base(
         return None
     data = _input_data(scope, run, turn, entry)
     if filter_input is not None:
-        changed = filter_input(data)
-        if inspect.isawaitable(changed):
-            changed = await changed
+        changed = await maybe_await(filter_input(data))
     else:
         changed = nest_handoff_history(data, history_mapper=scope.config.handoff_history_mapper)
     if not isinstance(changed, HandoffInputData):

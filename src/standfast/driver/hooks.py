@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -20,16 +18,6 @@ from standfast.words.stream_events import AgentUpdatedStreamEvent
 AGENT_NAMES = {"on_agent_start": "on_start", "on_agent_end": "on_end"}
 
 
-@asynccontextmanager
-async def observing(loop: Loop) -> AsyncIterator[None]:
-    """Around hooks that only look at a reply that is in hand: if one raises, the run keeps the reply to go on from."""
-    try:
-        yield
-    except Exception as error:
-        loop.failed_observer = error
-        raise
-
-
 def wants(scope: RunScope, agent: Agent[Any], name: str) -> bool:
     """Whether anybody listens: what is copied for observers is copied only then."""
     return bool(overridden(scope.hooks, name) or overridden(agent.hooks, AGENT_NAMES.get(name, name)))
@@ -42,6 +30,15 @@ async def hook_pair(scope: RunScope, agent: Agent[Any], name: str, *args: Any) -
     first = overridden(scope.hooks, name)
     second = overridden(agent.hooks, AGENT_NAMES.get(name, name))
     await await_both(first and partial(first, *args), second and partial(second, *args))
+
+
+async def observers(loop: Loop, scope: RunScope, agent: Agent[Any], name: str, *args: Any) -> None:
+    """`hook_pair`, of those that only look at a reply in hand: if one raises, the run keeps the reply to go on from."""
+    try:
+        await hook_pair(scope, agent, name, *args)
+    except Exception as error:
+        loop.failed_observer = error
+        raise
 
 
 async def handoff_hooks(scope: RunScope, source: Agent[Any], target: Agent[Any]) -> None:

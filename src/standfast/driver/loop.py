@@ -51,15 +51,15 @@ CLOSING_GRACE_S = 5.0
 # Shorter than what containers leave a process between SIGTERM and SIGKILL (10 s and more).
 
 
-def stored_form(run: Run, start: int, end: int) -> list[Item]:
+def items_to_store(run: Run, start: int, end: int) -> list[Item]:
     """These items of the run as its session gets them."""
     items = [sanitise_for_store(entry.item) for entry in run.ledger[start:end]]
     return [item for item in items if item is not None]
 
 
 @dataclass(frozen=True, slots=True)
-class _End:
-    """What closes a run: the run once it is closed, and the items that its session gets from number `start` on."""
+class _Stored:
+    """Items that the session gets from number `start` on, and the run once it has them."""
 
     run: Run
     start: int
@@ -139,9 +139,7 @@ class Loop(Reconciler[Run, Event, Effect]):
         return effects
 
     def _must_save(self, event: Event) -> bool:
-        if isinstance(event, ALWAYS_SAVED):
-            return True
-        return isinstance(event, Replied) and self.state.spec.owner.is_server
+        return isinstance(event, ALWAYS_SAVED) or (isinstance(event, Replied) and self.state.spec.owner.is_server)
 
     def _is_stored_next(self, event: Event) -> bool:
         """Whether the turn is complete and goes to the session, with the run, in the very next step.
@@ -160,23 +158,31 @@ class Loop(Reconciler[Run, Event, Effect]):
 
     async def append(self, effect: Append) -> None:
         """Store these items of the run, once, and the run that knows them: together where one store has both."""
-        session, saver, run = self._session, self.saver, self.state
+        session, saver = self._session, self.saver
         assert session is not None  # only a session-owned run has something to store
-        items, run_id = stored_form(run, effect.start, effect.end), run.spec.run_id
+        end = self._with_items(effect.start, effect.end)
+        if saver is not None and end.run.paused:
+            saver.needed = True
         if not session.can_record or (saver is not None and saver.needed and saver.beside is None):
             await self.save()
-            await session.append(items, writer=run_id, start=effect.start)
-            return
-        after = advance(run, Appended(effect.end))
-        release = not self._keeps_lease and not due(after)
+            await session.append(end.items, writer=end.run.spec.run_id, start=end.start)
+        else:
+            await self._record(end, session, release=not self._keeps_lease and not due(end.run))
+        await self.record(Appended(effect.end), completes=effect)
+
+    def _with_items(self, start: int, end: int) -> _Stored:
+        return _Stored(advance(self.state, Appended(end)), start, items_to_store(self.state, start, end))
+
+    async def _record(self, end: _Stored, session: SessionHold, *, release: bool) -> None:
+        """Store the items and, if it must survive, the run that knows them, in one step."""
 
         async def send(save: RunSave | None) -> int:
-            return await session.record(items=items, writer=run_id, start=effect.start, run=save, release=release)
+            run_id = end.run.spec.run_id
+            return await session.record(items=end.items, writer=run_id, start=end.start, run=save, release=release)
 
-        if saver is not None and (saver.needed or after.paused):
-            saver.needed = True
-            await saver.save_with(after, send)
-        else:
+        if self.saver is not None and self.saver.needed and self.saver.beside is not None:
+            await self.saver.save_with(end.run, send)
+        elif end.items:
             await send(None)
 
     # --- driving and stopping ----------------------------------------------------------------------------------------
@@ -324,11 +330,10 @@ class Loop(Reconciler[Run, Event, Effect]):
         if self._is_submittable():
             self._is_over = True
             session, saver, end = self._session, self.saver, self._end()
-            beside = saver is not None and saver.beside is not None
-            if saver is not None and saver.needed and not beside:
+            if saver is not None and saver.needed and saver.beside is None:
                 await saver.save(end.run)
             if session is not None:
-                await self._record(end, session, saver if saver is not None and saver.needed and beside else None)
+                await self._record(end, session, release=True)
             self.state = end.run
             return
         closing = self._store_in_the_background()
@@ -342,23 +347,11 @@ class Loop(Reconciler[Run, Event, Effect]):
             return
         closing.result()
 
-    def _end(self) -> _End:
-        run = self.state
-        start, end = run.marks.stored, run.storable
+    def _end(self) -> _Stored:
+        start, end = self.state.marks.stored, self.state.storable
         if self._session is None or start >= end or self._append_failed:
-            return _End(run, start, [])
-        return _End(advance(run, Appended(end)), start, stored_form(run, start, end))
-
-    async def _record(self, end: _End, session: SessionHold, saver: RunSaver[Run] | None) -> None:
-        async def send(save: RunSave | None) -> int:
-            return await session.record(
-                items=end.items, writer=end.run.spec.run_id, start=end.start, run=save, release=True
-            )
-
-        if saver is not None:
-            await saver.save_with(end.run, send)
-        elif end.items:
-            await send(None)
+            return _Stored(self.state, start, [])
+        return self._with_items(start, end)
 
     def _submit_the_end(self) -> None:
         """Submit the same, to be done though nobody waits for it; a store that is away gets it when it is back."""

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from standfast.driver.agent_offer import ResolvedAgent
 from standfast.driver.run_scope import logger
+from standfast.engine.request import offered
 from standfast.engine.run import Run
 from standfast.ground.errors import ModelReplyError, SendOutcomeUnknownError
 from standfast.ground.jsonvalue import Item
@@ -29,9 +30,8 @@ async def newest_item_id(run: Run, resolved: ResolvedAgent) -> str | None:
     if run.spec.owner.kind != "conversation":
         return None
     if run.progress.after_item_id is not None:
-        return (
-            run.progress.after_item_id
-        )  # an earlier request at this place may still arrive, and would stand behind it
+        # An earlier request at this place may still arrive, and would stand behind it.
+        return run.progress.after_item_id
     # Not a nested run's reply: that one went to another conversation.
     own = [response for response in run.responses if not response.hidden]
     known = own[-1].items[-1].get("id") if own and own[-1].items else None
@@ -51,17 +51,17 @@ async def newest_item_id(run: Run, resolved: ResolvedAgent) -> str | None:
 
 
 async def ask_server(
-    run: Run, resolved: ResolvedAgent, items: Sequence[Item], error: Exception | None
+    run: Run, resolved: ResolvedAgent, items: Sequence[Item] | None = None, error: Exception | None = None
 ) -> Settled | None:
-    """What the server says about the request that carried `items`; None if it cannot be known."""
+    """What the server says about the request that carried `items` (else, what the run says it did); None: unknown."""
     ask = getattr(resolved.model, "settle", None)
     if ask is None:
         return None
     seen_id = run.progress.outgoing.reply_id if run.progress.outgoing is not None else None
     found: Settled | None = await ask(
         SendEvidence(
-            items,
-            conversation_id=run.spec.owner.id if run.spec.owner.kind == "conversation" else None,
+            _carried(run) if items is None else items,
+            conversation_id=conversation_id(run),
             previous_response_id=run.marks.response_id,
             response_id=getattr(error, "response_id", None) or seen_id,
             after_item_id=run.progress.after_item_id,
@@ -71,7 +71,12 @@ async def ask_server(
     return found
 
 
-def in_flight(run: Run) -> list[Item]:
+def conversation_id(run: Run) -> str | None:
+    """The server's conversation that the run belongs to; None if it belongs to none."""
+    return run.spec.owner.id if run.spec.owner.kind == "conversation" else None
+
+
+def _carried(run: Run) -> list[Item]:
     """What the request that has left carries."""
     outgoing = run.progress.outgoing
     assert outgoing is not None
@@ -80,7 +85,13 @@ def in_flight(run: Run) -> list[Item]:
     return [run.ledger[ordinal].item for ordinal in outgoing.sent]
 
 
-def unknown_outcome(run: Run, found: Settled | None, error: Exception | None) -> Exception:
+def not_sent(run: Run) -> tuple[int, ...]:
+    """The ordinals that the request that has left does not carry: what a filter kept from it is still to be sent."""
+    sent = run.progress.outgoing.sent if run.progress.outgoing is not None else ()
+    return tuple(ordinal for ordinal in offered(run) if ordinal not in sent)
+
+
+def unknown_outcome(run: Run, found: Settled | None, error: Exception | None = None) -> Exception:
     """The error that ends a run whose last request was taken without a whole reply, or nobody knows."""
     owner = run.spec.owner
     where = f"conversation {owner.id!r}" if owner.kind == "conversation" else f"response {run.marks.response_id!r}"

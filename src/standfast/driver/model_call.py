@@ -5,23 +5,23 @@ Attempts and retries are in `sending`: here a request is one question with one a
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
 from standfast.agents.agent import Agent
 from standfast.agents.run_config import CallModelData, ModelInputData
 from standfast.driver.agent_offer import ResolvedAgent
-from standfast.driver.hooks import announce_agent, hook_pair, observing, wants
+from standfast.driver.hooks import announce_agent, hook_pair, observers, wants
 from standfast.driver.loop import Loop
-from standfast.driver.lost_answers import newest_item_id
+from standfast.driver.lost_answers import ask_server, newest_item_id, not_sent, unknown_outcome
 from standfast.driver.reply_parsing import classify, known_calls
 from standfast.driver.run_scope import PreparedView, RunScope, logger
 from standfast.driver.sending import Sending
 from standfast.engine.due import due
-from standfast.engine.events import Begun, CallModel, Replied, Settle
-from standfast.engine.request import left_out, offered, stateful, view_items
-from standfast.engine.run import Outgoing, Response, Run
+from standfast.engine.events import Begun, CallModel, NotTaken, Settle
+from standfast.engine.request import left_out, offered, stateful
+from standfast.engine.run import Outgoing, Run
+from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import ModelBehaviorError, UserError
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.words.history import Prepared, omit_reasoning_id
@@ -63,6 +63,23 @@ async def call_model(loop: Loop, scope: RunScope, effect: CallModel) -> None:
     await take_reply(loop, scope, effect, agent, resolved, response, failed=failed, owed=owed)
 
 
+async def settle_model(loop: Loop, scope: RunScope, effect: Settle) -> None:
+    """Ask the server for a request that had left when the run was last heard of, and go on from what it says."""
+    run = loop.run
+    agent = scope.graph.agent(run.progress.agent)
+    resolved = await scope.agents.for_request(agent, has_used_tools=any(run.used_by(run.progress.agent)))
+    found = await ask_server(run, resolved)
+    if found is not None and found.response is not None:
+        await take_reply(loop, scope, effect, agent, resolved, found.response, owed=not_sent(run))
+    elif found is not None and not found.taken:
+        await loop.record(NotTaken(after_item_id=run.progress.after_item_id), completes=effect)
+    else:
+        error = unknown_outcome(run, found)
+        if found is not None or not await Sending(loop, scope, resolved, None, []).may_send_again(error):
+            raise error
+        await loop.record(NotTaken(), completes=effect)
+
+
 async def take_reply(
     loop: Loop,
     scope: RunScope,
@@ -94,27 +111,9 @@ async def take_reply(
         scope.remember(entry.item, original)
     scope.responses.append(response)
     scope.show_entries(reply.entries)
-    record = Response(
-        tuple(entry.item for entry in reply.entries),
-        counted.to_json(),
-        response.response_id,
-        response.request_id,
-    )
-    await loop.record(
-        Replied(
-            effect.turn,
-            tuple(reply.entries),
-            tuple(reply.calls),
-            record,
-            owed,
-            is_unanswered=reply.hosted or reply.skipped > 0,
-            used=tuple(reply.used),
-        ),
-        completes=effect,
-    )
+    await loop.record(reply.event(effect.turn, response, counted, owed), completes=effect)
     # After the reply is recorded: it was paid for, and a hook that raises must not throw it away.
-    async with observing(loop):
-        await hook_pair(scope, agent, "on_llm_end", scope.wrapper, agent, response)
+    await observers(loop, scope, agent, "on_llm_end", scope.wrapper, agent, response)
 
 
 def _known(scope: RunScope, run: Run) -> dict[str, str]:
@@ -175,9 +174,7 @@ async def _filtered(
     data = CallModelData(
         ModelInputData([copy_json(item) for item in items], instructions), agent, scope.wrapper.context
     )
-    changed = function(data)
-    if inspect.isawaitable(changed):
-        changed = await changed
+    changed = await maybe_await(function(data))
     if not isinstance(changed, ModelInputData) or not isinstance(changed.input, list):
         raise UserError(
             f"call_model_input_filter returned {type(changed).__name__}"
@@ -186,8 +183,3 @@ async def _filtered(
             "Return ModelInputData(input=[...], instructions=...) with a list of items.",
         )
     return changed.input, changed.instructions
-
-
-def view_of(scope: RunScope, run: Run) -> list[Item]:
-    """The model's view as it is, for `to_input_list("normalized")`."""
-    return view_items(run, scope.history)

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from standfast.agents.as_tool import AgentToolRun, relay_events
 from standfast.agents.context import ChildPaused
-from standfast.driver.early_refusals import owner_of_tool
 from standfast.driver.event_buffer import EventBuffer
 from standfast.driver.loop import Loop
+from standfast.driver.owners import owner_of_tool
 from standfast.driver.result import RunResult, RunResultBase, RunResultStreaming
 from standfast.driver.run_scope import AgentToolInvocation, ResumedRun, RunArguments, RunScope, StartedRun
 from standfast.engine.run import Call, Run
@@ -94,8 +94,7 @@ async def _result_of(child: StartedRun, events: EventBuffer | None, request: Age
         await child.go()
         return RunResult(child)
     result = RunResultStreaming(child, events)
-    task = asyncio.ensure_future(result._drive_to_the_end(child.go))
-    result._goes_on_in(task)
+    task = result._start(child.go)
     assert request.tool.on_stream is not None
     try:
         await relay_events(

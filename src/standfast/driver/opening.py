@@ -6,7 +6,6 @@ loop starts with, and in what must be checked before anything of it happens.
 
 from __future__ import annotations
 
-import inspect
 import uuid
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +23,7 @@ from standfast.engine.due import due
 from standfast.engine.events import Claimed, Stopped
 from standfast.engine.log import Log
 from standfast.engine.run import Run, Verdict, View, begin, evolve
-from standfast.engine.run_store import RunStore
+from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import RunClaimedError, RunStateError, SessionBusyError, SessionConflictError, UserError
 from standfast.ground.jsonvalue import Item, copy_json, encode
 from standfast.words.history import canonical, deduplicate, normalise, sanitise_for_store
@@ -84,17 +83,17 @@ def _first_verdict(scope: RunScope) -> Verdict:
     return "parallel"
 
 
-async def open_new(scope: RunScope, fresh: Run, store: RunStore | None) -> Opened:
+async def open_new(scope: RunScope, fresh: Run) -> Opened:
     """A run that was started: with its own id it may turn out to have been started before."""
     if scope.session is not None:
         await scope.session.hold()
     named = scope.config.run_id is not None
-    await _hold_run(scope, fresh.spec.run_id, store, wait_s=0.0)
-    if named and (earlier := await _open_earlier(scope, fresh, store)) is not None:
+    await _hold_run(scope, fresh.spec.run_id)
+    if named and (earlier := await _open_earlier(scope, fresh)) is not None:
         return earlier
-    await look_for_unfinished(scope, fresh.spec.run_id, store)
-    run, gone = await settle_on_server(scope, fresh, store)
-    saver = RunSaver(store, RunRecord, hold=scope.session, needed=named or bool(gone)) if store is not None else None
+    await look_for_unfinished(scope, fresh.spec.run_id)
+    run, gone = await settle_on_server(scope, fresh)
+    saver = _saver(scope, needed=named or bool(gone))
     if saver is not None and saver.needed:
         await saver.save(run)  # of two who start under one id the second is told, before anything of it runs (C16)
     for end_gone in gone:
@@ -120,15 +119,22 @@ def _without_open_turns(scope: RunScope, base: list[Item]) -> list[Item]:
     return kept
 
 
-async def _hold_run(
-    scope: RunScope, run_id: str, store: RunStore | None, *, wait_s: float, takeover: bool = False
-) -> None:
+def _saver(
+    scope: RunScope, *, revision: int = 0, needed: bool = False, saved: Run | None = None
+) -> RunSaver[Run] | None:
+    """How the run is saved from now on; None where it is not."""
+    if scope.store is None:
+        return None
+    return RunSaver(scope.store, RunRecord, hold=scope.session, revision=revision, needed=needed, saved=saved)
+
+
+async def _hold_run(scope: RunScope, run_id: str, *, wait_s: float = 0.0, takeover: bool = False) -> None:
     """Take a lease on the run itself where no session's covers it, if the store can (C12, C16).
 
     Raises RunClaimedError if another worker is at it.
     """
     is_covered = scope.session is not None and scope.session.lease is not None
-    lease: Any = getattr(store, "lease_run", None)
+    lease: Any = getattr(scope.store, "lease_run", None)
     if lease is not None and not is_covered and scope.run_lease is None:
         scope.run_lease = await lease(run_id, ttl_s=scope.config.lease_ttl_s, wait_s=wait_s, takeover=takeover)
 
@@ -151,9 +157,8 @@ async def _base_from_callback(scope: RunScope, fresh: Run) -> list[Item] | None:
             f"session_input_callback is a {type(callback).__name__}", "Give a function (history, new) -> list."
         )
     history = [*scope.history, *scope.open_turns]
-    seen = callback([copy_json(item) for item in history], [copy_json(entry.item) for entry in fresh.ledger])
-    if inspect.isawaitable(seen):
-        seen = await seen
+    own = [copy_json(entry.item) for entry in fresh.ledger]
+    seen = await maybe_await(callback([copy_json(item) for item in history], own))
     if not isinstance(seen, list):
         raise UserError(
             f"session_input_callback returned a {type(seen).__name__}", "Return the list of items the model sees."
@@ -170,12 +175,12 @@ async def _base_from_callback(scope: RunScope, fresh: Run) -> list[Item] | None:
 # --- the same id again -----------------------------------------------------------------------------------------------
 
 
-async def _open_earlier(scope: RunScope, fresh: Run, store: RunStore | None) -> Opened | None:
+async def _open_earlier(scope: RunScope, fresh: Run) -> Opened | None:
     """What an earlier run of the same id left: its saved state, or, failing that, its items in the session (C12)."""
     run_id, session = fresh.spec.run_id, scope.session
-    saved = await store.load_run(run_id) if store is not None else None
+    saved = await scope.store.load_run(run_id) if scope.store is not None else None
     if saved is not None and not has_ended(saved):
-        return await _open_again(scope, fresh, decode_saved(saved), store, saved.revision)
+        return await _open_again(scope, fresh, decode_saved(saved), saved.revision)
     ending = ending_of(saved) if saved is not None else None
     refuse_settled(run_id, ending.get("settled_by") if ending is not None else None)
     count = await session.accepted(run_id) if session is not None else 0
@@ -192,15 +197,11 @@ async def _open_earlier(scope: RunScope, fresh: Run, store: RunStore | None) -> 
         return None
     run = await rebuilt_from_items(scope, fresh, items, ending)
     if not run.is_closed:
-        await look_for_unfinished(scope, run_id, store)
-    revision, needed = (saved.revision, False) if saved is not None else (0, True)
-    return Opened(
-        run,
-        RunSaver(store, RunRecord, hold=scope.session, revision=revision, needed=needed) if store is not None else None,
-    )
+        await look_for_unfinished(scope, run_id)
+    return Opened(run, _saver(scope, revision=saved.revision if saved is not None else 0, needed=saved is None))
 
 
-async def _open_again(scope: RunScope, fresh: Run, earlier: Run, store: RunStore | None, revision: int) -> Opened:
+async def _open_again(scope: RunScope, fresh: Run, earlier: Run, revision: int) -> Opened:
     if [entry.item for entry in fresh.ledger] != given_input_of(earlier):
         raise SessionConflictError(
             f"run {fresh.spec.run_id!r} was started with another input than it is given now",
@@ -211,12 +212,12 @@ async def _open_again(scope: RunScope, fresh: Run, earlier: Run, store: RunStore
     scope.wrapper.usage.add(usage_of(earlier))  # what it cost before is part of what it costs
     refuse_settled(earlier.spec.run_id, earlier.progress.settled_by)
     if earlier.is_closed or (earlier.paused and not due(earlier)):
-        return await _look_at(scope, earlier, store, revision)
+        return await _look_at(scope, earlier, revision)
     # Where the store cannot lease, the revision decides between two workers: the one that saves first goes on.
     if earlier.status == "running" and scope.run_lease is not None and not _has_no_worker(scope):
         raise _marked_as_running(earlier)
-    await look_for_unfinished(scope, fresh.spec.run_id, store)
-    return await _claim(scope, earlier, store, revision)
+    await look_for_unfinished(scope, fresh.spec.run_id)
+    return await _claim(scope, earlier, revision)
 
 
 def _marked_as_running(run: Run) -> RunClaimedError:
@@ -230,62 +231,57 @@ def _marked_as_running(run: Run) -> RunClaimedError:
 # --- resumed ---------------------------------------------------------------------------------------------------------
 
 
-async def open_resumed(scope: RunScope, resumed: ResumedRun, store: RunStore | None) -> Opened:
+async def open_resumed(scope: RunScope, resumed: ResumedRun) -> Opened:
     """A saved run that goes on. Whatever speaks against it is found before anything is taken."""
-    run, status, session = resumed.run, resumed.status, scope.session
+    run, status = resumed.run, resumed.status
     if run.is_closed:
         refuse_finished(run)
     check_owner(run, scope.arguments.session)
     if status is None:  # else whoever loaded it, just now, has looked at all of this
         check_saved(run, scope.graph)
-        status = await check_unclaimed(run, store, resumed.revision)
+        status = await check_unclaimed(run, scope.store, resumed.revision)
     if run.paused and not due(run):
-        return await _look_at(scope, run, store, resumed.revision)
-    if session is not None:
-        await _hold(scope, resumed, store)
+        return await _look_at(scope, run, resumed.revision)
+    await _hold(scope, resumed)
     wait_s = scope.config.lease_wait_s if scope.config.concurrency == "wait" and not resumed.takeover else 0.0
-    await _hold_run(scope, run.spec.run_id, store, wait_s=wait_s, takeover=resumed.takeover)
+    await _hold_run(scope, run.spec.run_id, wait_s=wait_s, takeover=resumed.takeover)
     if status == "running" and not (_has_no_worker(scope) or resumed.takeover):
         raise _marked_as_running(run)
-    await look_for_unfinished(scope, run.spec.run_id, store)
-    return await _claim(scope, run, store, resumed.revision)
+    await look_for_unfinished(scope, run.spec.run_id)
+    return await _claim(scope, run, resumed.revision)
 
 
-async def _hold(scope: RunScope, resumed: ResumedRun, store: RunStore | None) -> None:
-    assert scope.session is not None
+async def _hold(scope: RunScope, resumed: ResumedRun) -> None:
     try:
-        await scope.session.hold()
+        if scope.session is not None:
+            await scope.session.hold()
     except SessionBusyError:
         # Whoever has the session may have it because they resumed this very run: then that is what is said.
-        await check_unclaimed(resumed.run, store, resumed.revision)
+        await check_unclaimed(resumed.run, scope.store, resumed.revision)
         raise
 
 
-async def _look_at(scope: RunScope, run: Run, store: RunStore | None, revision: int) -> Opened:
+async def _look_at(scope: RunScope, run: Run, revision: int) -> Opened:
     """A run that has ended, or about which nobody has decided: it is read, and neither written nor consumed."""
     if not run.is_closed:
         run = advance(run, Claimed(run.progress.claim or "", stored=await _stored_count(scope, run)))
     _restore(scope, run)
-    return Opened(
-        run, RunSaver(store, RunRecord, hold=scope.session, revision=revision, saved=run) if store is not None else None
-    )
+    return Opened(run, _saver(scope, revision=revision, saved=run))
 
 
-async def _claim(scope: RunScope, run: Run, store: RunStore | None, revision: int) -> Opened:
+async def _claim(scope: RunScope, run: Run, revision: int) -> Opened:
     """Take a saved run, once: of two who try, the second is told and nothing of it runs (C12)."""
     run = advance(run, Claimed(uuid.uuid4().hex, stored=await _stored_count(scope, run)))
     _restore(scope, run)
     await check_tools(scope, run)
-    if store is None:
-        return Opened(run)
     # The whole run is written, not what is new: the state at hand may be ahead of what was saved.
-    saver = RunSaver(store, RunRecord, hold=scope.session, revision=revision, needed=revision > 0)
-    if saver.needed:
+    saver = _saver(scope, revision=revision, needed=revision > 0)
+    if saver is not None and saver.needed:
         await saver.save(run)
     return Opened(run, saver)
 
 
-async def open_abandoned(scope: RunScope, resumed: ResumedRun, store: RunStore, message: str) -> Opened:
+async def open_abandoned(scope: RunScope, resumed: ResumedRun, message: str) -> Opened:
     """A saved run that is given up: what is open is closed with `message`.
 
     Not saved here: given up and not yet stored, it would be a run that nobody is at and nobody can tell so.
@@ -294,12 +290,11 @@ async def open_abandoned(scope: RunScope, resumed: ResumedRun, store: RunStore, 
     if run.is_closed:
         refuse_finished(run)
     check_owner(run, scope.arguments.session)
-    if scope.session is not None:
-        await _hold(scope, resumed, store)
-    await _hold_run(scope, run.spec.run_id, store, wait_s=0.0)
+    await _hold(scope, resumed)
+    await _hold_run(scope, run.spec.run_id)
     run = advance(run, Claimed(uuid.uuid4().hex, stored=await _stored_count(scope, run)))
     run = advance(run, Stopped("abandoned", message=message)) if not run.finished else run
-    return Opened(run, RunSaver(store, RunRecord, hold=scope.session, revision=resumed.revision, needed=True))
+    return Opened(run, _saver(scope, revision=resumed.revision, needed=True))
 
 
 async def _stored_count(scope: RunScope, run: Run) -> int:
@@ -339,5 +334,4 @@ def _restore(scope: RunScope, run: Run) -> None:
     inputs = [entry.item for entry in run.ledger[: run.spec.input_count]]
     text = inputs[0].get("content") if run.spec.input_is_text and len(inputs) == 1 else None
     scope.given_input = text if isinstance(text, str) else [copy_json(item) for item in inputs]
-    if run.turn is not None:
-        scope.shown_calls = {call.id for call in run.turn.calls if call.state == "returned"}
+    scope.shown_calls = {call.id for call in run.calls if call.state == "returned"}

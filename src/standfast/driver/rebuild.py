@@ -7,16 +7,13 @@ asked again.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from standfast.agents.agent import Agent
-from standfast.driver.agent_offer import output_schema
-from standfast.driver.conclude import final_from_text, final_from_tools, restored_output
+from standfast.driver.conclude import Final, final_from_text, final_from_tools, restored_output
 from standfast.driver.reply_parsing import call_digest
 from standfast.driver.run_scope import RunScope
 from standfast.engine.advance import DID_NOT_RUN, NOT_COMPLETED
-from standfast.engine.run import Call, Conclusion, Entry, Marks, Run, Turn, View
+from standfast.engine.run import Call, Entry, Marks, Run, Turn, View, evolve
 from standfast.ground.errors import RunStateError, SessionConflictError
 from standfast.ground.jsonvalue import Item, encode_value
 from standfast.words.history import output_key
@@ -53,15 +50,10 @@ async def rebuilt_from_items(
         last.append(entry)
     ledger = fresh.ledger.appended(entries[count:])
     size = len(ledger)
-    run = replace(
-        fresh,
-        ledger=ledger,
-        marks=Marks(stored=size, ready=size),
-        views=fresh.views.appended((View(None, size),)),
-        progress=replace(
-            fresh.progress, agent=agent_key, turns=turns, verdict="passed" if turns else fresh.progress.verdict
-        ),
-    )
+    verdict = "passed" if turns else fresh.progress.verdict
+    progress = evolve(fresh.progress, agent=agent_key, turns=turns, verdict=verdict)
+    views = fresh.views.appended((View(None, size),))
+    run = evolve(fresh, ledger=ledger, marks=Marks(stored=size, ready=size), views=views, progress=progress)
     # The store knows how it ended; without that, only the last turn can tell.
     if ending is not None and ending["status"] == "done":
         if ending.get("tripped"):
@@ -69,8 +61,8 @@ async def rebuilt_from_items(
                 f"run {fresh.spec.run_id!r} has ended: an output guardrail tripped",
                 "Start the next run under another run_id; the history is as the tripwire left it.",
             )
-        progress = replace(run.progress, agent=ending["agent"], ended=True, output=ending["output"])
-        run = replace(run, progress=progress)
+        progress = evolve(run.progress, agent=ending["agent"], ended=True, output=ending["output"])
+        run = evolve(run, progress=progress)
         scope.final_output = restored_output(scope, run)
         return run
     return await _finished(scope, run, last)
@@ -102,25 +94,23 @@ async def _entry(scope: RunScope, called: dict[str, str], agent_key: str, item: 
 
 async def _finished(scope: RunScope, run: Run, last: list[Entry]) -> Run:
     """The run ended, if its last turn said something and asked for nothing, or if its tools' results end a run."""
-    agent = scope.graph.agent(run.progress.agent)
-    found = await _meaning(scope, run, agent, last) if last else None
+    found = await _meaning(scope, run, last) if last else None
     if found is None:
         return run
     scope.final_output = found[0]
-    return replace(run, progress=replace(run.progress, ended=True, output=found[1].output))
+    return evolve(run, progress=evolve(run.progress, ended=True, output=found[1].output))
 
 
-async def _meaning(scope: RunScope, run: Run, agent: Agent[Any], last: list[Entry]) -> tuple[Any, Conclusion] | None:
+async def _meaning(scope: RunScope, run: Run, last: list[Entry]) -> Final | None:
     kinds = {entry.kind for entry in last}
     if "tool_call_output_item" not in kinds and last[-1].kind == "message_output_item":
         # What a provider's own tools did may stand before it, in the same reply or in one of its own.
-        text = ItemHelpers.extract_text(last[-1].item)
-        return await final_from_text(scope, run, agent, output_schema(agent), text)
+        return await final_from_text(scope, run, ItemHelpers.extract_text(last[-1].item))
     outputs = {entry.item.get("call_id"): entry for entry in last if entry.kind == "tool_call_output_item"}
     calls = [entry for entry in last if entry.kind == "tool_call_item" and entry.item.get("type") == "function_call"]
     if not calls or "handoff_output_item" in kinds or any(_cut_short(entry) for entry in outputs.values()):
         return None
-    return await final_from_tools(scope, run, _turn_of(run, calls, outputs), agent, output_schema(agent))
+    return await final_from_tools(scope, run, _turn_of(run, calls, outputs))
 
 
 def _cut_short(entry: Entry) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 logger = logging.getLogger("standfast")
@@ -116,13 +116,13 @@ class Reconciler(Generic[State, Event, Effect]):
         wanted = {effect.key: effect for effect in effects}
         stale = [key for key in self._tasks if key not in wanted and key not in self._completed]
         if stale:
-            await self._cancel_and_wait(stale, patiently=False)
+            await self._cancel_and_wait(stale)
             return  # something may have been recorded while they ended
         # An effect whose last word is recorded may still be telling observers of it: what follows waits for them.
         if self._completed.isdisjoint(self._tasks):
             for key, effect in wanted.items():
                 if key not in self._tasks:
-                    self._tasks[key] = asyncio.ensure_future(self._start(effect))
+                    self._tasks[key] = asyncio.ensure_future(self._perform(self, effect))
         self._wake = asyncio.get_running_loop().create_future()
         try:
             await asyncio.wait([*self._tasks.values(), self._wake], return_when=asyncio.FIRST_COMPLETED)
@@ -137,9 +137,6 @@ class Reconciler(Generic[State, Event, Effect]):
         if failure is not None:
             raise failure
 
-    async def _start(self, effect: Effect) -> None:
-        await self._perform(self, effect)
-
     def _failure_of(self, key: str, task: asyncio.Task[None]) -> BaseException | None:
         if task.cancelled():
             return asyncio.CancelledError(f"{key} was cancelled from inside")
@@ -151,42 +148,26 @@ class Reconciler(Generic[State, Event, Effect]):
     def _has_failed(self, key: str) -> None:
         """Remember, for whoever closes the state in order, that this effect failed."""
 
-    async def _cancel_and_wait(self, keys: Iterable[str], *, patiently: bool = True) -> None:
+    async def _cancel_and_wait(self, keys: list[str]) -> None:
         """Cancel these effects and wait for them; what they still say is dropped.
 
-        Patiently means: also while being cancelled. Else they stay under way then, and whoever closes waits for them.
+        If this is cancelled meanwhile they stay under way, and whoever closes waits for them.
         """
-        keys = list(keys)
         tasks = [self._tasks[key] for key in keys]
         for task in tasks:
             if not task.cancelling():  # to be told twice may mean to a nested run that it must not store what it did
                 task.cancel()
-        if patiently:
-            await wait_for_all(tasks)
-        elif tasks:
-            await asyncio.wait(tasks)
+        await asyncio.wait(tasks)
         for key, task in zip(keys, tasks, strict=True):
             del self._tasks[key]
             if not task.cancelled() and task.exception() is not None:
                 logger.debug("an effect that was no longer due ended with %r", task.exception())
 
 
-def ignore_exception(work: asyncio.Future[None]) -> None:
+def ignore_exception(work: asyncio.Future[Any]) -> None:
     """Mark a future's exception as retrieved, so that asyncio does not report it as never retrieved.
 
     Whoever waited may be gone; the next one to try meets the same error and raises it.
     """
     if not work.cancelled():
         work.exception()
-
-
-async def wait_for_all(tasks: list[asyncio.Task[None]]) -> None:
-    """Wait until all have ended, even while being cancelled: a performer left behind could still act."""
-    cancelled: asyncio.CancelledError | None = None
-    while pending := [task for task in tasks if not task.done()]:
-        try:
-            await asyncio.wait(pending)
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled

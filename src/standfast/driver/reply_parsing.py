@@ -12,16 +12,20 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-from standfast.engine.run import Call, Entry
+from standfast.engine.events import Replied
+from standfast.engine.run import Call, Entry, Response
 from standfast.ground.errors import ItemNotStorableError, ModelBehaviorError, UserError
 from standfast.ground.jsonvalue import Item, encode, encode_value
 from standfast.tools.function import facts_of
 from standfast.words.history import APPROVAL_PLACEHOLDER
 from standfast.words.item_kinds import KINDS, TOOL_CALL
-from standfast.words.items import read, to_input_json
+from standfast.words.items import ModelResponse, read, to_input_json
+from standfast.words.usage import Usage
 
 LOCAL_CALLS = frozenset({"computer_call", "local_shell_call", "apply_patch_call", "custom_tool_call"})
 """Calls whose output the program must give, of kinds that standfast has no tools for."""
+
+_NOBODY: Mapping[str, Any] = {}
 
 
 @dataclass(slots=True)
@@ -37,6 +41,13 @@ class Reply:
     """Whether a tool of the provider's was active, so that a reply without a message is not an answer yet."""
     skipped: int = 0
     """Calls that had been completed before and were asked for again."""
+
+    def event(self, turn: int, response: ModelResponse, usage: Usage, owed: tuple[int, ...]) -> Replied:
+        """The reply as its run learns of it; `usage` is what it cost, `owed` what a filter kept from the request."""
+        items = tuple(entry.item for entry in self.entries)
+        record = Response(items, usage.to_json(), response.response_id, response.request_id)
+        unanswered, used = self.hosted or self.skipped > 0, tuple(self.used)
+        return Replied(turn, tuple(self.entries), tuple(self.calls), record, owed, unanswered, used)
 
 
 def call_digest(item: Mapping[str, Any]) -> str:
@@ -69,18 +80,36 @@ def classify(
     output: Iterable[Any],
     *,
     agent: str,
-    tools: Mapping[str, Any],
-    handoffs: Mapping[str, Any],
-    known: Mapping[str, str],
-    unknown_tool: Callable[[str], str],
+    tools: Mapping[str, Any] = _NOBODY,
+    handoffs: Mapping[str, Any] = _NOBODY,
+    known: Mapping[str, str] = _NOBODY,
+    unknown_tool: Callable[[str], str] = lambda name: "tool",
 ) -> Reply:
     """The reply's entries and calls. `known` maps the ids of calls already in history to their digests.
 
     `unknown_tool(name)` says what to do about a tool that is not there: it raises, or returns the call's kind.
     """
-    reply = Reply()
-    seen: dict[str, str] = {}
+    reading = _Reading(agent, tools, handoffs, known, unknown_tool)
     for original in output:
+        reading.take(original)
+    return reading.reply
+
+
+@dataclass(slots=True)
+class _Reading:
+    """A reply that is being taken apart, and the names it is read with."""
+
+    agent: str
+    tools: Mapping[str, Any]
+    handoffs: Mapping[str, Any]
+    known: Mapping[str, str]
+    unknown_tool: Callable[[str], str]
+    reply: Reply = field(default_factory=Reply)
+    seen: dict[str, str] = field(default_factory=dict)
+    """The calls of this reply so far: their ids and digests."""
+
+    def take(self, original: object) -> None:
+        """Take in the next item of the reply."""
         item = stored_form(original)
         _refuse_what_no_store_takes(item)
         kind = item.get("type") or ("message" if "role" in item else None)
@@ -89,12 +118,74 @@ def classify(
                 "the model replied with an item that has no type", "Check the Model implementation: items need a type."
             )
         if kind == "function_call":
-            _function_call(reply, item, original, agent, tools, handoffs, known, seen, unknown_tool)
+            self._function_call(item, original)
         elif kind == "mcp_approval_request":
-            _hosted_request(reply, item, original, agent, known, seen)
+            self._hosted_request(item, original)
         elif kind != APPROVAL_PLACEHOLDER:  # ours, and never part of a conversation
-            _other(reply, kind, item, original, agent)
-    return reply
+            self._other(kind, item, original)
+
+    def _function_call(self, item: Item, original: object) -> None:
+        call_id, digest = _call_id(item.get("call_id"), "function_call"), call_digest(item)
+        if self._is_repeated(call_id, digest):
+            # A call repeated within one reply is one call. One from history was answered, and is not run again.
+            if call_id not in self.seen:
+                self.reply.skipped += 1
+            return
+        name, namespace = str(item.get("name", "")), item.get("namespace")
+        qualified = f"{namespace}.{name}" if namespace else name
+        entry_kind, extra = "tool_call_item", None
+        on_unknown, behind = "report", None
+        # Two handoffs cannot both be followed: the first wins, and the model is told of the other.
+        if not namespace and name in self.handoffs:
+            kind = "ignored" if any(call.kind == "handoff" for call in self.reply.calls) else "handoff"
+            entry_kind, behind = "handoff_call_item", behind_handoff(self.handoffs[name])
+        elif (tool := self.tools.get(qualified) or self.tools.get(name)) is None:
+            kind = self.unknown_tool(qualified)
+        else:
+            kind = "agent" if getattr(tool, "agent_tool", None) is not None else "tool"
+            extra, on_unknown = facts_of(tool), getattr(tool, "on_unknown", "report")
+            behind = behind_tool(tool)
+        self.reply.used.append(name)
+        arguments = arguments_text(item)
+        self.reply.calls.append(Call(call_id, name, kind, arguments, digest, on_unknown=on_unknown, behind=behind))
+        self._keep(Entry(entry_kind, self.agent, item, extra), original)
+
+    def _hosted_request(self, item: Item, original: object) -> None:
+        call_id, digest = _call_id(item.get("id"), "mcp_approval_request"), call_digest(item)
+        if self._is_repeated(call_id, digest):
+            return
+        self.reply.calls.append(Call(call_id, str(item.get("name", "")), "hosted", arguments_text(item), digest))
+        self._keep(Entry("mcp_approval_request_item", self.agent, item), original)
+
+    def _is_repeated(self, call_id: str, digest: str) -> bool:
+        """Whether this call was made before, in this reply or in an earlier one; another under its id is refused."""
+        # Outputs are matched to calls by id alone, here and at every provider: one id for two calls would answer both.
+        earlier = self.seen.get(call_id, self.known.get(call_id))
+        if earlier is not None and earlier != digest:
+            raise ModelBehaviorError(
+                f"the model used call id {call_id!r} for two different calls",
+                "A call id must be unique for the whole run; check the Model implementation or its provider.",
+            )
+        if earlier is None:
+            self.seen[call_id] = digest
+        return earlier is not None
+
+    def _other(self, kind: str, item: Item, original: object) -> None:
+        # Refused, not kept: without an output of ours the provider refuses every later request.
+        if kind in LOCAL_CALLS:
+            raise UserError(
+                f"the model made a {kind}, which standfast has no local tool for",
+                "Remove that hosted tool from the agent, or offer the same ability as a function_tool.",
+            )
+        known = KINDS.get(kind, TOOL_CALL)
+        if known is TOOL_CALL:
+            self.reply.used.append(kind)
+        self.reply.hosted = self.reply.hosted or known.is_hosted
+        self._keep(Entry(known.name, self.agent, item), original)
+
+    def _keep(self, entry: Entry, original: object) -> None:
+        self.reply.entries.append(entry)
+        self.reply.originals.append(original)
 
 
 def _refuse_what_no_store_takes(item: Item) -> None:
@@ -106,72 +197,6 @@ def _refuse_what_no_store_takes(item: Item) -> None:
             f"the model replied with something that is not JSON: {error.what}",
             "Check the Model implementation: its items hold JSON values only, and finite numbers.",
         ) from None
-
-
-def _hosted_request(
-    reply: Reply, item: Item, original: object, agent: str, known: Mapping[str, str], seen: dict[str, str]
-) -> None:
-    call_id = _call_id(item.get("id"), "mcp_approval_request")
-    digest = call_digest(item)
-    if _is_repeated(call_id, digest, known, seen):
-        return
-    seen[call_id] = digest
-    reply.calls.append(Call(call_id, str(item.get("name", "")), "hosted", arguments_text(item), digest))
-    _keep(reply, Entry("mcp_approval_request_item", agent, item), original)
-
-
-def _is_repeated(call_id: str, digest: str, known: Mapping[str, str], seen: Mapping[str, str]) -> bool:
-    """Whether this call was made before, in this reply or in an earlier one; another under its id is refused."""
-    # Outputs are matched to calls by id alone, here and at every provider: one id for two calls would answer both.
-    earlier = seen.get(call_id, known.get(call_id))
-    if earlier is not None and earlier != digest:
-        raise ModelBehaviorError(
-            f"the model used call id {call_id!r} for two different calls",
-            "A call id must be unique for the whole run; check the Model implementation or its provider.",
-        )
-    return earlier is not None
-
-
-def _function_call(
-    reply: Reply,
-    item: Item,
-    original: object,
-    agent: str,
-    tools: Mapping[str, Any],
-    handoffs: Mapping[str, Any],
-    known: Mapping[str, str],
-    seen: dict[str, str],
-    unknown_tool: Callable[[str], str],
-) -> None:
-    call_id = _call_id(item.get("call_id"), "function_call")
-    digest = call_digest(item)
-    if _is_repeated(call_id, digest, known, seen):
-        # A call repeated within one reply is one call. One from history was answered, and is not run again.
-        if call_id not in seen:
-            reply.skipped += 1
-        return
-    seen[call_id] = digest
-    name = str(item.get("name", ""))
-    namespace = item.get("namespace")
-    qualified = f"{namespace}.{name}" if namespace else name
-    entry_kind, extra = "tool_call_item", None
-    on_unknown, behind = "report", None
-    # Two handoffs cannot both be followed: the first wins, and the model is told of the other.
-    if not namespace and name in handoffs:
-        kind = "ignored" if any(call.kind == "handoff" for call in reply.calls) else "handoff"
-        entry_kind, behind = "handoff_call_item", behind_handoff(handoffs[name])
-    else:
-        tool = tools.get(qualified) or tools.get(name)
-        if tool is None:
-            kind = unknown_tool(qualified)
-        else:
-            kind = "agent" if getattr(tool, "agent_tool", None) is not None else "tool"
-            extra, on_unknown = facts_of(tool), getattr(tool, "on_unknown", "report")
-            behind = behind_tool(tool)
-    reply.used.append(name)
-    arguments = arguments_text(item)
-    reply.calls.append(Call(call_id, name, kind, arguments, digest, on_unknown=on_unknown, behind=behind))
-    _keep(reply, Entry(entry_kind, agent, item, extra), original)
 
 
 def behind_tool(tool: Any) -> str:
@@ -187,25 +212,6 @@ def behind_tool(tool: Any) -> str:
 def behind_handoff(handoff: Any) -> str:
     """The agent that a handoff leads to, as far as it says so."""
     return f"handoff:{getattr(handoff, 'agent_name', '')}"
-
-
-def _other(reply: Reply, kind: str, item: Item, original: object, agent: str) -> None:
-    # Refused, not kept: without an output of ours the provider refuses every later request.
-    if kind in LOCAL_CALLS:
-        raise UserError(
-            f"the model made a {kind}, which standfast has no local tool for",
-            "Remove that hosted tool from the agent, or offer the same ability as a function_tool.",
-        )
-    known = KINDS.get(kind, TOOL_CALL)
-    if known is TOOL_CALL:
-        reply.used.append(kind)
-    reply.hosted = reply.hosted or known.is_hosted
-    _keep(reply, Entry(known.name, agent, item), original)
-
-
-def _keep(reply: Reply, entry: Entry, original: object) -> None:
-    reply.entries.append(entry)
-    reply.originals.append(original)
 
 
 def _call_id(value: object, kind: str) -> str:

@@ -30,7 +30,7 @@ InputListMode = Literal["preserve_all", "normalized"]
 def interruptions_of(run: Run, scope: RunScope) -> list[ToolApprovalItem]:
     """The calls that wait for a person, those of nested runs included, in call order."""
     found: list[ToolApprovalItem] = []
-    for call in run.turn.calls if run.turn is not None else ():
+    for call in run.calls:
         if call.child is not None:
             found += interruptions_of(call.child, _inside(run, scope, call))
         elif call.state == "waiting":
@@ -352,10 +352,11 @@ class RunResultStreaming(RunResultBase):
             raise self._error
         raise StopAsyncIteration
 
-    def _goes_on_in(self, task: asyncio.Task[None]) -> None:
-        """The task that drives the run, whose end whoever watches hears of: also of one that never had a turn."""
-        self._task = task
-        task.add_done_callback(self._has_ended)
+    def _start(self, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
+        """Let `work` drive the run in a task, whose end whoever watches hears of: also of one that never had a turn."""
+        self._task = asyncio.get_running_loop().create_task(self._drive_to_the_end(work))
+        self._task.add_done_callback(self._has_ended)
+        return self._task
 
     def _has_ended(self, task: asyncio.Task[None]) -> None:
         if not self._events.ended:

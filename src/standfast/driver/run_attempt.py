@@ -5,27 +5,48 @@ Whatever is borrowed (the lease on a session, its history) is given back at the 
 
 from __future__ import annotations
 
-import inspect
 from functools import partial
 from typing import Any
 
 from standfast.agents.error_handlers import RunErrorDetails
-from standfast.driver.calls import show_outputs
+from standfast.driver.calls import perform_call, settle_call, show_outputs
 from standfast.driver.compact_after import compact_after, may_compact
+from standfast.driver.conclude import perform_conclude
+from standfast.driver.guardrails import perform_judge
 from standfast.driver.loop import Loop
+from standfast.driver.model_call import call_model, settle_model
 from standfast.driver.opening import Opened, fresh_run, open_abandoned, open_new, open_resumed
-from standfast.driver.perform import perform
 from standfast.driver.result import RunResultBase
 from standfast.driver.run_scope import ResumedRun, RunArguments, RunScope, logger, usage_of
 from standfast.driver.session_hold import SessionHold
 from standfast.driver.unsent import warn_if_unsent
 from standfast.engine.advance import refuse_finished
 from standfast.engine.due import due
+from standfast.engine.events import Append, CallModel, Conclude, Effect, Judge, RunCall, Settle
 from standfast.engine.run import Run
-from standfast.engine.run_store import RunStore
+from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import StandfastError, UserError
 from standfast.ground.jsonvalue import copy_json
 from standfast.words.stream_events import AgentUpdatedStreamEvent
+
+
+async def perform(scope: RunScope, loop: Loop, effect: Effect) -> None:
+    """Carry out one effect of a run and record what came of it."""
+    match effect:
+        case CallModel():
+            await call_model(loop, scope, effect)
+        case RunCall():
+            await perform_call(loop, scope, effect)
+        case Conclude():
+            await perform_conclude(loop, scope, effect)
+        case Append():
+            await loop.append(effect)
+        case Judge():
+            await perform_judge(loop, scope, effect)
+        case Settle(_, None):
+            await settle_model(loop, scope, effect)
+        case Settle():
+            await settle_call(loop, scope, effect)
 
 
 class RunAttempt:
@@ -70,17 +91,6 @@ class RunAttempt:
         saver, resumed = self.loop.saver, self.arguments.resumed
         return saver.revision if saver is not None else resumed.revision if resumed is not None else 0
 
-    def run_store(self) -> RunStore | None:
-        """Where this run is saved: where the settings say, where it was found, or beside its session."""
-        config, resumed = self.arguments.config, self.arguments.resumed
-        if config.save == "never" or self.arguments.moved is not None:
-            return None  # a nested run is saved with its parent
-        if config.run_store != "auto":
-            return config.run_store
-        if resumed is not None and resumed.store is not None:
-            return resumed.store
-        return self.scope.session.run_store() if self.scope.session is not None else None
-
     # --- the order of things -----------------------------------------------------------------------------------------
 
     async def go(self) -> None:
@@ -99,6 +109,8 @@ class RunAttempt:
                     if span is not None:
                         span.note(run=self.run, usage=usage_of(self.run), final=scope.final_output, error=scope.tripped)
                     await self._give_back(first or scope.tripped)
+            if scope.tripped is not None:
+                raise scope.tripped
         except StandfastError as error:
             error.run_data = self.details()
             raise
@@ -108,10 +120,6 @@ class RunAttempt:
                 "code of the application raised StopAsyncIteration in this run",
                 "Catch it where `anext` is called, or give `anext` a default.",
             ) from error
-        if scope.tripped is not None:
-            if isinstance(scope.tripped, StandfastError):
-                scope.tripped.run_data = self.details()
-            raise scope.tripped
 
     async def _run_to_rest(self) -> None:
         scope = self.scope
@@ -126,11 +134,11 @@ class RunAttempt:
             await compact_after(self.loop, scope)
 
     async def _open(self) -> None:
-        scope, resumed, store = self.scope, self.arguments.resumed, self.run_store()
+        scope, resumed = self.scope, self.arguments.resumed
         if resumed is not None:
-            opened = await open_resumed(scope, resumed, store)
+            opened = await open_resumed(scope, resumed)
         else:
-            opened = await open_new(scope, self.run, store)
+            opened = await open_new(scope, self.run)
         self._start_with(opened)
         run = opened.run
         if scope.session is not None:
@@ -153,10 +161,10 @@ class RunAttempt:
         # Before anything else can fail: what an error carries must be this run.
         self.loop.state, self.loop.saver, self.is_open = opened.run, opened.saver, True
 
-    async def abandon(self, resumed: ResumedRun, store: RunStore, message: str) -> None:
+    async def abandon(self, resumed: ResumedRun, message: str) -> None:
         """Give up a saved run: what is open is closed with `message`, written down, and stored whole."""
         try:
-            self._start_with(await open_abandoned(self.scope, resumed, store, message))
+            self._start_with(await open_abandoned(self.scope, resumed, message))
             if not due(self.run):
                 await self.loop.save()  # at rest already: whoever gives it up must hear if it is not saved
             await self.loop.drive()
@@ -175,9 +183,7 @@ class RunAttempt:
                 closing.add_done_callback(lambda _: self._close_session())
             elif hold is not None:
                 await hold.release()
-                closed = self._close_session()
-                if inspect.isawaitable(closed):
-                    await closed
+                await maybe_await(self._close_session())
         except Exception as second:
             if first is None:
                 raise

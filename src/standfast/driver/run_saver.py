@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
 
+from standfast.driver.reconcile import ignore_exception
 from standfast.driver.session_hold import SessionHold
 from standfast.engine.run_store import Record, RunStore
 from standfast.ground.errors import RunClaimedError
@@ -79,7 +80,7 @@ class RunSaver(Generic[State]):
         if shared is None:
             shared = self._next = _Shared()
             shared.saving = asyncio.ensure_future(self._save_newest())
-            shared.saving.add_done_callback(_retrieved)
+            shared.saving.add_done_callback(ignore_exception)
         assert shared.saving is not None
         shared.count += 1
         try:
@@ -169,14 +170,4 @@ class RunSaver(Generic[State]):
         save = self._save_of(record)
         if open_end is None and not save.tails and self._head == save.head:
             return None
-        return save if open_end is None else _after(save, open_end.save.head)
-
-
-def _after(save: RunSave, in_flight: bytes) -> RunSave:
-    return RunSave(save.run_id, save.expect, save.head, save.tails, save.status, save.agent, save.session_id, in_flight)
-
-
-def _retrieved(saving: asyncio.Future[Any]) -> None:
-    """Mark the exception as retrieved: whoever waited may be gone, and the next one to try meets the same error."""
-    if not saving.cancelled():
-        saving.exception()
+        return save if open_end is None else replace(save, in_flight=open_end.save.head)

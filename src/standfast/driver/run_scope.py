@@ -256,6 +256,18 @@ class RunScope:
         self._originals: dict[int, tuple[Item, Any, Any]] = {}
         self._views: dict[int, tuple[Entry, RunItem]] = {}
 
+    @property
+    def store(self) -> RunStore | None:
+        """Where this run is saved: where the settings say, where it was found, or beside its session."""
+        config, resumed = self.config, self.arguments.resumed
+        if config.save == "never" or self.arguments.moved is not None:
+            return None  # a nested run is saved with its parent
+        if config.run_store != "auto":
+            return config.run_store
+        if resumed is not None and resumed.store is not None:
+            return resumed.store
+        return self.session.run_store() if self.session is not None else None
+
     # --- items -------------------------------------------------------------------------------------------------------
 
     def remember(self, item: Item, original: object = _MISSING, native: object = _MISSING) -> None:
@@ -331,7 +343,7 @@ def usage_of(run: Run) -> Usage:
     total = Usage()
     for response in run.responses:
         total.add(Usage.from_json(response.usage))
-    for call in run.turn.calls if run.turn is not None else ():
+    for call in run.calls:
         if call.child is not None:
             total.add(usage_of(call.child))
     return total

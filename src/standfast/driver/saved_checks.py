@@ -61,7 +61,7 @@ def _items(run: Run) -> Iterator[Item]:
         yield from view.base or ()
     for entry in run.turn.reply if run.turn is not None else ():
         yield entry.item
-    for call in run.turn.calls if run.turn is not None else ():
+    for call in run.calls:
         yield from (entry.item for entry in call.outputs)
         yield from call.base or ()
 
@@ -212,7 +212,7 @@ async def check_unclaimed(run: Run, store: RunStore | None, revision: int) -> st
 
 
 def _calls(run: Run, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    for call in run.turn.calls if run.turn is not None else ():
+    for call in run.calls:
         yield (*path, call.id), call.digest
         if call.child is not None:
             yield from _calls(call.child, (*path, call.id))

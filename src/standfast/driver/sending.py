@@ -15,7 +15,7 @@ from standfast.agents.retry_policies import decide
 from standfast.driver.agent_offer import ResolvedAgent
 from standfast.driver.event_buffer import EventBuffer
 from standfast.driver.loop import Loop
-from standfast.driver.lost_answers import ask_server, unknown_outcome
+from standfast.driver.lost_answers import ask_server, conversation_id, unknown_outcome
 from standfast.driver.run_scope import UNTRACED, RunScope, Span
 from standfast.engine.events import Begun, NotTaken
 from standfast.engine.request import stateful
@@ -183,7 +183,7 @@ class Sending:
                 attempt=self._attempt,
                 stream=self._scope.events is not None,
                 previous_response_id=self._run.marks.response_id,
-                conversation_id=_conversation_id(self._run),
+                conversation_id=conversation_id(self._run),
             )
         )
         return (failure, None) if advice is None else (failure.overlaid(advice.normalized), advice)
@@ -204,7 +204,7 @@ class Sending:
                 normalized=failure,
                 provider_advice=advice,
                 previous_response_id=self._run.marks.response_id,
-                conversation_id=_conversation_id(self._run),
+                conversation_id=conversation_id(self._run),
             ),
         )
 
@@ -243,7 +243,7 @@ class Sending:
         resolved, run, config = self._resolved, self._run, self._scope.config
         ids = {
             "previous_response_id": run.marks.response_id,
-            "conversation_id": _conversation_id(run),
+            "conversation_id": conversation_id(run),
             "prompt": resolved.prompt,
         }
         tracing = ModelTracing.DISABLED
@@ -300,7 +300,3 @@ class Sending:
             if close is not None:
                 await close()
         return assembler.result(preserve_raw_usage=bool(self._resolved.settings.preserve_raw_usage))
-
-
-def _conversation_id(run: Run) -> str | None:
-    return run.spec.owner.id if run.spec.owner.kind == "conversation" else None

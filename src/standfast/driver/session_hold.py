@@ -222,10 +222,7 @@ class SessionHold:
 
     async def release(self) -> None:
         """Give back what was borrowed. The session stays open (C14)."""
-        lease, self._lease = self._lease, None
-        if self._turn is not None:
-            self._turn.release_now()
-            self._turn = None
+        lease = self._let_go()
         if lease is not None:
             try:
                 await lease.release()  # ours submit it before they wait: a cancellation that comes now changes nothing
@@ -234,13 +231,16 @@ class SessionHold:
 
     def release_now(self) -> None:
         """Give back what was borrowed without waiting; what cannot be given back so lapses by itself."""
-        lease, self._lease = self._lease, None
-        if self._turn is not None:
-            self._turn.release_now()
-            self._turn = None
-        now = getattr(lease, "release_now", None)
+        now = getattr(self._let_go(), "release_now", None)
         if callable(now):
             now()
+
+    def _let_go(self) -> Lease | None:
+        """Give back a turn of this process; the lease, which is no longer ours to write with, is still to be given."""
+        if self._turn is not None:
+            self._turn.release_now()
+        lease, self._lease, self._turn = self._lease, None, None
+        return lease
 
     # --- history -----------------------------------------------------------------------------------------------------
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from standfast.driver.call_lookup import call_item, scope_of_call
-from standfast.driver.lost_answers import ask_server, in_flight, unknown_outcome
+from standfast.driver.loop import items_to_store
+from standfast.driver.lost_answers import ask_server, not_sent, unknown_outcome
 from standfast.driver.reply_parsing import classify
 from standfast.driver.run_saver import RunSaver
 from standfast.driver.run_scope import OpenQuestion, RunScope, UnfinishedRun, logger
@@ -24,29 +25,21 @@ from standfast.driver.session_hold import SessionHold
 from standfast.driver.unsent import unsent_items
 from standfast.engine.advance import DID_NOT_RUN, advance
 from standfast.engine.codec import RunRecord, decode_saved, has_ended
-from standfast.engine.events import Appended, NotTaken, Replied, SettledBy
+from standfast.engine.events import Appended, NotTaken, SettledBy
 from standfast.engine.log import Log
-from standfast.engine.request import offered, open_turn
-from standfast.engine.run import Call, Entry, Response, Run, evolve
+from standfast.engine.request import open_turn
+from standfast.engine.run import Call, Entry, Run, evolve
 from standfast.engine.run_store import RunStore, RunSummary, SavedRun
 from standfast.ground.errors import RunClaimedError, RunStateError, StandfastError, UnfinishedRunError
 from standfast.ground.jsonvalue import Item
 from standfast.talk.codec import is_call
 from standfast.tools.texts import BEGUN_AND_WAITS, UNKNOWN_OUTCOME, WAITS_FOR_A_PERSON
-from standfast.words.history import sanitise_for_store
 from standfast.words.usage import Usage
+
+OPEN = ("running", "paused", "ready")
 
 AT_REST = ("failed", "cancelled")
 # Nobody is at such a run: settling it races only with whoever resumes it, and of those two the revision chooses one.
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A run that may be unfinished, as the store told of it."""
-
-    run_id: str
-    is_gone: bool
-    """Whether it is certain that nobody is at it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +49,17 @@ class Found:
     run: Run
     revision: int
     is_gone: bool
+    """Whether it is certain that nobody is at it."""
 
     @property
     def state(self) -> str:
         """paused, gone or running."""
-        return "paused" if self.run.paused else "gone" if self.is_gone else "running"
+        return "paused" if self.run.is_parked else "gone" if self.is_gone else "running"
 
 
-async def look_for_unfinished(scope: RunScope, own_id: str, store: RunStore | None) -> None:
+async def look_for_unfinished(scope: RunScope, own_id: str) -> None:
     """Find the unfinished runs of this run's session and do what the policy says; notes in the scope what was done."""
-    hold, policy = scope.session, scope.config.unfinished
+    hold, store, policy = scope.session, scope.store, scope.config.unfinished
     # Nested runs never look: the outermost has, and what they are nested in would be found.
     if hold is None or store is None or policy == "ignore" or scope.arguments.moved is not None:
         return
@@ -73,16 +67,12 @@ async def look_for_unfinished(scope: RunScope, own_id: str, store: RunStore | No
     if policy == "refuse":
         refuse(found)
     for one in found:
-        if one.state == "gone":
+        state, done = one.state, "shown in requests" if one.run.is_parked else "left alone"
+        if state == "gone":
             one = await _settle(hold, own_id, one, store)
-            if not one.run.paused:
-                note(scope, one.run.spec.run_id, "gone", "settled")
-                continue
-            note(scope, one.run.spec.run_id, "gone", "settled: a call waits for a person")
-        else:
-            done = "shown in requests" if one.run.paused else "left alone"
-            note(scope, one.run.spec.run_id, one.state, done)
-        if one.run.paused:
+            done = "settled: a call waits for a person" if one.run.paused else "settled"
+        note(scope, one.run.spec.run_id, state, done)
+        if one.run.is_parked:
             scope.open_turns += open_turn(one.run, WAITS_FOR_A_PERSON, BEGUN_AND_WAITS)
             scope.open_questions += _questions(one.run, one.run.spec.run_id)
 
@@ -99,7 +89,7 @@ def refuse(found: Sequence[Found]) -> None:
         return
     one = found[0]
     run_id, more = one.run.spec.run_id, f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    calls = ", ".join(f"{call.name} ({call.id})" for call in _open_calls(one.run)) or "none"
+    calls = ", ".join(f"{call.name} ({call.id})" for call in one.run.calls if call.state != "returned") or "none"
     raise UnfinishedRunError(
         f"run {run_id!r} of this conversation has not ended{more}: it is {one.state}, with open calls: {calls}",
         "Decide about it and resume it (Runner.load, Runner.run), give it up with Runner.cancel_run, or choose"
@@ -107,65 +97,57 @@ def refuse(found: Sequence[Found]) -> None:
     )
 
 
-def _open_calls(run: Run) -> Iterator[Call]:
-    for call in run.turn.calls if run.turn is not None else ():
-        if call.state != "returned":
-            yield call
-
-
 # --- finding ---------------------------------------------------------------------------------------------------------
 
 
-async def _candidates(hold: SessionHold, own_id: str, store: RunStore) -> list[Candidate]:
-    lease = hold.lease
+async def _candidates(hold: SessionHold, own_id: str, store: RunStore) -> dict[str, bool]:
+    """The session's runs that may be unfinished, oldest first; of each, whether it is certain that nobody is at it."""
+    lease, session_id = hold.lease, hold.session_id
     told: Any = getattr(lease, "open_runs", None)
-    if lease is not None and told is not None and hold.is_beside(store):
-        # Read in the step that took the lease: whoever saved under a lower number can save and store nothing any more.
-        found = [
-            Candidate(one.run_id, one.status in AT_REST or 0 < one.lease_number < lease.number)
-            for one in told
-            if not _is_own(one.run_id, own_id)
-        ]
-        return await _oldest_first(found, hold, store) if len(found) > 1 else found
-    return [one for one in await _listed(hold, store) if not _is_own(one.run_id, own_id)]
+    if lease is None or told is None or not hold.is_beside(store):
+        # No lease tells of them, so nothing is certain.
+        listed = await _listed(store, session_id=session_id) if session_id is not None else []
+        still_open = [run.run_id for run in reversed(listed) if run.status in OPEN]
+        return {run_id: False for run_id in still_open if not _is_own(run_id, own_id)}
+    # Read in the step that took the lease: whoever saved under a lower number can save and store nothing any more.
+    is_gone = {
+        one.run_id: one.status in AT_REST or 0 < one.lease_number < lease.number
+        for one in told
+        if not _is_own(one.run_id, own_id)
+    }
+    if len(is_gone) > 1:
+        listed = await _listed(store, session_id=session_id, until=is_gone.keys())
+        age = {run.run_id: place for place, run in enumerate(listed)}
+        return dict(sorted(is_gone.items(), key=lambda one: -age.get(one[0], 0)))
+    return is_gone
 
 
 def _is_own(run_id: str, own_id: str) -> bool:
     return run_id == own_id or own_id.startswith(f"{run_id}/")
 
 
-async def _listed(hold: SessionHold, store: RunStore) -> list[Candidate]:
-    """The open runs of the session, oldest first, where no lease told of them: nothing is certain about them."""
-    found: list[Candidate] = []
+async def _listed(
+    store: RunStore, *, status: str | None = None, session_id: str | None = None, until: Set[str] | None = None
+) -> list[RunSummary]:
+    """The saved runs, newest change first; with `until`, no further than the page by which all of these were seen."""
+    found: list[RunSummary] = []
     after: str | None = None
-    while hold.session_id is not None:
-        runs, after = await store.list_runs(session_id=hold.session_id, after=after)
-        found += [Candidate(run.run_id, is_gone=False) for run in runs if run.status in ("running", "paused")]
-        if after is None:
-            break
-    return found[::-1]
+    while True:
+        runs, after = await store.list_runs(status=status, session_id=session_id, after=after)
+        found += runs
+        if after is None or (until is not None and until <= {run.run_id for run in found}):
+            return found
 
 
-async def _oldest_first(found: list[Candidate], hold: SessionHold, store: RunStore) -> list[Candidate]:
-    order: dict[str, int] = {}
-    after: str | None = None
-    while not order.keys() >= {one.run_id for one in found}:
-        runs, after = await store.list_runs(session_id=hold.session_id, after=after)
-        order |= {run.run_id: len(order) + place for place, run in enumerate(runs)}
-        if after is None:
-            break
-    return sorted(found, key=lambda one: -order.get(one.run_id, 0))
-
-
-async def _found(scope: RunScope, candidates: Sequence[Candidate], store: RunStore) -> list[Found]:
+async def _found(scope: RunScope, candidates: Mapping[str, bool], store: RunStore) -> list[Found]:
     found = []
-    for one in candidates:
-        saved = await store.load_run(one.run_id)
+    for run_id, is_gone in candidates.items():
+        saved = await store.load_run(run_id)
         if saved is not None and is_call(saved):
             # What it has done and still owes is its own to say, whoever takes it over (E14).
-            note(scope, one.run_id, "a voice call", "left to RealtimeRunner.resume")
+            note(scope, run_id, "a voice call", "left to RealtimeRunner.resume")
             continue
-        read = _unfinished(one.run_id, saved, is_gone=one.is_gone)
+        read = _unfinished(run_id, saved, is_gone=is_gone)
         if read is not None:
             found.append(read)
     return found
@@ -235,7 +217,7 @@ def settling(by: str, stored: int) -> SettledBy:
 
 async def _store_nested(hold: SessionHold, by: str, run: Run) -> None:
     """Store what runs inside its calls left open, where they are on the same conversation."""
-    for call in run.turn.calls if run.turn is not None else ():
+    for call in run.calls:
         child = call.child
         if child is None:
             continue
@@ -246,27 +228,24 @@ async def _store_nested(hold: SessionHold, by: str, run: Run) -> None:
 
 async def _append(hold: SessionHold, run: Run) -> None:
     start, end = run.marks.stored, run.storable
-    items = [sanitise_for_store(entry.item) for entry in run.ledger[start:end]]
-    if items:
-        await hold.append([item for item in items if item is not None], writer=run.spec.run_id, start=start)
+    if start < end:
+        await hold.append(items_to_store(run, start, end), writer=run.spec.run_id, start=start)
 
 
 # --- on a server's conversation --------------------------------------------------------------------------------------
 
 
-async def settle_on_server(
-    scope: RunScope, fresh: Run, store: RunStore | None
-) -> tuple[Run, list[Callable[[], Awaitable[None]]]]:
+async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Callable[[], Awaitable[None]]]]:
     """The new run with what gone runs of its conversation owe the server, before its own input; and how to end those.
 
     A waiting call refuses the run: any text that is sent would be its output. The gone runs are ended by the caller
     once the new run is saved: killed in between, what they owe is still theirs.
     """
-    owner, policy = fresh.spec.owner, scope.config.unfinished
+    owner, store, policy = fresh.spec.owner, scope.store, scope.config.unfinished
     if owner.kind != "conversation" or store is None or policy == "ignore" or scope.arguments.moved is not None:
         return fresh, []
     found = await _found_on_server(scope, fresh, store, waits=policy == "settle")
-    refuse(found if policy == "refuse" else [one for one in found if one.run.paused])
+    refuse(found if policy == "refuse" else [one for one in found if one.run.is_parked])
     owed: list[Entry] = []
     ends: list[Callable[[], Awaitable[None]]] = []
     for one in found:
@@ -281,8 +260,7 @@ async def settle_on_server(
         ends.append(partial(RunSaver(store, RunRecord, revision=one.revision, saved=one.run).save, run))
         note(scope, run_id, "gone", "settled")
     if owed:
-        count = fresh.spec.input_count + len(owed)
-        spec = evolve(fresh.spec, input_count=count)
+        spec = evolve(fresh.spec, input_count=fresh.spec.input_count + len(owed))
         fresh = evolve(fresh, spec=spec, ledger=Log([*owed, *fresh.ledger]))
     return fresh, ends
 
@@ -296,16 +274,11 @@ def given_input_of(run: Run) -> list[Item]:
 async def _found_on_server(scope: RunScope, fresh: Run, store: RunStore, *, waits: bool) -> list[Found]:
     """The unfinished runs of the server's conversation, oldest first. What a store lists has no server's name on it,
     so every open run that no session owns is read."""
-    listed: list[RunSummary] = []
-    for status in ("running", "paused"):
-        after: str | None = None
-        while True:
-            runs, after = await store.list_runs(status=status, after=after)
-            listed += [run for run in runs if run.session_id is None and not _is_own(run.run_id, fresh.spec.run_id)]
-            if after is None:
-                break
+    listed = [run for status in OPEN for run in await _listed(store, status=status)]
     found = []
     for summary in sorted(listed, key=lambda one: one.updated_at):
+        if summary.session_id is not None or _is_own(summary.run_id, fresh.spec.run_id):
+            continue
         one = await read_unfinished(summary.run_id, store, is_gone=False)
         if one is None or one.run.spec.owner != fresh.spec.owner:
             continue
@@ -339,17 +312,11 @@ async def _with_lost_answer(scope: RunScope, run: Run) -> Run:
     if run.progress.outgoing is None:
         return run
     resolved = await scope.agents.for_request(scope.graph.start, has_used_tools=False)
-    found = await ask_server(run, resolved, in_flight(run), None)
+    found = await ask_server(run, resolved)
     if found is not None and not found.taken:
         return advance(run, NotTaken())
     if found is None or found.response is None:
-        raise unknown_outcome(run, found, None)
-    none: dict[str, Any] = {}
-    output, agent = found.response.output, run.progress.agent
-    reply = classify(output, agent=agent, tools=none, handoffs=none, known=none, unknown_tool=lambda name: "tool")
-    sent = run.progress.outgoing.sent
-    owed = tuple(ordinal for ordinal in offered(run) if ordinal not in sent)
-    usage = Usage.from_provider(found.response.usage).to_json()
-    response = Response(tuple(entry.item for entry in reply.entries), usage, found.response.response_id)
-    turn = run.progress.turns + 1
-    return advance(run, Replied(turn, tuple(reply.entries), tuple(reply.calls), response, owed))
+        raise unknown_outcome(run, found)
+    reply = classify(found.response.output, agent=run.progress.agent)
+    usage = Usage.from_provider(found.response.usage)
+    return advance(run, reply.event(run.progress.turns + 1, found.response, usage, not_sent(run)))

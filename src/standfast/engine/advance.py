@@ -29,6 +29,7 @@ from standfast.engine.events import (
 )
 from standfast.engine.run import Call, Conclusion, Entry, Marks, Progress, Run, Stop, Turn, View, evolve
 from standfast.ground.errors import CallerError, RunStateError
+from standfast.ground.jsonvalue import Item
 
 WITHHELD = "Output withheld by an output guardrail."
 NOT_COMPLETED = (
@@ -57,9 +58,10 @@ def advance(run: Run, event: Event) -> Run:
         case ApprovalNeeded(call_id, reason, results, same_as_run):
             allowed = ("asked", "doubt")
             run = _change_call(run, call_id, allowed, state="waiting", reason=reason, same_as_run=same_as_run)
-            return evolve(run, results=run.results.appended(results)) if results else run
-        case Decided():
-            return _decided(run, event)
+            return _with_results(run, results)
+        case Decided(at_rest=at_rest):
+            run = _decided(run, event)
+            return _progress(run, is_ready=True) if at_rest else run
         case Returned():
             return _returned(run, event)
         case ChildMoved(call_id, child):
@@ -89,8 +91,7 @@ def advance(run: Run, event: Event) -> Run:
 
 
 def _judged(run: Run, event: Judged) -> Run:
-    run = evolve(run, results=run.results.appended(event.results)) if event.results else run
-    verdict = run.progress.verdict
+    run, verdict = _with_results(run, event.results), run.progress.verdict
     if event.stage == "input" and verdict in ("blocking", "parallel"):
         if event.tripped:
             # What the tripwire cut was speculative: no call of it has begun, and none of it is history (C6).
@@ -119,13 +120,18 @@ def _output_judged(run: Run, turn: Turn, conclusion: Conclusion, event: Judged) 
         marks = evolve(run.marks, ready=len(run.ledger))
         return evolve(run, turn=None, marks=marks, progress=evolve(run.progress, ended=True, output=None))
     # A tool has run: its call must stay in history, so only what it said is withheld.
-    withheld = conclusion.calls or tuple(call.id for call in turn.calls)
-    calls = tuple(_withhold(call, event.withheld or WITHHELD) if call.id in withheld else call for call in turn.calls)
+    calls = _withheld(turn, conclusion, event.withheld or WITHHELD)
     run = _join(run, evolve(turn, calls=calls, conclusion=Conclusion(final=True)))
     return _progress(run, output=None)
 
 
-def _withhold(call: Call, text: str) -> Call:
+def _withheld(turn: Turn, conclusion: Conclusion, text: str) -> tuple[Call, ...]:
+    """The turn's calls, with `text` in place of what the calls said that the conclusion was made of."""
+    of_output = conclusion.calls or tuple(call.id for call in turn.calls)
+    return tuple(_saying(call, text) if call.id in of_output else call for call in turn.calls)
+
+
+def _saying(call: Call, text: str) -> Call:
     outputs = tuple(
         evolve(entry, item={**entry.item, "output": text}, extra=None) if "output" in entry.item else entry
         for entry in call.outputs
@@ -186,8 +192,7 @@ def _returned(run: Run, event: Returned) -> Run:
     )
     turn = run.turn
     assert turn is not None  # _change_call found the call in it
-    if event.results:
-        run = evolve(run, results=run.results.appended(event.results))
+    run = _with_results(run, event.results)
     if event.used:
         used = tuple(pair for pair in ((turn.agent, name) for name in event.used) if pair not in run.progress.used)
         run = _progress(run, used=(*run.progress.used, *used))
@@ -200,11 +205,9 @@ def _returned(run: Run, event: Returned) -> Run:
 
 def _concluded(run: Run, number: int, conclusion: Conclusion, judged: bool) -> Run:
     turn = run.turn
-    if turn is None:
-        if number != run.progress.turns + 1 or not conclusion.final:
-            raise CallerError("there is no complete turn to conclude", "Feed only results of effects that were due.")
+    if turn is None and number == run.progress.turns + 1 and conclusion.final:
         turn = Turn(number, run.progress.agent, ())  # max_turns was reached and a handler gave an output
-    if turn.number != number or not turn.complete or turn.conclusion is not None:
+    if turn is None or turn.number != number or not turn.complete or turn.conclusion is not None:
         raise CallerError("there is no complete turn to conclude", "Feed only results of effects that were due.")
     turn = evolve(turn, conclusion=conclusion)
     return evolve(run, turn=turn) if conclusion.final and not judged else _join(run, turn)
@@ -212,7 +215,8 @@ def _concluded(run: Run, number: int, conclusion: Conclusion, judged: bool) -> R
 
 def _claimed(run: Run, event: Claimed) -> Run:
     stop = run.progress.stop if run.finished else None  # a run that was given up stays so while it is being stored
-    progress = evolve(run.progress, claim=event.claim, stop=stop, doubt=run.progress.outgoing is not None)
+    doubt = run.progress.outgoing is not None
+    progress = evolve(run.progress, claim=event.claim, stop=stop, doubt=doubt, is_ready=False)
     # What the session holds now it holds in the history that is read again (D7): sent from the ledger too, it would be
     # sent twice. So the view begins behind it, also where the answer to an append was lost.
     marks = evolve(run.marks, stored=max(run.marks.stored, min(event.stored, len(run.ledger))))
@@ -255,10 +259,9 @@ def _stopped(run: Run, event: Stopped) -> Run:
             for call in turn.calls
         )
         entries = turn.conclusion.entries if turn.conclusion is not None else ()
-        nested = [one for call in turn.calls if call.child is not None for one in call.child.responses]
-        if nested:  # replies that arrived were paid for, whatever becomes of the run they were for
-            run = evolve(run, responses=run.responses.appended(evolve(one, hidden=True) for one in nested))
-        run = _join(run, evolve(turn, calls=calls, conclusion=Conclusion(final=False, entries=entries)))
+        run = _join(
+            _charged_for_nested(run), evolve(turn, calls=calls, conclusion=Conclusion(final=False, entries=entries))
+        )
     elif turn is not None:
         # Nothing of it has happened yet, so nothing of it is kept, and the turn is not charged.
         run = evolve(run, turn=None, progress=evolve(run.progress, turns=turn.number - 1))
@@ -306,10 +309,7 @@ def _settled(run: Run, event: SettledBy) -> Run:
     if turn is None:
         run = evolve(run, turn=None)
     else:
-        responses = [one for call in (run.turn or turn).calls if call.child is not None for one in call.child.responses]
-        if responses:
-            run = evolve(run, responses=run.responses.appended(evolve(one, hidden=True) for one in responses))
-        run = _join(run, turn)
+        run = _join(_charged_for_nested(run), turn)
     return _progress(run, ended=True, stop=Stop("abandoned", run.progress.turns), settled_by=event.run_id)
 
 
@@ -335,9 +335,7 @@ def _without_unjudged(run: Run, turn: Turn) -> Turn | None:
         return None
     if conclusion is None or not conclusion.final:
         return turn
-    withheld = conclusion.calls or tuple(call.id for call in turn.calls)
-    calls = tuple(_withhold(call, WITHHELD) if call.id in withheld else call for call in turn.calls)
-    return evolve(turn, calls=calls, conclusion=Conclusion(final=False))
+    return evolve(turn, calls=_withheld(turn, conclusion, WITHHELD), conclusion=Conclusion(final=False))
 
 
 # --- shared steps ----------------------------------------------------------------------------------------------------
@@ -381,8 +379,18 @@ def _join(run: Run, turn: Turn) -> Run:
     return evolve(run, turn=None, ledger=ledger, marks=marks, progress=progress, views=views)
 
 
+def _charged_for_nested(run: Run) -> Run:
+    """The run with the replies of nested runs that end with its turn: they were paid for, whatever becomes of them."""
+    nested = [evolve(one, hidden=True) for call in run.calls if call.child is not None for one in call.child.responses]
+    return evolve(run, responses=run.responses.appended(nested)) if nested else run
+
+
 def _progress(run: Run, **changes: Any) -> Run:
     return evolve(run, progress=evolve(run.progress, **changes))
+
+
+def _with_results(run: Run, results: tuple[Item, ...]) -> Run:
+    return evolve(run, results=run.results.appended(results)) if results else run
 
 
 def _change_call(run: Run, call_id: str, allowed: tuple[str, ...], **changes: Any) -> Run:

@@ -8,12 +8,10 @@ name code.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, get_args
-
-import msgspec
+from typing import Any
 
 from standfast.engine.advance import refuse_settled
-from standfast.engine.log import Log
+from standfast.engine.log import NOT_OF_THE_TYPE, encode_record, plain, typed
 from standfast.engine.run import Run, Turn
 from standfast.engine.run_store import LogTail, SavedRun
 from standfast.engine.upgrades import SCHEMA, SCHEMAS, VERSION, upgrade
@@ -25,16 +23,16 @@ LOGS = ("ledger", "responses", "views", "results", "decided")
 
 def encode_run(run: Run) -> dict[str, Any]:
     """The whole run as a JSON object."""
-    payload = _plain(run)
-    assert isinstance(payload, dict)
-    return {"schema": SCHEMA, "version": VERSION, **payload}
+    return {"schema": SCHEMA, "version": VERSION, **plain(run)}
 
 
 def decode_run(payload: object) -> Run:
     """The run a payload holds; raises RunStateError for anything that is not one, before anything is used of it."""
     data = upgrade(payload)
-    data = {name: value for name, value in data.items() if name not in ("schema", "version")}
-    run: Run = _typed(data, Run)
+    try:
+        run = typed({name: value for name, value in data.items() if name not in ("schema", "version")}, Run)
+    except NOT_OF_THE_TYPE as error:
+        raise _unreadable(str(error)) from None
     _check(run)
     return run
 
@@ -82,16 +80,8 @@ def encode_ending(run: Run) -> bytes:
 
 def encode_head(run: Run) -> bytes:
     """The small part of a run: everything but the logs, with their lengths."""
-    head = {
-        "schema": SCHEMA,
-        "version": VERSION,
-        "spec": _plain(run.spec),
-        "progress": _plain(run.progress),
-        "marks": _plain(run.marks),
-        "turn": _plain(run.turn),
-        "lengths": _lengths(run),
-    }
-    return encode_value(head)
+    parts = {"spec": run.spec, "progress": run.progress, "marks": run.marks, "turn": run.turn}
+    return encode_record({"schema": SCHEMA, "version": VERSION, **parts, "lengths": _lengths(run)})
 
 
 def _lengths(run: Run) -> dict[str, int]:
@@ -101,37 +91,39 @@ def _lengths(run: Run) -> dict[str, int]:
 def encode_tails(run: Run, saved: Mapping[str, int]) -> dict[str, LogTail]:
     """What each log has beyond what is saved already."""
     return {
-        name: LogTail(saved.get(name, 0), [encode_value(_plain(record)) for record in records])
+        name: LogTail(saved.get(name, 0), [encode_record(record) for record in records])
         for name in LOGS
         if (records := getattr(run, name).since(saved.get(name, 0)))
     }
 
 
+def _own_head(head: bytes) -> dict[str, Any]:
+    """The head of a saved run of ours, of any version; empty for anything else."""
+    try:
+        known = decode_value(head)
+    except ValueError:
+        return {}
+    return known if isinstance(known, dict) and known.get("schema") in SCHEMAS else {}
+
+
 def has_ended(saved: SavedRun) -> bool:
     """Whether only that the run ended, and how, was kept of it."""
-    try:
-        head = decode_value(saved.head)
-    except ValueError:
-        return False
-    return isinstance(head, dict) and head.get("schema") in SCHEMAS and "ended" in head
+    return "ended" in _own_head(saved.head)
 
 
 def ending_of(saved: SavedRun) -> dict[str, Any] | None:
     """How a run ended of which only that was kept: its status, its last agent and its output; None for any other."""
-    head = decode_value(saved.head) if has_ended(saved) else None
-    return head if isinstance(head, dict) and "agent" in head else None
+    head = _own_head(saved.head)
+    return head if "ended" in head and "agent" in head else None
 
 
 def is_left_open(head: bytes) -> bool:
     """Whether a saved head is that of a run of ours that stopped without having ended, and has done something (C15)."""
-    try:
-        known = decode_value(head)
-    except ValueError:
-        return False
-    if not isinstance(known, dict) or known.get("schema") not in SCHEMAS or not isinstance(known.get("progress"), dict):
+    known = _own_head(head)
+    progress, marks = known.get("progress"), known.get("marks") or {}
+    if not isinstance(progress, dict):
         return False  # only its end was kept, or it is no run of ours
-    has_ended = known["progress"].get("ended") or known["progress"].get("verdict") == "tripped"
-    marks = known.get("marks") or {}
+    has_ended = progress.get("ended") or progress.get("verdict") == "tripped"
     return not has_ended and bool(known.get("turn") or marks.get("stored"))
 
 
@@ -168,30 +160,6 @@ def decode_saved(saved: SavedRun) -> Run:
     return decode_run(head)
 
 
-def _plain(value: object) -> Any:
-    return msgspec.to_builtins(value, enc_hook=_encode_hook)
-
-
-def _encode_hook(value: object) -> Any:
-    if isinstance(value, Log):
-        return [_plain(record) for record in value]
-    raise NotImplementedError(type(value).__name__)
-
-
-def _typed(data: object, kind: Any) -> Any:
-    try:
-        return msgspec.convert(data, kind, dec_hook=_decode_hook)
-    except (msgspec.ValidationError, RecursionError, TypeError, ValueError) as error:
-        raise _unreadable(str(error)) from None
-
-
-def _decode_hook(kind: Any, value: object) -> Any:
-    if getattr(kind, "__origin__", kind) is Log:
-        (record,) = get_args(kind)
-        return Log(msgspec.convert(value, list[record], dec_hook=_decode_hook))  # type: ignore[valid-type]
-    raise NotImplementedError(str(kind))
-
-
 def _check(run: Run) -> None:
     """What types cannot say: the numbers of a run agree with its logs."""
     # A payload is somebody else's text. What these numbers point at is read and sent without another look.
@@ -210,15 +178,12 @@ def _check(run: Run) -> None:
         (any(not 0 <= view.tail <= size for view in run.views), "a view begins outside the ledger"),
         (run.progress.turns < 0, "its turn count is negative"),
         (run.turn is not None and run.turn.number not in _open_numbers(run, run.turn), "its open turn is not its last"),
-        (
-            run.turn is not None and len({call.id for call in run.turn.calls}) != len(run.turn.calls),
-            "a call id repeats",
-        ),
+        (len({call.id for call in run.calls}) != len(run.calls), "a call id repeats"),
     ]
     for wrong, why in faults:
         if wrong:
             raise _unreadable(why)
-    for call in run.turn.calls if run.turn is not None else ():
+    for call in run.calls:
         if call.state == "returned" and not call.outputs:
             raise _unreadable(f"call {call.id!r} returned without an output")
         if call.child is not None:

@@ -165,10 +165,14 @@ class ApprovalNeeded:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A person decided. `path` leads through nested runs to the one whose call it is."""
+    """A person decided. `path` leads through nested runs to the one whose call it is.
+
+    `at_rest`: whoever saves this does not go on with the run; it is ready for whoever does.
+    """
 
     decision: Decision
     path: tuple[str, ...] = ()
+    at_rest: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,11 @@ forward pays for what is new, and two futures of one past never see each other.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, get_args, overload
+
+import msgspec
+
+from standfast.ground.jsonvalue import encode_value
 
 T = TypeVar("T")
 
@@ -65,3 +69,43 @@ class Log(Generic[T]):
 
     def __repr__(self) -> str:
         return f"Log({list(self)!r})"
+
+
+# --- records with logs as JSON ---------------------------------------------------------------------------------------
+
+NOT_OF_THE_TYPE = (msgspec.ValidationError, RecursionError, TypeError, ValueError)
+"""What `typed` may raise for data that is not what it should be."""
+
+
+def plain(value: object) -> Any:
+    """A record, and the logs in it, as JSON values."""
+    return msgspec.to_builtins(value, enc_hook=_encode_hook)
+
+
+def encode_record(value: object) -> bytes:
+    """The bytes of what `plain` gives, without the detour where that can be: a save encodes whole turns."""
+    try:
+        return _encode(value)
+    except (msgspec.MsgspecError, UnicodeEncodeError):
+        return encode_value(plain(value))  # a text in it cannot be written as UTF-8
+
+
+def typed(data: object, kind: type[T]) -> T:
+    """The record that `plain` gave; raises one of NOT_OF_THE_TYPE for anything else."""
+    return msgspec.convert(data, kind, dec_hook=_decode_hook)
+
+
+def _encode_hook(value: object) -> Any:
+    if isinstance(value, Log):
+        return [plain(record) for record in value]
+    raise NotImplementedError(type(value).__name__)
+
+
+_encode = msgspec.json.Encoder(enc_hook=_encode_hook).encode
+
+
+def _decode_hook(kind: Any, value: object) -> Any:
+    if getattr(kind, "__origin__", kind) is Log:
+        (record,) = get_args(kind)
+        return Log(typed(value, list[record]))  # type: ignore[valid-type]
+    raise NotImplementedError(str(kind))

@@ -102,6 +102,10 @@ class Decision:
     arguments_digest: str | None = None
     agent: str | None = None
     """Whose tool it is about; None in states of 0.1, and such a sticky decision covers nothing any more (C16)."""
+    by: str | None = None
+    """Who decided, where somebody said so."""
+    at: float | None = None
+    """When, in seconds since 1970, by the clock of whoever saved it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +254,8 @@ class Progress:
     """What a compaction of the session made after this run; not part of the ledger."""
     settled_by: str | None = None
     """The run that found this one gone and closed what it had left open (C15)."""
+    is_ready: bool = False
+    """Whether somebody decided who does not go on with the run, and nobody has taken it since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,24 +304,33 @@ class Run:
         return self.marks.ready
 
     @property
+    def calls(self) -> tuple[Call, ...]:
+        """The calls of the turn in progress."""
+        return self.turn.calls if self.turn is not None else ()
+
+    @property
     def waiting(self) -> tuple[Call, ...]:
         """The calls that wait for a person, a nested run's included in their parent's call."""
-        return tuple(call for call in self.turn.calls if call.state == "waiting") if self.turn else ()
+        return tuple(call for call in self.calls if call.state == "waiting")
 
     @property
     def paused(self) -> bool:
         """Whether nothing can happen before a person decides."""
-        turn = self.turn
-        if turn is None or self.progress.verdict != "passed" or not turn.calls:
+        if self.progress.verdict != "passed":
             return False
         waits = False
-        for call in turn.calls:
+        for call in self.calls:
             if call.state == "waiting":
                 waits = True
             # Something can still happen without a person. A handoff cannot: it waits for the other calls.
             elif call.state != "returned" and call.kind != "handoff":
                 return False
         return waits
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether nobody is at the run and nobody need be: it waits for a person, or for a worker to take it."""
+        return self.paused or self.progress.is_ready
 
     @property
     def finished(self) -> bool:
@@ -330,14 +345,13 @@ class Run:
     @property
     def has_done_something(self) -> bool:
         """Whether a call has begun or waits, or a turn is stored: then nobody may step over the run (C15)."""
-        turn = self.turn
-        if turn is not None and any(call.state in ("waiting", "returned") or call.has_begun for call in turn.calls):
+        if any(call.state in ("waiting", "returned") or call.has_begun for call in self.calls):
             return True
         return self.marks.stored > 0 or self.marks.acknowledged > 0 or self.storable > self.marks.stored
 
     @property
     def status(self) -> str:
-        """One word for a listing: running, paused, done, failed, cancelled."""
+        """One word for a listing: running, paused, ready, done, failed, cancelled."""
         stop = self.progress.stop
         if self.finished and not self.is_closed:
             return "running"  # a kill before its last append must leave something to resume
@@ -347,15 +361,13 @@ class Run:
             return "cancelled" if stop is not None and stop.mode == "abandoned" else "done"
         if stop is not None and (self.turn.number if self.turn is not None else self.progress.turns + 1) > stop.upto:
             return "failed" if stop.mode == "failed" else "cancelled"
+        if self.progress.is_ready:
+            return "paused" if self.waiting else "ready"
         return "paused" if self.paused else "running"
 
     def call(self, call_id: str) -> Call | None:
         """The call of the turn in progress with this id."""
-        if self.turn is not None:
-            for call in self.turn.calls:
-                if call.id == call_id:
-                    return call
-        return None
+        return next((call for call in self.calls if call.id == call_id), None)
 
     def used_by(self, agent: str) -> Iterator[str]:
         """The tools this agent has used so far."""

@@ -23,7 +23,7 @@ class LogTail:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """What a listing shows of a saved run. `status` is one of running, paused, done, failed, cancelled."""
+    """What a listing shows of a saved run. `status`: running, paused, ready, done, failed, cancelled."""
 
     run_id: str
     status: str

@@ -21,6 +21,7 @@ from standfast.agents.run_config import RunConfig
 from standfast.driver.agent_graph import AgentGraph
 from standfast.driver.call_lookup import call_item, idempotency_key, scope_of_call
 from standfast.driver.opening import own_items
+from standfast.driver.owners import owner_of
 from standfast.driver.reply_parsing import arguments_text
 from standfast.driver.result import interruptions_of
 from standfast.driver.run_scope import ResumedRun, RunArguments, RunScope
@@ -30,7 +31,6 @@ from standfast.engine.codec import decode_run, encode_run
 from standfast.engine.events import Decided, InputStaged
 from standfast.engine.run import Call, Decision, Run, begin
 from standfast.engine.run_store import RunStore
-from standfast.face.owners import owner_of
 from standfast.face.saved_context import (
     ContextDeserializer,
     ContextSerializer,
@@ -200,7 +200,7 @@ class RunState:
     def _shown(self, item: ToolApprovalItem) -> tuple[Path, Call, str, str]:
         """The one call that waits, or was decided and has not run, and is the call this item shows."""
         call_id = item.call_id
-        found = [one for one in _open_calls(self._run) if one[1].id == call_id]
+        found = [one for one in open_calls(self._run) if one[1].id == call_id]
         if not found:
             raise ApprovalError(
                 f"call {call_id!r} is not waiting for a decision in run {self.run_id!r}",
@@ -224,7 +224,7 @@ class RunState:
     def _take_decisions(self) -> None:
         """What was decided with `context_wrapper.approve_tool` and `reject_tool` since the pause counts as well."""
         for one in self._wrapper.approvals.drain():
-            if one.call_id not in {call.id for path, call, _, _ in _open_calls(self._run) if not path}:
+            if one.call_id not in {call.id for path, call, _, _ in open_calls(self._run) if not path}:
                 continue  # about a tool, or a call to come: the book answers for it
             self._run = advance(self._run, Decided(one))
 
@@ -381,33 +381,29 @@ def _detached(item: ToolApprovalItem) -> ToolApprovalItem:
         ) from error
 
 
-def _open_calls(run: Run, path: Path = ()) -> Iterator[tuple[Path, Call, str, str]]:
+def open_calls(run: Run, path: Path = ()) -> Iterator[tuple[Path, Call, str, str]]:
     """Every call that may be decided about: those that wait, and those decided that have not run."""
     turn = run.turn
     for call in turn.calls if turn is not None else ():
         if call.child is not None:
-            yield from _open_calls(call.child, (*path, call.id))
+            yield from open_calls(call.child, (*path, call.id))
         elif call.state == "waiting" or (call.state == "asked" and call.decision is not None):
             assert turn is not None
             yield path, call, scope_of_call(call, call_item(turn, call) or {}), turn.agent
 
 
 def _records(run: Run) -> Iterator[CallRecord]:
+    run_id = run.spec.run_id
     for entry in run.ledger:
         if entry.kind in ("tool_call_item", "handoff_call_item") and entry.item.get("type") == "function_call":
-            yield _done_record(run, entry.item)
-    for call in run.turn.calls if run.turn is not None else ():
-        run_id = run.spec.run_id
-        key = idempotency_key(run.spec.run_id, call.id)
+            call_id, name = str(entry.item.get("call_id")), str(entry.item.get("name"))
+            key = idempotency_key(run_id, call_id)
+            yield CallRecord(call_id, name, arguments_text(entry.item), "done", key, run_id)
+    for call in run.calls:
+        key = idempotency_key(run_id, call.id)
         yield CallRecord(call.id, call.name, call.arguments, _STATUS[call.state], key, run_id)
         if call.child is not None:
             yield from _records(call.child)
-
-
-def _done_record(run: Run, item: Item) -> CallRecord:
-    call_id = str(item.get("call_id"))
-    key = idempotency_key(run.spec.run_id, call_id)
-    return CallRecord(call_id, str(item.get("name")), arguments_text(item), "done", key, run.spec.run_id)
 
 
 def _may_end(behavior: object, names: list[str]) -> bool:

@@ -24,6 +24,7 @@ from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, coerce_run
 from standfast.driver.agent_graph import AgentGraph
 from standfast.driver.early_refusals import refuse_early
 from standfast.driver.event_buffer import EventBuffer
+from standfast.driver.owners import owner_of, owner_on_resume
 from standfast.driver.result import RunResult, RunResultStreaming
 from standfast.driver.run_attempt import RunAttempt
 from standfast.driver.run_scope import ResumedRun, RunArguments, Tracer, usage_of
@@ -32,7 +33,6 @@ from standfast.driver.thread_loop import run_on_thread_loop
 from standfast.driver.unsent import unsent_items
 from standfast.engine.codec import decode_saved, has_ended
 from standfast.engine.run_store import RunStore, RunSummary, SavedRun
-from standfast.face.owners import owner_of, owner_on_resume
 from standfast.face.run_state import RunState, with_context
 from standfast.face.saved_context import wrap_context
 from standfast.ground.errors import (
@@ -164,8 +164,7 @@ class Runner:
         attempt = _attempt(starting_agent, input, options, events=events)
         state = input if isinstance(input, RunState) else None
         result = RunResultStreaming(attempt, events, partial(_state_of, attempt))
-        work = result._drive_to_the_end(partial(_go, attempt, state))
-        result._goes_on_in(asyncio.get_running_loop().create_task(work))
+        result._start(partial(_go, attempt, state))
         return result
 
     # --- saved runs --------------------------------------------------------------------------------------------------
@@ -255,7 +254,7 @@ class Runner:
             resumed=resumed,
         )
         attempt = RunAttempt(arguments)
-        await attempt.abandon(resumed, store, message)
+        await attempt.abandon(resumed, message)
         return unsent_items(attempt.run)
 
     @classmethod
@@ -379,7 +378,7 @@ def _state_of(attempt: RunAttempt) -> RunState:
     copy = RunContextWrapper(
         wrapper.context, wrapper.usage.copy(), approvals=ApprovalBook.of(wrapper.approvals.decisions())
     )
-    return RunState._of(attempt.run, copy, scope.graph.start, scope, attempt.revision, attempt.run_store())
+    return RunState._of(attempt.run, copy, scope.graph.start, scope, attempt.revision, scope.store)
 
 
 async def _load(agent: Agent[Any], run_id: str, store: RunStore, context: object = None) -> tuple[RunState, str]:

@@ -22,6 +22,8 @@ from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from standfast.ground.errors import StoreError
+
 T = TypeVar("T")
 
 # What is made for every operation is a Struct: a frozen dataclass takes ten times as long to make, which was a tenth of
@@ -74,7 +76,8 @@ class Rows(NamedTuple):
     """Which rows of a box to read: the latest `limit` of those with a ref below `before`. Given oldest first.
 
     `writer`: only those whose tag names it. `tags=False`: tags are not asked for and may be left out, as if there were
-    none; reading a long history is then half the work.
+    none; reading a long history is then half the work. `after`: only those with a ref above it, and of these the first
+    `limit`, not the latest; only for box 0, without `before` and `writer`. `times`: see `Sight.times`.
     """
 
     box: int = 0
@@ -82,6 +85,8 @@ class Rows(NamedTuple):
     limit: int | None = None
     writer: str | None = None
     tags: bool = True
+    after: int | None = None
+    times: bool = False
 
 
 class Look(msgspec.Struct, frozen=True, gc=False):
@@ -100,6 +105,8 @@ class Look(msgspec.Struct, frozen=True, gc=False):
     """Whether `Sight.mark` is wanted."""
     times: bool = False
     """Whether `Sight.epoch`, `created`, `updated` and `labels` are wanted."""
+    count: bool = False
+    """Whether `Sight.count` is wanted; it may cost what the history is long."""
 
 
 class Sight(msgspec.Struct, frozen=True, gc=False):
@@ -121,6 +128,11 @@ class Sight(msgspec.Struct, frozen=True, gc=False):
     upto: int | None = None
     """The ref of the last row that `Look.upto` covers (0 for the mark of an empty history); None if anything up to it
     was removed, replaced or cleared since."""
+    count: int = 0
+    """How many live rows there are."""
+    times: tuple[Sequence[float | None], ...] = ()
+    """Beside each of `rows`: when each row was written, in seconds since 1970, where that was asked for (else empty);
+    None where nobody knows. A row that was moved may have the time of the move."""
 
 
 # --- changing --------------------------------------------------------------------------------------------------------
@@ -284,6 +296,9 @@ class Count(NamedTuple):
 Ask = Look | Step | Listing | Count
 Answer = Sight | Done | Refused | Sequence[Listed] | int
 
+REFUSALS_MAX = 100
+"""How often a store in this process may refuse the steps of one plan: twice is a race with itself, this is a defect."""
+
 Plan = Generator[Ask, Answer, T]
 """What a rule is: it yields questions and steps, is sent the answers, and returns its result."""
 
@@ -296,12 +311,22 @@ def under(change: Change, cells: Mapping[str, bytes | None]) -> Change:
 def carried_out(store: Store, plan: Plan[T], asked: Ask | None = None) -> T:
     """The result of a plan, with one call of the store for each thing it yields. `asked`: what it yielded already.
 
-    The caller sees to it that nothing else happens in between, or leaves it to the plan to notice.
+    The caller sees to it that nothing else happens in between. So a plan that is refused looks again and is not
+    refused a second time; a store that goes on refusing contradicts itself, and is told so rather than asked for ever.
     """
+    refusals = 0
     try:
         question = next(plan) if asked is None else asked
         while True:
-            question = plan.send(ask(store, question))
+            answer = ask(store, question)
+            if isinstance(answer, Refused):
+                refusals += 1
+                if refusals > REFUSALS_MAX:
+                    raise StoreError(
+                        f"the store refused {refusals} steps in a row though nothing else could change it",
+                        "Its conditions do not agree with its answers: check it with the conformance kit.",
+                    )
+            question = plan.send(answer)
     except StopIteration as end:
         result: T = end.value
         return result

@@ -16,6 +16,7 @@ import msgspec
 from standfast.engine.codec import is_left_open
 from standfast.engine.run_store import LogTail, RunSummary, SavedRun
 from standfast.ground.errors import NotFoundError, RunClaimedError
+from standfast.ground.jsonvalue import Item, encode_value
 from standfast.sessions.lease_rules import (
     Fence,
     check_fence,
@@ -26,7 +27,7 @@ from standfast.sessions.lease_rules import (
 )
 from standfast.sessions.port import Change, Done, Listed, Look, Name, Plan, Sight
 from standfast.sessions.protocol import Head
-from standfast.sessions.rules import OPEN_RUN, as_time, commit, listing, look, value_of
+from standfast.sessions.rules import OPEN_RUN, USAGE, as_time, commit, listing, look, value_of
 from standfast.sessions.writer_rules import Batch, appended, batch_look
 
 HEAD, LENGTHS, LOG = "head", "logs", "log/"
@@ -123,10 +124,29 @@ def saved(save: RunSave, sight: Sight) -> tuple[Change | None, int]:
     return change, revision + 1
 
 
+class Costs(NamedTuple):
+    """What replies of a run cost, to be kept with the conversation: `number` of those that were kept before (B15)."""
+
+    run_id: str
+    number: int
+    requests: Sequence[Item]
+
+    @property
+    def cell(self) -> str:
+        """Where they are kept. By number: a repeat that has grown since takes the place of what it repeats."""
+        return f"{USAGE}{self.number:08d}/{self.run_id}"
+
+
 def record(
-    session: Name | None, batch: Batch | None, save: RunSave | None, fence: Fence | None, *, release: bool = False
+    session: Name | None,
+    batch: Batch | None,
+    save: RunSave | None,
+    fence: Fence | None,
+    *,
+    release: bool = False,
+    costs: Costs | None = None,
 ) -> Plan[Recorded]:
-    """Append a batch, save a run, check the fence and give the lease back: all in one step, or nothing of it.
+    """Append a batch, save a run, keep its costs, check the fence and give the lease back: in one step, or nothing.
 
     Each part that was done before, because an acknowledgement was lost, is left out. `session` is None for a run that
     no session owns.
@@ -136,7 +156,7 @@ def record(
         mark: str | None = None
         revision = 0
         if session is not None:
-            change = yield from _session_part(session, batch, save, fence, release)
+            change = yield from _session_part(session, batch, save, fence, release, costs)
             step += [] if change is None else [change]
         if save is not None:
             sight = yield from look(run_look(save))
@@ -155,7 +175,12 @@ def record(
 
 
 def _session_part(
-    session: Name, batch: Batch | None, save: RunSave | None, fence: Fence | None, release: bool
+    session: Name,
+    batch: Batch | None,
+    save: RunSave | None,
+    fence: Fence | None,
+    release: bool,
+    costs: Costs | None,
 ) -> Plan[Change | None]:
     """What a record changes of the session, or relies on."""
     wanted = Look(session, mark=False) if batch is None else batch_look(session, batch)
@@ -171,6 +196,8 @@ def _session_part(
         value = None if is_over else open_run_value(save.status, fence)
         if value != cells[run_cell]:
             put[run_cell] = value
+    if costs is not None:
+        put[costs.cell] = encode_value([sight.now, costs.requests])
     if release and fence is not None:
         put |= release_put(sight, fence)
     if change is None:

@@ -6,15 +6,12 @@ The schema is looked at before anything else, so that whoever meets a call where
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any, get_args
+from typing import Any
 
-import msgspec
-
-from standfast.engine.log import Log
-from standfast.engine.run import Entry
+from standfast.engine.log import NOT_OF_THE_TYPE, encode_record, typed
 from standfast.engine.run_store import LogTail, SavedRun
 from standfast.ground.errors import RunStateError
-from standfast.ground.jsonvalue import decode_value, encode_value
+from standfast.ground.jsonvalue import decode_value
 from standfast.talk.talk import Talk
 
 SCHEMA = "standfast.call"
@@ -24,14 +21,14 @@ _HEAD = [one.name for one in fields(Talk) if one.name != "ledger"]
 
 def encode_head(talk: Talk) -> bytes:
     """Everything but the ledger, with the ledger's length."""
-    head = {name: _plain(getattr(talk, name)) for name in _HEAD}
-    return encode_value({"schema": SCHEMA, "version": VERSION, **head, "lengths": {"ledger": len(talk.ledger)}})
+    head = {name: getattr(talk, name) for name in _HEAD}
+    return encode_record({"schema": SCHEMA, "version": VERSION, **head, "lengths": {"ledger": len(talk.ledger)}})
 
 
 def encode_tails(talk: Talk, saved: int) -> dict[str, LogTail]:
     """What the ledger has beyond what is saved already."""
     entries = talk.ledger.since(saved)
-    return {"ledger": LogTail(saved, [encode_value(_plain(entry)) for entry in entries])} if entries else {}
+    return {"ledger": LogTail(saved, [encode_record(entry) for entry in entries])} if entries else {}
 
 
 def is_call(saved: SavedRun) -> bool:
@@ -64,8 +61,8 @@ def decode_saved(saved: SavedRun) -> Talk:
     head.pop("schema")
     head["ledger"] = entries[:length]
     try:
-        talk: Talk = msgspec.convert(head, Talk, dec_hook=_decode_hook)
-    except (msgspec.ValidationError, RecursionError, TypeError, ValueError) as error:
+        talk = typed(head, Talk)
+    except NOT_OF_THE_TYPE as error:
         raise _unreadable(str(error)) from None
     _check(talk)
     return talk
@@ -90,23 +87,6 @@ def _check(talk: Talk) -> None:
 def generated(talk: Talk) -> list[dict[str, Any] | None]:
     """What was generated of each item of the call's own history, and how much of it was heard, by ordinal."""
     return [entry.extra for entry in talk.ledger]
-
-
-def _plain(value: Any) -> Any:
-    return msgspec.to_builtins(value, enc_hook=_encode_hook)
-
-
-def _encode_hook(value: Any) -> Any:
-    if isinstance(value, Log):
-        return [_plain(record) for record in value]
-    raise NotImplementedError(type(value).__name__)
-
-
-def _decode_hook(kind: Any, value: Any) -> Any:
-    if getattr(kind, "__origin__", kind) is Log:
-        (record,) = get_args(kind) or (Entry,)
-        return Log(msgspec.convert(value, list[record], dec_hook=_decode_hook))  # type: ignore[valid-type]
-    raise NotImplementedError(str(kind))
 
 
 def _unreadable(why: str) -> RunStateError:

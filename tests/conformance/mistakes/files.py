@@ -89,7 +89,7 @@ class _Later(LinesSession):
 
     def append(self, lines: list[bytes]) -> None:
         self.waiting += lines
-        if len(self.waiting) > 4 * len(lines):
+        if len(self.waiting) > 50 * len(lines):  # so seldom that a kill never finds all of it written
             super().append(self.waiting)
             self.waiting.clear()
 

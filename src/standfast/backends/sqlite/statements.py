@@ -101,6 +101,10 @@ class Statements:
         )
         self.rows = f"SELECT id, {ROW_COLUMNS} FROM {m} WHERE session_id = ? ORDER BY id"
         self.newest_rows = f"SELECT id, {ROW_COLUMNS} FROM {m} WHERE session_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
+        self.rows_after = f"SELECT id, {ROW_COLUMNS} FROM {m} WHERE session_id = ? AND id > ? ORDER BY id LIMIT ?"
+        self.times_after = f"SELECT created_at FROM {m} WHERE session_id = ? AND id > ? ORDER BY id LIMIT ?"
+        self.newest_times = f"SELECT created_at FROM {m} WHERE session_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
+        self.count_rows = f"SELECT count(*) FROM {m} WHERE session_id = ?"
         self.rows_of_writer = (
             f"SELECT id, message_data, standfast_ordinal, standfast_replaces FROM {m} "
             "WHERE session_id = ? AND id < ? AND standfast_writer = ? ORDER BY id DESC LIMIT ?"

@@ -13,6 +13,7 @@ for _name in (
     "generations",
     "leases",
     "lifetime",
+    "looking",
     "peers",
     "reading",
     "removing",

@@ -89,7 +89,7 @@ async def a_batch_that_is_not_json_leaves_nothing(lab: Lab) -> None:
 
 @proves("A6", "lose_acknowledgement")
 async def a_lost_acknowledgement_is_said_to_be_an_unknown_outcome(lab: Lab) -> None:
-    session = lab.open()
+    session = lab.open_impatient()
     await session.add_items(batch("before", 1))
     with lab.backend.lose_acknowledgement():
         try:
@@ -124,7 +124,7 @@ async def a_write_that_had_to_wait_is_done_once(lab: Lab) -> None:
 
 @proves("A8", "lose_acknowledgement")
 async def a_pop_whose_answer_was_lost_takes_one_item_at_most(lab: Lab) -> None:
-    session = lab.open()
+    session = lab.open_impatient()
     await session.add_items(batch("history", 5))
     with lab.backend.lose_acknowledgement():
         try:

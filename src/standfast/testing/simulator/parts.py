@@ -80,6 +80,7 @@ class SimulatedSession(SessionWrapper):
         lease: Lease | None = None,
         release: bool = False,
         detached: bool = False,
+        costs: tuple[int, Sequence[Item]] | None = None,
     ) -> Coroutine[Any, Any, Recorded]:
         """Append items, save a run, and give the lease back, in one step or not at all."""
         real = lease._lease if isinstance(lease, _Lease) else lease
@@ -89,7 +90,7 @@ class SimulatedSession(SessionWrapper):
         def work() -> Coroutine[Any, Any, Recorded]:
             done: Coroutine[Any, Any, Recorded] = self.underlying_session.record(
                 items=items, writer=writer, start=start, digests=digests, run=run, lease=real, release=release,
-                detached=detached,
+                detached=detached, costs=costs,
             )  # fmt: skip
             return done
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from standfast.agents.as_tool import AgentTool
 from standfast.driver.session_hold import session_id_of
 from standfast.engine.run import Owner, Run
 from standfast.ground.errors import OwnerError
@@ -9,18 +10,14 @@ from standfast.sessions.protocol import Session
 
 
 def owner_of(
-    session: Session | None, conversation_id: str | None, previous_response_id: str | None, auto: bool
+    session: Session | None, conversation_id: str | None, previous_response_id: str | None, auto: bool = False
 ) -> Owner:
     """Who owns the conversation of a run with these arguments; refuses two (D1)."""
     if session is None and conversation_id is None and previous_response_id is None and not auto:
         return Owner()
-    given = {
-        "session": session is not None,
-        "conversation_id": conversation_id is not None,
-        "previous_response_id" if previous_response_id is not None else "auto_previous_response_id": bool(
-            previous_response_id is not None or auto
-        ),
-    }
+    has_chain = previous_response_id is not None or auto
+    chain = "auto_previous_response_id" if previous_response_id is None else "previous_response_id"
+    given = {"session": session is not None, "conversation_id": conversation_id is not None, chain: has_chain}
     named = [name for name, is_given in given.items() if is_given]
     if len(named) > 1:
         raise OwnerError(
@@ -34,9 +31,12 @@ def owner_of(
         return Owner("session", session_id_of(session))
     if conversation_id is not None:
         return Owner("conversation", conversation_id)
-    if previous_response_id is not None or auto:
-        return Owner("chain", previous_response_id)
-    return Owner()
+    return Owner("chain", previous_response_id)
+
+
+def owner_of_tool(tool: AgentTool) -> Owner:
+    """Who owns the conversation of an agent that runs as a tool."""
+    return owner_of(tool.session, tool.conversation_id, tool.previous_response_id)
 
 
 def owner_on_resume(run: Run, given: Owner, previous_response_id: str | None) -> Owner:
@@ -61,10 +61,5 @@ def owner_on_resume(run: Run, given: Owner, previous_response_id: str | None) ->
 
 
 def _said(owner: Owner) -> str:
-    names = {
-        "replay": "the application",
-        "session": "session",
-        "conversation": "conversation",
-        "chain": "response chain",
-    }
-    return names[owner.kind] if owner.id is None else f"{names[owner.kind]} {owner.id!r}"
+    name = {"replay": "the application", "chain": "response chain"}.get(owner.kind, owner.kind)
+    return name if owner.id is None else f"{name} {owner.id!r}"
