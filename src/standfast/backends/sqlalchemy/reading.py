@@ -14,6 +14,9 @@ from sqlalchemy.engine import Connection
 from standfast.backends.sqlalchemy.tables import Tables
 from standfast.sessions.port import Cell, Look, Name, Row, Rows, Sight, Tag
 
+Timed = list[tuple[Row, float | None]]
+"""Rows, and when each was written."""
+
 
 class Known(NamedTuple):
     """What is known of a name besides its rows and cells."""
@@ -43,12 +46,15 @@ class Reading:
             return Sight(data=[row.data for row in self._rows(name, look.rows[0], None)])
         known = self._known(name)
         is_session = name.kind == "session"
+        boxes = [self._timed(name, wanted, known.place) for wanted in look.rows]
         return Sight(
             mark=self._mark(name.id, known.edition) if look.mark and is_session else "",
             now=known.now, epoch=known.epoch, created=known.created, updated=known.updated, labels=known.labels,
             cells=self._cells(name, known.epoch, look.cells, look.prefixes),
-            rows=tuple(self._rows(name, wanted, known.place) for wanted in look.rows),
+            rows=tuple([row for row, _ in found] for found in boxes),
             upto=None if look.upto is None else self._upto(name.id, known, look.upto),
+            count=self._count(name.id) if look.count and is_session else 0,
+            times=tuple([at for _, at in found] if look.rows[n].times else () for n, found in enumerate(boxes)),
         )  # fmt: skip
 
     def _known(self, name: Name) -> Known:
@@ -121,39 +127,49 @@ class Reading:
         loose = sum(at is None for _, at in found)
         return known.place + loose if loose else int(found[-1][1])
 
+    def _count(self, session_id: str) -> int:
+        m = self._t.m
+        return int(self._c.execute(sa.select(sa.func.count()).where(m.c.session_id == session_id)).scalar_one())
+
     def _rows(self, name: Name, wanted: Rows, given: int | None) -> list[Row]:
-        """Rows of a box, oldest first. What has no place yet counts on from the highest that was given."""
+        return [row for row, _ in self._timed(name, wanted, given)]
+
+    def _timed(self, name: Name, wanted: Rows, given: int | None) -> Timed:
+        """Rows of a box, oldest first, and when each was written, if that is wanted.
+
+        What has no place yet counts on from the highest that was given.
+        """
         if wanted.box:
             b = self._t.b
-            columns = (b.c.place, self._text(b.c.message_data), b.c.writer, b.c.ordinal, b.c.replaces)
+            columns = (b.c.place, self._text(b.c.message_data), b.c.writer, b.c.ordinal, b.c.replaces, sa.null())
             query = sa.select(*columns).where(b.c.session_id == name.id, b.c.box == wanted.box)
             return self._read(query, b.c.place, b.c.writer, wanted)
         m, place = self._t.m, self._t.place
-        columns = (
-            place,
-            self._text(m.c.message_data),
-            m.c.standfast_writer,
-            m.c.standfast_ordinal,
-            m.c.standfast_replaces,
-        )
-        query = sa.select(*columns).where(m.c.session_id == name.id)
+        at = self._seconds(m.c.created_at) if wanted.times else sa.null()
+        signed = (m.c.standfast_writer, m.c.standfast_ordinal, m.c.standfast_replaces)
+        query = sa.select(place, self._text(m.c.message_data), *signed, at).where(m.c.session_id == name.id)
         rows = self._read(query.where(place.is_not(None)), place, m.c.standfast_writer, wanted)
-        if not self._is_sqlite and wanted.writer is None:
-            loose = self._c.execute(query.where(place.is_(None)).order_by(m.c.id)).all()
-            if loose and given is None:
-                given = self._known(name).place
-            added = [_row(((given or 0) + at, *row[1:])) for at, row in enumerate(loose, 1)]
-            rows += [row for row in added if wanted.before is None or row.ref < wanted.before]
-            rows = rows if wanted.limit is None else rows[max(0, len(rows) - wanted.limit) :]
-        return rows
+        if self._is_sqlite or wanted.writer is not None:
+            return rows
+        loose = self._c.execute(query.where(place.is_(None)).order_by(m.c.id)).all()
+        if loose and given is None:
+            given = self._known(name).place
+        added = [_row(((given or 0) + n, *row[1:])) for n, row in enumerate(loose, 1)]
+        rows += [one for one in added if wanted.before is None or one[0].ref < wanted.before]
+        if wanted.after is not None:
+            rows = [one for one in rows if one[0].ref > wanted.after]
+            return rows[: wanted.limit]
+        return rows if wanted.limit is None else rows[max(0, len(rows) - wanted.limit) :]
 
-    def _read(self, query: Any, place: Any, writer: Any, wanted: Rows) -> list[Row]:
+    def _read(self, query: Any, place: Any, writer: Any, wanted: Rows) -> Timed:
         if wanted.before is not None:
             query = query.where(place < wanted.before)
+        if wanted.after is not None:
+            query = query.where(place > wanted.after)
         if wanted.writer is not None:
             query = query.where(writer == wanted.writer.encode())
-        if wanted.limit is None:
-            return [_row(row) for row in self._c.execute(query.order_by(place))]
+        if wanted.limit is None or wanted.after is not None:
+            return [_row(row) for row in self._c.execute(query.order_by(place).limit(wanted.limit))]
         return [_row(row) for row in self._c.execute(query.order_by(place.desc()).limit(wanted.limit))][::-1]
 
     def _text(self, column: Any) -> Any:
@@ -175,10 +191,10 @@ class Reading:
         }
 
 
-def _row(row: Any) -> Row:
-    ref, data, writer, ordinal, replaces = row
+def _row(row: Any) -> tuple[Row, float | None]:
+    ref, data, writer, ordinal, replaces, at = row
     tag = None if writer is None else Tag(bytes(writer).decode(), ordinal or 0, replaces or 0)
-    return Row(ref, data.encode() if isinstance(data, str) else bytes(data), tag)
+    return Row(ref, data.encode() if isinstance(data, str) else bytes(data), tag), at
 
 
 def begins(column: Any, prefix: str) -> Any:
