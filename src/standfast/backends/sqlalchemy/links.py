@@ -118,18 +118,20 @@ class ThreadStore:
 
     def __init__(self, url: str, options: Mapping[str, Any], sessions: str, messages: str, **given: bool) -> None:
         self.loses_answers = not url.startswith("sqlite")
-        self._runner = asyncio.Runner()
-        engine = made_engine(url, options)
+        engine = self._engine = made_engine(url, options)
         self._link = AwaitedLink(engine, sessions, messages, **given)
-        self._engine = engine
+        self._runner: asyncio.Runner | None = None
         self._file: sa.Engine | None = None
-        if not self.loses_answers:
+        if self.loses_answers:
+            self._runner = asyncio.Runner()
+        else:
             self._file = sa.create_engine(engine.url.set(drivername="sqlite"), **options)
             sa.event.listen(self._file, "connect", _set_up)
 
     def _ask(self, question: Ask) -> Any:
-        if self._file is None:
+        if self._runner is not None:
             return self._runner.run(self._link.ask(question))
+        assert self._file is not None
         is_committing = False
         try:
             with self._file.connect() as connection:
@@ -164,8 +166,9 @@ class ThreadStore:
         """Close the connections."""
         if self._file is not None:
             self._file.dispose()
-        self._runner.run(self._engine.dispose())
-        self._runner.close()
+        if self._runner is not None:
+            self._runner.run(self._engine.dispose())
+            self._runner.close()
 
 
 def _is_read(question: Ask) -> bool:
