@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 from standfast.driver.reconcile import ignore_exception
 from standfast.driver.session_hold import SessionHold
 from standfast.engine.run_store import Record, RunStore
-from standfast.ground.errors import RunClaimedError
+from standfast.ground.errors import RunClaimedError, SessionConflictError
 from standfast.sessions.run_rules import RunSave
 
 State = TypeVar("State")
@@ -89,7 +89,10 @@ class RunSaver(Generic[State]):
         finally:
             shared.count -= 1
             if not shared.count:
-                # Nobody waits: what has not left yet must not, it would come after whatever is done next.
+                # Nobody waits: what has not left yet must not, it would come after whatever is done next. And whoever
+                # saves before that task has noticed needs one of their own.
+                if self._next is shared:
+                    self._next = None
                 shared.saving.cancel()
 
     async def _save_newest(self) -> None:
@@ -132,8 +135,8 @@ class RunSaver(Generic[State]):
         self._unconfirmed = write
         try:
             self.revision = await write.send(write.save)
-        except RunClaimedError:
-            self._unconfirmed = None  # it is another's now, for certain
+        except (RunClaimedError, SessionConflictError):
+            self._unconfirmed = None  # it was refused, for certain: nothing of it is written
             raise
         self._unconfirmed = None
         self._confirmed, self._head, self._done = write.record, write.save.head, write.state

@@ -66,7 +66,8 @@ def held_in(sight: Sight) -> Held:
 
 
 class Fence(NamedTuple):
-    """What a write under a lease carries. The nonce notices a number that a restored store has given twice."""
+    """What a write under a lease carries. The nonce notices numbers that began anew: in a store that was restored, or
+    after an expiry."""
 
     number: int
     nonce: str = ""
@@ -87,7 +88,10 @@ def check_fence(name: Name, fence: Fence | None, sight: Sight) -> None:
     if fence is None:
         return
     held = held_in(sight)
-    if fence.number < held.number or (fence.number == held.number and fence.nonce not in ("", held.nonce)):
+    # A higher number than the store's is no better than a lower one if somebody else holds it: after an expiry, or in a
+    # store that was restored, numbers begin anew. Only where there is none at all has nobody taken it.
+    is_other = held.number > 0 and fence.nonce not in ("", held.nonce)
+    if fence.number < held.number or is_other:
         raise LeaseLostError(
             f"the lease number {fence.number} on session {name.id!r} was taken over by number {held.number}",
             "Another run has the session now: reload it and run again.",
@@ -208,7 +212,8 @@ def _renewed(waiting: Sequence[Ticket], mine: Sequence[str], now: float) -> tupl
 
 
 def _written(name: Name, sight: Sight, held: Held) -> Plan[bool]:
-    got = yield from commit([Change(name, cells={LEASE: value_of(sight, LEASE)}, put={LEASE: _encode(held)})])
+    change = Change(name, cells={LEASE: value_of(sight, LEASE)}, put={LEASE: _encode(held)}, hold_s=held.ttl_s)
+    got = yield from commit([change])
     return isinstance(got, Done)
 
 

@@ -199,6 +199,9 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     expiry. A change without this (a lease, a ticket) does none of it."""
     labels: Mapping[str, str] | None = None
     """What a listing shows and filters by; replaces what was there."""
+    hold_s: float = 0.0
+    """The name's cells stay for at least so many seconds, though it expires before: a lease is not over because the
+    history it covers is. For a store with an expiry; the rest of the name expires when it would have."""
 
 
 Step = Sequence[Change]

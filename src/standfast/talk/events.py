@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from standfast.engine.events import SettledBy
 from standfast.engine.run import Call, Decision, Run
 from standfast.ground.jsonvalue import Item
 from standfast.talk.talk import PartKind
@@ -212,6 +213,8 @@ class Began:
     """A call begins. Saved before anything of it happens."""
 
     call_id: str
+    on_unknown: str = "report"
+    """Its tool's policy for a call that a crash cut, kept for whoever settles it and has none of the code (C15)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +223,8 @@ class Waits:
 
     call_id: str
     reason: str = "approval"
+    same_as_run: str | None = None
+    """Another run of the conversation in which the same question waits already (C15)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +312,7 @@ Event = (
     | Returned
     | Appended
     | Claimed
+    | SettledBy
     | HungUp
 )
 

@@ -53,6 +53,10 @@ class Stored:
     updated: float | None = None
     change: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
+    expires: float | None = None
+    """When its contents end, by the wall clock; None while nothing has set a time."""
+    held_until: float = 0.0
+    """Until when its cells stay though its contents have ended: somebody holds its lease."""
 
     @property
     def live(self) -> list[Row]:
@@ -211,12 +215,7 @@ class MemoryStore:
         stored = self._made(change.name)
         if change.wipe is not None:
             kept = {name: cell for name, cell in stored.cells.items() if name.startswith(change.wipe)}
-            # What was written while there was no incarnation must not look as if it belonged to the next one.
-            stored.cells = {name: (value, epoch or "-") for name, (value, epoch) in kept.items()}
-            self._forget_times(stored)
-            stored.boxes, stored.edition, stored.epoch = {0: []}, next(self._numbers), ""
-            stored.created = stored.updated = None
-            stored.labels = {}
+            self._empty(stored, kept)
         if change.drop:
             # The first that goes is nearly always close to the end: a pop must not cost what the history is long.
             gone, live = set(change.drop), stored.live
@@ -240,7 +239,16 @@ class MemoryStore:
                 stored.cells[name] = (value, stored.epoch)
         if change.labels is not None:
             stored.labels = dict(change.labels)
+        if self.ttl_s is not None:
+            self._set_expiry(stored, self.ttl_s, change)
         return stored.mark(), first
+
+    def _set_expiry(self, stored: Stored, ttl_s: float, change: Change) -> None:
+        now = time.time()
+        if change.touch or stored.expires is None:  # a lease on a session that nobody ever writes to must end as well
+            stored.expires = now + ttl_s
+        if change.hold_s:
+            stored.held_until = max(stored.held_until, now + change.hold_s)
 
     def _push(self, stored: Stored, rows: Sequence[tuple[bytes, Tag | None]]) -> int:
         new = [Row(next(self._numbers), data, tag) for data, tag in rows]
@@ -286,12 +294,26 @@ class MemoryStore:
     def _found(self, name: Name) -> Stored | None:
         """What is kept for a name, unless its time is over."""
         stored = self._names.get(name)
-        if stored is None or self.ttl_s is None or stored.updated is None:
+        if stored is None or stored.expires is None:
             return stored
-        if time.time() - stored.updated <= self.ttl_s:
+        now = time.time()
+        if now <= stored.expires:
             return stored
-        self._forget_times(self._names.pop(name))
-        return None
+        if now > stored.held_until:
+            self._forget_times(self._names.pop(name))
+            return None
+        if stored.epoch:  # somebody holds it: as after a clear, its cells are left, and no longer alive
+            self._empty(stored, stored.cells)
+        return stored
+
+    def _empty(self, stored: Stored, kept: Mapping[str, tuple[bytes, str]]) -> None:
+        """Remove all but these cells, which belong to no incarnation any more."""
+        # What was written while there was no incarnation must not look as if it belonged to the next one.
+        stored.cells = {name: (value, epoch or "-") for name, (value, epoch) in kept.items()}
+        self._forget_times(stored)
+        stored.boxes, stored.edition, stored.epoch = {0: []}, next(self._numbers), ""
+        stored.created = stored.updated = None
+        stored.labels = {}
 
     def _made(self, name: Name) -> Stored:
         stored = self._found(name)

@@ -27,6 +27,8 @@ CREATE TABLE IF NOT EXISTS {own}names" (
 );
 CREATE INDEX IF NOT EXISTS {seq_index} ON {own}names" (kind, seq);
 CREATE INDEX IF NOT EXISTS {label_index} ON {own}names" ((labels ->> 'session'), seq);
+CREATE INDEX IF NOT EXISTS {server_index} ON {own}names" ((labels ->> 'conversation'), seq)
+  WHERE labels ->> 'conversation' IS NOT NULL;
 CREATE TABLE IF NOT EXISTS {own}cells" (
   kind TEXT NOT NULL, id TEXT NOT NULL, name BYTEA NOT NULL, epoch TEXT NOT NULL, value BYTEA NOT NULL,
   PRIMARY KEY (kind, id, name)

@@ -16,7 +16,7 @@ import psycopg
 from psycopg.abc import PQGen
 from psycopg.types.json import Jsonb
 
-from standfast.backends.postgres.errors import refused, unanswered, unreachable
+from standfast.backends.postgres.errors import is_unsendable, refused, unanswered, unreachable, unsendable
 from standfast.backends.postgres.schema import Tables, install
 from standfast.ground.errors import NotFoundError, StandfastError, StoreUnavailableError
 from standfast.sessions.port import (
@@ -179,7 +179,10 @@ class PostgresStore:
                 ]
             for place, cursor in zip(order, cursors, strict=True):
                 found[place] = _outcome(*cursor.fetchall()[0])
-        except psycopg.Error as error:
+        except (psycopg.Error, UnicodeEncodeError) as error:
+            if isinstance(error, UnicodeEncodeError) or is_unsendable(error):
+                self.close()  # what was sent of the others is undone with the connection
+                return None
             if error.sqlstate is not None and error.sqlstate[:3] not in ("080", "57P"):
                 return None  # undone, all of it
             self.close()
@@ -227,7 +230,11 @@ class PostgresStore:
         try:
             cursor = connection.execute(sql, arguments, prepare=None if self._prepares else False, binary=True)
             return cursor.fetchall()
+        except UnicodeEncodeError as error:
+            raise unsendable(error) from error
         except psycopg.Error as error:
+            if is_unsendable(error):
+                raise unsendable(error) from error
             if error.sqlstate in _NOT_PREPARED and self._prepares:
                 self._prepares = False
                 self.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -233,7 +234,7 @@ def commit_call(step: Step, keys_of: Callable[[Name], NameKeys], refs: Refs, ttl
         found = _Encoding(change, args, refs, others).description()
         found |= {"first": first, "labels_at": labels_at}
         if ttl_ms is not None:
-            found["ttl"] = ttl_ms
+            found |= {"ttl": ttl_ms, "hold": math.ceil(change.hold_s * 1000)}
         described.append(found)
     return Call(COMMIT, tuple(all_keys), args.with_description(described))
 
@@ -247,7 +248,7 @@ def append_call(step: Step, keys: NameKeys, refs: Refs, ttl_ms: int | None) -> C
         return None
     if change.wipe is not None or change.remove or change.drop or change.arrange or change.back or change.sweep:
         return None
-    if len(change.put) > APPEND_CELLS_MAX or None in change.put.values():
+    if change.hold_s or len(change.put) > APPEND_CELLS_MAX or None in change.put.values():
         return None
     base = refs.guess(change.name, len(change.push))
     args: list[bytes] = [secrets.token_hex(EPOCH // 2).encode(), to_bytes(change.name.id), b"%d" % base]

@@ -170,6 +170,10 @@ def make_own_tables(db: sqlite3.Connection, tables: Tables, *, temporary: bool =
     db.execute(f"CREATE INDEX IF NOT EXISTS {quoted(tables.own('runs_by_change'))} ON {runs} (changed)")
     session = label_value("", "session")  # every run looks for unfinished ones of its session
     db.execute(f"CREATE INDEX IF NOT EXISTS {quoted(tables.own('runs_by_session'))} ON {runs} ({session}, changed)")
+    # And on a server's conversation; a file of before has no such index, and reads every run in its place.
+    server = label_value("", "conversation")
+    index = quoted(tables.own("runs_by_conversation"))
+    db.execute(f"CREATE INDEX IF NOT EXISTS {index} ON {runs} ({server}, changed) WHERE {server} IS NOT NULL")
 
 
 def put_in_order(db: sqlite3.Connection, tables: Tables) -> None:

@@ -230,7 +230,9 @@ class Statements:
         table, key, own = self._naming[kind]
         where = f"{own}changed < ?" if numbered else f"{own}changed IS NULL AND {key} > ?"
         for label in labels:
-            where += f" AND {label_value(own, label)} = ?"
+            value = label_value(own, label)
+            # Not null goes without saying, but an index over those that are not null is used only where it is said.
+            where += f" AND {value} = ? AND {value} IS NOT NULL"
         order = f"{own}changed DESC" if numbered else key
         return (
             f"SELECT {key}, created_at, updated_at, {own}labels, {own}changed FROM {table} WHERE {where} "
