@@ -19,6 +19,7 @@ from standfast.backends.sqlalchemy.store import Transaction
 from standfast.backends.sqlalchemy.tables import DIALECTS, Tables
 from standfast.ground.errors import (
     CallerError,
+    InvalidSettingError,
     NotADatabaseError,
     OutcomeUnknownError,
     StandfastError,
@@ -197,11 +198,15 @@ def _set_up(connection: Any, _: Any) -> None:
     cursor.close()
 
 
-def meaning(error: Exception, *, is_committing: bool) -> StoreError:
+def meaning(error: Exception, *, is_committing: bool) -> StandfastError:
     """What an error of SQLAlchemy's means here: was anything done, and what can be done about it."""
     said = " ".join(str(getattr(error, "orig", None) or error).split()) or type(error).__name__
     code = _code(error)
     answered = code and code[:2] != "08" and code[:3] != "57P"
+    if code in ("22021", "22P05") or "NUL" in said:
+        return InvalidSettingError(
+            f"the database cannot store this: {said}", "Use ids and names of valid Unicode, without NUL."
+        )
     if "is locked" in said or "busy" in said or code in _LATER or isinstance(error, PoolTimeoutError):
         return StoreTimeoutError(f"the database is busy: {said}", "Try again.")
     if is_committing and not answered:

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from standfast.backends.sqlalchemy.reading import Known, Reading, begins
-from standfast.backends.sqlalchemy.tables import Tables
+from standfast.backends.sqlalchemy.tables import LABELS, Tables
 from standfast.ground.errors import NotFoundError
 from standfast.sessions.port import (
     Answer,
@@ -81,10 +81,9 @@ class Transaction(Reading):
         else:
             query = sa.select(n.c.id, n.c.created, n.c.updated, n.c.updated, n.c.labels, n.c.seq)
             query = query.where(n.c.kind == kind, n.c.epoch.is_not(None))
-        if "session" in labels:
-            query = query.where(n.c.session == labels["session"])
+        query = query.where(*(n.c[label] == value for label, value in labels.items() if label in LABELS))
         query = query.where(n.c.seq.is_not(None), *(() if after is None else (n.c.seq < int(after),)))
-        rest = {label: value for label, value in labels.items() if label != "session"}
+        rest = {label: value for label, value in labels.items() if label not in LABELS}
         found: list[Listed] = []
         for id_, created, moved, updated, has, seq in self._c.execute(
             query.order_by(n.c.seq.desc()).limit(None if rest else limit)
@@ -224,7 +223,8 @@ class Transaction(Reading):
                 made.on_conflict_do_update(index_elements=["kind", "id", "name"], set_={"epoch": epoch, "value": value})
             )
         if change.labels is not None:
-            self._update(name, labels=json.dumps(dict(change.labels)), session=change.labels.get("session"))
+            columns = {label: change.labels.get(label) for label in LABELS}
+            self._update(name, labels=json.dumps(dict(change.labels)), **columns)
         return (self._mark(name.id, edition) if is_session else ""), first
 
     def _empty(self, name: Name, keep: tuple[str, ...] | None) -> None:
@@ -241,7 +241,13 @@ class Transaction(Reading):
             self._c.execute(sa.delete(t.n).where(t.n.c.kind == name.kind, t.n.c.id == name.id))
         else:
             self._update(
-                name, edition=t.n.c.edition + 1, next_epoch=None, epoch=None, seq=None, labels=None, session=None
+                name,
+                edition=t.n.c.edition + 1,
+                next_epoch=None,
+                epoch=None,
+                seq=None,
+                labels=None,
+                **dict.fromkeys(LABELS),
             )
 
     def _touch(self, name: Name, known: Known, epoch: str, *, is_new: bool) -> None:

@@ -25,6 +25,9 @@ VERSION = 1000
 Theirs are small numbers: what one class has written to, another does not mistake for its own, but says so.
 """
 
+LABELS = ("session", "conversation", "status")
+"""What runs are looked for by: columns, beside all their labels as JSON."""
+
 DIALECTS = ("postgresql", "sqlite")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
 _LOCK = 7_236_514_022  # the advisory lock that PostgresSession makes its tables under, too
@@ -64,8 +67,9 @@ class Tables:
             sa.Column("id", sa.String, primary_key=True), sa.Column("edition", number, nullable=False),
             sa.Column("place", number, nullable=False), sa.Column("next_epoch", text), sa.Column("epoch", text),
             sa.Column("seq", number), sa.Column("created", sa.Double), sa.Column("updated", sa.Double),
-            sa.Column("session", sa.String), sa.Column("labels", text),
+            *(sa.Column(label, sa.String) for label in LABELS), sa.Column("labels", text),
             sa.Index(f"{stem}sql_seq", "kind", "seq"), sa.Index(f"{stem}sql_runs", "session", "seq"),
+            sa.Index(f"{stem}sql_conversations", "conversation", "seq"),
         )  # fmt: skip
         self.c = sa.Table(
             f"{stem}sql_cells", meta, sa.Column("kind", sa.String(8), primary_key=True),
