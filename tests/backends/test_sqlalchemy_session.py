@@ -225,6 +225,16 @@ async def test_a_table_of_another_kind_is_refused_and_left_alone(url: str, tmp_p
         assert db.execute("SELECT name FROM sqlite_master").fetchall() == [("agent_messages",)]
 
 
+@pytest.mark.postgres
+async def test_the_longest_names_of_tables_can_be_used() -> None:
+    stem = uuid.uuid4().hex[:8]
+    names = {"sessions_table": f"s{stem}".ljust(63, "s"), "messages_table": f"m{stem}".ljust(63, "m")}
+    session = opened(servers.postgres_url().replace("postgresql://", "postgresql+psycopg://"), **names)
+    await session.add_items(ITEMS)
+    assert await session.get_items() == ITEMS
+    session.close()
+
+
 async def test_a_file_of_the_sdks_sqlite_session_opens(url: str, tmp_path: Path) -> None:
     peer: Any = agents.SQLiteSession("a", tmp_path / "talks.db")
     await peer.add_items(ITEMS)

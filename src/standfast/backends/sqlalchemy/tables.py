@@ -56,7 +56,7 @@ class Tables:
             sa.Column("message_data", text, nullable=False), sa.Column("created_at", when, **now),
             sa.Column("standfast_place", number), sa.Column("standfast_writer", blob),
             sa.Column("standfast_ordinal", number), sa.Column("standfast_replaces", sa.Integer),
-            sa.Index(f"idx_{messages[:50]}_session_time", "session_id", "created_at"), sqlite_autoincrement=True,
+            sa.Index(f"idx_{messages[:46]}_session_time", "session_id", "created_at"), sqlite_autoincrement=True,
         )  # fmt: skip
         self.place: Any = self.m.c.id if self.is_sqlite else self.m.c.standfast_place
         sa.Index(f"{stem}place", self.m.c.session_id, self.place)
@@ -69,7 +69,7 @@ class Tables:
             sa.Column("seq", number), sa.Column("created", sa.Double), sa.Column("updated", sa.Double),
             *(sa.Column(label, sa.String) for label in LABELS), sa.Column("labels", text),
             sa.Index(f"{stem}sql_seq", "kind", "seq"), sa.Index(f"{stem}sql_runs", "session", "seq"),
-            sa.Index(f"{stem}sql_conversations", "conversation", "seq"),
+            sa.Index(f"{stem}sql_talks", "conversation", "seq"),
         )  # fmt: skip
         self.c = sa.Table(
             f"{stem}sql_cells", meta, sa.Column("kind", sa.String(8), primary_key=True),
