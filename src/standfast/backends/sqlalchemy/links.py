@@ -38,7 +38,9 @@ LOCK_WAIT_MS = 1000
 # How long PostgreSQL waits for a lock of another program's. SQLite does not wait at all: the question is asked again,
 # and can be withdrawn meanwhile (A13).
 
-_LATER = ("40001", "40P01", "55P03", "57014")  # serialisation, deadlock, a lock that is not to be had, cancelled
+_LATER = ("40001", "40P01", "55P03", "57014", "23505", "42P07")
+# Serialisation, deadlock, a lock that is not to be had, cancelled; and a table or its type that another program, which
+# does not know of our lock, has made at the same moment.
 
 
 class Link:

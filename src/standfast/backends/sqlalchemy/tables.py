@@ -16,6 +16,8 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
+from sqlalchemy.exc import NoSuchTableError
+from sqlalchemy.schema import CreateIndex, CreateSequence, CreateTable
 
 from standfast.ground.errors import InvalidNameError, NotADatabaseError, SchemaTooNewError, StoreUnavailableError
 
@@ -105,16 +107,21 @@ class Tables:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
             if self.version(connection) == VERSION:
                 return
-        self._check_theirs(connection)
-        self.meta.create_all(connection)
+        there = self._theirs(connection)
+        # Not `create_all`: it asks for each table first, and every statement here is one that a first write waits for.
+        for table in self.meta.sorted_tables:
+            connection.execute(CreateTable(table, if_not_exists=True))
         for table in (self.s, self.m):
-            there = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
-            for column in table.columns:
-                if column.name not in there:
-                    kind = column.type.compile(connection.dialect)
-                    connection.exec_driver_sql(f'ALTER TABLE "{table.name}" ADD COLUMN {column.name} {kind}')
-        for index in self.m.indexes:
-            index.create(connection, checkfirst=True)
+            for column in [
+                column for column in table.columns if column.name not in there.get(table.name, table.columns)
+            ]:
+                kind = column.type.compile(connection.dialect)
+                connection.exec_driver_sql(f'ALTER TABLE "{table.name}" ADD COLUMN {column.name} {kind}')
+        for table in self.meta.sorted_tables:
+            for index in sorted(table.indexes, key=lambda index: str(index.name)):
+                connection.execute(CreateIndex(index, if_not_exists=True))
+        if self.seq is not None:
+            connection.execute(CreateSequence(self.seq, if_not_exists=True))
         if self.is_sqlite:
             connection.exec_driver_sql(
                 f"CREATE TABLE IF NOT EXISTS {self.versions} (tables TEXT PRIMARY KEY, version INTEGER NOT NULL)"
@@ -124,15 +131,19 @@ class Tables:
             connection.exec_driver_sql(f'CREATE TABLE "{self.versions}" (version INTEGER PRIMARY KEY)')
             connection.exec_driver_sql(f'INSERT INTO "{self.versions}" VALUES ({VERSION})')
 
-    def _check_theirs(self, connection: Connection) -> None:
-        """Refuse tables of these names that are something else than the SDK's, before anything is changed."""
-        inspector = sa.inspect(connection)
+    def _theirs(self, connection: Connection) -> dict[str, set[str]]:
+        """The columns of the SDK's tables, where they are there.
+
+        Refuses tables of these names that are something else, before anything is changed.
+        """
+        inspector, there = sa.inspect(connection), dict[str, set[str]]()
         for table in (self.s, self.m):
-            if not inspector.has_table(table.name):
+            try:
+                there[table.name] = {column["name"] for column in inspector.get_columns(table.name)}
+            except NoSuchTableError:
                 continue
-            there = {column["name"] for column in inspector.get_columns(table.name)}
             wanted = {column.name for column in table.columns if not column.name.startswith("standfast_")}
-            if not wanted <= there:
+            if not wanted <= there[table.name]:
                 raise NotADatabaseError(
                     f"the table {table.name!r} has other columns than the SDK's", "Choose other table names."
                 )
@@ -145,6 +156,7 @@ class Tables:
                 "changed could look unchanged",
                 "Give other table names or another file, and copy the conversations over.",
             )
+        return there
 
     def version(self, connection: Connection) -> int:
         """The layout that is there; 0 if none of ours is. Refuses what another class of standfast keeps."""
