@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from .face.repl import run_demo_loop
     from .face.run_state import CallRecord, RunState
     from .face.runner import Runner
+    from .face.websocket_session import ResponsesWebSocketSession, responses_websocket_session
     from .ground.errors import (
         AbilityMissingError,
         AgentsException,
@@ -169,6 +170,7 @@ if TYPE_CHECKING:
     from .llm.settings import ModelSettings
     from .llm.settlement import ModelSettlement, SendEvidence, Settled
     from .operators.opening import open_store, register_store
+    from .operators.prices import Price, price_of, price_of_run
     from .operators.run_view import CallView, DecisionView, RunView
     from .operators.store import (
         Layout,
@@ -186,7 +188,17 @@ if TYPE_CHECKING:
     from .providers.chat import OpenAIChatCompletionsModel
     from .providers.client import set_default_openai_api, set_default_openai_client, set_default_openai_key
     from .providers.provider import MultiProvider, MultiProviderMap, OpenAIProvider
+    from .providers.registration import (
+        OpenAIAgentRegistrationConfig,
+        set_default_openai_agent_registration,
+        set_default_openai_harness,
+    )
     from .providers.responses import OpenAIResponsesModel
+    from .providers.websocket import (
+        OpenAIResponsesWebSocketOptions,
+        OpenAIResponsesWSModel,
+        set_default_openai_responses_transport,
+    )
     from .sessions.compaction_rules import (
         OpenAIResponsesCompactionArgs,
         OpenAIResponsesCompactionAwareSession,
@@ -433,6 +445,7 @@ __all__ = [
     "NotADatabaseError",
     "NotCarried",
     "NotFoundError",
+    "OpenAIAgentRegistrationConfig",
     "OpenAIChatCompletionsModel",
     "OpenAIConversationsSession",
     "OpenAIProvider",
@@ -440,6 +453,8 @@ __all__ = [
     "OpenAIResponsesCompactionAwareSession",
     "OpenAIResponsesCompactionSession",
     "OpenAIResponsesModel",
+    "OpenAIResponsesWSModel",
+    "OpenAIResponsesWebSocketOptions",
     "Origin",
     "OutcomeUnknownError",
     "OutputGuardrail",
@@ -452,6 +467,7 @@ __all__ = [
     "PartialBatchError",
     "Position",
     "PostgresSession",
+    "Price",
     "Prompt",
     "ProviderTool",
     "RawResponsesStreamEvent",
@@ -465,6 +481,7 @@ __all__ = [
     "RepairReport",
     "RequestCost",
     "ResponseFailedError",
+    "ResponsesWebSocketSession",
     "RetryDecision",
     "RetryPolicy",
     "RetryPolicyContext",
@@ -600,15 +617,21 @@ __all__ = [
     "nest_handoff_history",
     "open_store",
     "output_guardrail",
+    "price_of",
+    "price_of_run",
     "register_store",
     "repair_history",
     "reset_conversation_history_wrappers",
+    "responses_websocket_session",
     "retry_policies",
     "run_demo_loop",
     "set_conversation_history_wrappers",
+    "set_default_openai_agent_registration",
     "set_default_openai_api",
     "set_default_openai_client",
+    "set_default_openai_harness",
     "set_default_openai_key",
+    "set_default_openai_responses_transport",
     "set_trace_processors",
     "set_trace_provider",
     "set_tracing_disabled",

@@ -10,13 +10,21 @@ from typing import TYPE_CHECKING
 from ._doors.lazy import lazy
 
 if TYPE_CHECKING:
-    from .agents.agent import Agent, AgentBase, StopAtTools, ToolsToFinalOutputFunction, ToolsToFinalOutputResult
+    from .agents.agent import (
+        Agent,
+        AgentBase,
+        MCPConfig,
+        StopAtTools,
+        ToolsToFinalOutputFunction,
+        ToolsToFinalOutputResult,
+    )
     from .agents.as_tool import AgentToolStreamEvent
 
 __all__ = [
     "Agent",
     "AgentBase",
     "AgentToolStreamEvent",
+    "MCPConfig",
     "StopAtTools",
     "ToolsToFinalOutputFunction",
     "ToolsToFinalOutputResult",

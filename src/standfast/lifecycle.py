@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ._doors.lazy import lazy
 
 if TYPE_CHECKING:
-    from .agents.hooks import AgentHooks, AgentHooksBase, RunHooks, RunHooksBase
+    from .agents.hooks import AgentHooks, AgentHooksBase, RunHooks, RunHooksBase, TAgent
 
-__all__ = ["AgentHooks", "AgentHooksBase", "RunHooks", "RunHooksBase"]
+__all__ = ["AgentHooks", "AgentHooksBase", "RunHooks", "RunHooksBase", "TAgent"]
 __getattr__, __dir__ = lazy(__name__)

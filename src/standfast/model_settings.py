@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ._doors.lazy import lazy
 
 if TYPE_CHECKING:
-    from .llm.settings import ModelSettings
+    from .llm.settings import MCPToolChoice, ModelSettings
 
-__all__ = ["ModelSettings"]
+__all__ = ["MCPToolChoice", "ModelSettings"]
 __getattr__, __dir__ = lazy(__name__)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ._doors.lazy import lazy
 
 if TYPE_CHECKING:
-    from .agents.prompts import DynamicPromptFunction, GenerateDynamicPromptData, Prompt
+    from .agents.prompts import DynamicPromptFunction, GenerateDynamicPromptData, Prompt, PromptUtil
 
-__all__ = ["DynamicPromptFunction", "GenerateDynamicPromptData", "Prompt"]
+__all__ = ["DynamicPromptFunction", "GenerateDynamicPromptData", "Prompt", "PromptUtil"]
 __getattr__, __dir__ = lazy(__name__)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from ._doors.lazy import lazy
 
 if TYPE_CHECKING:
-    from .driver.result import RunResult, RunResultStreaming
+    from .driver.result import RunResult, RunResultBase, RunResultStreaming
     from .driver.run_scope import AgentToolInvocation
 
-__all__ = ["AgentToolInvocation", "RunResult", "RunResultStreaming"]
+__all__ = ["AgentToolInvocation", "RunResult", "RunResultBase", "RunResultStreaming"]
 __getattr__, __dir__ = lazy(__name__)

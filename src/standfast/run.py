@@ -12,6 +12,7 @@ from ._doors.lazy import lazy
 if TYPE_CHECKING:
     from .agents.context import RunContextWrapper
     from .agents.run_config import (
+        DEFAULT_MAX_TURNS,
         CallModelData,
         CallModelInputFilter,
         ModelInputData,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         ToolNameCollisionPolicy,
         ToolNotFoundBehavior,
     )
+    from .agents.run_options import RunOptions
     from .face.run_state import RunState
     from .face.runner import Runner
     from .tools.texts import ToolErrorFormatter, ToolErrorFormatterArgs
@@ -30,12 +32,14 @@ if TYPE_CHECKING:
 __all__ = [
     "CallModelData",
     "CallModelInputFilter",
+    "DEFAULT_MAX_TURNS",
     "ModelInputData",
     "OutputGuardrailBlockedMessageArgs",
     "OutputGuardrailBlockedMessageFormatter",
     "ReasoningItemIdPolicy",
     "RunConfig",
     "RunContextWrapper",
+    "RunOptions",
     "RunState",
     "Runner",
     "ToolErrorFormatter",

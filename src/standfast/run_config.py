@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         ToolNameCollisionPolicy,
         ToolNotFoundBehavior,
     )
+    from .agents.run_options import RunOptions
     from .tools.texts import ToolErrorFormatter, ToolErrorFormatterArgs
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "OutputGuardrailBlockedMessageFormatter",
     "ReasoningItemIdPolicy",
     "RunConfig",
+    "RunOptions",
     "ToolErrorFormatter",
     "ToolErrorFormatterArgs",
     "ToolExecutionConfig",

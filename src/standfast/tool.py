@@ -18,6 +18,16 @@ if TYPE_CHECKING:
         function_tool,
         tool_namespace,
     )
+    from .tools.helpers import (
+        DEFAULT_APPROVAL_REJECTION_MESSAGE,
+        ToolFunction,
+        default_tool_timeout_error_message,
+        get_function_tool_origin,
+        invoke_function_tool,
+        maybe_invoke_function_tool_failure_error_function,
+        resolve_function_tool_failure_error_function,
+        set_function_tool_failure_error_function,
+    )
     from .tools.hosted import (
         CodeInterpreterTool,
         FileSearchTool,
@@ -44,6 +54,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CodeInterpreterTool",
+    "DEFAULT_APPROVAL_REJECTION_MESSAGE",
     "FileSearchTool",
     "FunctionTool",
     "FunctionToolCustomDataContext",
@@ -55,6 +66,7 @@ __all__ = [
     "MCPToolApprovalFunctionResult",
     "MCPToolApprovalRequest",
     "Tool",
+    "ToolFunction",
     "ToolOrigin",
     "ToolOriginType",
     "ToolOutputFileContent",
@@ -67,7 +79,13 @@ __all__ = [
     "WebSearchTool",
     "WebSearchToolImageSettings",
     "default_tool_error_function",
+    "default_tool_timeout_error_message",
     "function_tool",
+    "get_function_tool_origin",
+    "invoke_function_tool",
+    "maybe_invoke_function_tool_failure_error_function",
+    "resolve_function_tool_failure_error_function",
+    "set_function_tool_failure_error_function",
     "tool_namespace",
 ]
 __getattr__, __dir__ = lazy(__name__)

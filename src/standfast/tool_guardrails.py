@@ -11,6 +11,9 @@ from ._doors.lazy import lazy
 
 if TYPE_CHECKING:
     from .agents.guardrails import (
+        AllowBehavior,
+        RaiseExceptionBehavior,
+        RejectContentBehavior,
         ToolGuardrailFunctionOutput,
         ToolInputGuardrail,
         ToolInputGuardrailData,
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AllowBehavior",
+    "RaiseExceptionBehavior",
+    "RejectContentBehavior",
     "ToolGuardrailFunctionOutput",
     "ToolInputGuardrail",
     "ToolInputGuardrailData",

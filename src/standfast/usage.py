@@ -10,7 +10,25 @@ from typing import TYPE_CHECKING
 from ._doors.lazy import lazy
 
 if TYPE_CHECKING:
-    from .words.usage import Usage
+    from .words.usage import (
+        RequestUsage,
+        Usage,
+        deserialize_usage,
+        model_usage_to_span_usage,
+        serialize_usage,
+        task_usage_to_span_data,
+        total_usage_to_span_metadata,
+        turn_usage_to_span_data,
+    )
 
-__all__ = ["Usage"]
+__all__ = [
+    "RequestUsage",
+    "Usage",
+    "deserialize_usage",
+    "model_usage_to_span_usage",
+    "serialize_usage",
+    "task_usage_to_span_data",
+    "total_usage_to_span_metadata",
+    "turn_usage_to_span_data",
+]
 __getattr__, __dir__ = lazy(__name__)

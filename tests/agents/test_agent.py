@@ -17,13 +17,15 @@ import pytest
 from pydantic import BaseModel, Field
 
 from standfast.agents.agent import Agent, resolve_tools
-from standfast.agents.as_tool import AgentTool, AgentToolRun, default_input, relay_events
+from standfast.agents.as_tool import AgentTool, AgentToolRun, relay_events
 from standfast.agents.context import ChildPaused, RunContextWrapper, ToolContext
 from standfast.agents.hooks import AgentHooks, RunHooks, RunHooksBase, await_both, overridden
 from standfast.agents.output_type import AgentOutputSchema, AgentOutputSchemaBase, output_schema_of
 from standfast.agents.run_config import RunConfig
+from standfast.agents.tool_input import default_tool_input_builder
 from standfast.ground.errors import ModelBehaviorError, OwnerError, UserError
 from standfast.llm.settings import ModelSettings
+from standfast.testing import ScriptedModel, final, function_call
 from standfast.tools.function import FunctionTool, function_tool
 from standfast.tools.invoke import invoke
 from standfast.words.items import MessageOutputItem, ToolCallOutputItem, ToolOriginType
@@ -111,7 +113,9 @@ def test_settings_follow_from_the_models_name_as_in_the_sdk(name: str):
     theirs = agents.Agent(name="a", model=name).model_settings
     ours = Agent(name="a", model=name).model_settings
     assert ours.verbosity == theirs.verbosity
-    assert (ours.reasoning or {}).get("effort") == (theirs.reasoning.effort if theirs.reasoning else None)
+    assert (ours.reasoning.effort if ours.reasoning else None) == (
+        theirs.reasoning.effort if theirs.reasoning else None
+    )
 
 
 def test_settings_that_were_given_stay_and_a_dict_will_do():
@@ -383,10 +387,18 @@ def test_no_limit_means_no_limit_and_ten_is_the_default():
     assert agent.as_tool("t", "d", max_turns=None).agent_tool.max_turns is None
 
 
-async def test_outside_a_run_an_agent_tool_says_what_to_do():
-    tool = Agent(name="a").as_tool("t", "d", failure_error_function=None)
+async def test_outside_a_run_an_agent_tool_runs_its_agent():
+    tool = Agent(name="a", model=ScriptedModel([final("done")])).as_tool("t", "d", failure_error_function=None)
     context = ToolContext(None, tool_name="t", tool_call_id="c", tool_arguments="{}")
-    with pytest.raises(UserError, match="outside a run"):
+    assert (await invoke(tool, context, '{"input": "x"}')).output == "done"
+
+
+async def test_outside_a_run_an_agent_tool_cannot_wait_for_a_person():
+    asking = function_tool(lambda: "x", name_override="ask", needs_approval=True)
+    agent = Agent(name="a", tools=[asking], model=ScriptedModel([[function_call("ask", {}, call_id="c1")]]))
+    tool = agent.as_tool("t", "d", failure_error_function=None)
+    context = ToolContext(None, tool_name="t", tool_call_id="c", tool_arguments="{}")
+    with pytest.raises(UserError, match="waits for a person"):
         await invoke(tool, context, '{"input": "x"}')
 
 
@@ -494,7 +506,7 @@ async def test_structured_arguments_that_do_not_fit_are_told_without_values():
 
 
 def test_the_default_input_is_text_with_the_data_first():
-    text = default_input({"params": {"a": 1}, "summary": "- a (integer)", "json_schema": None})
+    text = default_tool_input_builder({"params": {"a": 1}, "summary": "- a (integer)", "json_schema": None})
     assert text.index('"a": 1') < text.index("- a (integer)")
 
 

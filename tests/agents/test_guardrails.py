@@ -110,7 +110,8 @@ async def test_all_pass_and_results_stand_in_the_guardrails_order():
         gates[0].set()
         return GuardrailFunctionOutput(2, False)
 
-    results, tripped = await judge([InputGuardrail(first), InputGuardrail(second)], ask)
+    results: list[Any] = []
+    tripped = await judge([InputGuardrail(first), InputGuardrail(second)], ask, results)
     assert [result.output.output_info for result in results] == [1, 2]
     assert tripped is None
 
@@ -127,7 +128,8 @@ async def test_the_first_trip_cancels_and_awaits_the_rest():
             ended.append("endless")
         raise AssertionError("unreachable")
 
-    results, tripped = await judge([InputGuardrail(endless), InputGuardrail(fine), InputGuardrail(trips)], ask)
+    results: list[Any] = []
+    tripped = await judge([InputGuardrail(endless), InputGuardrail(fine), InputGuardrail(trips)], ask, results)
     assert ended == ["endless"]
     assert tripped is not None
     assert tripped.guardrail.get_name() == "trips"
@@ -148,7 +150,7 @@ async def test_a_guardrail_that_raises_ends_the_judgement_with_its_error():
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await judge([InputGuardrail(endless), InputGuardrail(broken)], ask)
+        await judge([InputGuardrail(endless), InputGuardrail(broken)], ask, [])
     assert ended == ["endless"]
 
 
@@ -159,7 +161,8 @@ async def test_a_verdict_beats_an_error_of_the_same_moment():
     async def tripping(ctx: Any, agent: Any, value: Any) -> GuardrailFunctionOutput:
         return GuardrailFunctionOutput(None, True)
 
-    results, tripped = await judge([InputGuardrail(broken), InputGuardrail(tripping)], ask)
+    results: list[Any] = []
+    tripped = await judge([InputGuardrail(broken), InputGuardrail(tripping)], ask, results)
     assert tripped is not None
     assert results == [tripped]
 
@@ -178,7 +181,7 @@ async def test_cancelling_a_judgement_ends_every_guardrail():
             ended.append(1)
         raise AssertionError("unreachable")
 
-    task = asyncio.create_task(judge([InputGuardrail(endless), InputGuardrail(endless)], ask))
+    task = asyncio.create_task(judge([InputGuardrail(endless), InputGuardrail(endless)], ask, []))
     await running.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -193,13 +196,14 @@ async def test_one_guardrail_alone_is_asked_in_the_callers_task():
         seen.append(asyncio.current_task())
         return GuardrailFunctionOutput(None, True)
 
-    results, tripped = await judge([InputGuardrail(where)], ask)
+    results: list[Any] = []
+    tripped = await judge([InputGuardrail(where)], ask, results)
     assert seen == [asyncio.current_task()]
     assert results == [tripped]
 
 
 async def test_no_guardrail_is_no_verdict():
-    assert await judge([], ask) == ([], None)
+    assert await judge([], ask, []) is None
 
 
 # --- tools -----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import servers
 
 from standfast import (
     Agent,
@@ -24,6 +23,7 @@ from standfast import (
     function_tool,
 )
 from standfast.testing import ScriptedModel, final, function_call
+from tests.helpers import servers
 
 HALF = "a\ud800b"
 NUL = "a\0b"
@@ -44,7 +44,15 @@ def payer(name: str = "A") -> Agent[Any]:
     return Agent(name=name, tools=[pay], model=ScriptedModel([[function_call("pay", {}, call_id="c")], final("hi")]))
 
 
-@pytest.fixture(params=["memory", "sqlite", "redis", "postgres"])
+BACKENDS = [
+    "memory",
+    "sqlite",
+    pytest.param("redis", marks=pytest.mark.redis),
+    pytest.param("postgres", marks=pytest.mark.postgres),
+]
+
+
+@pytest.fixture(params=BACKENDS)
 async def session(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
     made: Any
     match request.param:

@@ -1,138 +1,168 @@
-"""Every public name of the OpenAI Agents SDK is in standfast under the same path, or says why not and what to do."""
+"""Every public name of the OpenAI Agents SDK is in standfast under the same path, or says why not and what to do.
+
+The SDK that is installed is read, file by file: every module without an underscore, and in it what `__all__` names or
+what has a docstring. No list of names is kept here, so a new release of the SDK fails this test with what it added.
+"""
 
 from __future__ import annotations
 
+import ast
+from functools import cache
 from importlib import import_module
-from types import ModuleType
-from typing import Any
+from importlib.util import find_spec
+from pathlib import Path
 
-import agents as sdk
 import pytest
 
 import standfast
-from standfast._doors import exports
+from standfast._doors.absent import ABSENT
 
-# Where the SDK keeps what it offers from elsewhere; its documentation imports these names from the outer module.
-INSIDE = ("agents.tracing.", "agents.handoffs.history", "agents.models.openai_agent_registration")
-# Modules whose only name is one that standfast has not, and says so where it is imported from `standfast`.
-OF_ABSENT_NAMES = ("agents.apply_diff", "agents.responses_websocket_session", "agents.models.openai_responses")
+GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "move-from-openai-agents.md"
 
-# Import lines that programs use, chosen from the SDK's guides and examples; those of its guides for realtime, sandbox,
-# voice and MCP are not among them, because standfast has none of these yet.
-PATHS = """
-agents.agent: Agent StopAtTools ToolsToFinalOutputResult
-agents.agent_output: AgentOutputSchema AgentOutputSchemaBase
-agents.decorators: tool input_guardrail output_guardrail tool_input_guardrail tool_output_guardrail
-agents.exceptions: AgentsException MaxTurnsExceeded ModelBehaviorError UserError InputGuardrailTripwireTriggered
-agents.extensions.handoff_filters: remove_all_tools
-agents.extensions.handoff_prompt: RECOMMENDED_PROMPT_PREFIX prompt_with_handoff_instructions
-agents.function_schema: FuncSchema function_schema DocstringStyle
-agents.guardrail: GuardrailFunctionOutput InputGuardrail OutputGuardrail input_guardrail output_guardrail
-agents.handoffs: Handoff HandoffInputData HandoffInputFilter handoff nest_handoff_history
-agents.items: ItemHelpers MessageOutputItem ModelResponse ReasoningItem RunItem ToolApprovalItem ToolCallItem
-agents.items: ToolCallOutputItem TResponseInputItem TResponseOutputItem HandoffCallItem HandoffOutputItem
-agents.lifecycle: AgentHooks AgentHooksBase RunHooks RunHooksBase
-agents.memory: OpenAIConversationsSession Session SessionABC SessionSettings SQLiteSession SessionInputCallback
-agents.memory: OpenAIResponsesCompactionSession OpenAIResponsesCompactionArgs
-agents.memory.session: Session SessionABC
-agents.memory.session_settings: SessionSettings
-agents.memory.sqlite_session: SQLiteSession
-agents.model_settings: ModelSettings
-agents.models.interface: Model ModelProvider ModelTracing
-agents.models.multi_provider: MultiProvider MultiProviderMap
-agents.models.openai_chatcompletions: OpenAIChatCompletionsModel
-agents.models.openai_provider: OpenAIProvider
-agents.models.openai_responses: OpenAIResponsesModel
-agents.prompts: Prompt DynamicPromptFunction GenerateDynamicPromptData
-agents.repl: run_demo_loop
-agents.result: RunResult RunResultStreaming AgentToolInvocation
-agents.retry: ModelRetrySettings ModelRetryBackoffSettings RetryDecision RetryPolicyContext retry_policies
-agents.run: RunConfig Runner CallModelData CallModelInputFilter ModelInputData RunContextWrapper RunState
-agents.run_config: RunConfig CallModelData ModelInputData ToolExecutionConfig ToolErrorFormatterArgs
-agents.run_context: RunContextWrapper AgentHookContext TContext
-agents.run_error_handlers: RunErrorData RunErrorHandlerInput RunErrorHandlerResult RunErrorHandlers
-agents.run_state: RunState
-agents.stream_events: AgentUpdatedStreamEvent RawResponsesStreamEvent RunItemStreamEvent StreamEvent
-agents.strict_schema: ensure_strict_json_schema
-agents.testing: ScriptedModel ModelStep ModelCall assistant_message function_call ModelScriptError UnexpectedModelCall
-agents.tool: FunctionTool FunctionToolResult HostedMCPTool Tool WebSearchTool FileSearchTool CodeInterpreterTool
-agents.tool: ImageGenerationTool function_tool default_tool_error_function ToolOutputText ToolOutputImage ToolOrigin
-agents.tool_context: ToolContext
-agents.tool_guardrails: ToolGuardrailFunctionOutput ToolInputGuardrail ToolInputGuardrailData ToolOutputGuardrailData
-agents.tracing: trace custom_span gen_trace_id get_current_trace set_tracing_disabled add_trace_processor Trace Span
-agents.usage: Usage
-"""
-LISTED = [
-    (module, name)
-    for line in PATHS.strip().splitlines()
-    for module, _, names in [line.partition(": ")]
-    for name in names.split()
-]
-PUBLIC = sorted(sdk.__all__)
+# What may be missing as long as it explains itself: what was decided for all of standfast ...
+FAMILIES = {
+    "computer use",
+    "shell tools",
+    "patch tools",
+    "sandbox",
+    "codex",
+    "voice pipelines",
+    "sessions on MongoDB",
+    "sessions on Dapr",
+    "hosted tracing export",
+}
+# ... and, besides, with its reason; the guide to moving has both.
+DEVIATIONS = {
+    "hosted multi-agent beta": "an experiment of the provider's: agents that run there leave no history here (C3)",
+    "reasoning content over Chat Completions": "that API neither takes nor gives reasoning, and other servers differ",
+    "machinery of the SDK's own loop": "functions that pass the SDK's own state from one of its modules to the next",
+}
+# A module that would hide the function of its name, which is what programs import from `standfast` itself.
+HIDING = {"agents.responses_websocket_session"}
+# Built elsewhere at this moment; an entry that is there now fails below.
+PENDING = {
+    "models over LiteLLM and any-llm": "extensions of their own",
+    "tools with free-form input": "CustomTool and programmatic calls",
+    "tracing system of its own": "spans and processors under the SDK's names",
+}
+PENDING_NAMES = {"AdvancedSQLiteSession", "EncryptedEnvelope", "SQLAlchemySession"}
 
 
-def ours(module: str, name: str) -> Any:
-    """What the same import gives with one word changed; the reason as a text if standfast has no such thing."""
-    scope: dict[str, Any] = {}
+@cache
+def modules() -> dict[str, Path]:
+    """Every public module of the installed SDK. `run_internal` says by its name that it is none."""
+    spec = find_spec("agents")
+    assert spec is not None
+    assert spec.origin is not None
+    root = Path(spec.origin).parent
+    found = {}
+    for file in sorted(root.rglob("*.py")):
+        parts = file.relative_to(root).with_suffix("").parts
+        parts = parts[:-1] if parts[-1] == "__init__" else parts
+        if not any(part.startswith("_") or part == "run_internal" for part in parts):
+            found[".".join(("agents", *parts))] = file
+    return found
+
+
+def public_names(file: Path) -> list[str]:
+    """What a module offers: its `__all__`, or what it defines and documents."""
+    body = ast.parse(file.read_text(encoding="utf-8")).body
+    listed = [node for node in body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"]
+    if listed:
+        return [name for name in ast.literal_eval(listed[-1].value) if not name.startswith("_")]
+    names = []
+    for node, follower in zip(body, [*body[1:], None], strict=False):
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                documented = ast.get_docstring(node) is not None
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                documented = isinstance(follower, ast.Expr) and isinstance(follower.value, ast.Constant)
+            case _:
+                continue
+        if documented and not name.startswith("_"):
+            names.append(name)
+    return names
+
+
+def failure(module: str, name: str | None) -> str | None:
+    """What importing this with one word changed says; None if it works."""
+    ours = module.replace("agents", "standfast", 1)
     try:
-        exec(f"from {module.replace('agents', 'standfast', 1)} import {name}", scope)
+        exec(f"import {ours}" if name is None else f"from {ours} import {name}", {})
     except ImportError as error:
-        if str(error).startswith("standfast has no "):
-            return str(error)
-        raise
-    return scope[name]
+        return str(error)
+    return None
 
 
-@pytest.mark.parametrize("name", PUBLIC)
-def test_a_public_name_of_the_sdk_is_there_or_says_what_to_do_instead(name: str):
-    reason = ours("agents", name)
-    absent = exports.absent("", name)
-    assert (absent is None) is not (isinstance(reason, str) and reason.startswith("standfast has no "))
+def is_allowed(reason: str) -> bool:
+    kinds = (*FAMILIES, *DEVIATIONS, *PENDING)
+    return any(reason.startswith(f"standfast has no {kind}, so there is no ") for kind in kinds)
 
 
-@pytest.mark.parametrize("name", PUBLIC)
-def test_it_is_there_too_where_the_sdk_defines_it(name: str):
-    value = getattr(sdk, name)
-    if isinstance(value, ModuleType):
-        return  # a module is where it is
-    module = getattr(value, "__module__", None)
-    if not isinstance(module, str) or not module.startswith("agents") or module.startswith(INSIDE):
-        return
-    if module in OF_ABSENT_NAMES and exports.absent("", name):
-        return
-    assert ours(module, name) is not None
+@pytest.mark.parametrize("module", modules())
+def test_a_public_module_of_the_sdk_is_there_with_its_names_or_says_what_to_do_instead(module: str):
+    if module in HIDING:
+        module = "agents"
+    names = [None, *public_names(modules()[module])]
+    failed = {name: reason for name in names if (reason := failure(module, name)) is not None}
+    unexplained = {
+        name: reason for name, reason in failed.items() if not is_allowed(reason) and name not in PENDING_NAMES
+    }
+    assert not unexplained
 
 
-@pytest.mark.parametrize(("module", "name"), LISTED, ids=[f"{module}.{name}" for module, name in LISTED])
-def test_an_import_line_that_programs_use_works_with_one_word_changed(module: str, name: str):
-    getattr(import_module(module), name)  # the SDK has it
-    assert not isinstance(ours(module, name), str) or isinstance(getattr(import_module(module), name), str)
+def test_modules_are_attributes_of_the_package_as_they_are_there():
+    import agents as sdk
+
+    modules = {name: value for name, value in vars(sdk).items() if type(value) is type(sdk)}
+    theirs = [name for name, value in modules.items() if value.__name__ == f"agents.{name}"]
+    ours = [name for name in theirs if not name.startswith("_") and name != "run_internal"]
+    missing = [name for name in ours if failure(f"agents.{name}", None) is None and not hasattr(standfast, name)]
+    assert len(ours) > 20
+    assert not missing
 
 
-ABSENT = [(kind, name) for kind, (_, names, _) in exports.ABSENT.items() for name in names.split()]
+def test_pending_names_are_still_to_come():
+    there = [name for name in PENDING_NAMES if failure("agents.extensions.memory", name) is None]
+    assert not there, "take them out of PENDING_NAMES"
 
 
-@pytest.mark.parametrize(("kind", "name"), ABSENT, ids=[name for _, name in ABSENT])
+NAMES = [(kind, name) for kind, about in ABSENT.items() for name in about.names.split()]
+
+
+@pytest.mark.parametrize(("kind", "name"), NAMES, ids=[name for _, name in NAMES])
 def test_a_name_that_is_not_there_says_so_and_what_to_do(kind: str, name: str):
-    instead = exports.ABSENT[kind][2]
     with pytest.raises(ImportError) as caught:
         exec(f"from standfast import {name}")
-    assert str(caught.value) == f"standfast has no {kind}, so there is no {name}. {instead}"
+    assert str(caught.value) == f"standfast has no {kind}, so there is no {name}. {ABSENT[kind].instead}"
 
 
-@pytest.mark.parametrize("module", [place for place, _, _ in exports.ABSENT.values() if place])
+@pytest.mark.parametrize("module", [module for about in ABSENT.values() for module in about.modules])
 def test_anything_from_a_module_that_is_not_there_says_so(module: str):
-    with pytest.raises(ImportError, match=r"standfast has no .*, so there is no Whatever"):
-        exec(f"from standfast.{module} import Whatever")
+    for statement in (
+        f"import standfast.{module}",
+        f"import standfast.{module}.whatever",
+        f"from standfast.{module} import Whatever",
+        f"from standfast.{module}.whatever import Whatever",
+    ):
+        with pytest.raises(ImportError, match=r"standfast has no .*, so there is no standfast\."):
+            exec(statement)
 
 
 def test_what_is_not_there_is_not_offered_either():
-    assert not {name for _, name in ABSENT} & set(dir(standfast))
+    assert not {name for _, name in NAMES} & set(dir(standfast))
 
 
 def test_the_guide_to_moving_lists_every_kind_of_thing_that_is_not_there():
-    from pathlib import Path
+    text = GUIDE.read_text(encoding="utf-8")
+    assert [kind for kind in ABSENT if f"| {kind} |" not in text] == []
 
-    guide = Path(__file__).parents[2] / "docs" / "how-to" / "move-from-openai-agents.md"
-    text = guide.read_text(encoding="utf-8")
-    assert [kind for kind in exports.ABSENT if f"| {kind} |" not in text] == []
+
+def test_the_reading_finds_what_it_is_meant_to_find():
+    """The test can fail: a documented name that standfast has not is not passed over."""
+    assert "get_default_model" in public_names(modules()["agents.models"])
+    assert "serialize_usage" in public_names(modules()["agents.usage"])
+    assert len(modules()) > 150
+    assert failure("agents.usage", "no_such_name") is not None
+    assert not is_allowed("cannot import name 'x' from 'standfast.usage'")
+    assert import_module("agents.usage")

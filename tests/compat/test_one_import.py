@@ -28,6 +28,11 @@ ASKED = "a question to a person is not part of what happened: once answered it i
 WHOLE = "a turn is stored when it is whole, never a call without its output (C3, C8)"
 OWN_WORDS = "the sentence is standfast's own"
 UNFILTERED = "a filter changes what the next agent sees; items and replay keep what happened (C4)"
+NO_PROVIDERS_ID = "a message that no provider made has no id, and nothing that only providers know"
+CLOSED = (
+    "a cancelled run's turn is closed and stored whole, so that its history is valid without its state (C8, C14); what "
+    "was cut is said to be unknown"
+)
 
 DEVIATIONS: dict[str, tuple[str, set[str]]] = {
     "agents_as_tools.an_agent_as_a_tool": (OWN_WORDS, {"[1].description"}),
@@ -40,7 +45,7 @@ DEVIATIONS: dict[str, tuple[str, set[str]]] = {
     "approvals.one_of_two": (ASKED, {"[3]"}),
     "approvals.with_a_session": (WHOLE, {"[0]"}),
     "errors.a_handler_for_too_many_turns": (
-        "a message that no provider made has no id, and nothing that only providers know",
+        NO_PROVIDERS_ID,
         {
             "[0].as input[4].id",
             "[0].as input[4].content[0].logprobs",
@@ -48,6 +53,21 @@ DEVIATIONS: dict[str, tuple[str, set[str]]] = {
             "[0].replay[5].content[0].logprobs",
         },
     ),
+    "found_changing.a_context_used_for_a_second_run_after_a_tool_failed": (
+        "a call id belongs to its run; a second run with the same context is another run, and its calls run",
+        {"[0][1]", "[1]"},
+    ),
+    "found_changing.a_handler_that_returns_a_dict": (NO_PROVIDERS_ID, {f"[{n}][2]" for n in range(4)}),
+    "found_changing.a_queued_handoff_that_is_gone": (
+        "a saved run whose handoff is gone is a mistake of the program, not of the model; nothing runs in both",
+        {"[0]"},
+    ),
+    "found_changing.a_sync_tool_that_returns_a_coroutine": (
+        "it is awaited: its repr is no answer to anybody",
+        {""},
+    ),
+    "found_streaming.a_cancelled_resume_of_a_nested_agent_goes_on": (CLOSED, {"[1][0]"}),
+    "found_streaming.a_cancelled_streamed_resume_of_a_nested_agent_goes_on": (CLOSED, {"[1][0]"}),
     "handoffs.a_handoff": (OWN_WORDS, {"[2][1]"}),
     "handoffs.a_filter": (UNFILTERED, {"[0][0].items", "[0][0].as input", "[0][0].replay", "[1][0].replay"}),
     "handoffs.a_filter_for_every_handoff": (UNFILTERED, {"[0].items", "[0].as input", "[0].replay"}),

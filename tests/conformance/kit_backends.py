@@ -92,7 +92,7 @@ class Reference(Memory):
     not_applicable: Mapping[str, str] = {
         **Memory.not_applicable,
         "A20": "no expiry can be configured",
-        **dict.fromkeys(("B11", "B12", "B13", "B14", "B15"), "an oracle for histories shows nothing to people"),
+        **dict.fromkeys([f"B{n}" for n in range(11, 18)], "an oracle for histories shows nothing to people"),
     }
 
     @cached_property

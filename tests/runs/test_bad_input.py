@@ -467,7 +467,8 @@ def _hook(name: str, stored: list[str]) -> Callable[[], Case]:
         """Hooks of which one raises."""
 
     setattr(Hooks, name, raise_it)
-    return lambda: second_turn(said("x"), error=Whim, stored=stored, options={"hooks": Hooks()})
+    error = UserError if "_tool_" in name else Whim  # as with the SDK: what a tool's hook raises is told with the tool
+    return lambda: second_turn(said("x"), error=error, stored=stored, options={"hooks": Hooks()})
 
 
 CASES["a_hook_at_the_start_of_an_agent_that_raises"] = _hook("on_agent_start", [])

@@ -49,7 +49,7 @@ def test_a_lease_ends_its_ttl_after_its_last_renewal() -> None:
     store.now += 9
     assert isinstance(acquire(store, "two"), Busy)
     store.now += 1
-    assert acquire(store, "two") == Taken(2, ())
+    assert acquire(store, "two") == Taken(2, (), taken_from="one")
     assert not carried_out(store, lease_rules.renew(NAME, Fence(1, "one")))
 
 
@@ -58,7 +58,7 @@ def test_a_clock_that_was_ahead_and_went_back_keeps_no_lease() -> None:
     store.now += 10_000_000
     assert isinstance(acquire(store, "one"), Taken)
     store.now -= 10_000_000
-    assert acquire(store, "two") == Taken(2, ())
+    assert acquire(store, "two") == Taken(2, (), taken_from="one")
 
 
 def test_a_clock_that_stands_still_keeps_no_lease_from_one_who_watches() -> None:
@@ -66,7 +66,7 @@ def test_a_clock_that_stands_still_keeps_no_lease_from_one_who_watches() -> None
     assert isinstance(acquire(store, "one"), Taken)
     assert isinstance(acquire(store, "two", watch=Watch(1, 0, 9.9)), Busy)
     assert isinstance(acquire(store, "two", watch=Watch(1, 1, 10.0)), Busy), "it watched another renewal"
-    assert acquire(store, "two", watch=Watch(1, 0, 10.0)) == Taken(2, ())
+    assert acquire(store, "two", watch=Watch(1, 0, 10.0)) == Taken(2, (), taken_from="one")
 
 
 def test_a_number_that_a_store_has_forgotten_does_not_let_its_old_holder_write() -> None:

@@ -144,9 +144,9 @@ async def test_a_hook_that_raises_fails_the_call(kind: str):
             raise ZeroDivisionError
 
     hooks: Any = {"run_hooks": OfRun(), "agent_hooks": OfAgent()}
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(UserError, match="ZeroDivisionError"):
         await invoke(echo, context(), '{"word": "x"}', **{kind: hooks[kind]})
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(UserError, match="ZeroDivisionError"):
         await invoke(echo, context(), '{"word": "x"}', **hooks)
 
 

@@ -127,6 +127,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "RunListing",
         "WaitingCall",
     ),
+    "operators.prices": ("Price", "price_of", "price_of_run"),
     "operators.run_view": ("RunView", "CallView", "DecisionView"),
     "backends.memory.session": ("InMemorySession", "InMemoryStore"),
     "backends.memory.runs": ("InMemoryRunStore",),
@@ -308,18 +309,153 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "set_trace_processors",
         "set_trace_provider",
     ),
+    "providers.registration": (
+        "OpenAIAgentRegistrationConfig",
+        "set_default_openai_agent_registration",
+        "set_default_openai_harness",
+    ),
+    "providers.websocket": (
+        "OpenAIResponsesWSModel",
+        "OpenAIResponsesWebSocketOptions",
+        "set_default_openai_responses_transport",
+    ),
+    "face.websocket_session": (
+        "ResponsesWebSocketSession",
+        "responses_websocket_session",
+    ),
 }
 """Module (below `standfast`) to the names it gives to `standfast`."""
 
 BEHIND_DOORS: dict[str, tuple[str, ...]] = {
+    "testing.scripted_model": ("ScriptedModel",),
+    "testing.script": (
+        "InvalidModelStep",
+        "ModelCall",
+        "ModelScriptError",
+        "ModelStep",
+        "ModelStepSpec",
+        "UnconsumedModelSteps",
+        "UnexpectedModelCall",
+        "assistant_message",
+        "function_call",
+    ),
+    "ground.log_helpers": (
+        "log_model_action_debug",
+        "log_model_action_error",
+        "log_model_action_warning",
+        "log_model_and_tool_action_debug",
+        "log_model_and_tool_action_error",
+        "log_model_and_tool_action_warning",
+        "log_model_and_tool_data_warning",
+        "log_tool_action_debug",
+        "log_tool_action_error",
+        "log_tool_action_warning",
+        "logger",
+    ),
+    "sessions.compaction_rules": (
+        "DEFAULT_COMPACTION_THRESHOLD",
+        "default_should_trigger_compaction",
+        "is_openai_model_name",
+        "select_compaction_candidate_items",
+    ),
+    "sessions.limits": (
+        "coerce_session_settings",
+        "resolve_session_limit",
+    ),
+    "tools.helpers": (
+        "DEFAULT_APPROVAL_REJECTION_MESSAGE",
+        "ToolFunction",
+        "default_tool_timeout_error_message",
+        "get_function_tool_origin",
+        "invoke_function_tool",
+        "maybe_invoke_function_tool_failure_error_function",
+        "resolve_function_tool_failure_error_function",
+        "set_function_tool_failure_error_function",
+    ),
+    "tools.documentation": (
+        "FuncDocumentation",
+        "generate_func_documentation",
+    ),
+    "driver.result": ("RunResultBase",),
+    "face.drawing": (
+        "draw_graph",
+        "get_all_edges",
+        "get_all_nodes",
+        "get_main_graph",
+    ),
+    "agents.hooks": ("TAgent",),
+    "agents.guardrails": (
+        "AllowBehavior",
+        "RaiseExceptionBehavior",
+        "RejectContentBehavior",
+    ),
+    "agents.prompts": ("PromptUtil",),
+    "agents.agent": ("MCPConfig",),
+    "agents.run_options": ("RunOptions",),
+    "agents.trimming": ("ToolOutputTrimmer",),
+    "agents.tool_input_model": ("AgentAsToolInput",),
+    "agents.tool_input": (
+        "STRUCTURED_INPUT_PREAMBLE",
+        "StructuredInputSchemaInfo",
+        "StructuredToolInputBuilder",
+        "StructuredToolInputBuilderOptions",
+        "StructuredToolInputResult",
+        "build_structured_input_schema_info",
+        "default_tool_input_builder",
+        "is_agent_tool_input",
+        "resolve_agent_tool_input",
+    ),
+    "providers.addresses": (
+        "FAKE_RESPONSES_ID",
+        "is_official_openai_base_url",
+        "is_official_openai_client",
+    ),
+    "providers.chat_converter": (
+        "ChatCmplHelpers",
+        "HEADERS",
+    ),
+    "providers.responses_converter": ("ConvertedTools",),
+    "providers.websocket": ("ResponsesWebSocketError",),
+    "providers.registration": (
+        "OPENAI_HARNESS_ID_TRACE_METADATA_KEY",
+        "ResolvedOpenAIAgentRegistrationConfig",
+        "add_openai_harness_id_to_metadata",
+        "get_default_openai_agent_registration_config",
+        "resolve_openai_agent_registration_config",
+        "resolve_openai_harness_id_for_model_provider",
+        "set_default_openai_agent_registration_config",
+    ),
     "agents.handoff_prompt": ("RECOMMENDED_PROMPT_PREFIX", "prompt_with_handoff_instructions"),
-    "agents.handoffs": ("remove_all_tools",),
-    "agents.model_defaults": ("get_default_model_settings",),
+    "agents.handoffs": ("HandoffHistoryMapper", "remove_all_tools"),
+    "llm.default_models": ("OPENAI_DEFAULT_MODEL_ENV_VARIABLE_NAME", "gpt_5_reasoning_settings_required"),
+    "agents.default_models": ("get_default_model", "get_default_model_settings", "is_gpt_5_default"),
+    "llm.settings": ("MCPToolChoice",),
+    "words.usage": (
+        "RequestUsage",
+        "deserialize_usage",
+        "model_usage_to_span_usage",
+        "serialize_usage",
+        "task_usage_to_span_data",
+        "total_usage_to_span_metadata",
+        "turn_usage_to_span_data",
+    ),
     "agents.run_config": ("DEFAULT_MAX_TURNS",),
     "tools.docstrings": ("DocstringStyle",),
     "tools.function": ("tool",),
     "tools.schema": ("FuncSchema", "function_schema"),
-    "words.items": ("TResponseOutputItem",),
+    "words.items": (
+        "RunItemBase",
+        "TResponse",
+        "TResponseOutputItem",
+        "TResponseStreamEvent",
+        "ToolApprovalRawItem",
+        "ToolCallItemTypes",
+        "ToolCallOutputTypes",
+        "ToolSearchCallRawItem",
+        "ToolSearchOutputRawItem",
+        "coerce_tool_search_call_raw_item",
+        "coerce_tool_search_output_raw_item",
+    ),
     "talk.items": (
         "InputText",
         "InputAudio",
@@ -490,30 +626,81 @@ BEHIND_DOORS: dict[str, tuple[str, ...]] = {
 """Module to the names it gives only to the doors below: the SDK has them there, and not in `agents` itself."""
 
 DOORS: dict[str, str] = {
-    "agent": "Agent AgentBase AgentToolStreamEvent StopAtTools ToolsToFinalOutputFunction ToolsToFinalOutputResult",
-    "decorators": "function_tool input_guardrail output_guardrail tool tool_input_guardrail tool_output_guardrail",
-    "function_schema": "DocstringStyle FuncSchema function_schema",
-    "handoffs": "Handoff HandoffInputData HandoffInputFilter default_handoff_history_mapper "
-    "get_conversation_history_wrappers handoff nest_handoff_history reset_conversation_history_wrappers "
-    "set_conversation_history_wrappers",
-    "items": "CompactionItem HandoffCallItem HandoffOutputItem InputItem ItemHelpers MCPApprovalRequestItem "
-    "MCPApprovalResponseItem MCPListToolsItem MessageOutputItem ModelResponse ReasoningItem RunItem "
-    "TResponseInputItem TResponseOutputItem ToolApprovalItem ToolCallItem ToolCallOutputItem ToolSearchCallItem "
-    "ToolSearchOutputItem",
-    "lifecycle": "AgentHooks AgentHooksBase RunHooks RunHooksBase",
-    "prompts": "DynamicPromptFunction GenerateDynamicPromptData Prompt",
-    "repl": "run_demo_loop",
+    "util": "",
+    "tool_guardrails": "AllowBehavior RaiseExceptionBehavior RejectContentBehavior ToolGuardrailFunctionOutput "
+    "ToolInputGuardrail ToolInputGuardrailData ToolInputGuardrailResult ToolOutputGuardrail ToolOutputGuardrailData "
+    "ToolOutputGuardrailResult tool_input_guardrail tool_output_guardrail",
+    "tool": "CodeInterpreterTool DEFAULT_APPROVAL_REJECTION_MESSAGE FileSearchTool FunctionTool "
+    "FunctionToolCustomDataContext FunctionToolResult HostedMCPTool ImageGenerationTool ImageGenerationToolConfig "
+    "MCPToolApprovalFunction MCPToolApprovalFunctionResult MCPToolApprovalRequest Tool ToolFunction ToolOrigin "
+    "ToolOriginType ToolOutputFileContent ToolOutputFileContentDict ToolOutputImage ToolOutputImageDict "
+    "ToolOutputText ToolOutputTextDict ToolSearchTool WebSearchTool WebSearchToolImageSettings "
+    "default_tool_error_function default_tool_timeout_error_message function_tool get_function_tool_origin "
+    "invoke_function_tool maybe_invoke_function_tool_failure_error_function "
+    "resolve_function_tool_failure_error_function set_function_tool_failure_error_function tool_namespace",
+    "testing.model": "InvalidModelStep ModelCall ModelScriptError ModelStep ModelStepSpec ScriptedModel "
+    "UnconsumedModelSteps UnexpectedModelCall assistant_message function_call",
     "run_config": "CallModelData CallModelInputFilter DEFAULT_MAX_TURNS ModelInputData "
     "OutputGuardrailBlockedMessageArgs OutputGuardrailBlockedMessageFormatter ReasoningItemIdPolicy RunConfig "
-    "ToolErrorFormatter ToolErrorFormatterArgs ToolExecutionConfig ToolNameCollisionPolicy ToolNotFoundBehavior",
+    "RunOptions ToolErrorFormatter ToolErrorFormatterArgs ToolExecutionConfig ToolNameCollisionPolicy "
+    "ToolNotFoundBehavior",
+    "run": "CallModelData CallModelInputFilter DEFAULT_MAX_TURNS ModelInputData OutputGuardrailBlockedMessageArgs "
+    "OutputGuardrailBlockedMessageFormatter ReasoningItemIdPolicy RunConfig RunContextWrapper RunOptions RunState "
+    "Runner ToolErrorFormatter ToolErrorFormatterArgs ToolExecutionConfig ToolNameCollisionPolicy "
+    "ToolNotFoundBehavior",
+    "result": "AgentToolInvocation RunResult RunResultBase RunResultStreaming",
+    "prompts": "DynamicPromptFunction GenerateDynamicPromptData Prompt PromptUtil",
+    "models.openai_responses": "ConvertedTools Converter OpenAIResponsesModel OpenAIResponsesWSModel "
+    "OpenAIResponsesWebSocketOptions ResponsesWebSocketError",
+    "models.openai_client_utils": "is_official_openai_base_url is_official_openai_client",
+    "models.openai_agent_registration": "OPENAI_HARNESS_ID_TRACE_METADATA_KEY OpenAIAgentRegistrationConfig "
+    "ResolvedOpenAIAgentRegistrationConfig add_openai_harness_id_to_metadata "
+    "get_default_openai_agent_registration_config resolve_openai_agent_registration_config "
+    "resolve_openai_harness_id_for_model_provider set_default_openai_agent_registration_config",
+    "models.fake_id": "FAKE_RESPONSES_ID",
+    "models.chatcmpl_helpers": "ChatCmplHelpers HEADERS",
+    "models.chatcmpl_converter": "Converter",
+    "memory.session_settings": "SessionSettings coerce_session_settings resolve_session_limit",
+    "memory.openai_responses_compaction_session": "DEFAULT_COMPACTION_THRESHOLD OpenAIResponsesCompactionSession "
+    "default_should_trigger_compaction is_openai_model_name logger select_compaction_candidate_items",
+    "logger": "log_model_action_debug log_model_action_error log_model_action_warning log_model_and_tool_action_debug "
+    "log_model_and_tool_action_error log_model_and_tool_action_warning log_model_and_tool_data_warning "
+    "log_tool_action_debug log_tool_action_error log_tool_action_warning logger",
+    "lifecycle": "AgentHooks AgentHooksBase RunHooks RunHooksBase TAgent",
+    "items": "CompactionItem HandoffCallItem HandoffOutputItem InputItem ItemHelpers MCPApprovalRequestItem "
+    "MCPApprovalResponseItem MCPListToolsItem MessageOutputItem ModelResponse ReasoningItem RunItem RunItemBase "
+    "TResponseInputItem TResponse TResponseOutputItem TResponseStreamEvent ToolApprovalItem ToolApprovalRawItem "
+    "ToolCallItem ToolCallItemTypes ToolCallOutputItem ToolCallOutputTypes ToolSearchCallItem ToolSearchCallRawItem "
+    "ToolSearchOutputItem ToolSearchOutputRawItem coerce_tool_search_call_raw_item coerce_tool_search_output_raw_item",
+    "handoffs.history": "default_handoff_history_mapper get_conversation_history_wrappers nest_handoff_history "
+    "reset_conversation_history_wrappers set_conversation_history_wrappers",
+    "handoffs": "Handoff HandoffHistoryMapper HandoffInputData HandoffInputFilter default_handoff_history_mapper "
+    "get_conversation_history_wrappers handoff nest_handoff_history reset_conversation_history_wrappers "
+    "set_conversation_history_wrappers",
+    "function_schema": "DocstringStyle FuncDocumentation FuncSchema function_schema generate_func_documentation",
+    "extensions.experimental": "",
+    "extensions.visualization": "draw_graph get_all_edges get_all_nodes get_main_graph",
+    "extensions.tool_output_trimmer": "ToolOutputTrimmer logger",
+    "extensions": "ToolOutputTrimmer",
+    "agent_tool_input": "AgentAsToolInput STRUCTURED_INPUT_PREAMBLE StructuredInputSchemaInfo "
+    "StructuredToolInputBuilder StructuredToolInputBuilderOptions StructuredToolInputResult "
+    "build_structured_input_schema_info default_tool_input_builder is_agent_tool_input resolve_agent_tool_input",
+    "agent": "Agent AgentBase AgentToolStreamEvent MCPConfig StopAtTools ToolsToFinalOutputFunction "
+    "ToolsToFinalOutputResult",
+    "decorators": "function_tool input_guardrail output_guardrail tool tool_input_guardrail tool_output_guardrail",
+    "repl": "run_demo_loop",
     "run_error_handlers": "RunErrorData RunErrorHandler RunErrorHandlerInput RunErrorHandlerResult RunErrorHandlers",
     "run_state": "RunState",
     "stream_events": "AgentUpdatedStreamEvent RawResponsesStreamEvent RunItemStreamEvent StreamEvent",
-    "usage": "Usage",
-    "models": "get_default_model_settings",
+    "usage": "RequestUsage Usage deserialize_usage model_usage_to_span_usage serialize_usage task_usage_to_span_data "
+    "total_usage_to_span_metadata turn_usage_to_span_data",
+    "version": "",
+    "models": "OpenAIAgentRegistrationConfig get_default_model get_default_model_settings "
+    "gpt_5_reasoning_settings_required is_gpt_5_default",
+    "models.default_models": "OPENAI_DEFAULT_MODEL_ENV_VARIABLE_NAME get_default_model get_default_model_settings "
+    "gpt_5_reasoning_settings_required is_gpt_5_default",
     "models.interface": "Model ModelProvider ModelTracing",
     "models.openai_provider": "OpenAIProvider",
-    "models.openai_responses": "OpenAIResponsesModel",
     "extensions.handoff_filters": "default_handoff_history_mapper nest_handoff_history remove_all_tools",
     "extensions.handoff_prompt": "RECOMMENDED_PROMPT_PREFIX prompt_with_handoff_instructions",
     "exceptions": "AgentsException InputGuardrailTripwireTriggered MCPToolCancellationError MaxTurnsExceeded "
@@ -522,29 +709,16 @@ DOORS: dict[str, str] = {
     "guardrail": "GuardrailFunctionOutput InputGuardrail InputGuardrailResult OutputGuardrail OutputGuardrailResult "
     "input_guardrail output_guardrail",
     "agent_output": "AgentOutputSchema AgentOutputSchemaBase",
-    "model_settings": "ModelSettings",
-    "result": "AgentToolInvocation RunResult RunResultStreaming",
+    "model_settings": "MCPToolChoice ModelSettings",
     "retry": "ModelRetryAdvice ModelRetryAdviceRequest ModelRetryBackoffSettings ModelRetryNormalizedError "
     "ModelRetrySettings RetryDecision RetryPolicy RetryPolicyContext retry_policies",
-    "run": "CallModelData CallModelInputFilter ModelInputData OutputGuardrailBlockedMessageArgs "
-    "OutputGuardrailBlockedMessageFormatter ReasoningItemIdPolicy RunConfig RunContextWrapper RunState Runner "
-    "ToolErrorFormatter ToolErrorFormatterArgs ToolExecutionConfig ToolNameCollisionPolicy ToolNotFoundBehavior",
     "run_context": "AgentHookContext RunContextWrapper TContext",
     "strict_schema": "ensure_strict_json_schema",
-    "tool": "CodeInterpreterTool FileSearchTool FunctionTool FunctionToolCustomDataContext FunctionToolResult "
-    "HostedMCPTool ImageGenerationTool ImageGenerationToolConfig MCPToolApprovalFunction "
-    "MCPToolApprovalFunctionResult MCPToolApprovalRequest Tool ToolOrigin ToolOriginType ToolOutputFileContent "
-    "ToolOutputFileContentDict ToolOutputImage ToolOutputImageDict ToolOutputText ToolOutputTextDict ToolSearchTool "
-    "WebSearchTool WebSearchToolImageSettings default_tool_error_function function_tool tool_namespace",
     "tool_context": "ToolContext",
-    "tool_guardrails": "ToolGuardrailFunctionOutput ToolInputGuardrail ToolInputGuardrailData ToolInputGuardrailResult "
-    "ToolOutputGuardrail ToolOutputGuardrailData ToolOutputGuardrailResult tool_input_guardrail tool_output_guardrail",
     "tracing": "Span Trace add_trace_processor custom_span flush_traces gen_span_id gen_trace_id get_current_trace "
     "set_trace_processors set_trace_provider set_tracing_disabled set_tracing_export_api_key trace",
     "models.multi_provider": "MultiProvider MultiProviderMap",
     "models.openai_chatcompletions": "OpenAIChatCompletionsModel",
-    "computer": "",
-    "editor": "",
     "mcp": "LocalMCPApprovalCallable MCPServer MCPServerManager MCPServerSse MCPServerSseParams MCPServerStdio "
     "MCPServerStdioParams MCPServerStreamableHttp MCPServerStreamableHttpParams MCPToolCustomDataContext "
     "MCPToolCustomDataExtractor MCPToolMetaContext MCPToolMetaResolver MCPUtil ToolFilter ToolFilterCallable "
@@ -556,57 +730,49 @@ DOORS: dict[str, str] = {
     "mcp.util": "HttpClientFactory MCPToolCustomDataContext MCPToolCustomDataExtractor MCPToolMetaContext "
     "MCPToolMetaResolver MCPUtil ToolFilter ToolFilterCallable ToolFilterContext ToolFilterStatic "
     "create_static_tool_filter",
-    "sandbox": "",
-    "voice": "",
     "memory": "OpenAIConversationsSession OpenAIResponsesCompactionArgs OpenAIResponsesCompactionAwareSession "
     "OpenAIResponsesCompactionSession SQLiteSession Session SessionABC SessionInputCallback SessionSettings "
     "is_openai_responses_compaction_aware_session",
     "memory.session": "OpenAIResponsesCompactionArgs OpenAIResponsesCompactionAwareSession Session SessionABC "
     "is_openai_responses_compaction_aware_session",
-    "memory.session_settings": "SessionSettings",
     "memory.sqlite_session": "SQLiteSession",
     "memory.openai_conversations_session": "OpenAIConversationsSession start_openai_conversations_session",
-    "memory.openai_responses_compaction_session": "OpenAIResponsesCompactionSession",
     "memory.util": "SessionInputCallback",
     "realtime": "AssistantAudio AssistantMessageItem AssistantText DEFAULT_MODEL_SETTINGS FrameTransport InputAudio "
-    "InputImage InputText OpenAIRealtimeSIPModel OpenAIRealtimeWebSocketModel RealtimeAgent "
-    "RealtimeAgentEndEvent RealtimeAgentHooks RealtimeAgentStartEvent RealtimeAudio RealtimeAudioDropped "
-    "RealtimeAudioEnd RealtimeAudioFormat RealtimeAudioInterrupted RealtimeCallDropped "
-    "RealtimeClientMessage RealtimeConnectionLost RealtimeConnectionStatus RealtimeError "
-    "RealtimeEventInfo RealtimeGuardrailTripped RealtimeGuardrailsSettings RealtimeHandoffEvent "
-    "RealtimeHistoryAdded RealtimeHistoryUpdated RealtimeInputAudioNoiseReductionConfig "
-    "RealtimeInputAudioTimeoutTriggered RealtimeInputAudioTranscriptionConfig RealtimeItem "
-    "RealtimeMessageItem RealtimeModel RealtimeModelAudioDoneEvent RealtimeModelAudioEvent "
-    "RealtimeModelAudioInterruptedEvent RealtimeModelCachedTokensDetails RealtimeModelConfig "
-    "RealtimeModelConnectionStatusEvent RealtimeModelEndOfStreamEvent RealtimeModelErrorEvent "
-    "RealtimeModelEvent RealtimeModelExceptionEvent RealtimeModelInputAudioTranscriptionCompletedEvent "
-    "RealtimeModelInputTextContent RealtimeModelInputTokensDetails RealtimeModelItemDeletedEvent "
-    "RealtimeModelItemUpdatedEvent RealtimeModelListener RealtimeModelName RealtimeModelOtherEvent "
-    "RealtimeModelOutputTextDeltaEvent RealtimeModelOutputTokensDetails RealtimeModelRawClientMessage "
-    "RealtimeModelSendAudio RealtimeModelSendEvent RealtimeModelSendInterrupt RealtimeModelSendRawMessage "
-    "RealtimeModelSendSessionUpdate RealtimeModelSendToolOutput RealtimeModelSendUserInput "
-    "RealtimeModelToolCallEvent RealtimeModelTracingConfig RealtimeModelTranscriptDeltaEvent "
-    "RealtimeModelTurnEndedEvent RealtimeModelTurnStartedEvent RealtimeModelUsageEvent "
-    "RealtimeModelUserInput RealtimeModelUserInputMessage RealtimePlaybackState RealtimePlaybackTracker "
-    "RealtimeRawModelEvent RealtimeReasoningConfig RealtimeReasoningEffort RealtimeReconnectConfig "
-    "RealtimeReconnected RealtimeResponse RealtimeRunConfig RealtimeRunHooks RealtimeRunner "
+    "InputImage InputText OpenAIRealtimeSIPModel OpenAIRealtimeWebSocketModel RealtimeAgent RealtimeAgentEndEvent "
+    "RealtimeAgentHooks RealtimeAgentStartEvent RealtimeAudio RealtimeAudioDropped RealtimeAudioEnd "
+    "RealtimeAudioFormat RealtimeAudioInterrupted RealtimeCallDropped RealtimeClientMessage RealtimeConnectionLost "
+    "RealtimeConnectionStatus RealtimeError RealtimeEventInfo RealtimeGuardrailTripped RealtimeGuardrailsSettings "
+    "RealtimeHandoffEvent RealtimeHistoryAdded RealtimeHistoryUpdated RealtimeInputAudioNoiseReductionConfig "
+    "RealtimeInputAudioTimeoutTriggered RealtimeInputAudioTranscriptionConfig RealtimeItem RealtimeMessageItem "
+    "RealtimeModel RealtimeModelAudioDoneEvent RealtimeModelAudioEvent RealtimeModelAudioInterruptedEvent "
+    "RealtimeModelCachedTokensDetails RealtimeModelConfig RealtimeModelConnectionStatusEvent "
+    "RealtimeModelEndOfStreamEvent RealtimeModelErrorEvent RealtimeModelEvent RealtimeModelExceptionEvent "
+    "RealtimeModelInputAudioTranscriptionCompletedEvent RealtimeModelInputTextContent RealtimeModelInputTokensDetails "
+    "RealtimeModelItemDeletedEvent RealtimeModelItemUpdatedEvent RealtimeModelListener RealtimeModelName "
+    "RealtimeModelOtherEvent RealtimeModelOutputTextDeltaEvent RealtimeModelOutputTokensDetails "
+    "RealtimeModelRawClientMessage RealtimeModelSendAudio RealtimeModelSendEvent RealtimeModelSendInterrupt "
+    "RealtimeModelSendRawMessage RealtimeModelSendSessionUpdate RealtimeModelSendToolOutput "
+    "RealtimeModelSendUserInput RealtimeModelToolCallEvent RealtimeModelTracingConfig "
+    "RealtimeModelTranscriptDeltaEvent RealtimeModelTurnEndedEvent RealtimeModelTurnStartedEvent "
+    "RealtimeModelUsageEvent RealtimeModelUserInput RealtimeModelUserInputMessage RealtimePlaybackState "
+    "RealtimePlaybackTracker RealtimeRawModelEvent RealtimeReasoningConfig RealtimeReasoningEffort "
+    "RealtimeReconnectConfig RealtimeReconnected RealtimeResponse RealtimeRunConfig RealtimeRunHooks RealtimeRunner "
     "RealtimeSession RealtimeSessionEvent RealtimeSessionModelSettings RealtimeToolApprovalRequired "
-    "RealtimeToolCallItem RealtimeToolEnd RealtimeToolExecutionConfig RealtimeToolStart "
-    "RealtimeTurnDetectionConfig RealtimeUserInput RealtimeUserInputMessage RealtimeUserInputText "
-    "SystemMessageItem TransportConfig UserMessageItem get_api_key realtime_handoff",
+    "RealtimeToolCallItem RealtimeToolEnd RealtimeToolExecutionConfig RealtimeToolStart RealtimeTurnDetectionConfig "
+    "RealtimeUserInput RealtimeUserInputMessage RealtimeUserInputText SystemMessageItem TransportConfig "
+    "UserMessageItem get_api_key realtime_handoff",
     "realtime.agent": "RealtimeAgent RealtimeAgentHooks RealtimeRunHooks",
     "realtime.audio_formats": "to_realtime_audio_format",
     "realtime.config": "RealtimeAudioConfig RealtimeAudioFormat RealtimeAudioInputConfig RealtimeAudioOutputConfig "
-    "RealtimeClientMessage RealtimeCustomVoice RealtimeGuardrailsSettings "
-    "RealtimeInputAudioNoiseReductionConfig RealtimeInputAudioTranscriptionConfig RealtimeModelName "
-    "RealtimeModelTracingConfig RealtimeReasoningConfig RealtimeReasoningEffort RealtimeReconnectConfig "
-    "RealtimeRunConfig RealtimeSessionModelSettings RealtimeToolExecutionConfig "
-    "RealtimeTurnDetectionConfig RealtimeUserInput RealtimeUserInputImage RealtimeUserInputMessage "
-    "RealtimeUserInputText RealtimeVoice",
-    "realtime.events": "RealtimeAgentEndEvent RealtimeAgentStartEvent RealtimeAudio "
-    "RealtimeAudioDropped RealtimeAudioEnd "
-    "RealtimeAudioInterrupted RealtimeCallDropped RealtimeConnectionLost RealtimeError RealtimeEventInfo "
-    "RealtimeGuardrailTripped RealtimeHandoffEvent RealtimeHistoryAdded RealtimeHistoryUpdated "
+    "RealtimeClientMessage RealtimeCustomVoice RealtimeGuardrailsSettings RealtimeInputAudioNoiseReductionConfig "
+    "RealtimeInputAudioTranscriptionConfig RealtimeModelName RealtimeModelTracingConfig RealtimeReasoningConfig "
+    "RealtimeReasoningEffort RealtimeReconnectConfig RealtimeRunConfig RealtimeSessionModelSettings "
+    "RealtimeToolExecutionConfig RealtimeTurnDetectionConfig RealtimeUserInput RealtimeUserInputImage "
+    "RealtimeUserInputMessage RealtimeUserInputText RealtimeVoice",
+    "realtime.events": "RealtimeAgentEndEvent RealtimeAgentStartEvent RealtimeAudio RealtimeAudioDropped "
+    "RealtimeAudioEnd RealtimeAudioInterrupted RealtimeCallDropped RealtimeConnectionLost RealtimeError "
+    "RealtimeEventInfo RealtimeGuardrailTripped RealtimeHandoffEvent RealtimeHistoryAdded RealtimeHistoryUpdated "
     "RealtimeInputAudioTimeoutTriggered RealtimeRawModelEvent RealtimeReconnected RealtimeSessionEvent "
     "RealtimeToolApprovalRequired RealtimeToolEnd RealtimeToolStart",
     "realtime.handoffs": "realtime_handoff",
@@ -615,35 +781,27 @@ DOORS: dict[str, str] = {
     "realtime.model": "FrameTransport RealtimeModel RealtimeModelConfig RealtimeModelListener RealtimePlaybackState "
     "RealtimePlaybackTracker",
     "realtime.model_events": "RealtimeConnectionStatus RealtimeModelAudioDoneEvent RealtimeModelAudioEvent "
-    "RealtimeModelAudioInterruptedEvent RealtimeModelCachedTokensDetails "
-    "RealtimeModelConnectionStatusEvent RealtimeModelEndOfStreamEvent RealtimeModelErrorEvent "
-    "RealtimeModelEvent RealtimeModelExceptionEvent RealtimeModelInputAudioTimeoutTriggeredEvent "
-    "RealtimeModelInputAudioTranscriptionCompletedEvent RealtimeModelInputTokensDetails "
-    "RealtimeModelItemDeletedEvent RealtimeModelItemUpdatedEvent RealtimeModelOtherEvent "
-    "RealtimeModelOutputTextDeltaEvent RealtimeModelOutputTokensDetails RealtimeModelRawServerEvent "
-    "RealtimeModelToolCallEvent RealtimeModelTranscriptDeltaEvent RealtimeModelTurnEndedEvent "
-    "RealtimeModelTurnStartedEvent RealtimeModelUsageEvent",
-    "realtime.model_inputs": "RealtimeModelInputImageContent "
-    "RealtimeModelInputTextContent RealtimeModelRawClientMessage "
-    "RealtimeModelSendAudio RealtimeModelSendEvent RealtimeModelSendInterrupt RealtimeModelSendRawMessage "
-    "RealtimeModelSendSessionUpdate RealtimeModelSendToolOutput RealtimeModelSendUserInput "
-    "RealtimeModelUserInput RealtimeModelUserInputMessage",
-    "realtime.openai_realtime": "DEFAULT_MODEL_SETTINGS OpenAIRealtimeSIPModel "
-    "OpenAIRealtimeWebSocketModel TransportConfig "
-    "get_api_key",
+    "RealtimeModelAudioInterruptedEvent RealtimeModelCachedTokensDetails RealtimeModelConnectionStatusEvent "
+    "RealtimeModelEndOfStreamEvent RealtimeModelErrorEvent RealtimeModelEvent RealtimeModelExceptionEvent "
+    "RealtimeModelInputAudioTimeoutTriggeredEvent RealtimeModelInputAudioTranscriptionCompletedEvent "
+    "RealtimeModelInputTokensDetails RealtimeModelItemDeletedEvent RealtimeModelItemUpdatedEvent "
+    "RealtimeModelOtherEvent RealtimeModelOutputTextDeltaEvent RealtimeModelOutputTokensDetails "
+    "RealtimeModelRawServerEvent RealtimeModelToolCallEvent RealtimeModelTranscriptDeltaEvent "
+    "RealtimeModelTurnEndedEvent RealtimeModelTurnStartedEvent RealtimeModelUsageEvent",
+    "realtime.model_inputs": "RealtimeModelInputImageContent RealtimeModelInputTextContent "
+    "RealtimeModelRawClientMessage RealtimeModelSendAudio RealtimeModelSendEvent RealtimeModelSendInterrupt "
+    "RealtimeModelSendRawMessage RealtimeModelSendSessionUpdate RealtimeModelSendToolOutput "
+    "RealtimeModelSendUserInput RealtimeModelUserInput RealtimeModelUserInputMessage",
+    "realtime.openai_realtime": "DEFAULT_MODEL_SETTINGS OpenAIRealtimeSIPModel OpenAIRealtimeWebSocketModel "
+    "TransportConfig get_api_key",
     "realtime.runner": "RealtimeRunner",
     "realtime.session": "REJECTION_MESSAGE RealtimeSession",
-    "realtime.testing": "RealtimeConnectCall RealtimeScriptError RealtimeStep "
-    "ScriptedRealtimeModel UnconsumedRealtimeSteps "
-    "UnexpectedRealtimeSend",
-    "extensions": "",
-    "extensions.memory": "AdvancedSQLiteSession AsyncSQLiteSession DaprSession EncryptedSession MongoDBSession "
-    "RedisSession SQLAlchemySession",
+    "realtime.testing": "RealtimeConnectCall RealtimeScriptError RealtimeStep ScriptedRealtimeModel "
+    "UnconsumedRealtimeSteps UnexpectedRealtimeSend",
+    "extensions.memory": "AdvancedSQLiteSession AsyncSQLiteSession EncryptedSession RedisSession SQLAlchemySession",
     "extensions.memory.advanced_sqlite_session": "AdvancedSQLiteSession",
     "extensions.memory.async_sqlite_session": "AsyncSQLiteSession",
-    "extensions.memory.dapr_session": "DaprSession",
     "extensions.memory.encrypt_session": "EncryptedSession",
-    "extensions.memory.mongodb_session": "MongoDBSession",
     "extensions.memory.redis_session": "RedisSession",
     "extensions.memory.sqlalchemy_session": "SQLAlchemySession",
 }
@@ -651,84 +809,11 @@ DOORS: dict[str, str] = {
 when `agents` becomes `standfast`. They are real modules, written by `./dev names`, so that type checkers and editors
 see them. A name that is not in `PUBLIC` yet says so when it is asked for, instead of looking like a typing error."""
 
-ABSENT: dict[str, tuple[str, str, str]] = {
-    "computer use": (
-        "computer",
-        "AsyncComputer Button Computer ComputerProvider ComputerTool ComputerToolCustomDataContext "
-        "ComputerToolCustomDataExtractor Environment dispose_resolved_computers resolve_computer",
-        "Offer what the computer should do as function tools.",
-    ),
-    "shell tools": (
-        "",
-        "LocalShellCommandRequest LocalShellExecutor LocalShellTool ShellActionRequest ShellCallData ShellCallOutcome "
-        "ShellCommandOutput ShellCommandRequest ShellExecutor ShellResult ShellTool ShellToolContainerAutoEnvironment "
-        "ShellToolContainerNetworkPolicy ShellToolContainerNetworkPolicyAllowlist "
-        "ShellToolContainerNetworkPolicyDisabled ShellToolContainerNetworkPolicyDomainSecret "
-        "ShellToolContainerReferenceEnvironment ShellToolContainerSkill ShellToolEnvironment "
-        "ShellToolHostedEnvironment ShellToolInlineSkill ShellToolInlineSkillSource ShellToolLocalEnvironment "
-        "ShellToolLocalSkill ShellToolSkillReference",
-        "Write a function tool that runs the command, with needs_approval=True where a person should look first.",
-    ),
-    "patch tools": (
-        "editor",
-        "ApplyPatchEditor ApplyPatchOperation ApplyPatchResult ApplyPatchTool ApplyPatchToolCustomDataContext "
-        "ApplyPatchToolCustomDataExtractor apply_diff",
-        "Write a function tool that takes the file and its new text.",
-    ),
-    "tools with free-form input": (
-        "",
-        "CustomTool CustomToolCustomDataContext CustomToolCustomDataExtractor ProgrammaticToolCallingTool",
-        "Write a function tool with one parameter of type str.",
-    ),
-    "websocket transport for responses": (
-        "",
-        "OpenAIResponsesWSModel OpenAIResponsesWebSocketOptions ResponsesWebSocketSession responses_websocket_session "
-        "set_default_openai_responses_transport",
-        "Use OpenAIResponsesModel, which streams over HTTP.",
-    ),
-    "registration of agents at OpenAI": (
-        "",
-        "OpenAIAgentRegistrationConfig set_default_openai_agent_registration set_default_openai_harness",
-        "Leave it out; runs do not need it.",
-    ),
-    "sandbox": (
-        "sandbox",
-        "SandboxAgent SandboxRunConfig",
-        "Run commands in an environment of your own, from a function tool.",
-    ),
-    "voice pipelines": (
-        "voice",
-        "AudioInput SingleAgentVoiceWorkflow StreamedAudioInput VoicePipeline VoicePipelineConfig VoiceWorkflowBase",
-        "Turn speech into text before the run, and the run's text into speech after it.",
-    ),
-    "models over LiteLLM and any-llm": (
-        "",
-        "AnyLLMModel AnyLLMProvider LitellmModel LitellmProvider",
-        "Use OpenAIChatCompletionsModel with the provider's compatible endpoint, or write a Model: two methods.",
-    ),
-    "trimming of tool outputs": (
-        "",
-        "ToolOutputTrimmer",
-        "Shorten them in RunConfig(call_model_input_filter=...), which leaves the history as it is.",
-    ),
-    "drawings of agents": (
-        "",
-        "draw_graph get_main_graph",
-        "Walk agent.handoffs and agent.tools.",
-    ),
-    "tracing system of its own": (
-        "",
-        "AgentSpanData CustomSpanData FunctionSpanData GenerationSpanData GuardrailSpanData HandoffSpanData "
-        "MCPListToolsSpanData ResponseSpanData SpanData SpanError SpeechGroupSpanData SpeechSpanData TaskSpanData "
-        "TracingProcessor TranscriptionSpanData TurnSpanData agent_span function_span generation_span "
-        "get_current_span guardrail_span handoff_span mcp_tools_span response_span speech_group_span speech_span "
-        "task_span transcription_span turn_span",
-        "Runs make OpenTelemetry spans by themselves: read them with a span processor of OpenTelemetry's, and add your "
-        "own with trace() and custom_span(). docs/how-to/trace-runs.md shows both.",
-    ),
+OWN_HOMES: dict[str, dict[str, str]] = {
+    "models.chatcmpl_converter": {"Converter": "providers.chat_converter"},
+    "models.openai_responses": {"Converter": "providers.responses_converter"},
 }
-"""What the OpenAI Agents SDK has and standfast has not, by kind: the module that is all about it ("" if there is none),
-its names, and what to do instead."""
+"""Door to names that mean something else there than behind other doors."""
 
 KITS: tuple[str, ...] = ("conformance", "testing")
 """Packages for tests. Their public names are those of their own `__all__`; nothing here loads them."""
@@ -741,6 +826,7 @@ EXTRAS: dict[str, str] = {
     "anyio": "mcp",
     "redis": "redis",
     "psycopg": "postgres",
+    "genai_prices": "prices",
     "cryptography": "encrypt",
     "sqlalchemy": "sqlalchemy",
     "websockets": "realtime",
@@ -759,17 +845,8 @@ def homes(module: str) -> dict[str, str]:
     if module == "":
         return everything
     everything |= {name: home for home, names in BEHIND_DOORS.items() for name in names}
+    everything |= OWN_HOMES.get(module, {})
     return {name: everything[name] for name in DOORS[module].split() if name in everything}
-
-
-def absent(module: str, name: str) -> str | None:
-    """Why `module` does not have `name`, though the OpenAI Agents SDK does, and what to do instead; None if it is ours
-    or nobody's."""
-    for kind, (place, names, instead) in ABSENT.items():
-        # Of a family's own module every class is meant; other names are asked for by programs that look around.
-        if name in names.split() or (place == module != "" and name[:1].isupper()):
-            return f"standfast has no {kind}, so there is no {name}. {instead}"
-    return None
 
 
 def planned(module: str) -> set[str]:

@@ -2,8 +2,8 @@
 
 `standfast` offers everything, and a program uses little of it. A module that calls `lazy` gets its names from the table
 in `exports`, imports a name's home at the first use of that name, and keeps the value, so that the second use is a
-plain attribute. A name that cannot be had says why: no such name, not written yet, not in
-standfast at all and what to do instead, or which extra to install.
+plain attribute; a door below it (`standfast.run`) is an attribute too. A name that cannot be had says why: no such
+name, not written yet, not in standfast at all and what to do instead, or which extra to install.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from standfast._doors.exports import EXTRAS, absent, homes, planned
+from standfast._doors.absent import absent, absent_module
+from standfast._doors.exports import DOORS, EXTRAS, homes, planned
 
 ROOT = __name__.partition(".")[0]
 MEANWHILE = (
@@ -25,9 +26,13 @@ def lazy(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` for the module of that full name, as `exports` describes it."""
     path = module.removeprefix(ROOT).removeprefix(".")
     home_of = homes(path)
+    below = f"{path}." if path else ""
+    doors = {door.removeprefix(below).partition(".")[0] for door in DOORS if door.startswith(below)}
 
     def resolve(name: str) -> Any:
         if name not in home_of:
+            if name in doors:
+                return import_module(f"{module}.{name}")  # which sets the attribute, too
             if name in planned(path):
                 raise ImportError(f"{name} is not in standfast yet. {MEANWHILE}", name=module)
             if reason := absent(path, name):
@@ -46,6 +51,24 @@ def lazy(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
 def edge(home: str) -> Any:
     """The module of that name below `standfast`, for a face that needs what lives at the edge, only when it does."""
     return _import_home(home, home)
+
+
+class _Explanations:
+    """The last finder of modules that Python asks: says why one of the SDK's is not there.
+
+    A finder and not modules that fail, because the SDK's packages about such things have modules without number.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        """Raise what `absent` says about the module of this name; nothing is ever found."""
+        root, _, module = name.partition(".")
+        if root == ROOT and (reason := absent_module(module)):
+            raise ModuleNotFoundError(reason, name=name)
+
+
+if not any(getattr(finder, "__name__", "") == _Explanations.__name__ for finder in sys.meta_path):
+    sys.meta_path.append(_Explanations)
 
 
 def _import_home(home: str, name: str) -> Any:

@@ -17,17 +17,17 @@ from standfast.agents.as_tool import (
     DEFAULT_TOOL_TURNS,
     AgentTool,
     AgentToolStreamEvent,
-    StructuredToolInputBuilder,
     make_agent_tool,
 )
 from standfast.agents.context import RunContextWrapper, TContext
+from standfast.agents.default_models import get_default_model_settings
 from standfast.agents.guardrails import InputGuardrail, OutputGuardrail
 from standfast.agents.handoffs import Handoff
 from standfast.agents.hooks import AgentHooks, AgentHooksBase, RunHooks
-from standfast.agents.model_defaults import get_default_model_settings
 from standfast.agents.output_type import AgentOutputSchemaBase
 from standfast.agents.prompts import DynamicPromptFunction, Prompt, resolve_prompt
 from standfast.agents.run_config import RunConfig
+from standfast.agents.tool_input import StructuredToolInputBuilder
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import SettingTypeError
 from standfast.llm.interface import Model
@@ -195,6 +195,9 @@ class Agent(AgentBase[TContext]):
             self.model_settings = get_default_model_settings(self.model)
         elif type(self.model_settings) is not ModelSettings:
             self.model_settings = coerce_model_settings(self.model_settings, owner="Agent model_settings")
+        if self.model is not None and self.model_settings == get_default_model_settings():
+            # Settings that are those of the default model count as not given: they would not fit another.
+            self.model_settings = get_default_model_settings(self.model)
 
     def _check(self) -> None:
         if not isinstance(self.name, str):

@@ -117,6 +117,13 @@ class ApprovalBook:
             return False
         return None
 
+    def status_of_hosted(self, call_id: str, tool_name: str) -> bool | None:
+        """The decision about this call if it is one of a hosted tool of this name, whatever its server; else None."""
+        decision = self._of_call.get(call_id)
+        if decision is None or json.loads(decision.scope or "[]")[::2] != ["mcp", tool_name]:
+            return None
+        return decision.approved
+
     def _sticky(self, scope: str, agent: str | None, *, approved: bool) -> Decision | None:
         if agent is not None:
             return self._of_scope.get((agent, scope, approved))

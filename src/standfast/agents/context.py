@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic
 
 from standfast.agents.approvals import ApprovalBook, agent_of, arguments_digest, decision_about, scope_of, tool_scope
@@ -20,8 +21,12 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     TContext = TypeVar("TContext", default=Any)
+    TState = TypeVar("TState", default=Any)
 else:
     from typing import TypeVar
+
+    TState = TypeVar("TState")
+    """The kind of state that a result gives: `RunState[TContext]`, which is the face's."""
 
     TContext = TypeVar("TContext")
     """The kind of the application's own object: `Agent[TContext]`, `RunContextWrapper[TContext]`."""
@@ -103,7 +108,8 @@ class RunContextWrapper(Generic[TContext]):
         try:
             return self.approvals.status(call_id, _named_scope(tool_name, tool_namespace, tool_lookup_key))
         except ApprovalError:
-            return None
+            # A hosted tool's decision is about its server, too, which whoever asks by name cannot say.
+            return self.approvals.status_of_hosted(call_id, tool_name)
 
     def get_rejection_message(
         self,
@@ -204,9 +210,9 @@ class ToolContext(RunContextWrapper[TContext]):
         self.tool_call_id = tool_call_id
         self.tool_arguments = tool_arguments
         self.tool_call = tool_call
-        self.tool_namespace = tool_namespace
+        self.tool_namespace = tool_namespace if tool_namespace is not None else _read(tool_call, "namespace")
         self.agent = agent
-        self.run_config = run_config
+        self.run_config = _config(run_config) if isinstance(run_config, Mapping) else run_config
         self.idempotency_key = idempotency_key
         self.run_agent = run_agent
 
@@ -266,6 +272,14 @@ class ToolContext(RunContextWrapper[TContext]):
             tool_input=tool_input,
             idempotency_key=self.idempotency_key,
         )
+
+
+def _config(settings: Mapping[str, Any]) -> Any:
+    """A run config from a dict, for contexts that a program makes by hand; unknown keys are refused.
+
+    Found by name: the module of run configs needs this one.
+    """
+    return import_module("standfast.agents.run_config").coerce_run_config(settings)
 
 
 def _read(call: Any, name: str) -> Any:

@@ -170,28 +170,29 @@ def output_guardrail(func: OutputGuardrailFunction[Any] | None = None, *, name: 
     return _made(OutputGuardrail, func, name)
 
 
-async def judge(guardrails: Sequence[G], call: Callable[[G], Awaitable[R]]) -> tuple[list[R], R | None]:
-    """Ask every guardrail at once; returns the results there are, in the guardrails' order, and the one that tripped.
+async def judge(guardrails: Sequence[G], call: Callable[[G], Awaitable[R]], results: list[R]) -> R | None:
+    """Ask every guardrail at once; returns the one that tripped. What each says joins `results` as it comes, so that
+    whoever catches an error knows what the others have said.
 
     The first trip cancels and awaits the rest. A guardrail that raises does the same, and its error is raised; if one
     trips in the very moment another raises, the verdict counts. One guardrail alone is asked without a task.
     """
     if len(guardrails) == 1:
         result = await call(guardrails[0])
-        return [result], result if result.output.tripwire_triggered else None
+        results.append(result)
+        return result if result.output.tripwire_triggered else None
     tasks = [asyncio.ensure_future(call(guardrail)) for guardrail in guardrails]
     try:
-        tripped = await _first_trip(tasks)
-        finished = [task.result() for task in tasks if _has_result(task)]
+        return await _first_trip(tasks, results)
     finally:
         await _stop(tasks)
-    return finished, tripped
 
 
-async def _first_trip(tasks: Sequence[asyncio.Future[R]]) -> R | None:
+async def _first_trip(tasks: Sequence[asyncio.Future[R]], results: list[R]) -> R | None:
     pending = set(tasks)
     while pending:
         done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        results += [task.result() for task in tasks if task in done and _has_result(task)]
         for task in tasks:
             if task in done and _has_result(task) and task.result().output.tripwire_triggered:
                 return task.result()

@@ -84,7 +84,9 @@ class AgentOutputSchema(AgentOutputSchemaBase):
         from pydantic import ValidationError
 
         try:
-            value = self._adapter.validate_json(json_str)
+            # Where the provider holds the model to the schema, a value of another kind is the model's fault and not
+            # made to fit; where it does not, what can be read as the type is.
+            value = self._adapter.validate_json(json_str, strict=True if self._strict else None)
         except ValidationError as error:
             raise ModelBehaviorError(
                 f"the final output is no {self.name()}: {validation_faults(error)}",

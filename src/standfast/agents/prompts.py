@@ -44,3 +44,14 @@ async def resolve_prompt(
     if not isinstance(found, dict) or not found.get("id"):
         raise UserError(f"the prompt of agent {agent.name!r} names none", "Give a dict with the id of a prompt.")
     return {"id": found["id"], "version": found.get("version"), "variables": found.get("variables")}
+
+
+class PromptUtil:
+    """The SDK's name for the function that asks for a prompt."""
+
+    @staticmethod
+    async def to_model_input(
+        prompt: Prompt | DynamicPromptFunction | None, context: RunContextWrapper[Any], agent: Any
+    ) -> dict[str, Any] | None:
+        """The prompt as a model gets it: id, version and variables."""
+        return await resolve_prompt(prompt, context, agent)

@@ -27,6 +27,7 @@ from standfast.carrying.runs import StoredRunStore, fence_of
 from standfast.ground.durations import check_seconds
 from standfast.ground.errors import CallerError, SessionBusyError, SessionClosedError, StandfastError
 from standfast.ground.jsonvalue import DIGEST_BYTES, Item, decode, digest, encode
+from standfast.ground.operators import tell
 from standfast.sessions import fork_rules, generation_rules, lease_rules, rules, run_rules, writer_rules
 from standfast.sessions.lease_rules import TICKET_S, Asker, Busy, Fence, Taken, Watch
 from standfast.sessions.port import Name, Plan, Row
@@ -308,7 +309,10 @@ class StoredSession(LooksInto, SessionABC):
 
     async def repair(self) -> list[CorruptRecord]:
         """Remove the corrupt records of this session and give them back. Nothing else ever removes one but a clear."""
-        return await self._write(partial(rules.repair, self._name, self._lane()))
+        removed = await self._write(partial(rules.repair, self._name, self._lane()))
+        if removed:
+            tell("session_repaired", session=self.session_id, count=len(removed))
+        return removed
 
     def run_store(self) -> StoredRunStore:
         """The run store beside this session's history. Does no I/O."""
@@ -436,6 +440,7 @@ class _Asking:
             session.timeout_s,
             asked_at=asked_at,
             open_runs=taken.open_runs,
+            taken_from=taken.taken_from,
             key=self._key,
             keeps=session,
         )
@@ -453,7 +458,8 @@ class _Asking:
     def _refusal(self, wait_s: float) -> SessionBusyError:
         by, since = "others who wait for it", None
         if self._busy is not None and not self._busy.is_ahead:
-            by, since = self._busy.held.holder or "another run", rules.as_time(self._busy.held.since)
+            held = self._busy.held
+            by, since = held.holder or "another run", rules.as_time(held.taken or held.since)
         shown = "" if since is None else f" since {since.isoformat(timespec='seconds')}"
         return SessionBusyError(
             f"session {self._session.session_id!r} is held by {by}{shown} and was not given up within {wait_s} s",

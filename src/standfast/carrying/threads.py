@@ -218,6 +218,7 @@ class _Worker:
             except (OutcomeUnknownError, StoreUnavailableError) as error:
                 if error.is_lasting or not self._loses_answers or time.monotonic() + pause > request.deadline:
                     raise
+                request.retries += 1
             time.sleep(pause)
             pause = min(pause * 2, RETRY_MAX_S)
 

@@ -1,18 +1,20 @@
 """What an agent brings to a request: its model and settings, its tools and handoffs, its instructions.
 
-What cannot change between turns is resolved once for each agent; `is_enabled` functions, dynamic instructions and MCP
-servers are asked again each turn, because they may answer differently.
+What an agent is made of is resolved once and again when a tool or hook has changed it; `is_enabled` functions, dynamic
+instructions, MCP servers and a `get_all_tools` of a program's own are asked each turn, because they may answer
+differently.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
 
 from standfast.agents.agent import Agent
 from standfast.agents.context import RunContextWrapper
+from standfast.agents.default_models import get_default_model_settings
 from standfast.agents.handoffs import Handoff, resolve_handoffs
 from standfast.agents.output_type import AgentOutputSchemaBase, output_schema_of
 from standfast.agents.run_config import ToolNameCollisionPolicy
@@ -56,36 +58,42 @@ class AgentResolver:
     ) -> None:
         self._wrapper, self._provider = wrapper, provider
         self._collisions, self._model, self._settings = collisions, model, settings
-        self._unchanging: dict[int, ResolvedAgent] = {}
+        self._unchanging: dict[int, tuple[tuple[Any, ...], ResolvedAgent]] = {}
         self._current: tuple[int, ResolvedAgent] | None = None
         self._models: dict[str | None, Model] = {}
 
     async def for_request(self, agent: Agent[Any], *, has_used_tools: bool) -> ResolvedAgent:
         """The agent as the next request shows it."""
-        resolved = self._unchanging.get(id(agent))
-        if resolved is None:
-            resolved = await self._resolve(agent)
+        parts = _parts(agent)
+        known, resolved = self._unchanging.get(id(agent), (None, None))
+        if resolved is None or known is None or not _are_same(known, parts):
+            # In the SDK's order: a prompt's function may set what a handoff's `is_enabled` then reads.
+            tools = await self._tools_of(agent)
+            instructions, prompt = await self._said_to(agent)
+            resolved = await self._resolve(agent, tools)
             if _is_unchanging(agent):
-                self._unchanging[id(agent)] = resolved
+                self._unchanging[id(agent)] = parts, resolved
+        else:
+            instructions, prompt = await self._said_to(agent)
         self._current = (id(agent), resolved)
-        instructions, prompt = agent.instructions, None
-        if instructions is not None and not isinstance(instructions, str):
-            if agent.prompt is None:
-                instructions = await agent.get_system_prompt(self._wrapper)
-            else:
-                both = (agent.get_system_prompt(self._wrapper), agent.get_prompt(self._wrapper))
-                instructions, prompt = await asyncio.gather(*both)
-        elif agent.prompt is not None:
-            prompt = await agent.get_prompt(self._wrapper)
         settings = resolved.settings
         if agent.reset_tool_choice and settings.tool_choice is not None and has_used_tools:
             settings = replace(settings, tool_choice=None)  # else a forced tool would be called for ever
         return evolve(resolved, instructions=instructions, prompt=prompt, settings=settings)
 
+    async def _said_to(self, agent: Agent[Any]) -> tuple[str | None, Any]:
+        """The agent's instructions and its prompt."""
+        instructions = agent.instructions
+        if instructions is None or isinstance(instructions, str):
+            return instructions, None if agent.prompt is None else await agent.get_prompt(self._wrapper)
+        if agent.prompt is None:
+            return await agent.get_system_prompt(self._wrapper), None
+        return await _both(agent.get_system_prompt(self._wrapper), agent.get_prompt(self._wrapper))
+
     async def current(self, agent: Agent[Any]) -> ResolvedAgent:
         """The agent as it was last shown to the model, or resolved now after a resume."""
         if self._current is None or self._current[0] != id(agent):
-            self._current = (id(agent), await self._resolve(agent))
+            self._current = (id(agent), await self._resolve(agent, await self._tools_of(agent)))
         return self._current[1]
 
     async def tools(self, agent: Agent[Any]) -> dict[str, FunctionTool]:
@@ -97,11 +105,14 @@ class AgentResolver:
         still = {id(tool) for tool in await enabled(asking, self._wrapper, agent)}
         return {name: tool for name, tool in tools.items() if tool.is_enabled is True or id(tool) in still}
 
-    async def _resolve(self, agent: Agent[Any]) -> ResolvedAgent:
+    async def _tools_of(self, agent: Agent[Any]) -> list[Tool]:
+        # Another class, or a method put on the agent, may find its tools elsewhere.
+        if agent.tools or agent.mcp_servers or type(agent) is not Agent or "get_all_tools" in vars(agent):
+            return await agent.get_all_tools(self._wrapper)
+        return []
+
+    async def _resolve(self, agent: Agent[Any], tools: list[Tool]) -> ResolvedAgent:
         handoffs = await resolve_handoffs(agent, self._wrapper)
-        tools: list[Tool] = []
-        if agent.tools or agent.mcp_servers or type(agent) is not Agent:  # another class may find its tools elsewhere
-            tools = await agent.get_all_tools(self._wrapper)
         if tools or handoffs:
             tools, handoffs = resolve_names(tools, handoffs, self._collisions)
         by_name = {}
@@ -110,13 +121,20 @@ class AgentResolver:
                 by_name[tool.qualified_name] = by_name[tool.name] = tool
         return ResolvedAgent(
             model=self._model_of(agent),
-            settings=agent.model_settings.resolve(self._settings),
+            settings=self._settings_of(agent),
             tools=tools,
             handoffs=handoffs,
             tools_by_name=by_name,
             handoffs_by_name={one.tool_name: one for one in handoffs},
             schema=output_schema_of(agent.output_type),
         )
+
+    def _settings_of(self, agent: Agent[Any]) -> ModelSettings:
+        """The agent's settings with the run's on top; those that only followed from its model follow from the run's."""
+        settings = agent.model_settings
+        if self._model is not None and settings == get_default_model_settings(agent.model):
+            settings = get_default_model_settings(self._model)
+        return settings.resolve(self._settings)
 
     def _model_of(self, agent: Agent[Any]) -> Any:
         """The model that answers for this agent: the run's, else the agent's; names go to the run's provider."""
@@ -132,7 +150,29 @@ class AgentResolver:
         return self._models[wanted]
 
 
+def _parts(agent: Agent[Any]) -> tuple[Any, ...]:
+    """What an offer is made of: another object at any place means that the agent was changed meanwhile."""
+    return (agent.model, agent.model_settings, agent.output_type, *agent.tools, None, *agent.handoffs)
+
+
+def _are_same(known: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
+    # By identity: equal settings may be changed in place later, and comparing tools would compare their functions.
+    return len(known) == len(now) and all(one is other for one, other in zip(known, now, strict=True))
+
+
 def _is_unchanging(agent: Agent[Any]) -> bool:
-    if agent.mcp_servers:
+    if agent.mcp_servers or "get_all_tools" in vars(agent) or type(agent).get_all_tools is not Agent.get_all_tools:
         return False
     return all(getattr(one, "is_enabled", True) is True for one in (*agent.tools, *agent.handoffs))
+
+
+async def _both(instructions: Coroutine[Any, Any, str | None], prompt: Coroutine[Any, Any, Any]) -> tuple[Any, Any]:
+    """Ask for both at once. If one fails the other is cancelled and waited for: none goes on behind a failed run."""
+    tasks = [asyncio.ensure_future(instructions), asyncio.ensure_future(prompt)]
+    try:
+        first, second = await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return first, second

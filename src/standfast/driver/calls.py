@@ -14,9 +14,10 @@ from standfast.agents.context import ChildPaused, ToolContext
 from standfast.driver.call_lookup import call_item_or_made, idempotency_key, missing_tool, scope_of_call, tool_of
 from standfast.driver.handoff import hand_over
 from standfast.driver.loop import Loop
-from standfast.driver.nested import child_runner
+from standfast.driver.nested import by_hand_runner, child_runner
 from standfast.driver.run_scope import RunScope, Span
 from standfast.driver.session_hold import inside_a_call
+from standfast.driver.telling import tell_unknown
 from standfast.driver.unfinished import question_of
 from standfast.engine.events import ApprovalNeeded, Begun, ChildMoved, Decided, NotTaken, Returned, RunCall, Settle
 from standfast.engine.run import Call, Entry, Run, Turn
@@ -53,8 +54,10 @@ async def settle_call(loop: Loop, scope: RunScope, effect: Settle) -> None:
             await loop.record(NotTaken(call.id), completes=effect)
         case "ask":
             await loop.record(ApprovalNeeded(call.id, reason="unknown"), completes=effect)
+            tell_unknown(loop.run, call.id, "a person is asked")
         case "report":
             await one.answer(UNKNOWN_OUTCOME, extra={"outcome": "unknown"}, used=(call.name,))
+            tell_unknown(loop.run, call.id, "the model is told so")
 
 
 class _RunsCall:
@@ -139,16 +142,19 @@ class _RunsCall:
             tool_namespace=self.item.get("namespace"),
             run_config=scope.config,
             idempotency_key=idempotency_key(self._loop.run.spec.run_id, call.id),
-            run_agent=self._child_runner() if tool.agent_tool is not None else None,
+            run_agent=self._child_runner(tool),
         )
 
-    def _child_runner(self) -> Any:
+    def _child_runner(self, tool: FunctionTool) -> Any:
         loop, call = self._loop, self.call
+        run_id = f"{loop.run.spec.run_id}/{call.id}"
+        if tool.agent_tool is None:
+            return by_hand_runner(loop.children, self._scope, call, run_id)
 
         async def record(child: Run) -> None:
             await loop.record(ChildMoved(call.id, child), completes=self._effect if child.paused else None)
 
-        run_id, is_saved = f"{loop.run.spec.run_id}/{call.id}", loop.saver is not None
+        is_saved = loop.saver is not None
         return child_runner(loop.children, self._scope, call, run_id=run_id, record=record, is_saved=is_saved)
 
     async def _wait(self, results: tuple[Item, ...] = ()) -> None:

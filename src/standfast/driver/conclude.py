@@ -6,6 +6,7 @@ asked again. A turn that hands over never comes here.
 
 from __future__ import annotations
 
+import json
 from typing import Any, Literal
 
 from standfast.agents.agent import ToolsToFinalOutputResult
@@ -232,7 +233,8 @@ async def _handled(scope: RunScope, run: Run, kind: HandledKind, error: HandledE
 def _checked_output(schema: AgentOutputSchemaBase | None, value: Any) -> tuple[str, Any]:
     """The value as text for history, and as the agent's output type."""
     if schema is None:
-        return str(value), str(value)
+        # The value itself is the output, as the handler gave it; history holds text.
+        return value if isinstance(value, str) else json.dumps(to_plain(value), default=str), value
     text = schema.dump_json(value) if hasattr(schema, "dump_json") else value
     if not isinstance(text, str):
         raise UserError("an error handler's output cannot be written as JSON text", "Return JSON text for this schema.")

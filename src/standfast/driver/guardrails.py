@@ -71,8 +71,11 @@ async def _judge_input(loop: Loop, scope: RunScope, effect: Judge, agent: Agent[
             guardrails = blocking
         elif run.spec.owner.kind != "conversation":
             guardrails = [guardrail for guardrail in guardrails if guardrail.run_in_parallel]
-    results, tripped = await _verdict(scope, agent, effect.stage, guardrails, agent, given, scope.wrapper)
-    scope.results.of_input += results
+    results: list[InputGuardrailResult] = []
+    try:
+        tripped = await _verdict(scope, agent, effect.stage, guardrails, results, agent, given, scope.wrapper)
+    finally:
+        scope.results.of_input += results
     if tripped is not None:
         scope.tripped = InputGuardrailTripwireTriggered(tripped)
     await loop.record(
@@ -85,8 +88,11 @@ async def _judge_output(loop: Loop, scope: RunScope, effect: Judge, agent: Agent
     guardrails = output_guardrails(scope, agent)
     if guardrails and loop.run.calls:
         await loop.save()  # what its calls came to would be stored with the turn; a verdict may take its time
-    results, tripped = await _verdict(scope, agent, "output", guardrails, scope.wrapper, agent, scope.final_output)
-    scope.results.of_output += results
+    results: list[OutputGuardrailResult] = []
+    try:
+        tripped = await _verdict(scope, agent, "output", guardrails, results, scope.wrapper, agent, scope.final_output)
+    finally:
+        scope.results.of_output += results
     withheld = ""
     if tripped is not None:
         scope.tripped = OutputGuardrailTripwireTriggered(tripped)
@@ -111,9 +117,9 @@ def _blocked_message(scope: RunScope, agent: Agent[Any], guardrail_name: str) ->
 
 
 async def _verdict(
-    scope: RunScope, agent: Agent[Any], stage: str, guardrails: Sequence[Any], *arguments: object
-) -> tuple[list[Any], Any]:
-    """What these guardrails say, and which of it trips."""
+    scope: RunScope, agent: Agent[Any], stage: str, guardrails: Sequence[Any], results: list[Any], *arguments: object
+) -> Any:
+    """Which of the results of these guardrails trips; all of them join `results`, also if one raises."""
 
     async def ask(guardrail: Any) -> Any:
         name = guardrail.get_name()
@@ -123,7 +129,7 @@ async def _verdict(
                 span.note(tripped=bool(result.output.tripwire_triggered))
         return result
 
-    return await judge(guardrails, ask) if guardrails else ([], None)
+    return await judge(guardrails, ask, results) if guardrails else None
 
 
 def _as_json(result: InputGuardrailResult | OutputGuardrailResult, stage: str) -> Item:

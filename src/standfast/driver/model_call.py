@@ -24,7 +24,7 @@ from standfast.engine.run import Outgoing, Run
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import ModelBehaviorError, UserError
 from standfast.ground.jsonvalue import Item, copy_json
-from standfast.words.history import Prepared, omit_reasoning_id
+from standfast.words.history import Prepared, deduplicate, omit_reasoning_id
 from standfast.words.items import ModelResponse
 from standfast.words.usage import Usage
 
@@ -111,7 +111,9 @@ async def take_reply(
         scope.remember(entry.item, original)
     scope.responses.append(response)
     scope.show_entries(reply.entries)
-    await loop.record(reply.event(effect.turn, response, counted, owed), completes=effect)
+    name = getattr(resolved.model, "model", None)
+    asked = name if isinstance(name, str) else None
+    await loop.record(reply.event(effect.turn, response, counted, owed, asked, run.progress.agent), completes=effect)
     # After the reply is recorded: it was paid for, and a hook that raises must not throw it away.
     await observers(loop, scope, agent, "on_llm_end", scope.wrapper, agent, response)
 
@@ -182,4 +184,5 @@ async def _filtered(
             else f"call_model_input_filter returned an input that is a {type(changed.input).__name__}",
             "Return ModelInputData(input=[...], instructions=...) with a list of items.",
         )
-    return changed.input, changed.instructions
+    # What the filter repeats is sent once, as what the run itself puts together is (C2).
+    return deduplicate(changed.input), changed.instructions

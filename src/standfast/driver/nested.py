@@ -7,10 +7,12 @@ to wait for a person its call waits, and is entered again later with the run whe
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
-from standfast.agents.as_tool import AgentToolRun, relay_events
+from standfast.agents.as_tool import AgentTool, AgentToolRun, relay_events
 from standfast.agents.context import ChildPaused
 from standfast.driver.event_buffer import EventBuffer
 from standfast.driver.loop import Loop
@@ -18,6 +20,7 @@ from standfast.driver.owners import owner_of_tool
 from standfast.driver.result import RunResult, RunResultBase, RunResultStreaming
 from standfast.driver.run_scope import AgentToolInvocation, ResumedRun, RunArguments, RunScope, StartedRun
 from standfast.engine.run import Call, Run
+from standfast.ground.errors import UserError
 from standfast.tools.desk import OwnerFailed
 
 
@@ -47,35 +50,11 @@ def child_runner(
             await tell_owner(child)
 
     async def run_agent(request: AgentToolRun) -> RunResultBase:
-        tool = request.tool
-        events = EventBuffer() if tool.on_stream is not None else None
-        config = replace(tool.run_config or scope.config, run_id=None)
-        assert scope.spawn is not None  # only a scope that is read with has none, and that one runs nothing
-        outer = scope.arguments
-        child = scope.spawn(
-            RunArguments(
-                agent=tool.agent,
-                given_input=request.input,
-                wrapper=request.context.for_child(request.tool_input, run_config=config),
-                config=config,
-                provider=outer.provider,
-                owner=owner_of_tool(tool),
-                session=tool.session,
-                hooks=tool.hooks,
-                max_turns=tool.max_turns,
-                events=events,
-                # It may be told to keep quiet, or to keep out what was said.
-                tracer=scope.tracer.under(config) if scope.tracer is not None else None,
-                resumed=ResumedRun(call.child) if call.child is not None else None,
-                run_id=run_id,
-                outer=scope.session,
-                invocation=AgentToolInvocation(call.name, call.id, call.arguments),
-                moved=moved,
-            )
-        )
+        events = EventBuffer() if request.tool.on_stream is not None else None
+        child = _spawned(scope, request, call, run_id, events, moved)
         children.add(child.loop)
         try:
-            result = await _result_of(child, events, request)
+            result = await result_of(child, events, request)
         finally:
             children.discard(child.loop)
         if child.run.paused:
@@ -88,7 +67,78 @@ def child_runner(
     return run_agent
 
 
-async def _result_of(child: StartedRun, events: EventBuffer | None, request: AgentToolRun) -> RunResultBase:
+def _spawned(
+    scope: RunScope,
+    request: AgentToolRun,
+    call: Call,
+    run_id: str,
+    events: EventBuffer | None,
+    moved: Callable[[Run], Awaitable[None]],
+) -> StartedRun:
+    """The nested run, not begun yet. `moved` is told of each of its steps."""
+    tool = request.tool
+    config = replace(tool.run_config or scope.config, run_id=None)
+    assert scope.spawn is not None  # only a scope that is read with has none, and that one runs nothing
+    return scope.spawn(
+        RunArguments(
+            agent=tool.agent,
+            given_input=request.input,
+            wrapper=request.context.for_child(request.tool_input, run_config=config),
+            config=config,
+            provider=scope.arguments.provider,
+            owner=owner_of_tool(tool),
+            session=tool.session,
+            hooks=tool.hooks,
+            max_turns=tool.max_turns,
+            events=events,
+            # It may be told to keep quiet, or to keep out what was said.
+            tracer=scope.tracer.under(config) if scope.tracer is not None else None,
+            resumed=ResumedRun(call.child) if call.child is not None else None,
+            run_id=run_id,
+            outer=scope.session,
+            invocation=AgentToolInvocation(call.name, call.id, call.arguments),
+            moved=moved,
+        )
+    )
+
+
+def by_hand_runner(children: set[Loop], scope: RunScope, call: Call, run_id: str) -> Any:
+    """What the context of an ordinary tool's call gets, for a tool that calls an agent tool itself.
+
+    The run is nested as that of an agent tool is (same context, usage and session's lease), but its call does not wait
+    for it: it cannot be entered again half way, so nothing of it is saved and it must not have to wait for a person.
+    """
+
+    numbers = itertools.count(1)
+
+    async def run_agent(request: AgentToolRun) -> RunResultBase:
+        async def nothing(child: Run) -> None:
+            """It is not saved; if its process dies, its call is one of unknown outcome."""
+
+        events = EventBuffer() if request.tool.on_stream is not None else None
+        child = _spawned(scope, request, call, f"{run_id}/{next(numbers)}", events, nothing)
+        children.add(child.loop)
+        try:
+            result = await result_of(child, events, request)
+        finally:
+            children.discard(child.loop)
+        refuse_to_wait(child.run, request.tool)
+        scope.child_responses.setdefault(call.id, []).extend(replace(one, hidden=True) for one in child.run.responses)
+        return result
+
+    return run_agent
+
+
+def refuse_to_wait(run: Run, tool: AgentTool) -> None:
+    """Raise if this run waits for a person: one that was started by hand has nobody to wait with."""
+    if run.paused:
+        raise UserError(
+            f"agent {tool.agent.name!r}, whose tool was called by hand, waits for a person",
+            "Give the tool to an agent, so that the run around it can wait; or take the approvals off its tools.",
+        )
+
+
+async def result_of(child: StartedRun, events: EventBuffer | None, request: AgentToolRun) -> RunResultBase:
     """Run it to rest; where the tool has an `on_stream`, that is given the events meanwhile."""
     if events is None:
         await child.go()

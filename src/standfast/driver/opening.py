@@ -23,9 +23,11 @@ from standfast.engine.due import due
 from standfast.engine.events import Claimed, Stopped
 from standfast.engine.log import Log
 from standfast.engine.run import Run, Verdict, View, begin, evolve
+from standfast.engine.run_store import SavedRun
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import RunClaimedError, RunStateError, SessionBusyError, SessionConflictError, UserError
 from standfast.ground.jsonvalue import Item, copy_json, encode
+from standfast.ground.operators import tell
 from standfast.words.history import canonical, deduplicate, normalise, sanitise_for_store
 from standfast.words.items import ItemHelpers, ModelResponse, readable
 from standfast.words.usage import Usage
@@ -136,7 +138,10 @@ async def _hold_run(scope: RunScope, run_id: str, *, wait_s: float = 0.0, takeov
     is_covered = scope.session is not None and scope.session.lease is not None
     lease: Any = getattr(scope.store, "lease_run", None)
     if lease is not None and not is_covered and scope.run_lease is None:
-        scope.run_lease = await lease(run_id, ttl_s=scope.config.lease_ttl_s, wait_s=wait_s, takeover=takeover)
+        taken = await lease(run_id, ttl_s=scope.config.lease_ttl_s, wait_s=wait_s, takeover=takeover)
+        scope.run_lease = taken
+        if before := getattr(taken, "taken_from", ""):
+            tell("lease_taken_over", holder="a worker", what=f"run {run_id}", before=before)
 
 
 def _has_no_worker(scope: RunScope) -> bool:
@@ -271,6 +276,7 @@ async def _look_at(scope: RunScope, run: Run, revision: int) -> Opened:
 
 async def _claim(scope: RunScope, run: Run, revision: int) -> Opened:
     """Take a saved run, once: of two who try, the second is told and nothing of it runs (C12)."""
+    status = run.status
     run = advance(run, Claimed(uuid.uuid4().hex, stored=await _stored_count(scope, run)))
     _restore(scope, run)
     await check_tools(scope, run)
@@ -278,7 +284,44 @@ async def _claim(scope: RunScope, run: Run, revision: int) -> Opened:
     saver = _saver(scope, revision=revision, needed=revision > 0)
     if saver is not None and saver.needed:
         await saver.save(run)
+    tell("run_resumed", run=run.spec.run_id, status=status)
     return Opened(run, saver)
+
+
+async def open_finished(scope: RunScope, saved: SavedRun) -> Opened:
+    """A saved run that has ended, to be read: nothing is written, nothing is taken and nothing of it runs."""
+    ending = ending_of(saved)
+    if ending is None:
+        run = decode_saved(saved)
+        if not run.is_closed:
+            raise RunStateError(
+                f"run {saved.run_id!r} has not ended ({run.status})", "Resume it with Runner.resume, or wait for it."
+            )
+        scope.wrapper.usage.add(usage_of(run))
+        return await _look_at(scope, run, saved.revision)
+    refuse_settled(saved.run_id, ending.get("settled_by"))
+    if scope.session is None:
+        raise UserError(
+            f"run {saved.run_id!r} ended in a session, which has what it said", "Pass that session: session=..."
+        )
+    items = await scope.session.written(saved.run_id)
+    count = ending.get("input_count")
+    fresh = begin(
+        run_id=saved.run_id,
+        agent=scope.graph.key(scope.graph.start),
+        input_items=items[: _leading(items) if count is None else count],
+        owner=scope.arguments.owner,
+        max_turns=ending.get("max_turns"),
+        verdict="passed",
+    )
+    scope.history = []
+    return Opened(await rebuilt_from_items(scope, fresh, items, ending), None, has_read=True)
+
+
+def _leading(items: list[Item]) -> int:
+    """How many items at the beginning were said to the model: of runs of 0.1, which kept no number."""
+    said = [place for place, item in enumerate(items) if item.get("role") not in ("user", "system", "developer")]
+    return said[0] if said else len(items)
 
 
 async def open_abandoned(scope: RunScope, resumed: ResumedRun, message: str) -> Opened:

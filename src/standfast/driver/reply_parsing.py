@@ -42,18 +42,45 @@ class Reply:
     skipped: int = 0
     """Calls that had been completed before and were asked for again."""
 
-    def event(self, turn: int, response: ModelResponse, usage: Usage, owed: tuple[int, ...]) -> Replied:
+    def event(
+        self,
+        turn: int,
+        response: ModelResponse,
+        usage: Usage,
+        owed: tuple[int, ...],
+        model: str | None = None,
+        agent: str | None = None,
+    ) -> Replied:
         """The reply as its run learns of it; `usage` is what it cost, `owed` what a filter kept from the request."""
         items = tuple(entry.item for entry in self.entries)
-        record = Response(items, usage.to_json(), response.response_id, response.request_id)
+        ids = (response.response_id, response.request_id)
+        record = Response(items, usage.to_json(), *ids, model=model, agent=agent)
         unanswered, used = self.hosted or self.skipped > 0, tuple(self.used)
         return Replied(turn, tuple(self.entries), tuple(self.calls), record, owed, unanswered, used)
 
 
 def call_digest(item: Mapping[str, Any]) -> str:
-    """What a call is known by, besides its id: what it asks for."""
-    meaning = [item.get("type"), item.get("namespace"), item.get("name"), item.get("arguments")]
+    """What a call is known by, besides its id: what it asks for, however its JSON is spaced and ordered."""
+    return _digest(item, _canonical(item.get("arguments")))
+
+
+def is_digest_of(digest: str, item: Mapping[str, Any]) -> bool:
+    """Whether a saved digest is this call's; 0.1 took the arguments as they were written."""
+    return digest in (call_digest(item), _digest(item, item.get("arguments")))
+
+
+def _digest(item: Mapping[str, Any], arguments: object) -> str:
+    meaning = [item.get("type"), item.get("namespace"), item.get("name"), arguments]
     return blake2b(encode_value(meaning), digest_size=16).hexdigest()
+
+
+def _canonical(arguments: object) -> object:
+    if not isinstance(arguments, str):
+        return arguments
+    try:
+        return json.dumps(json.loads(arguments), sort_keys=True, separators=(",", ":"))
+    except (ValueError, RecursionError):
+        return arguments
 
 
 def arguments_text(item: Mapping[str, Any]) -> str:

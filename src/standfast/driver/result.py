@@ -6,12 +6,13 @@ import asyncio
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Generic, Literal, TypeVar, cast
 
 from standfast.agents.agent import Agent
-from standfast.agents.context import RunContextWrapper
+from standfast.agents.context import RunContextWrapper, TState
 from standfast.driver.agent_graph import AgentGraph
 from standfast.driver.call_lookup import call_item_or_made, nested_agent
+from standfast.driver.editable import Editable
 from standfast.driver.event_buffer import EventBuffer
 from standfast.driver.run_scope import AgentToolInvocation, RunScope, StartedRun, UnfinishedRun
 from standfast.driver.unsent import unsent_items
@@ -20,7 +21,7 @@ from standfast.engine.run import Call, Run, View
 from standfast.ground.errors import InvalidSettingError, SettingTypeError, StandfastError
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.words.history import omit_reasoning_id, prune
-from standfast.words.items import ModelResponse, RunItem, ToolApprovalItem, ToolOrigin
+from standfast.words.items import ItemHelpers, ModelResponse, RunItem, ToolApprovalItem, ToolOrigin
 from standfast.words.stream_events import StreamEvent
 
 T = TypeVar("T")
@@ -68,14 +69,16 @@ def _approval(run: Run, scope: RunScope, call: Call) -> ToolApprovalItem:
     return known[call.id]
 
 
-class RunResultBase:
-    """What both kinds of result have."""
+class RunResultBase(Generic[TState]):
+    """What both kinds of result have; generic in the kind of state that `to_state` gives, which the face knows."""
 
-    def __init__(self, attempt: StartedRun, state_of: Callable[[], Any] | None = None) -> None:
+    def __init__(self, attempt: StartedRun, state_of: Callable[[], TState] | None = None) -> None:
         self._attempt, self._scope = attempt, attempt.scope
         self._state_of = state_of
         self.max_turns = attempt.scope.arguments.max_turns
         self._items: list[RunItem] | None = None
+        self._made: tuple[RunItem, ...] = ()
+        self._edits: dict[str, Any] = {}
         self._released: Any = None
 
     @property
@@ -87,7 +90,7 @@ class RunResultBase:
         """The run's id: what it writes to a session under, and what it can be resumed by."""
         return self._run.spec.run_id
 
-    @property
+    @Editable
     def input(self) -> str | list[Item]:
         """The input as it was given, or, with a session, with the history before it; after a rewriting handoff, what
         the handoff made of it."""
@@ -103,7 +106,7 @@ class RunResultBase:
         own = [entry.item for entry in run.ledger[: run.spec.input_count]] if first.tail == 0 else []
         return [copy_json(item) for item in (*base, *own)]
 
-    @property
+    @Editable
     def new_items(self) -> list[RunItem]:
         """Every item of this run, whatever a filter hid from the model; open calls and approval questions included."""
         run, scope = self._run, self._scope
@@ -116,15 +119,15 @@ class RunResultBase:
                     items += scope.run_items(call.outputs)
                 items += interruptions_of(run, scope)
             items += scope.run_items(run.progress.compacted)
-            self._items = items
+            self._items, self._made = items, tuple(items)
         return self._items
 
-    @property
+    @Editable
     def raw_responses(self) -> list[ModelResponse]:
         """Every reply of the model, those before a resume included."""
         return self._scope.responses
 
-    @property
+    @Editable
     def final_output(self) -> Any:
         """The final output; None while there is none, or while it is not judged and stored."""
         run = self._run
@@ -138,27 +141,27 @@ class RunResultBase:
         """The calls that wait for a person."""
         return interruptions_of(self._run, self._scope)
 
-    @property
+    @Editable
     def input_guardrail_results(self) -> list[Any]:
         """What the input guardrails said."""
         return self._scope.results.of_input
 
-    @property
+    @Editable
     def output_guardrail_results(self) -> list[Any]:
         """What the output guardrails said."""
         return self._scope.results.of_output
 
-    @property
+    @Editable
     def tool_input_guardrail_results(self) -> list[Any]:
         """What the tools' input guardrails said."""
         return self._scope.results.of_tool_input
 
-    @property
+    @Editable
     def tool_output_guardrail_results(self) -> list[Any]:
         """What the tools' output guardrails said."""
         return self._scope.results.of_tool_output
 
-    @property
+    @Editable
     def context_wrapper(self) -> RunContextWrapper[Any]:
         """The context the run had, with its usage."""
         return self._scope.wrapper
@@ -178,7 +181,7 @@ class RunResultBase:
     @property
     def last_response_id(self) -> str | None:
         """The id of the last reply, for `previous_response_id` of the next run."""
-        return self._scope.responses[-1].response_id if self._scope.responses else None
+        return self.raw_responses[-1].response_id if self.raw_responses else None
 
     @property
     def agent_tool_invocation(self) -> AgentToolInvocation | None:
@@ -205,7 +208,7 @@ class RunResultBase:
         """What the server that owns the conversation has not got yet, if the run ended owing it (D11)."""
         return unsent_items(self._run)
 
-    def to_state(self) -> Any:
+    def to_state(self) -> TState:
         """The run as a `RunState`, to approve, save and resume; each is independent of the others."""
         if self._state_of is None:
             raise StandfastError("a nested run is saved with its parent", "Take the outer result's state.")
@@ -217,7 +220,9 @@ class RunResultBase:
         "normalized" is what the model saw, "preserve_all" the input and everything the run added.
         """
         run, scope = self._run, self._scope
-        if mode == "normalized":
+        if self._is_edited and mode in ("normalized", "preserve_all"):
+            items = self._edited_input_list()
+        elif mode == "normalized":
             items = view_items(run, scope.history)
         elif mode == "preserve_all":
             first = run.views[0]
@@ -229,12 +234,26 @@ class RunResultBase:
             raise InvalidSettingError(f"{mode!r} is no mode of an input list", "Choose 'preserve_all' or 'normalized'.")
         # An open turn with calls is shown as far as it got; `prune` leaves out calls that have no output.
         turn = run.turn
-        if turn is not None and turn.calls:
+        if turn is not None and turn.calls and not self._is_edited:
             items += [entry.item for entry in turn.reply]
             items += [entry.item for call in turn.calls for entry in call.outputs]
         kept, _ = prune([copy_json(item) for item in items])
         omit = scope.config.reasoning_item_id_policy == "omit"
         return [omit_reasoning_id(item) for item in kept] if omit else kept
+
+    @property
+    def _is_edited(self) -> bool:
+        """Whether the program has changed the input or the items of this result, by setting them or in place."""
+        if not self._edits.keys().isdisjoint(("input", "new_items")):
+            return True
+        now = self._items
+        return now is not None and (
+            len(now) != len(self._made) or any(one is not other for one, other in zip(now, self._made, strict=True))
+        )
+
+    def _edited_input_list(self) -> list[Item]:
+        replayed = [item for item in self.new_items if not isinstance(item, ToolApprovalItem)]
+        return [*ItemHelpers.input_to_new_input_list(self.input), *(copy_json(one.to_input_item()) for one in replayed)]
 
     def final_output_as(self, cls: type[T], raise_if_incorrect_type: bool = False) -> T:
         """The final output, for a type checker; with `raise_if_incorrect_type` it is checked."""
@@ -268,31 +287,33 @@ def _with_view(run: Run, view: View) -> Run:
     return replace(run, views=run.views.appended((view,)))
 
 
-class RunResult(RunResultBase):
+class RunResult(RunResultBase[TState]):
     """What a run came to."""
 
 
-class RunResultStreaming(RunResultBase):
+class RunResultStreaming(RunResultBase[TState]):
     """A run that goes on in the background, to be watched."""
 
     def __init__(
         self,
         attempt: StartedRun,
         events: EventBuffer,
-        state_of: Callable[[], Any] | None = None,
+        state_of: Callable[[], TState] | None = None,
     ) -> None:
         super().__init__(attempt, state_of)
         self._events = events
         self._task: asyncio.Task[None] | None = None
         self._error: BaseException | None = None
-        self._cut = False
+        self._cut = self._is_settled = False
         self.trace: Any = None
 
-    @property
+    @Editable
     def new_items(self) -> list[RunItem]:
         """Every item of this run so far."""
-        self._items = None
-        return super().new_items
+        if not self._is_settled:
+            self._items = None
+            self._is_settled = self.is_complete
+        return RunResultBase.new_items.read(self)
 
     @property
     def is_complete(self) -> bool:
@@ -324,12 +345,11 @@ class RunResultStreaming(RunResultBase):
         if mode == "after_turn":
             self._attempt.loop.stop_after_turn()
         elif mode == "immediate":
-            # An ended run cannot be cut: its events may still be waiting to be taken.
-            if not self._events.ended:
-                self._cut = True
-                self._events.discard()
-                if not self._attempt.loop.stop_now() and self._task is not None:
-                    self._task.cancel()  # it is still waiting for its session or reading it
+            self._cut = True
+            has_ended = self._events.ended
+            self._events.discard()  # of a run that has ended too: whoever cancels wants no more of it
+            if not has_ended and not self._attempt.loop.stop_now() and self._task is not None:
+                self._task.cancel()  # it is still waiting for its session or reading it
         else:
             raise InvalidSettingError(f"{mode!r} is no way to cancel", "Choose 'immediate' or 'after_turn'.")
 
@@ -359,22 +379,22 @@ class RunResultStreaming(RunResultBase):
         return self._task
 
     def _has_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            task.exception()  # heard: whoever watches gets it, and asyncio need not report it
         if not self._events.ended:
             self._error = asyncio.CancelledError("the run was cancelled before it began")
             self._events.end()
 
     async def _drive_to_the_end(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Drive to the end and let the watcher know. The task itself never fails: who watches gets the error."""
+        """Drive to the end and let the watcher know. What ended the run is raised by the task and by the iteration."""
         try:
             await work()
         except asyncio.CancelledError as error:
             if not self._cut:
                 self._error = error
                 raise
-        except Exception as error:
-            self._error = error  # for whoever watches
         except BaseException as error:
-            self._error = error
+            self._error = error  # for whoever watches; and raised, for whoever awaits the task
             raise
         finally:
             self._events.end()

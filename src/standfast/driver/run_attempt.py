@@ -15,7 +15,7 @@ from standfast.driver.conclude import perform_conclude
 from standfast.driver.guardrails import perform_judge
 from standfast.driver.loop import Loop
 from standfast.driver.model_call import call_model, settle_model
-from standfast.driver.opening import Opened, fresh_run, open_abandoned, open_new, open_resumed
+from standfast.driver.opening import Opened, fresh_run, open_abandoned, open_finished, open_new, open_resumed
 from standfast.driver.result import RunResultBase
 from standfast.driver.run_scope import ResumedRun, RunArguments, RunScope, logger, usage_of
 from standfast.driver.session_hold import SessionHold
@@ -24,6 +24,7 @@ from standfast.engine.advance import refuse_finished
 from standfast.engine.due import due
 from standfast.engine.events import Append, CallModel, Conclude, Effect, Judge, RunCall, Settle
 from standfast.engine.run import Run
+from standfast.engine.run_store import SavedRun
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import StandfastError, UserError
 from standfast.ground.jsonvalue import copy_json
@@ -160,6 +161,12 @@ class RunAttempt:
     def _start_with(self, opened: Opened) -> None:
         # Before anything else can fail: what an error carries must be this run.
         self.loop.state, self.loop.saver, self.is_open = opened.run, opened.saver, True
+        if self.loop.is_to_stop:
+            self.loop.stop_after_turn()  # asked for before there was this run to stop
+
+    async def look_at(self, saved: SavedRun) -> None:
+        """Read a saved run that has ended, so that its result can be shown."""
+        self._start_with(await open_finished(self.scope, saved))
 
     async def abandon(self, resumed: ResumedRun, message: str) -> None:
         """Give up a saved run: what is open is closed with `message`, written down, and stored whole."""

@@ -117,6 +117,12 @@ class RunSaver(Generic[State]):
             self._newest = state
             await self._write(state, send)
 
+    async def confirm(self) -> State | None:
+        """Repeat the save whose outcome is not known, if there is one; the state that the store certainly has then."""
+        async with self._lock:
+            await self._settle()
+        return self._done
+
     async def _settle(self) -> None:
         if self._unconfirmed is not None:
             # Whatever failed may have been done all the same, so it is repeated as it was: then the store either

@@ -46,6 +46,8 @@ from standfast.words.items import (
     ToolCallItem,
     ToolCallOutputItem,
     ToolOrigin,
+    ToolOriginType,
+    read,
     readable,
 )
 from standfast.words.stream_events import StreamEvent, event_for
@@ -186,6 +188,12 @@ class PreparedView:
     ledger_count: int
 
 
+def _plain_origin(raw: Any) -> ToolOrigin | None:
+    """A Python function, where nothing else was noted: not noted, because nearly every call is one of a function."""
+    is_function = read(raw, "type") in ("function_call", "function_call_output")
+    return ToolOrigin(ToolOriginType.FUNCTION) if is_function else None
+
+
 class RunScope:
     """What this process has of one run."""
 
@@ -304,12 +312,12 @@ class RunScope:
         raw = copy_json(item) if original is _MISSING else original
         match entry.kind:
             case "tool_call_item":
-                origin = ToolOrigin.from_json_dict(extra.get("tool_origin"))
+                origin = ToolOrigin.from_json_dict(extra.get("tool_origin")) or _plain_origin(raw)
                 description, title = extra.get("description"), extra.get("title")
                 return ToolCallItem(agent, readable(raw), description=description, title=title, tool_origin=origin)
             case "tool_call_output_item":
                 output = item.get("output") if native is _MISSING else native
-                origin = ToolOrigin.from_json_dict(extra.get("tool_origin"))
+                origin = ToolOrigin.from_json_dict(extra.get("tool_origin")) or _plain_origin(raw)
                 return ToolCallOutputItem(agent, raw, output, tool_origin=origin, custom_data=extra.get("custom_data"))
             case "handoff_output_item":
                 source, target = extra.get("source_agent", entry.agent), extra.get("target_agent", entry.agent)

@@ -15,7 +15,7 @@ from standfast.agents.agent import Agent
 from standfast.agents.approvals import arguments_digest
 from standfast.driver.agent_graph import AgentGraph
 from standfast.driver.call_lookup import call_item, missing_tool, nested_agent, scope_of_call, tool_of
-from standfast.driver.reply_parsing import arguments_text, behind_handoff, behind_tool, call_digest
+from standfast.driver.reply_parsing import arguments_text, behind_handoff, behind_tool, is_digest_of
 from standfast.driver.run_scope import RunScope
 from standfast.driver.session_hold import session_id_of
 from standfast.engine.advance import refuse_settled
@@ -84,7 +84,7 @@ def _check_call(call: Call, item: Item | None) -> None:
             f"call {call.id!r} is not in the reply that it should have come with", "Pass the payload unchanged."
         )
     same = (str(item.get("name", "")), arguments_text(item)) == (call.name, call.arguments)
-    if not same or call.digest != call_digest(item):
+    if not same or not is_digest_of(call.digest, item):
         raise RunStateError(
             f"call {call.id!r} was changed: its tool or its arguments are not those the model asked for",
             "Pass the payload unchanged; to run something else, reject the call and say so to the model.",

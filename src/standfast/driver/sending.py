@@ -13,6 +13,7 @@ from typing import Any
 
 from standfast.agents.retry_policies import decide
 from standfast.driver.agent_offer import ResolvedAgent
+from standfast.driver.cache_key import with_cache_key
 from standfast.driver.event_buffer import EventBuffer
 from standfast.driver.loop import Loop
 from standfast.driver.lost_answers import ask_server, conversation_id, unknown_outcome
@@ -253,7 +254,7 @@ class Sending:
         request: dict[str, Any] = {  # in the order in which `stream_response` takes them
             "system_instructions": self._instructions,
             "input": self._items,
-            "model_settings": resolved.settings,
+            "model_settings": with_cache_key(resolved.settings, resolved.model, run, group_id=config.group_id),
             "tools": resolved.tools,
             "output_schema": resolved.schema,
             "handoffs": resolved.handoffs,

@@ -1,7 +1,8 @@
 """Event loops for code that has none: one for each thread that runs agents synchronously.
 
 A loop is kept from one run to the next, so that clients with open connections survive. It is closed when its thread
-ends, or with the program; nobody has to remember it.
+ends, or with the program; nobody has to remember it. Where the program has set a loop of its own
+(`asyncio.set_event_loop`), that one is used and left open.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ def run_on_thread_loop(work: Coroutine[Any, Any, T]) -> T:
     Ctrl-C, or SystemExit of a signal's handler, cancels it, lets it finish in order, and is raised.
     """
     kept: _Kept | None = getattr(_kept, "loop", None)
+    theirs = _programs_loop()
+    if theirs is not None and (kept is None or theirs is not kept.runner.get_loop()):
+        return _run_on(theirs, work)
     if kept is not None and kept.process != os.getpid():
         # After os.fork the loop's selector is still shared with the parent: closing it here would take the parent's
         # registrations away. It is neither used nor closed.
@@ -52,6 +56,26 @@ def run_on_thread_loop(work: Coroutine[Any, Any, T]) -> T:
         return kept.runner.run(_noted(work, tasks))
     finally:
         _end(kept.runner, tasks)
+
+
+def _programs_loop() -> asyncio.AbstractEventLoop | None:
+    """The loop that the program has set for this thread, if it is open and at rest: its clients belong to it.
+
+    asyncio has no way to ask that does not make a loop where there is none, so its policy's own record is read.
+    """
+    found = getattr(getattr(asyncio.get_event_loop_policy(), "_local", None), "_loop", None)
+    usable = isinstance(found, asyncio.AbstractEventLoop) and not found.is_closed() and not found.is_running()
+    return found if usable else None
+
+
+def _run_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
+    # A runner for the sake of Ctrl-C; it is never closed, because the loop stays the program's.
+    runner = asyncio.Runner(loop_factory=lambda: loop)
+    tasks: list[asyncio.Task[Any]] = []
+    try:
+        return runner.run(_noted(work, tasks))
+    finally:
+        _end(runner, tasks)
 
 
 async def _noted(work: Coroutine[Any, Any, T], tasks: list[asyncio.Task[Any]]) -> T:

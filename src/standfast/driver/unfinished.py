@@ -22,10 +22,12 @@ from standfast.driver.reply_parsing import classify
 from standfast.driver.run_saver import RunSaver
 from standfast.driver.run_scope import OpenQuestion, RunScope, UnfinishedRun, logger
 from standfast.driver.session_hold import SessionHold
+from standfast.driver.telling import tell_begun
 from standfast.driver.unfinished_calls import FoundCall, read_call, settle_call
 from standfast.driver.unsent import unsent_items
 from standfast.engine.advance import DID_NOT_RUN, advance
 from standfast.engine.codec import RunRecord, decode_saved, has_ended
+from standfast.engine.costs import Costs, unbilled
 from standfast.engine.events import Appended, NotTaken, SettledBy
 from standfast.engine.log import Log
 from standfast.engine.request import open_turn
@@ -33,6 +35,7 @@ from standfast.engine.run import Call, Entry, Owner, Run, evolve
 from standfast.engine.run_store import RunStore, RunSummary, SavedRun
 from standfast.ground.errors import RunClaimedError, RunStateError, StandfastError, UnfinishedRunError
 from standfast.ground.jsonvalue import Item
+from standfast.ground.operators import tell
 from standfast.talk.codec import is_call
 from standfast.tools.texts import BEGUN_AND_WAITS, UNKNOWN_OUTCOME, WAITS_FOR_A_PERSON
 from standfast.words.usage import Usage
@@ -147,7 +150,7 @@ async def _closed(
 def note(notes: _Notes, run_id: str, found: str, done: str) -> None:
     """Say in the result and in the log what was found and done; never what the run is about."""
     notes.unfinished.append(UnfinishedRun(run_id, found, done))
-    logger.info("run %s of this conversation had not ended (%s): %s", run_id, found, done)
+    tell("run_unfinished", run=run_id, found=found, done=done)
 
 
 def refuse(found: Sequence[Found | FoundCall]) -> None:
@@ -258,9 +261,10 @@ async def _settle(hold: SessionHold, by: str, one: Found, store: RunStore) -> Fo
     except RunClaimedError:
         logger.warning("run %s was taken by another worker while it was being settled", run_id)
         return Found(one.run, one.revision, is_gone=False)
+    tell_begun(one.run, f"run {by} has settled it and says so")
     await _store_nested(hold, by, one.run.calls, run.spec.owner)
     if run.marks.stored < run.storable:
-        await _append(hold, run)
+        await _append(hold, run, costs=unbilled(run))
         run = advance(run, Appended(run.storable))
         await saver.save(run)
     return Found(run, saver.revision, is_gone=True)
@@ -282,10 +286,15 @@ async def _store_nested(hold: SessionHold, by: str, calls: Sequence[Call], owner
             await _append(hold, advance(child, settling(by, await hold.accepted(child.spec.run_id))))
 
 
-async def _append(hold: SessionHold, run: Run) -> None:
+async def _append(hold: SessionHold, run: Run, *, costs: Costs | None = None) -> None:
     start, end = run.marks.stored, run.storable
-    if start < end:
-        await hold.append(items_to_store(run, start, end), writer=run.spec.run_id, start=start)
+    if start >= end:
+        return
+    items, run_id = items_to_store(run, start, end), run.spec.run_id
+    if costs is not None and hold.keeps_costs:
+        await hold.record(items=items, writer=run_id, start=start, run=None, costs=costs)
+    else:
+        await hold.append(items, writer=run_id, start=start)
 
 
 # --- on a server's conversation --------------------------------------------------------------------------------------
@@ -310,6 +319,7 @@ async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Calla
             note(scope, one.run.spec.run_id, "running", "left alone")
             continue
         run_id = one.run.spec.run_id
+        tell_begun(one.run, f"run {fresh.spec.run_id} has settled it and says so")
         run = advance(await _with_lost_answer(scope, one.run), settling(fresh.spec.run_id, 0))
         if run.paused:
             refuse([Found(run, one.revision, is_gone=True)])

@@ -41,8 +41,9 @@ DID_NOT_RUN = "This call did not run: the run stopped before it began."
 def advance(run: Run, event: Event) -> Run:
     """The run after `event`. Raises CallerError, and changes nothing, if the run was not waiting for it."""
     match event:
-        case Appended(end):
-            return evolve(run, marks=evolve(run.marks, stored=max(run.marks.stored, end)))
+        case Appended(end, billed):
+            billed = max(run.marks.billed, billed)
+            return evolve(run, marks=evolve(run.marks, stored=max(run.marks.stored, end), billed=billed))
         case Begun(None, outgoing, after_item_id) if run.turn is None:
             return _progress(run, outgoing=outgoing, after_item_id=after_item_id)
         case Begun(call_id) if call_id is not None:

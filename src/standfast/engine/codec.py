@@ -74,6 +74,9 @@ def encode_ending(run: Run) -> bytes:
         # Whose save this is: else a second resumer's would look like a repeat of the first one's.
         "claim": run.progress.claim,
         "settled_by": run.progress.settled_by,
+        # Which of its items in the session were its input: whoever reads its result later cannot tell by looking.
+        "input_count": run.spec.input_count,
+        "max_turns": run.spec.max_turns,
     }
     return encode_value({"schema": SCHEMA, "version": VERSION, "ended": run.spec.run_id, **ending})
 

@@ -209,9 +209,10 @@ class Concluded:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """The session has the ledger up to `end`."""
+    """The session has the ledger up to `end`, and what the first `billed` replies cost."""
 
     end: int
+    billed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,6 +191,9 @@ class Response:
     response_id: str | None = None
     request_id: str | None = None
     hidden: bool = False
+    model: str | None = None
+    """The name of the model that was asked, where it has one."""
+    agent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +209,8 @@ class Marks:
     owed: tuple[int, ...] = ()
     response_id: str | None = None
     """The end of the response chain."""
+    billed: int = 0
+    """The session keeps what `responses[:billed]` cost (B15)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,12 @@ import json
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from standfast.agents.agent import Agent
 from standfast.agents.approvals import arguments_digest, decision_json
-from standfast.agents.context import RunContextWrapper
+from standfast.agents.context import RunContextWrapper, TContext
+from standfast.agents.hooks import TAgent
 from standfast.agents.run_config import RunConfig
 from standfast.driver.agent_graph import AgentGraph
 from standfast.driver.call_lookup import call_item, idempotency_key, scope_of_call
@@ -76,12 +77,19 @@ class CallRecord:
     """The run whose call it is: this one, or one inside a call of it."""
 
 
-class RunState:
+class RunState(Generic[TContext, TAgent]):
     """A run that is not under way: to look at, decide about, save, and resume with `Runner.run(agent, state)`."""
+
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, parameters: Any) -> Any:
+            # `RunState[Context]` says nothing of the agent's class; below Python 3.13 a type variable has no default.
+            given = parameters if isinstance(parameters, tuple) else (parameters,)
+            return super().__class_getitem__((*given, Any) if len(given) == 1 else given)
 
     def __init__(
         self,
-        context: Any,
+        context: RunContextWrapper[TContext] | TContext | Any,
         original_input: str | list[Item],
         starting_agent: Agent[Any],
         max_turns: int | None = 10,
@@ -111,8 +119,8 @@ class RunState:
         scope: RunScope | None = None,
         revision: int = 0,
         store: RunStore | None = None,
-    ) -> RunState:
-        state = cls.__new__(cls)
+    ) -> RunState[Any]:
+        state: RunState[Any] = RunState.__new__(RunState)
         state._set(run, wrapper, agent)
         state._scope, state._revision, state._store = scope, revision, store
         return state
@@ -301,7 +309,7 @@ class RunState:
         context_override: object = None,
         context_deserializer: ContextDeserializer | None = None,
         strict_context: bool = False,
-    ) -> RunState:
+    ) -> RunState[Any]:
         """The run that `to_json` gave. Raises RunStateError for anything else, before anything of it is used."""
         if not isinstance(state_json, Mapping):
             raise RunStateError(
@@ -322,7 +330,7 @@ class RunState:
         context_override: object = None,
         context_deserializer: ContextDeserializer | None = None,
         strict_context: bool = False,
-    ) -> RunState:
+    ) -> RunState[Any]:
         """The run that `to_string` gave."""
         try:
             payload = json.loads(state_string)
@@ -352,7 +360,7 @@ def _loaded(
     override: object,
     deserializer: ContextDeserializer | None,
     strict: bool,
-) -> RunState:
+) -> RunState[Any]:
     run = decode_run(payload)
     check_saved(run, AgentGraph(agent))
     revision = payload.get("revision", 0)

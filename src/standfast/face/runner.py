@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import sys
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 from standfast._doors.lazy import edge
 from standfast.agents.agent import Agent
 from standfast.agents.approvals import ApprovalBook
-from standfast.agents.context import RunContextWrapper
+from standfast.agents.context import RunContextWrapper, TContext
 from standfast.agents.error_handlers import RunErrorHandlers, check_error_handlers
 from standfast.agents.hooks import RunHooksBase
 from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, coerce_run_config
@@ -31,7 +30,8 @@ from standfast.driver.run_scope import ResumedRun, RunArguments, Tracer, usage_o
 from standfast.driver.saved_checks import check_saved
 from standfast.driver.thread_loop import run_on_thread_loop
 from standfast.driver.unsent import unsent_items
-from standfast.engine.codec import decode_saved, has_ended
+from standfast.engine.codec import decode_saved, ending_of, has_ended
+from standfast.engine.run import evolve
 from standfast.engine.run_store import RunStore, RunSummary, SavedRun
 from standfast.face.run_state import RunState, with_context
 from standfast.face.saved_context import wrap_context
@@ -50,6 +50,18 @@ from standfast.sessions.protocol import Session, abilities
 
 class UserLoopError(UserError, RuntimeError):
     """A synchronous call inside an event loop, or the other way round."""
+
+
+AS_SAVED: Any = object()
+"""What `max_turns` of a resume is if nobody says it."""
+
+
+def check_max_turns(max_turns: object) -> None:
+    """Refuse what is no number of turns: a saved run could not be read again."""
+    if max_turns is not None and type(max_turns) is not int:
+        raise SettingTypeError(
+            f"max_turns is a {type(max_turns).__name__}", "Give a whole number, or None for no limit."
+        )
 
 
 class RunOptions(NamedTuple):
@@ -72,19 +84,19 @@ class Runner:
     @classmethod
     async def run(
         cls,
-        starting_agent: Agent[Any],
-        input: str | list[Item] | RunState,
+        starting_agent: Agent[TContext],
+        input: str | list[Item] | RunState[TContext],
         *,
-        context: Any = None,
+        context: TContext | None = None,
         max_turns: int | None = DEFAULT_MAX_TURNS,
-        hooks: RunHooksBase[Any, Any] | None = None,
+        hooks: RunHooksBase[TContext, Any] | None = None,
         run_config: RunConfig | dict[str, Any] | None = None,
-        error_handlers: RunErrorHandlers[Any] | dict[str, Any] | None = None,
+        error_handlers: RunErrorHandlers[TContext] | dict[str, Any] | None = None,
         previous_response_id: str | None = None,
         auto_previous_response_id: bool = False,
         conversation_id: str | None = None,
         session: Session | None = None,
-    ) -> RunResult:
+    ) -> RunResult[RunState[TContext]]:
         """Run an agent until it has a final output, waits for a person, or fails.
 
         Raises what ended it: a tripwire, `MaxTurnsExceeded`, what a tool or the model raised. The error carries what
@@ -101,19 +113,19 @@ class Runner:
     @classmethod
     def run_sync(
         cls,
-        starting_agent: Agent[Any],
-        input: str | list[Item] | RunState,
+        starting_agent: Agent[TContext],
+        input: str | list[Item] | RunState[TContext],
         *,
-        context: Any = None,
+        context: TContext | None = None,
         max_turns: int | None = DEFAULT_MAX_TURNS,
-        hooks: RunHooksBase[Any, Any] | None = None,
+        hooks: RunHooksBase[TContext, Any] | None = None,
         run_config: RunConfig | dict[str, Any] | None = None,
-        error_handlers: RunErrorHandlers[Any] | dict[str, Any] | None = None,
+        error_handlers: RunErrorHandlers[TContext] | dict[str, Any] | None = None,
         previous_response_id: str | None = None,
         auto_previous_response_id: bool = False,
         conversation_id: str | None = None,
         session: Session | None = None,
-    ) -> RunResult:
+    ) -> RunResult[RunState[TContext]]:
         """`run`, for code without an event loop. Ctrl-C stops the run in order and is raised."""
         if asyncio._get_running_loop() is not None:
             raise UserLoopError(
@@ -130,19 +142,19 @@ class Runner:
     @classmethod
     def run_streamed(
         cls,
-        starting_agent: Agent[Any],
-        input: str | list[Item] | RunState,
-        context: Any = None,
+        starting_agent: Agent[TContext],
+        input: str | list[Item] | RunState[TContext],
+        context: TContext | None = None,
         max_turns: int | None = DEFAULT_MAX_TURNS,
-        hooks: RunHooksBase[Any, Any] | None = None,
+        hooks: RunHooksBase[TContext, Any] | None = None,
         run_config: RunConfig | dict[str, Any] | None = None,
         previous_response_id: str | None = None,
         auto_previous_response_id: bool = False,
         conversation_id: str | None = None,
         session: Session | None = None,
         *,
-        error_handlers: RunErrorHandlers[Any] | dict[str, Any] | None = None,
-    ) -> RunResultStreaming:
+        error_handlers: RunErrorHandlers[TContext] | dict[str, Any] | None = None,
+    ) -> RunResultStreaming[RunState[TContext]]:
         """Start a run in the background and return at once; iterate `stream_events()` to watch it.
 
         It runs to its end whether or not anybody watches. Errors of the arguments are raised here, all others by the
@@ -160,52 +172,104 @@ class Runner:
             conversation_id, session,
         )
         # fmt: on
-        events = EventBuffer()
-        attempt = _attempt(starting_agent, input, options, events=events)
-        state = input if isinstance(input, RunState) else None
-        result = RunResultStreaming(attempt, events, partial(_state_of, attempt))
-        result._start(partial(_go, attempt, state))
-        return result
+        return _watched(starting_agent, input, options)
 
     # --- saved runs --------------------------------------------------------------------------------------------------
 
     @classmethod
     async def resume(
         cls,
-        starting_agent: Agent[Any],
+        starting_agent: Agent[TContext],
         run_id: str,
         *,
         session: Session | None = None,
         run_store: RunStore | None = None,
-        context: Any = None,
-        hooks: RunHooksBase[Any, Any] | None = None,
+        context: TContext | None = None,
+        hooks: RunHooksBase[TContext, Any] | None = None,
         run_config: RunConfig | dict[str, Any] | None = None,
-        error_handlers: RunErrorHandlers[Any] | dict[str, Any] | None = None,
+        error_handlers: RunErrorHandlers[TContext] | dict[str, Any] | None = None,
         takeover: bool = False,
-    ) -> RunResult:
+        max_turns: int | None = AS_SAVED,
+    ) -> RunResult[RunState[TContext]]:
         """Go on with a saved run, in any process: after a pause, a failure or a crash.
 
         What was done is not done again; a call that had begun is settled by its tool's policy. Raises NotFoundError if
         there is no such run, RunStateError if it has ended, RunClaimedError if another worker has it. `takeover`
-        takes a run that is marked as running without a lease to prove that its worker is gone.
+        takes a run that is marked as running without a lease to prove that its worker is gone. `max_turns` is of the
+        whole run, the turns before included; left out, it stays what it was.
         """
-        state, status = await _load(starting_agent, run_id, _store_of(session, run_store), context)
-        resumed = state._resumed(takeover=takeover, status=status)
-        # The session may only be where the run store is: a run that a server owns is not given it.
-        owned = session if state._run.spec.owner.kind == "session" else None
-        options = RunOptions(hooks=hooks, run_config=run_config, error_handlers=error_handlers, session=owned)
+        options = RunOptions(hooks=hooks, run_config=run_config, error_handlers=error_handlers, session=session)
+        state, options, resumed = await _to_resume(
+            starting_agent, run_id, run_store, context, options, takeover=takeover, max_turns=max_turns
+        )
         return await _run(starting_agent, state, options, resumed)
 
     @classmethod
-    async def load(
+    async def resume_streamed(
         cls,
-        starting_agent: Agent[Any],
+        starting_agent: Agent[TContext],
         run_id: str,
         *,
         session: Session | None = None,
         run_store: RunStore | None = None,
-        context: Any = None,
-    ) -> RunState:
+        context: TContext | None = None,
+        hooks: RunHooksBase[TContext, Any] | None = None,
+        run_config: RunConfig | dict[str, Any] | None = None,
+        error_handlers: RunErrorHandlers[TContext] | dict[str, Any] | None = None,
+        takeover: bool = False,
+        max_turns: int | None = AS_SAVED,
+    ) -> RunResultStreaming[RunState[TContext]]:
+        """`resume`, watched: load the saved run, then start it in the background as `run_streamed` does."""
+        options = RunOptions(hooks=hooks, run_config=run_config, error_handlers=error_handlers, session=session)
+        state, options, resumed = await _to_resume(
+            starting_agent, run_id, run_store, context, options, takeover=takeover, max_turns=max_turns
+        )
+        return _watched(starting_agent, state, options, resumed)
+
+    @classmethod
+    async def result(
+        cls,
+        starting_agent: Agent[TContext],
+        run_id: str,
+        *,
+        session: Session | None = None,
+        run_store: RunStore | None = None,
+        context: TContext | None = None,
+    ) -> RunResult[RunState[TContext]]:
+        """The result of a run that has ended, in whatever process: nothing runs, and nothing is written.
+
+        Of a run in a session the session has the items: pass it. Raises NotFoundError if there is no such run, and
+        RunStateError if it has not ended.
+        """
+        store = _store_of(session, run_store)
+        saved = await store.load_run(run_id)
+        if saved is None:
+            raise NotFoundError(f"there is no saved run {run_id!r}", "List them with Runner.list_runs(...).")
+        in_session = ending_of(saved) is not None
+        owner = owner_of(session if in_session else None, None, None, False)
+        arguments = RunArguments(
+            agent=starting_agent,
+            given_input="",
+            wrapper=context if isinstance(context, RunContextWrapper) else RunContextWrapper(context),
+            config=RunConfig(run_store=store),
+            provider=_default_provider,
+            owner=owner,
+            session=session if in_session else None,
+        )
+        attempt = RunAttempt(arguments)
+        await attempt.look_at(saved)
+        return RunResult(attempt, partial(_state_of, attempt))
+
+    @classmethod
+    async def load(
+        cls,
+        starting_agent: Agent[TContext],
+        run_id: str,
+        *,
+        session: Session | None = None,
+        run_store: RunStore | None = None,
+        context: TContext | None = None,
+    ) -> RunState[TContext]:
         """A saved run as a `RunState`: to look at, to decide about, and to resume with `run`."""
         state, _ = await _load(starting_agent, run_id, _store_of(session, run_store), context)
         return state
@@ -228,7 +292,7 @@ class Runner:
     @classmethod
     async def cancel_run(
         cls,
-        starting_agent: Agent[Any],
+        starting_agent: Agent[TContext],
         run_id: str,
         *,
         session: Session | None = None,
@@ -287,9 +351,9 @@ class Runner:
 # --- from arguments to an attempt ------------------------------------------------------------------------------------
 
 
-def _attempt(
+def start(
     agent: Agent[Any],
-    given: str | list[Item] | RunState,
+    given: str | list[Item] | RunState[Any],
     options: RunOptions,
     *,
     events: EventBuffer | None = None,
@@ -301,10 +365,7 @@ def _attempt(
         raise SettingTypeError(f"a {type(agent).__name__} is not an agent", "Pass an Agent as the first argument.")
     if hooks is not None and not isinstance(hooks, RunHooksBase):
         raise SettingTypeError(f"hooks is a {type(hooks).__name__}", "Pass RunHooks here; AgentHooks go on an Agent.")
-    if max_turns is not None and type(max_turns) is not int:  # a saved run could not be read again
-        raise SettingTypeError(
-            f"max_turns is a {type(max_turns).__name__}", "Give a whole number, or None for no limit."
-        )
+    check_max_turns(max_turns)
     config = coerce_run_config(options.run_config)
     check_error_handlers(options.error_handlers)
     chain = options.previous_response_id
@@ -341,15 +402,47 @@ def _attempt(
     return attempt
 
 
+def _watched(
+    agent: Agent[Any], given: str | list[Item] | RunState[Any], options: RunOptions, resumed: ResumedRun | None = None
+) -> RunResultStreaming[RunState[Any]]:
+    events = EventBuffer()
+    attempt = start(agent, given, options, events=events, resumed=resumed)
+    state = given if isinstance(given, RunState) else None
+    result = RunResultStreaming(attempt, events, partial(_state_of, attempt))
+    result._start(partial(_go, attempt, state))
+    return result
+
+
+async def _to_resume(
+    agent: Agent[Any],
+    run_id: str,
+    run_store: RunStore | None,
+    context: object,
+    options: RunOptions,
+    *,
+    takeover: bool,
+    max_turns: int | None,
+) -> tuple[RunState[Any], RunOptions, ResumedRun]:
+    """A saved run, and what it is resumed with."""
+    state, status = await _load(agent, run_id, _store_of(options.session, run_store), context)
+    if max_turns is not AS_SAVED:
+        check_max_turns(max_turns)
+        state._run = evolve(state._run, spec=evolve(state._run.spec, max_turns=max_turns))
+    resumed = state._resumed(takeover=takeover, status=status)
+    # The session may only be where the run store is: a run that a server owns is not given it.
+    owned = options.session if state._run.spec.owner.kind == "session" else None
+    return state, options._replace(session=owned), resumed
+
+
 async def _run(
-    agent: Agent[Any], given: str | list[Item] | RunState, options: RunOptions, resumed: ResumedRun | None = None
-) -> RunResult:
-    attempt = _attempt(agent, given, options, resumed=resumed)
+    agent: Agent[Any], given: str | list[Item] | RunState[Any], options: RunOptions, resumed: ResumedRun | None = None
+) -> RunResult[RunState[Any]]:
+    attempt = start(agent, given, options, resumed=resumed)
     await _go(attempt, given if isinstance(given, RunState) else None)
     return RunResult(attempt, partial(_state_of, attempt))
 
 
-async def _go(attempt: RunAttempt, state: RunState | None) -> None:
+async def _go(attempt: RunAttempt, state: RunState[Any] | None) -> None:
     if state is not None:
         if state._is_busy:
             raise RunClaimedError(
@@ -373,7 +466,7 @@ async def _go(attempt: RunAttempt, state: RunState | None) -> None:
                 state._run, state._revision, state._scope = attempt.run, attempt.revision, attempt.scope
 
 
-def _state_of(attempt: RunAttempt) -> RunState:
+def _state_of(attempt: RunAttempt) -> RunState[Any]:
     wrapper, scope = attempt.scope.wrapper, attempt.scope
     copy = RunContextWrapper(
         wrapper.context, wrapper.usage.copy(), approvals=ApprovalBook.of(wrapper.approvals.decisions())
@@ -381,7 +474,7 @@ def _state_of(attempt: RunAttempt) -> RunState:
     return RunState._of(attempt.run, copy, scope.graph.start, scope, attempt.revision, scope.store)
 
 
-async def _load(agent: Agent[Any], run_id: str, store: RunStore, context: object = None) -> tuple[RunState, str]:
+async def _load(agent: Agent[Any], run_id: str, store: RunStore, context: object = None) -> tuple[RunState[Any], str]:
     """A saved run, checked against the agents it is to go on with, and the status it was saved with."""
     saved = await store.load_run(run_id)
     if saved is None:
@@ -414,7 +507,8 @@ def _provider_of(config: RunConfig) -> ModelProvider:
 def _default_provider() -> ModelProvider:
     global _provider
     if _provider is None:
-        _provider = importlib.import_module(__package__).MultiProvider()
+        made: ModelProvider = edge("providers.provider").MultiProvider()
+        _provider = made
     return _provider
 
 

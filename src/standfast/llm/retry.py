@@ -94,6 +94,12 @@ class ModelRetrySettings:
             self.backoff = ModelRetryBackoffSettings(**_known(self.backoff, ModelRetryBackoffSettings, "backoff"))
 
     @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        """For pydantic, where a program dumps settings with it: the policy is code, so it is read but not written."""
+        # The schema of a serialiser by hand: this layer does without pydantic.
+        return {**handler(source), "serialization": {"type": "function-wrap", "function": _without_policy}}
+
+    @classmethod
     def coerce(cls, value: Any) -> ModelRetrySettings:
         """`value` as retry settings: an instance is kept, a mapping is read."""
         if isinstance(value, cls):
@@ -124,6 +130,13 @@ class ModelRetrySettings:
         """The settings as plain JSON; the policy is code and is left out."""
         backoff = self.backoff_settings().to_json_dict() if self.backoff is not None else None
         return {"max_retries": self.max_retries, "backoff": backoff}
+
+
+def _without_policy(value: Any, serialise: Callable[[Any], Any]) -> Any:
+    dumped = serialise(dataclasses.replace(value, policy=None) if isinstance(value, ModelRetrySettings) else value)
+    if isinstance(dumped, dict):
+        dumped.pop("policy", None)
+    return dumped
 
 
 def _known(value: Mapping[str, Any], kind: Any, what: str) -> dict[str, Any]:
@@ -331,7 +344,7 @@ def after(
         return Wait(float(2**locked_retries), counted=False)
     if attempt > (max_retries or 0):
         return give_up(f"max_retries is {max_retries or 0}")
-    if output_begun or (advice is not None and advice.response_started):
+    if output_begun:
         return give_up("output had begun")
     if settings is None or settings.policy is None:
         return give_up("no retry policy is set")
@@ -340,6 +353,8 @@ def after(
     if not decision.retry:
         return give_up(decision.reason or "the retry policy says no")
     approved = decision.approve_unsafe_replay
+    if advice is not None and advice.response_started and not approved:
+        return give_up("output had begun")  # by the provider's word; a policy may know better (D5 c)
     if stateful and not evidence and not approved:
         return give_up("the server may have taken the request")
     if safety == "unsafe" and not settled_not_taken and not approved:

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from standfast.ground.errors import InvalidSettingError, SettingTypeError
 from standfast.llm.retry import ModelRetrySettings
+from standfast.words.openai_shapes import reasoning_of
 
 
 @dataclass(slots=True)
@@ -44,6 +45,8 @@ class ModelSettings:
     truncation: Literal["auto", "disabled"] | None = None
     max_tokens: int | None = None
     reasoning: Any | None = None
+    """`openai.types.shared.Reasoning`, or a dict, which is read as one: `settings.reasoning.effort` works."""
+
     verbosity: Literal["low", "medium", "high"] | None = None
     metadata: dict[str, str] | None = None
     store: bool | None = None
@@ -65,6 +68,8 @@ class ModelSettings:
     def __post_init__(self) -> None:
         if self.timeout is not None:
             self.timeout = _checked_timeout(self.timeout)
+        if self.reasoning is not None:
+            self.reasoning = reasoning_of(self.reasoning)
         retry: Any = self.retry
         if retry is not None and type(retry) is not ModelRetrySettings:
             self.retry = ModelRetrySettings.coerce(retry)

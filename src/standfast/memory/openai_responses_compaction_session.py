@@ -11,6 +11,20 @@ from standfast._doors.lazy import lazy
 
 if TYPE_CHECKING:
     from standfast.backends.compaction.responses import OpenAIResponsesCompactionSession
+    from standfast.ground.log_helpers import logger
+    from standfast.sessions.compaction_rules import (
+        DEFAULT_COMPACTION_THRESHOLD,
+        default_should_trigger_compaction,
+        is_openai_model_name,
+        select_compaction_candidate_items,
+    )
 
-__all__ = ["OpenAIResponsesCompactionSession"]
+__all__ = [
+    "DEFAULT_COMPACTION_THRESHOLD",
+    "OpenAIResponsesCompactionSession",
+    "default_should_trigger_compaction",
+    "is_openai_model_name",
+    "logger",
+    "select_compaction_candidate_items",
+]
 __getattr__, __dir__ = lazy(__name__)

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 from standfast._doors.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast.agents.model_defaults import get_default_model_settings
+    from standfast.agents.default_models import get_default_model, get_default_model_settings, is_gpt_5_default
+    from standfast.llm.default_models import gpt_5_reasoning_settings_required
+    from standfast.providers.registration import OpenAIAgentRegistrationConfig
 
-__all__ = ["get_default_model_settings"]
+__all__ = [
+    "OpenAIAgentRegistrationConfig",
+    "get_default_model",
+    "get_default_model_settings",
+    "gpt_5_reasoning_settings_required",
+    "is_gpt_5_default",
+]
 __getattr__, __dir__ = lazy(__name__)

@@ -11,6 +11,19 @@ from standfast._doors.lazy import lazy
 
 if TYPE_CHECKING:
     from standfast.providers.responses import OpenAIResponsesModel
+    from standfast.providers.responses_converter import ConvertedTools, Converter
+    from standfast.providers.websocket import (
+        OpenAIResponsesWebSocketOptions,
+        OpenAIResponsesWSModel,
+        ResponsesWebSocketError,
+    )
 
-__all__ = ["OpenAIResponsesModel"]
+__all__ = [
+    "ConvertedTools",
+    "Converter",
+    "OpenAIResponsesModel",
+    "OpenAIResponsesWSModel",
+    "OpenAIResponsesWebSocketOptions",
+    "ResponsesWebSocketError",
+]
 __getattr__, __dir__ = lazy(__name__)

@@ -20,6 +20,7 @@ from standfast.driver.unfinished import settling
 from standfast.driver.unsent import unsent_items
 from standfast.engine.advance import advance, refuse_finished
 from standfast.engine.codec import RunRecord, decode_saved
+from standfast.engine.costs import unbilled
 from standfast.engine.events import Appended, Claimed, Decided, Stopped
 from standfast.engine.run import Call, Decision, Run
 from standfast.engine.run_store import SavedRun
@@ -28,10 +29,10 @@ from standfast.ground.errors import (
     AlreadyDecidedError,
     ApprovalError,
     InvalidSettingError,
-    NotFoundError,
     RunClaimedError,
     RunStateError,
 )
+from standfast.operators.run_view import load
 from standfast.sessions.run_rules import RunSave
 from standfast.talk.codec import is_call
 
@@ -53,7 +54,7 @@ async def decide(
     """Save a decision about a call that waits; see `Store.decide`."""
     _check_name(by)
     for attempt in range(TRIES):
-        saved = await load(runs, run_id)
+        saved = await _loaded(runs, run_id)
         run = _parked(saved)
         path, call, scope, agent = _shown(run, call_id, arguments)
         if call.decision is not None:
@@ -71,11 +72,8 @@ async def decide(
         return
 
 
-async def load(runs: StoredRunStore, run_id: str) -> SavedRun:
-    """A saved run; raises NotFoundError if there is none, RunStateError if it is a voice call."""
-    saved = await runs.load_run(run_id)
-    if saved is None:
-        raise NotFoundError(f"there is no saved run {run_id!r}", "List them with Store.runs().")
+async def _loaded(runs: StoredRunStore, run_id: str) -> SavedRun:
+    saved = await load(runs, run_id)
     if is_call(saved):
         raise RunStateError(
             f"{run_id!r} is a voice call, and whoever is in it decides",
@@ -184,14 +182,14 @@ async def cancel(
         await _store_nested(session, run, by, lease)
         before = _given_up(run, text, await session.accepted(run_id))
         start, end = before.marks.stored, before.storable
-        after = advance(before, Appended(end)) if start < end else before
-        items = items_to_store(before, start, end)
-        await session.record(items=items, writer=run_id, start=start, run=_save_of(after, saved), lease=lease)
+        after, costs = advance(before, Appended(max(start, end), len(before.responses))), unbilled(before)
+        save, items = _save_of(after, saved), items_to_store(before, start, end)
+        await session.record(items=items, writer=run_id, start=start, run=save, lease=lease, costs=costs)
 
 
 async def _loaded_open(runs: StoredRunStore, run_id: str) -> tuple[SavedRun, Run]:
     """The run, read under the lease: whoever had it before has saved for the last time."""
-    saved = await load(runs, run_id)
+    saved = await _loaded(runs, run_id)
     run = decode_saved(saved)
     if run.is_closed:
         refuse_finished(run)

@@ -11,10 +11,12 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from standfast.engine.codec import decode_saved, ending_of, has_ended
+from standfast.engine.costs import costs_since
 from standfast.engine.run import Call, Decision, Entry, Run
-from standfast.engine.run_store import RunSummary, SavedRun
-from standfast.ground.errors import RunStateError
+from standfast.engine.run_store import RunStore, RunSummary, SavedRun
+from standfast.ground.errors import NotFoundError, RunStateError
 from standfast.ground.jsonvalue import Item, decode_value
+from standfast.sessions.look_rules import cost_in
 from standfast.sessions.records import RequestCost, RunUsage, summed
 from standfast.talk.codec import SCHEMA as CALL
 from standfast.words.usage import Usage
@@ -90,6 +92,20 @@ class RunView:
     def usage(self) -> Usage:
         """What it has cost so far."""
         return summed([one.usage for one in self.requests])
+
+
+async def load(runs: RunStore, run_id: str) -> SavedRun:
+    """A saved run; raises NotFoundError if there is none, RunStateError if what is there cannot be read."""
+    try:
+        saved = await runs.load_run(run_id)
+    except ValueError:  # its head has no revision: what a store without the key of a sealed session sees
+        raise RunStateError(
+            f"run {run_id!r} cannot be read here: it is sealed, or it was damaged",
+            "Open the sessions with their key (EncryptedSession), or restore the store from a backup.",
+        ) from None
+    if saved is None:
+        raise NotFoundError(f"there is no saved run {run_id!r}", "List them with Store.runs().")
+    return saved
 
 
 def view_of(saved: SavedRun, summary: RunSummary | None = None, kept: RunUsage | None = None) -> RunView:
@@ -264,9 +280,6 @@ def decision_view(decision: Decision | None) -> DecisionView | None:
 # --- costs -----------------------------------------------------------------------------------------------------------
 
 
-def costs_of(run: Run) -> Iterator[RequestCost]:
+def costs_of(run: Run) -> list[RequestCost]:
     """What each reply of a run cost, by the turn it was for."""
-    turn = 0
-    for response in run.responses:
-        turn += not response.hidden
-        yield RequestCost(max(turn, 1), Usage.from_json(response.usage), is_nested=response.hidden)
+    return [cost_in(one) for one in costs_since(run, 0)]

@@ -19,7 +19,7 @@ from standfast.carrying.session import StoredSession
 from standfast.engine.codec import has_ended
 from standfast.engine.run_store import RunSummary
 from standfast.ground.errors import NotFoundError, RunStateError, StandfastError, StoreReadOnlyError
-from standfast.operators.run_view import CallView, RunView, view_of
+from standfast.operators.run_view import CallView, RunView, load, view_of
 from standfast.sessions import look_rules, rules
 from standfast.sessions.look_rules import Seen
 from standfast.sessions.port import Look, Name, Plan
@@ -305,9 +305,7 @@ class Store:
 
     async def run(self, run_id: str) -> RunView:
         """A saved run as data; raises NotFoundError if there is none."""
-        saved = await self._runs.load_run(run_id)
-        if saved is None:
-            raise NotFoundError(f"there is no saved run {run_id!r}", "List them with Store.runs().")
+        saved = await load(self._runs, run_id)
         summary = await self._any.looked(partial(_summary_of, run_id))
         kept = None
         if summary is not None and summary.session_id is not None and has_ended(saved):
@@ -346,7 +344,7 @@ class Store:
         from standfast.operators import deciding
 
         self._check_writable()
-        saved = await deciding.load(self._runs, run_id)
+        saved = await load(self._runs, run_id)
         view = view_of(saved)
         session = None if view.session_id is None or has_ended(saved) else self.session(view.session_id)
         try:
@@ -371,17 +369,17 @@ class Store:
     async def delete_run(self, run_id: str) -> bool:
         """Forget a saved run that has ended; raises RunStateError for one that has not. Whether there was one."""
         self._check_writable()
-        saved = await self._runs.load_run(run_id)
-        if saved is not None and not has_ended(saved):
-            try:
-                view = view_of(saved)
-            except StandfastError:
-                return await self._runs.delete_run(run_id)  # nobody can read it: this is how to be rid of it
-            if view.status in ("running", "paused", "ready"):
-                raise RunStateError(
-                    f"run {run_id!r} has not ended ({view.status}), and what it did or waits for would be forgotten",
-                    "Resume it, or give it up with Store.cancel(); then delete it.",
-                )
+        try:
+            view = view_of(await load(self._runs, run_id))
+        except NotFoundError:
+            return False
+        except StandfastError:  # nobody can read it: this is how to be rid of it
+            return await self._runs.delete_run(run_id)
+        if view.status in ("running", "paused", "ready"):
+            raise RunStateError(
+                f"run {run_id!r} has not ended ({view.status}), and what it did or waits for would be forgotten",
+                "Resume it, or give it up with Store.cancel(); then delete it.",
+            )
         return await self._runs.delete_run(run_id)
 
     async def prune_runs(self, *, older_than_s: float | None = None, keep: int | None = None) -> int:
@@ -407,6 +405,20 @@ class Store:
             raise StoreReadOnlyError(
                 "this store was opened to be looked at, and nothing in it is changed", "Open it with read_only=False."
             )
+
+
+def store_of(session: Callable[[str], StoredSession], backend: str, *, read_only: bool = False) -> Store:
+    """The store that these sessions are kept in: for sessions in memory, and for stores without a URL."""
+
+    def opened(session_id: str) -> StoredSession:
+        found = session(session_id)
+        found.read_only = found.read_only or read_only
+        return found
+
+    async def layout() -> Layout:
+        return Layout(None, backend)
+
+    return Store(backend, backend, opened, layout, read_only=read_only)
 
 
 # --- plans -----------------------------------------------------------------------------------------------------------

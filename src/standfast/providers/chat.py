@@ -86,10 +86,9 @@ def _model_response(completion: Any, *, keep_raw_usage: bool) -> ModelResponse:
     message = to_plain(choice.message)
     for call in message.get("tool_calls") or ():
         call["id"] = call.get("id") or _new_call_id()
-    item = _item_types()
     usage = getattr(completion, "usage", None)
     return ModelResponse(
-        output=[item(one) for one in assistant_items(message)],
+        output=typed_items(assistant_items(message)),
         usage=Usage.from_provider(usage),
         response_id=None,  # a completion's id leads to no stored response: nothing can be continued from it
         request_id=getattr(completion, "_request_id", None),
@@ -138,6 +137,12 @@ def _new_call_id() -> str:
 
 
 # --- typed objects, as the Responses adapter gives -------------------------------------------------------------------
+
+
+def typed_items(items: list[dict[str, Any]]) -> list[Any]:
+    """These items as the `openai` package's objects."""
+    typed = _item_types()
+    return [typed(item) for item in items]
 
 
 @cache

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
 from standfast.ground.errors import UserError
+from standfast.llm.default_models import default_model
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -134,9 +135,6 @@ def uses_responses_by_default() -> bool:
     return _Defaults.use_responses
 
 
-DEFAULT_MODEL = "gpt-5.6-luna"
-
-
 def get_default_model() -> str:
-    """The model of an agent that names none: `OPENAI_DEFAULT_MODEL`, else what the SDK would take."""
-    return os.environ.get("OPENAI_DEFAULT_MODEL", DEFAULT_MODEL).lower()
+    """The model that is meant where none is named."""
+    return default_model(os.environ)

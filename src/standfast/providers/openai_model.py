@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from standfast.ground.errors import ModelReplyError
 from standfast.llm.interface import ModelRequest
 from standfast.llm.retry import ModelRetryAdvice, ModelRetryAdviceRequest
+from standfast.providers.addresses import is_official_openai_client
 from standfast.providers.advice import retry_advice
 from standfast.providers.client import ClientHolder, ClientSource
 from standfast.providers.request_model import RequestModel
@@ -43,6 +44,10 @@ class OpenAIModel(RequestModel):
     async def close(self) -> None:
         """Close what this model opened; a client that was given stays open."""
         await self._clients.aclose()
+
+    def wants_prompt_cache_key(self) -> bool:
+        """Whether requests are to carry a `prompt_cache_key`: OpenAI's own API knows it, another may refuse it."""
+        return is_official_openai_client(self._clients.get(retries=True))
 
     def get_retry_advice(self, request: ModelRetryAdviceRequest) -> ModelRetryAdvice | None:
         """What the service's headers say, and whether the request can have been taken."""

@@ -19,6 +19,10 @@ from standfast.providers.client import (
     get_default_model,
     uses_responses_by_default,
 )
+from standfast.providers.registration import (
+    OpenAIAgentRegistrationConfig,
+    resolve_openai_agent_registration_config,
+)
 from standfast.providers.responses import OpenAIResponsesModel
 
 if TYPE_CHECKING:
@@ -29,7 +33,8 @@ class OpenAIProvider(ModelProvider):
     """Models of OpenAI, or of the compatible server at `base_url`.
 
     Without any client option it uses the client of `set_default_openai_client`, if one is set. `use_responses=None`
-    follows `set_default_openai_api`.
+    follows `set_default_openai_api`. The options about websockets, `strict_feature_validation` and
+    `buffer_streamed_tool_calls` are taken for the SDK's sake and change nothing.
     """
 
     def __init__(
@@ -41,7 +46,16 @@ class OpenAIProvider(ModelProvider):
         organization: str | None = None,
         project: str | None = None,
         use_responses: bool | None = None,
+        websocket_base_url: str | None = None,
+        use_responses_websocket: bool | None = None,
+        responses_websocket_options: Any = None,
+        strict_feature_validation: bool = False,
+        buffer_streamed_tool_calls: bool = False,
+        agent_registration: OpenAIAgentRegistrationConfig | dict[str, Any] | None = None,
     ) -> None:
+        # What the SDK knows about websockets is taken and has no effect; calls are always buffered until they are
+        # whole, and what an API has no place for is warned about by ModelSettings.
+        self.agent_registration = resolve_openai_agent_registration_config(agent_registration)
         options = {"api_key": api_key, "base_url": base_url, "organization": organization, "project": project}
         given = sorted(name for name, value in options.items() if value is not None)
         if openai_client is not None and given:
@@ -126,6 +140,10 @@ class MultiProvider(ModelProvider):
         openai_organization: str | None = None,
         openai_project: str | None = None,
         openai_use_responses: bool | None = None,
+        openai_websocket_base_url: str | None = None,
+        openai_use_responses_websocket: bool | None = None,
+        openai_responses_websocket_options: Any = None,
+        openai_agent_registration: OpenAIAgentRegistrationConfig | dict[str, Any] | None = None,
         openai_prefix_mode: Literal["alias", "model_id"] = "alias",
         unknown_prefix_mode: Literal["error", "model_id"] = "error",
     ) -> None:
@@ -139,6 +157,10 @@ class MultiProvider(ModelProvider):
             organization=openai_organization,
             project=openai_project,
             use_responses=openai_use_responses,
+            websocket_base_url=openai_websocket_base_url,
+            use_responses_websocket=openai_use_responses_websocket,
+            responses_websocket_options=openai_responses_websocket_options,
+            agent_registration=openai_agent_registration,
         )
         self._openai_prefix_mode, self._unknown_prefix_mode = openai_prefix_mode, unknown_prefix_mode
 

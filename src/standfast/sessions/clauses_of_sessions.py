@@ -301,4 +301,23 @@ PART_B: tuple[Clause, ...] = (
         "often that step is repeated; it outlives the run's record and ends with a clear. A fork begins with none.",
         ability="usage",
     ),
+    Clause(
+        "B16",
+        "a whole store",
+        "A store lists its sessions with item count, first words and waiting calls, by prefix, time of change and what "
+        "waits, in pages that cost what they show; it searches all of them without missing or doubling a record, "
+        "and sums what they cost. Opened to be read, it shows the same, refuses whatever would change something with "
+        "`StoreReadOnlyError`, and, where it is a file, leaves no byte, no mode and no file beside it changed.",
+        ability="records",
+    ),
+    Clause(
+        "B17",
+        "a run without its agents",
+        "A saved run can be seen without its agents: status, what it does, turns, calls, decisions and usage. A "
+        "decision made so is saved under the run's revision with who decided and when, and bound as in C16; the run "
+        "is then `ready`, is listed as such, and one worker resumes it. Of two who decide at once the second is told "
+        "who was first, and nothing is changed. A run that a worker is at is not decided. Giving a run up closes its "
+        "turn as C8 says.",
+        ability="runs",
+    ),
 )

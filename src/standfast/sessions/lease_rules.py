@@ -46,6 +46,8 @@ class Held(msgspec.Struct, frozen=True, omit_defaults=True):
     holder: str = ""
     process: str = ""
     tickets: tuple[Ticket, ...] = ()
+    taken: float = 0.0
+    """When it was taken; `since` is when it was last renewed."""
 
     def is_over(self, now: float) -> bool:
         """Whether nobody holds it any more, by the store's clock."""
@@ -156,6 +158,8 @@ class Taken(NamedTuple):
 
     number: int
     open_runs: tuple[OpenRun, ...]
+    taken_from: str = ""
+    """Who had it before and never gave it back; empty if nobody."""
 
 
 class Busy(NamedTuple):
@@ -184,9 +188,11 @@ def acquire(name: Name, asker: Asker, watch: Watch | None, is_gone: IsGone) -> P
         ahead = ahead[: ahead.index(mine)] if mine in ahead else ahead
         if (held.is_over(sight.now) or _unchanged(held, watch) or is_gone(held.process)) and not ahead:
             rest = tuple(one for one in waiting if one.id != mine)
-            taken = Held(held.number + 1, asker.nonce, 0, sight.now, asker.ttl_s, asker.holder, asker.process, rest)
+            now = sight.now
+            taken = Held(held.number + 1, asker.nonce, 0, now, asker.ttl_s, asker.holder, asker.process, rest, now)
             if (yield from _written(name, sight, taken)):
-                return Taken(taken.number, open_runs_in(sight))
+                before = (held.holder or "another holder") if held.ttl_s else ""
+                return Taken(taken.number, open_runs_in(sight), before)
             continue
         busy = Busy(held, sight.now, bool(ahead))
         tickets = _renewed(waiting, asker.tickets, sight.now)

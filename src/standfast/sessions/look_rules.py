@@ -252,7 +252,10 @@ def origin(name: Name) -> Plan[Origin | None]:
     cell = sight.cells.get(ORIGIN)
     if cell is None or not cell.alive:
         return None
-    session_id, index, generation, at = decode_value(cell.value)
+    try:
+        session_id, index, generation, at = decode_value(cell.value)
+    except ValueError:
+        return None  # sealed, and this one has no key
     return Origin(session_id, index, generation, as_time(at))
 
 
@@ -269,8 +272,11 @@ def usage_in(sight: Sight) -> list[RunUsage]:
         if not cell.startswith(USAGE) or not found.alive:
             continue
         number, _, run_id = cell[len(USAGE) :].partition("/")
-        at, requests = decode_value(found.value)
-        runs.setdefault(run_id, []).append((int(number), at, [_cost(one) for one in requests]))
+        try:
+            at, requests = decode_value(found.value)
+        except ValueError:
+            continue  # sealed, and this one has no key: whoever has one reads it
+        runs.setdefault(run_id, []).append((int(number), at, [cost_in(one) for one in requests]))
     made = []
     for run_id, parts in runs.items():
         requests = tuple(one for _, _, some in sorted(parts, key=lambda part: part[0]) for one in some)
@@ -278,7 +284,8 @@ def usage_in(sight: Sight) -> list[RunUsage]:
     return [RunUsage(run_id, as_time(at), requests) for at, run_id, requests in sorted(made, key=lambda one: one[:2])]
 
 
-def _cost(given: Item) -> RequestCost:
+def cost_in(given: Item) -> RequestCost:
+    """What one reply cost, as it is kept."""
     return RequestCost(
         given["turn"],
         Usage.from_json(given["usage"]),
@@ -321,7 +328,7 @@ def list_seen(after: str | None, limit: int, prefix: str, since: datetime | None
     while True:
         some = yield from listing("session", last, min(WINDOW, limit + 1) if not prefix else WINDOW, {})
         for one in some:
-            if since is not None and one.updated < since.timestamp():
+            if since is not None and as_time(one.updated) < since:
                 return SeenPage(found, None)
             if one.id.startswith(prefix):
                 if len(found) == limit:

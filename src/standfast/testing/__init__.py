@@ -11,6 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from standfast._doors.absent import absent
 from standfast.testing.answering_model import AnsweringModel
 from standfast.testing.leaks import LeakError, no_leaks
 from standfast.testing.script import (
@@ -71,5 +72,7 @@ _REALTIME = ("LoopbackPhone", "LoopbackRealtimeServer", "RealtimeStep", "Scripte
 
 def __getattr__(name: str) -> Any:
     if name not in _REALTIME:
+        if reason := absent("testing", name):
+            raise ImportError(reason, name=__name__)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module("standfast.testing.realtime"), name)

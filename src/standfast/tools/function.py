@@ -83,6 +83,10 @@ class Invoker:
     def __init__(self, run: ToolInvoker, wrapped: Callable[..., Any] | None, tool: FunctionTool | None = None) -> None:
         self.run, self.wrapped, self.tool = run, wrapped, tool
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Invoker:
+        # A deep copy of a tool runs the same function or object: a second object would have a state of its own.
+        return Invoker(self.run, self.wrapped, deepcopy(self.tool, memo))
+
     async def __call__(self, ctx: ToolContext[Any], arguments: str) -> Any:
         """The function's result, or what the failure policy puts in its place."""
         try:
@@ -281,6 +285,11 @@ def tool_namespace(*, name: str, description: str | None, tools: list[FunctionTo
     for tool in tools:
         if not isinstance(tool, FunctionTool):
             raise UserError(f"a {type(tool).__name__} cannot be in a namespace", "Only function tools can.")
+        if tool.name == name.strip():
+            # Providers name a tool that search has found "name.name" in that case, which is what they reserve.
+            raise UserError(
+                f"tool {tool.name!r} has the name of its namespace", "Give the namespace, or the tool, another name."
+            )
         copied = tool.__copy__()
         copied.namespace, copied.namespace_description = name.strip(), description.strip()
         grouped.append(copied)

@@ -26,7 +26,7 @@ from standfast.agents.guardrails import (
 )
 from standfast.agents.hooks import AgentHooksBase, RunHooksBase, await_both, overridden
 from standfast.ground.awaiting import maybe_await
-from standfast.ground.errors import ToolTimeoutError, UserError
+from standfast.ground.errors import StandfastError, ToolTimeoutError, UserError
 from standfast.ground.jsonvalue import Item
 from standfast.tools.function import (
     FunctionTool,
@@ -162,10 +162,19 @@ async def _tell(
     agent_hooks: AgentHooksBase[Any, Any] | None,
     *arguments: Any,
 ) -> None:
+    """Call the hooks of this name. What one raises ends the run as a UserError: it is the program's own code."""
     of_run, of_agent = overridden(run_hooks, name), overridden(agent_hooks, name)
-    await await_both(
-        (lambda: of_run(*arguments)) if of_run else None, (lambda: of_agent(*arguments)) if of_agent else None
-    )
+    try:
+        await await_both(
+            (lambda: of_run(*arguments)) if of_run else None, (lambda: of_agent(*arguments)) if of_agent else None
+        )
+    except StandfastError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"the hook {name} of tool {arguments[2].qualified_name!r} raised {type(error).__name__}: {error}",
+            "Catch it in the hook: what a hook raises ends the run.",
+        ) from error
 
 
 async def _output_of(

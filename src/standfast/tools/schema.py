@@ -7,7 +7,9 @@ function gets. Pydantic does both, and is imported when the first schema is made
 
 from __future__ import annotations
 
+import functools
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
@@ -125,7 +127,7 @@ def function_schema(
     """
     from pydantic import BaseModel, ConfigDict, create_model
 
-    documentation = read_docstring(inspect.getdoc(func), docstring_style) if use_docstring_info else Documentation()
+    documentation = _documentation_of(func, docstring_style) if use_docstring_info else Documentation()
     signature = inspect.signature(func)
     name = name_override or _name_of(func)
     hints = _hints_of(func, name)
@@ -172,14 +174,30 @@ def function_schema(
     )
 
 
+def _documentation_of(func: Callable[..., Any], style: DocstringStyle | None) -> Documentation:
+    """What the docstring says; for an object that can be called its class's, and `__call__`'s about the parameters."""
+    said = read_docstring(inspect.getdoc(func), style)
+    if not _is_object(func):
+        return said
+    about_call = read_docstring(inspect.getdoc(type(func).__call__), style)
+    return Documentation(said.description or about_call.description, about_call.parameters or said.parameters)
+
+
+def _is_object(func: Callable[..., Any]) -> bool:
+    return not inspect.isroutine(func) and not isinstance(func, type | functools.partial)
+
+
 def _hints_of(func: Callable[..., Any], name: str) -> dict[str, Any]:
-    """The annotations as types. Those written as text may name what is local to the function around this one."""
+    """The annotations as types. Those written as text may name what is local to the function around this one, or, of an
+    object that can be called, what its class defines."""
     called = func if inspect.isroutine(func) else type(func).__call__
+    owners = () if inspect.isroutine(func) else reversed(type(func).__mro__)
+    inside = {word: one for owner in owners for word, one in (*vars(owner).items(), (owner.__name__, owner))}
     try:
         try:
             return get_type_hints(called, include_extras=True)
         except NameError:
-            return get_type_hints(called, localns=_locals_around(called), include_extras=True)
+            return get_type_hints(called, localns=_locals_around(called) | inside, include_extras=True)
     except NameError as error:
         raise UserError(
             f"an annotation of {name!r} names {error.name!r}, which is not defined",
@@ -200,7 +218,19 @@ def _locals_around(func: Any) -> dict[str, Any]:
 
 
 def _name_of(func: Callable[..., Any]) -> str:
-    return getattr(func, "__name__", None) or type(func).__name__
+    own: str | None = getattr(func, "__name__", None)
+    if own:
+        return own
+    name = type(func).__name__
+    if _USABLE_NAME.fullmatch(name) is None:
+        raise UserError(
+            f"the class name {name!r} cannot be a tool's: providers take up to 64 ASCII letters, digits, '_' and '-'",
+            "Give function_tool a name_override.",
+        )
+    return name
+
+
+_USABLE_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def _is_context(annotation: Any) -> bool:

@@ -433,3 +433,37 @@ class ItemHelpers:
         if caller is not None:  # a call made by a program of the model's: its answer goes to that program
             made["caller"] = to_plain(caller)
         return made
+
+
+# --- the SDK's names for raw items -----------------------------------------------------------------------------------
+
+TResponse: TypeAlias = Any
+"""A whole reply as a provider gives it."""
+
+TResponseStreamEvent: TypeAlias = Any
+"""One event of a reply that is streamed."""
+
+ToolCallItemTypes: TypeAlias = Any
+"""A call of a tool as a model gives it: a typed provider object or a plain mapping."""
+
+ToolCallOutputTypes: TypeAlias = Any
+"""The output of a call as it is sent."""
+
+ToolApprovalRawItem: TypeAlias = Any
+"""A call that waits for a person, as a model gave it."""
+
+ToolSearchCallRawItem: TypeAlias = Any
+"""A search among tools, as a model gives it."""
+
+ToolSearchOutputRawItem: TypeAlias = Any
+"""What a search among tools found, as a model gives it."""
+
+
+def coerce_tool_search_call_raw_item(raw_item: Any) -> ToolSearchCallRawItem:
+    """A search among tools as it is; a mapping becomes a dict of its own."""
+    return dict(raw_item) if isinstance(raw_item, Mapping) else raw_item
+
+
+def coerce_tool_search_output_raw_item(raw_item: Any) -> ToolSearchOutputRawItem:
+    """What a search among tools found, as it is; a mapping becomes a dict of its own."""
+    return dict(raw_item) if isinstance(raw_item, Mapping) else raw_item

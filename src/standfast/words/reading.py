@@ -29,6 +29,8 @@ class ReadableItem(dict[str, Any]):
         try:
             value = self[name]
         except KeyError:
+            if name == "id":
+                return None  # every typed item has one; of an item that no provider made it is not known
             raise AttributeError(f"this item has no {name!r}") from None
         return _readable(value)
 

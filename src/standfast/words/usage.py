@@ -1,6 +1,7 @@
 """What model calls cost: token counts of one request, and their sum over a run.
 
-These are plain records with the SDK's attribute names; no provider library is needed to make one. Anything that looks
+These are plain records with the SDK's attribute names; no provider library is needed to make one (`openai_shapes`
+says how their details still are what the SDK's are). Anything that looks
 like a provider's usage (an object or a mapping, in the Responses or the Chat Completions spelling) is read once by
 `Usage.from_provider`; from then on only these types are added up. A run's usage changes by `add` and nothing else.
 """
@@ -11,20 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-
-@dataclass(slots=True)
-class InputTokensDetails:
-    """How many of the input tokens were read from, or written to, the provider's prompt cache."""
-
-    cached_tokens: int = 0
-    cache_write_tokens: int = 0
-
-
-@dataclass(slots=True)
-class OutputTokensDetails:
-    """How many of the output tokens were spent on reasoning."""
-
-    reasoning_tokens: int = 0
+from standfast.words.openai_shapes import InputTokensDetails, OutputTokensDetails, input_details, output_details
 
 
 @dataclass(slots=True)
@@ -58,18 +46,16 @@ class Usage:
 
     requests: int = 0
     input_tokens: int = 0
-    input_tokens_details: InputTokensDetails = field(default_factory=InputTokensDetails)
+    input_tokens_details: InputTokensDetails = field(default_factory=input_details)
     output_tokens: int = 0
-    output_tokens_details: OutputTokensDetails = field(default_factory=OutputTokensDetails)
+    output_tokens_details: OutputTokensDetails = field(default_factory=output_details)
     total_tokens: int = 0
     request_usage_entries: list[RequestUsage] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         # Providers leave the details out, and older code passes its own objects: read both, once, here.
-        if type(self.input_tokens_details) is not InputTokensDetails:
-            self.input_tokens_details = _input_details(self.input_tokens_details)
-        if type(self.output_tokens_details) is not OutputTokensDetails:
-            self.output_tokens_details = _output_details(self.output_tokens_details)
+        self.input_tokens_details = _input_details(self.input_tokens_details)
+        self.output_tokens_details = _output_details(self.output_tokens_details)
 
     def add(self, other: Usage) -> None:
         """Add another usage to this one: counts are summed, entries copied behind the ones here.
@@ -84,23 +70,23 @@ class Usage:
         self.output_tokens += tokens_out
         self.total_tokens += tokens
         mine = self.input_tokens_details
-        self.input_tokens_details = InputTokensDetails(
+        self.input_tokens_details = input_details(
             mine.cached_tokens + cached.cached_tokens, mine.cache_write_tokens + cached.cache_write_tokens
         )
-        self.output_tokens_details = OutputTokensDetails(
+        self.output_tokens_details = output_details(
             self.output_tokens_details.reasoning_tokens + reasoned.reasoning_tokens
         )
         entries = other.request_usage_entries
         if entries:
             self.request_usage_entries.extend([_read_entry(entry) for entry in entries])
-        elif other.requests == 1 and tokens > 0:
+        elif other.requests == 1 and (tokens or tokens_in or tokens_out):
             self.request_usage_entries.append(_read_entry(other))
 
     def add_failed_attempts(self, count: int) -> None:
         """Count requests that failed and were sent again: one request and one entry without tokens for each."""
         self.requests += count
         for _ in range(count):
-            self.request_usage_entries.append(RequestUsage(0, 0, 0, InputTokensDetails(), OutputTokensDetails()))
+            self.request_usage_entries.append(RequestUsage(0, 0, 0, input_details(), output_details()))
 
     def copy(self) -> Usage:
         """A usage of its own: adding to the one never shows in the other."""
@@ -108,9 +94,9 @@ class Usage:
         return Usage(
             self.requests,
             self.input_tokens,
-            InputTokensDetails(cached.cached_tokens, cached.cache_write_tokens),
+            input_details(cached.cached_tokens, cached.cache_write_tokens),
             self.output_tokens,
-            OutputTokensDetails(self.output_tokens_details.reasoning_tokens),
+            output_details(self.output_tokens_details.reasoning_tokens),
             self.total_tokens,
             list(self.request_usage_entries),
         )
@@ -182,23 +168,26 @@ def _first(value: Any) -> Any:
 
 
 def _input_details(value: Any) -> InputTokensDetails:
-    if type(value) is InputTokensDetails:
+    """These details, whole: as they are where they are of the kind that is made now and nothing is missing."""
+    made = input_details()
+    if type(value) is type(made) and value.cached_tokens is not None and value.cache_write_tokens is not None:
         return value
     value = _first(value)
     if value is None:
-        return InputTokensDetails()
+        return made
     read = value.get if isinstance(value, Mapping) else _reader(value)
-    return InputTokensDetails(_count(read("cached_tokens")), _count(read("cache_write_tokens")))
+    return input_details(_count(read("cached_tokens")), _count(read("cache_write_tokens")))
 
 
 def _output_details(value: Any) -> OutputTokensDetails:
-    if type(value) is OutputTokensDetails:
+    made = output_details()
+    if type(value) is type(made) and value.reasoning_tokens is not None:
         return value
     value = _first(value)
     if value is None:
-        return OutputTokensDetails()
+        return made
     read = value.get if isinstance(value, Mapping) else _reader(value)
-    return OutputTokensDetails(_count(read("reasoning_tokens")))
+    return output_details(_count(read("reasoning_tokens")))
 
 
 def _read_entry(entry: Any) -> RequestUsage:
@@ -208,6 +197,57 @@ def _read_entry(entry: Any) -> RequestUsage:
         _count(read("input_tokens")),
         _count(read("output_tokens")),
         _count(read("total_tokens")),
-        InputTokensDetails(cached.cached_tokens, cached.cache_write_tokens),
-        OutputTokensDetails(reasoned.reasoning_tokens),
+        input_details(cached.cached_tokens, cached.cache_write_tokens),
+        output_details(reasoned.reasoning_tokens),
     )
+
+
+# --- the SDK's forms -------------------------------------------------------------------------------------------------
+
+
+def serialize_usage(usage: Usage) -> dict[str, Any]:
+    """The usage as JSON in the SDK's layout, in which the details stand in lists of one."""
+    entries = [_with_details(entry.to_json(), entry) for entry in usage.request_usage_entries]
+    told = _with_details(usage.to_json(), usage)
+    for name in ("input_tokens_details", "output_tokens_details"):
+        told[name] = [told[name]]
+    return {**told, "request_usage_entries": entries}
+
+
+def _with_details(told: dict[str, Any], counted: Usage | RequestUsage) -> dict[str, Any]:
+    """With everything that the details know, where they are a provider's own and know more than we count."""
+    told["input_tokens_details"] = counted.input_tokens_details.model_dump()
+    told["output_tokens_details"] = counted.output_tokens_details.model_dump()
+    return told
+
+
+def deserialize_usage(usage_data: Mapping[str, Any]) -> Usage:
+    """The usage that `serialize_usage` gave."""
+    return Usage.from_json(usage_data)
+
+
+def model_usage_to_span_usage(usage: Usage) -> dict[str, Any]:
+    """What a span about one request says of its tokens."""
+    told = usage.to_json()
+    del told["request_usage_entries"]
+    return told
+
+
+def turn_usage_to_span_data(usage: Usage) -> dict[str, int]:
+    """What a span about one turn says of its tokens."""
+    return {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cached_input_tokens": usage.input_tokens_details.cached_tokens,
+        "cache_write_input_tokens": usage.input_tokens_details.cache_write_tokens,
+    }
+
+
+def task_usage_to_span_data(usage: Usage) -> dict[str, int]:
+    """What a span about a whole run says of its tokens."""
+    return {**turn_usage_to_span_data(usage), "requests": usage.requests, "total_tokens": usage.total_tokens}
+
+
+def total_usage_to_span_metadata(usage: Usage) -> dict[str, int]:
+    """The tokens of a whole run as metadata of a trace."""
+    return task_usage_to_span_data(usage)

@@ -20,5 +20,6 @@ for _name in (
     "saved_runs",
     "times",
     "values",
+    "whole_stores",
 ):
     import_module(f"{__name__}.{_name}")

@@ -136,6 +136,10 @@ class _Lease:
         return int(self._lease.number)
 
     @property
+    def open_runs(self) -> Any:
+        return self._lease.open_runs
+
+    @property
     def is_held(self) -> bool:
         return self._process.world.clock.now - self._renewed_at < self._ttl_s
 
@@ -161,6 +165,13 @@ class SimulatedRunStore:
 
     def __init__(self, process: Process) -> None:
         self._process, self._runs = process, process.world.store.run_store()
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are one process's way to one store."""
+        return isinstance(other, SimulatedRunStore) and other._process is self._process
+
+    def __hash__(self) -> int:
+        return id(self._process)
 
     async def load_run(self, run_id: str) -> SavedRun | None:
         """The run as last saved; None if there is none of this id."""

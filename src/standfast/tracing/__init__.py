@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ._doors.lazy import lazy
+from standfast._doors.lazy import lazy
 
 if TYPE_CHECKING:
-    from .telemetry.spans import (
+    from standfast.telemetry.spans import (
         Span,
         Trace,
         add_trace_processor,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         set_tracing_export_api_key,
         trace,
     )
-    from .telemetry.switch import set_tracing_disabled
+    from standfast.telemetry.switch import set_tracing_disabled
 
 __all__ = [
     "Span",

@@ -1,4 +1,4 @@
-"""What the OpenAI Agents SDK documents as `agents.computer`.
+"""What the OpenAI Agents SDK documents as `agents.util`.
 
 Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
 """

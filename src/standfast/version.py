@@ -1,11 +1,12 @@
-"""What the OpenAI Agents SDK documents as `agents.extensions.memory.dapr_session`.
+"""What the OpenAI Agents SDK documents as `agents.version`.
 
 Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
-from standfast._doors.lazy import lazy
+from ._doors.lazy import lazy
 
+__version__ = "0.2.0.dev0"
 __all__: list[str] = []
 __getattr__, __dir__ = lazy(__name__)

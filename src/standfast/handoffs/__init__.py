@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ._doors.lazy import lazy
+from standfast._doors.lazy import lazy
 
 if TYPE_CHECKING:
-    from .agents.handoffs import (
+    from standfast.agents.handoffs import (
         Handoff,
+        HandoffHistoryMapper,
         HandoffInputData,
         HandoffInputFilter,
         default_handoff_history_mapper,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Handoff",
+    "HandoffHistoryMapper",
     "HandoffInputData",
     "HandoffInputFilter",
     "default_handoff_history_mapper",

@@ -1,0 +1,161 @@
+"""What the OpenAI Agents SDK has and standfast has not, by kind, and what to do instead.
+
+A program that imports one of these names, or a module that is all about one of these kinds, is told so in one
+sentence, where it imports it. Nothing else may be missing: `tests/compat/test_names.py` reads the installed SDK and
+asks for every name of it. Like `exports`, this file imports nothing that costs anything.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Kind(NamedTuple):
+    """One kind of thing that is not there."""
+
+    modules: tuple[str, ...]
+    """Modules (below `standfast`) that are all about it, with everything below them."""
+
+    names: str
+    """Its names in other modules."""
+
+    instead: str
+    """What to do instead."""
+
+
+ABSENT: dict[str, Kind] = {
+    "computer use": Kind(
+        ("computer",),
+        "AsyncComputer Button Computer ComputerCreate ComputerDispose ComputerLike ComputerProvider ComputerT "
+        "ComputerT_co ComputerT_contra ComputerTool ComputerToolCustomDataContext ComputerToolCustomDataExtractor "
+        "ComputerToolSafetyCheckData Environment dispose_resolved_computers resolve_computer",
+        "Offer what the computer should do as function tools.",
+    ),
+    "shell tools": Kind(
+        (),
+        "LocalShellCommandRequest LocalShellExecutor LocalShellTool ShellActionRequest ShellApprovalFunction "
+        "ShellCallData ShellCallOutcome ShellCommandOutput ShellCommandRequest ShellExecutor "
+        "ShellOnApprovalFunction ShellOnApprovalFunctionResult ShellResult ShellTool "
+        "ShellToolContainerAutoEnvironment ShellToolContainerNetworkPolicy ShellToolContainerNetworkPolicyAllowlist "
+        "ShellToolContainerNetworkPolicyDisabled ShellToolContainerNetworkPolicyDomainSecret "
+        "ShellToolContainerReferenceEnvironment ShellToolContainerSkill ShellToolEnvironment "
+        "ShellToolHostedEnvironment ShellToolInlineSkill ShellToolInlineSkillSource ShellToolLocalEnvironment "
+        "ShellToolLocalSkill ShellToolSkillReference",
+        "Write a function tool that runs the command, with needs_approval=True where a person should look first.",
+    ),
+    "patch tools": Kind(
+        ("apply_diff", "editor"),
+        "ApplyPatchApprovalFunction ApplyPatchEditor ApplyPatchOnApprovalFunction "
+        "ApplyPatchOnApprovalFunctionResult ApplyPatchOperation ApplyPatchResult ApplyPatchTool "
+        "ApplyPatchToolCustomDataContext ApplyPatchToolCustomDataExtractor apply_diff",
+        "Write a function tool that takes the file and its new text.",
+    ),
+    "sandbox": Kind(
+        ("extensions.sandbox", "sandbox", "testing.sandbox"),
+        "InvalidSandboxStep SandboxAgent SandboxArchiveLimits SandboxCall SandboxCallMatcherError "
+        "SandboxConcurrencyLimits SandboxRunConfig SandboxScriptError SandboxStepSpec ScriptedSandboxSession "
+        "UnconsumedSandboxSteps UnexpectedSandboxCall scripted_sandbox_session",
+        "Run commands in an environment of your own, from a function tool.",
+    ),
+    "codex": Kind(
+        ("extensions.experimental.codex",),
+        "codex",
+        "Write a function tool that starts it as a child process.",
+    ),
+    "voice pipelines": Kind(
+        ("voice",),
+        "AudioInput SingleAgentVoiceWorkflow StreamedAudioInput VoicePipeline VoicePipelineConfig VoiceWorkflowBase",
+        "Turn speech into text before the run and the run's text into speech after it, or use standfast.realtime.",
+    ),
+    "sessions on MongoDB": Kind(
+        ("extensions.memory.mongodb_session",),
+        "MongoDBSession",
+        "Use PostgresSession, RedisSession or SQLiteSession, or the SDK's as a plain session.",
+    ),
+    "sessions on Dapr": Kind(
+        ("extensions.memory.dapr_session",),
+        "DAPR_CONSISTENCY_EVENTUAL DAPR_CONSISTENCY_STRONG DaprSession",
+        "Use PostgresSession, RedisSession or SQLiteSession, or the SDK's as a plain session.",
+    ),
+    "hosted tracing export": Kind(
+        (),
+        "BackendSpanExporter",
+        "Give an OpenTelemetry TracerProvider an exporter, or add_trace_processor one of your own: "
+        "docs/how-to/trace-runs.md shows both.",
+    ),
+    "tools with free-form input": Kind(
+        (),
+        "CustomTool CustomToolApprovalFunction CustomToolCustomDataContext CustomToolCustomDataExtractor "
+        "CustomToolExecutor CustomToolOnApprovalFunction CustomToolOnApprovalFunctionResult "
+        "ProgrammaticToolCallingTool",
+        "Write a function tool with one parameter of type str.",
+    ),
+    "tracing system of its own": Kind(
+        (
+            "tracing.config",
+            "tracing.context",
+            "tracing.create",
+            "tracing.logger",
+            "tracing.model_tracing",
+            "tracing.processor_interface",
+            "tracing.processors",
+            "tracing.provider",
+            "tracing.scope",
+            "tracing.setup",
+            "tracing.span_data",
+            "tracing.spans",
+            "tracing.traces",
+            "tracing.util",
+        ),
+        "AgentSpanData CustomSpanData FunctionSpanData GenerationSpanData GuardrailSpanData HandoffSpanData "
+        "MCPListToolsSpanData ResponseSpanData SpanData SpanError SpeechGroupSpanData SpeechSpanData TaskSpanData "
+        "TraceCtxManager TraceProvider TracingConfig TracingProcessor TranscriptionSpanData TurnSpanData agent_span "
+        "function_span generation_span get_current_span get_trace_provider guardrail_span handoff_span "
+        "mcp_tools_span response_span speech_group_span speech_span task_span transcription_span turn_span",
+        "Runs make OpenTelemetry spans by themselves: read them with a span processor of OpenTelemetry's, and add your "
+        "own with trace() and custom_span(). docs/how-to/trace-runs.md shows both.",
+    ),
+    "hosted multi-agent beta": Kind(
+        ("extensions.experimental.hosted_multi_agent",),
+        "hosted_multi_agent",
+        "Give agents to each other as tools or handoffs: the program then sees and keeps what each of them does.",
+    ),
+    "reasoning content over Chat Completions": Kind(
+        ("models.reasoning_content_replay",),
+        "",
+        "Use the Responses API, whose reasoning items are kept and sent back; other servers' is left out.",
+    ),
+    "machinery of the SDK's own loop": Kind(
+        ("agent_tool_state", "models.chatcmpl_stream_handler"),
+        "AgentRunner ensure_function_tool_supports_responses_only_features ensure_tool_choice_supports_backend "
+        "get_default_agent_runner get_function_tool_responses_only_features has_required_tool_search_surface "
+        "has_responses_tool_search_surface is_required_tool_search_surface is_responses_tool_search_surface "
+        "prune_orphaned_tool_search_tools set_default_agent_runner "
+        "validate_responses_programmatic_tool_calling_configuration validate_responses_tool_search_configuration "
+        "with_function_tool_failure_error_handler",
+        "It is no part of that package's documented use; hooks, filters and a Model of your own reach the same places.",
+    ),
+    "models over LiteLLM and any-llm": Kind(
+        ("extensions.models",),
+        "AnyLLMModel AnyLLMProvider LitellmModel LitellmProvider",
+        "Use OpenAIChatCompletionsModel with the provider's compatible endpoint, or write a Model: two methods.",
+    ),
+}
+"""Each kind of thing that is not there."""
+
+
+def absent(module: str, name: str) -> str | None:
+    """Why `module` does not have `name`, though the OpenAI Agents SDK does, and what to do instead; None if it is ours
+    or nobody's."""
+    for kind, about in ABSENT.items():
+        if name in about.names.split():
+            return f"standfast has no {kind}, so there is no {name}. {about.instead}"
+    return absent_module(f"{module}.{name}".lstrip("."))
+
+
+def absent_module(module: str) -> str | None:
+    """Why there is no module of this name below `standfast`, and what to do instead; None if it may be there."""
+    for kind, about in ABSENT.items():
+        if any(module == place or module.startswith(f"{place}.") for place in about.modules):
+            return f"standfast has no {kind}, so there is no standfast.{module}. {about.instead}"
+    return None

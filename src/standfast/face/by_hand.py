@@ -1,0 +1,32 @@
+"""An agent tool that a program calls itself, outside any run: `await tool.on_invoke_tool(context, arguments)`."""
+
+from __future__ import annotations
+
+from standfast.agents.as_tool import AgentToolRun
+from standfast.driver.event_buffer import EventBuffer
+from standfast.driver.nested import refuse_to_wait, result_of
+from standfast.driver.result import RunResultBase
+from standfast.face.runner import RunOptions, start
+
+
+async def run_by_hand(request: AgentToolRun) -> RunResultBase:
+    """Run the agent of this tool to its end, with the application object and usage of the context it was called with.
+
+    Raises UserError if it has to wait for a person: there is no run that could wait with it.
+    """
+    tool = request.tool
+    config = tool.run_config or request.context.run_config
+    options = RunOptions(
+        context=request.context.for_child(request.tool_input, run_config=config),
+        max_turns=tool.max_turns,
+        hooks=tool.hooks,
+        run_config=config,
+        previous_response_id=tool.previous_response_id,
+        conversation_id=tool.conversation_id,
+        session=tool.session,
+    )
+    events = EventBuffer() if tool.on_stream is not None else None
+    attempt = start(tool.agent, request.input, options, events=events)
+    result = await result_of(attempt, events, request)
+    refuse_to_wait(attempt.run, tool)
+    return result

@@ -1,0 +1,98 @@
+"""The logger of this package, and the SDK's helpers that log a failure with or without what it was about.
+
+What a model or a tool was given may be private. Whether an exception, which often quotes it, is logged whole is decided
+by the SDK's own environment variables (`OPENAI_AGENTS_DONT_LOG_MODEL_DATA`, `OPENAI_AGENTS_DONT_LOG_TOOL_DATA`): unless
+one is set to 0 or false, only its class is.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+logger = logging.getLogger("standfast")
+"""Everything this package logs goes here."""
+
+
+class ActionLog(Protocol):
+    """A function that logs that something failed."""
+
+    def __call__(
+        self,
+        target_logger: logging.Logger,
+        message: str,
+        exc: BaseException,
+        *,
+        stacklevel: int = 3,
+        diagnostic_extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Log the message and, where that is allowed, the exception whole."""
+
+
+def _may_show(*kinds: str) -> bool:
+    values = (os.environ.get(f"OPENAI_AGENTS_DONT_LOG_{kind}_DATA", "1").strip().lower() for kind in kinds)
+    return all(value in ("0", "false", "no", "off") for value in values)
+
+
+def _action(level: int, *kinds: str) -> ActionLog:
+    def log(
+        target_logger: logging.Logger,
+        message: str,
+        exc: BaseException,
+        *,
+        stacklevel: int = 3,
+        diagnostic_extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        whole = _may_show(*kinds)
+        told = message if whole else f"{message} ({type(exc).__name__})"
+        extra = dict(diagnostic_extra) if whole and diagnostic_extra else None
+        target_logger.log(level, told, exc_info=exc if whole else None, stacklevel=stacklevel - 1, extra=extra)
+
+    return log
+
+
+log_model_action_debug = _action(logging.DEBUG, "MODEL")
+"""Log that something about a model's data failed."""
+
+log_model_action_warning = _action(logging.WARNING, "MODEL")
+"""Log, as a warning, that something about a model's data failed."""
+
+log_model_action_error = _action(logging.ERROR, "MODEL")
+"""Log, as an error, that something about a model's data failed."""
+
+log_tool_action_debug = _action(logging.DEBUG, "TOOL")
+"""Log that something about a tool's data failed."""
+
+log_tool_action_warning = _action(logging.WARNING, "TOOL")
+"""Log, as a warning, that something about a tool's data failed."""
+
+log_tool_action_error = _action(logging.ERROR, "TOOL")
+"""Log, as an error, that something about a tool's data failed."""
+
+log_model_and_tool_action_debug = _action(logging.DEBUG, "MODEL", "TOOL")
+"""Log that something about both kinds of data failed."""
+
+log_model_and_tool_action_warning = _action(logging.WARNING, "MODEL", "TOOL")
+"""Log, as a warning, that something about both kinds of data failed."""
+
+log_model_and_tool_action_error = _action(logging.ERROR, "MODEL", "TOOL")
+"""Log, as an error, that something about both kinds of data failed."""
+
+
+def log_model_and_tool_data_warning(
+    target_logger: logging.Logger,
+    redacted_message: str,
+    *,
+    diagnostic_message: str,
+    diagnostic_args: tuple[Any, ...] | Mapping[str, Any] | Callable[[], Any] | None = None,
+    stacklevel: int = 2,
+) -> None:
+    """Warn with the whole message where both kinds of data may be logged, with the redacted one elsewhere."""
+    if not _may_show("MODEL", "TOOL"):
+        target_logger.warning(redacted_message, stacklevel=stacklevel)
+        return
+    found: Any = diagnostic_args() if callable(diagnostic_args) else diagnostic_args
+    arguments: Any = () if found is None else found if isinstance(found, tuple) else (found,)
+    target_logger.warning(diagnostic_message, *arguments, stacklevel=stacklevel)

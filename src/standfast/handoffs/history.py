@@ -1,0 +1,28 @@
+"""What the OpenAI Agents SDK documents as `agents.handoffs.history`.
+
+Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from standfast._doors.lazy import lazy
+
+if TYPE_CHECKING:
+    from standfast.agents.handoffs import (
+        default_handoff_history_mapper,
+        get_conversation_history_wrappers,
+        nest_handoff_history,
+        reset_conversation_history_wrappers,
+        set_conversation_history_wrappers,
+    )
+
+__all__ = [
+    "default_handoff_history_mapper",
+    "get_conversation_history_wrappers",
+    "nest_handoff_history",
+    "reset_conversation_history_wrappers",
+    "set_conversation_history_wrappers",
+]
+__getattr__, __dir__ = lazy(__name__)

@@ -1,0 +1,40 @@
+"""What the OpenAI Agents SDK documents as `agents.logger`.
+
+Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ._doors.lazy import lazy
+
+if TYPE_CHECKING:
+    from .ground.log_helpers import (
+        log_model_action_debug,
+        log_model_action_error,
+        log_model_action_warning,
+        log_model_and_tool_action_debug,
+        log_model_and_tool_action_error,
+        log_model_and_tool_action_warning,
+        log_model_and_tool_data_warning,
+        log_tool_action_debug,
+        log_tool_action_error,
+        log_tool_action_warning,
+        logger,
+    )
+
+__all__ = [
+    "log_model_action_debug",
+    "log_model_action_error",
+    "log_model_action_warning",
+    "log_model_and_tool_action_debug",
+    "log_model_and_tool_action_error",
+    "log_model_and_tool_action_warning",
+    "log_model_and_tool_data_warning",
+    "log_tool_action_debug",
+    "log_tool_action_error",
+    "log_tool_action_warning",
+    "logger",
+]
+__getattr__, __dir__ = lazy(__name__)

@@ -1,0 +1,34 @@
+"""What the OpenAI Agents SDK documents as `agents.models.openai_agent_registration`.
+
+Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from standfast._doors.lazy import lazy
+
+if TYPE_CHECKING:
+    from standfast.providers.registration import (
+        OPENAI_HARNESS_ID_TRACE_METADATA_KEY,
+        OpenAIAgentRegistrationConfig,
+        ResolvedOpenAIAgentRegistrationConfig,
+        add_openai_harness_id_to_metadata,
+        get_default_openai_agent_registration_config,
+        resolve_openai_agent_registration_config,
+        resolve_openai_harness_id_for_model_provider,
+        set_default_openai_agent_registration_config,
+    )
+
+__all__ = [
+    "OPENAI_HARNESS_ID_TRACE_METADATA_KEY",
+    "OpenAIAgentRegistrationConfig",
+    "ResolvedOpenAIAgentRegistrationConfig",
+    "add_openai_harness_id_to_metadata",
+    "get_default_openai_agent_registration_config",
+    "resolve_openai_agent_registration_config",
+    "resolve_openai_harness_id_for_model_provider",
+    "set_default_openai_agent_registration_config",
+]
+__getattr__, __dir__ = lazy(__name__)

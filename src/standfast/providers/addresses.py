@@ -1,0 +1,23 @@
+"""Whether an address is OpenAI's own."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+OFFICIAL_HOSTS = ("api.openai.com", "eu.api.openai.com", "us.api.openai.com")
+
+FAKE_RESPONSES_ID = "__fake_id__"
+"""The id that the SDK gives to items which no provider has named. standfast leaves the id out, and takes this one out
+of what it sends."""
+
+
+def is_official_openai_base_url(base_url: object, *, websocket: bool = False) -> bool:
+    """Whether this is an address of OpenAI's own API."""
+    parts = urlsplit(str(base_url))
+    return parts.scheme == ("wss" if websocket else "https") and (parts.hostname or "") in OFFICIAL_HOSTS
+
+
+def is_official_openai_client(client: Any) -> bool:
+    """Whether this client talks to OpenAI's own API."""
+    return is_official_openai_base_url(getattr(client, "base_url", ""))

@@ -1,0 +1,38 @@
+"""What the OpenAI Agents SDK documents as `agents.testing.model`.
+
+Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from standfast._doors.lazy import lazy
+
+if TYPE_CHECKING:
+    from standfast.testing.script import (
+        InvalidModelStep,
+        ModelCall,
+        ModelScriptError,
+        ModelStep,
+        ModelStepSpec,
+        UnconsumedModelSteps,
+        UnexpectedModelCall,
+        assistant_message,
+        function_call,
+    )
+    from standfast.testing.scripted_model import ScriptedModel
+
+__all__ = [
+    "InvalidModelStep",
+    "ModelCall",
+    "ModelScriptError",
+    "ModelStep",
+    "ModelStepSpec",
+    "ScriptedModel",
+    "UnconsumedModelSteps",
+    "UnexpectedModelCall",
+    "assistant_message",
+    "function_call",
+]
+__getattr__, __dir__ = lazy(__name__)
