@@ -47,6 +47,12 @@ def schema() -> Iterator[str]:
         connection.execute(f'DROP SCHEMA "{name}" CASCADE')
 
 
+def _in_schema(driver: str, schema: str) -> dict[str, Any]:
+    return (
+        {"server_settings": {"search_path": schema}} if driver == "asyncpg" else {"options": f"-csearch_path={schema}"}
+    )
+
+
 def opened(url: str, session_id: str = "a", **options: Any) -> SQLAlchemySession:
     return SQLAlchemySession.from_url(session_id, url=url, **{"create_tables": True, **options})
 
@@ -223,6 +229,19 @@ async def test_a_table_of_another_kind_is_refused_and_left_alone(url: str, tmp_p
     session.close()
     with closing(sqlite3.connect(tmp_path / "talks.db")) as db:
         assert db.execute("SELECT name FROM sqlite_master").fetchall() == [("agent_messages",)]
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+async def test_first_writers_make_the_tables_together(driver: str, schema: str) -> None:
+    place = _in_schema(driver, schema)
+    url = servers.postgres_url().replace("postgresql://", f"postgresql+{driver}://")
+    # Another option each makes another engine, with connections of its own, as if it were another process.
+    sessions = [opened(url, f"s{n}", engine_kwargs={"connect_args": place, "pool_size": n + 1}) for n in range(4)]
+    await asyncio.gather(*(session.add_items(ITEMS) for session in sessions))
+    for session in sessions:
+        assert await session.get_items() == ITEMS
+        session.close()
 
 
 @pytest.mark.postgres
