@@ -114,7 +114,8 @@ def classify(
 ) -> Reply:
     """The reply's entries and calls. `known` maps the ids of calls already in history to their digests.
 
-    `unknown_tool(name)` says what to do about a tool that is not there: it raises, or returns the call's kind.
+    `unknown_tool(name)` says what to do about a tool that is not there: it raises, or returns the call's kind. Read
+    without names, for a run whose agents are not at hand, every call is one of a tool.
     """
     reading = _Reading(agent, tools, handoffs, known, unknown_tool)
     for original in output:

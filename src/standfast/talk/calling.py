@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from standfast.engine.advance import advance as advance_run
-from standfast.engine.events import Decided as DecidedInRun
+from standfast.engine.events import Decided
 from standfast.engine.run import Decision, Run, evolve
 from standfast.talk.events import CallMade, Returned, Shown
 from standfast.talk.talk import Ask, Change, OpenCall, Part, Talk
@@ -85,7 +85,7 @@ def decided_inside(talk: Talk, decision: Decision, path: tuple[str, ...]) -> Tal
     one = talk.call(path[0])
     if one is None or one.call.child is None or one.call.state != "waiting":
         return talk
-    child = advance_run(one.call.child, DecidedInRun(decision, path[1:]))
+    child = advance_run(one.call.child, Decided(decision, path[1:]))
     return put_call(talk, evolve(one, call=evolve(one.call, child=child, state="asked")))
 
 

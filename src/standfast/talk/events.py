@@ -6,8 +6,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from standfast.engine.events import SettledBy
-from standfast.engine.run import Call, Decision, Run
+from standfast.engine.events import (  # the same for a run and for a voice call
+    Appended as Appended,
+    ChildMoved as ChildMoved,
+    Decided as Decided,
+    SettledBy as SettledBy,
+)
+from standfast.engine.run import Call
 from standfast.ground.jsonvalue import Item
 from standfast.talk.talk import PartKind
 
@@ -135,7 +140,9 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The connection is gone."""
+    """The connection is gone. `attached`: the conversation, and the reply under way, go on without it."""
+
+    attached: bool = False
 
 
 # --- events: what people and programs did ----------------------------------------------------------------------------
@@ -228,26 +235,10 @@ class Waits:
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
-    """A person decided about a call, or about all calls of a tool. `path` leads to the call of a run inside a call."""
-
-    decision: Decision
-    path: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class NotTaken:
     """A call that was in doubt did not happen, for certain."""
 
     call_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class ChildMoved:
-    """The run inside a call stands here now."""
-
-    call_id: str
-    child: Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,13 +249,6 @@ class Returned:
     output: str
     silent: bool = False
     """Whether nobody wants a reply to it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """The session has the ledger up to here."""
-
-    end: int
 
 
 @dataclass(frozen=True, slots=True)
