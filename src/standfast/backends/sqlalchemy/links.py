@@ -117,8 +117,6 @@ class ThreadStore:
     around the standard library's `sqlite3`, so here that is used itself.
     """
 
-    is_shareable = False
-
     def __init__(self, url: str, options: Mapping[str, Any], sessions: str, messages: str, **given: bool) -> None:
         self.loses_answers = not url.startswith("sqlite")
         engine = self._engine = made_engine(url, options)

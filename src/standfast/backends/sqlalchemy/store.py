@@ -137,7 +137,7 @@ class Transaction(Reading):
             seen.append(known)
         arranged = [None if change.arrange is None else self._arranged(change.name, change.arrange) for change in step]
         done = [self._change(change, rows, known) for change, rows, known in zip(step, arranged, seen, strict=True)]
-        return Done(tuple(mark for mark, _ in done), tuple(first for _, first in done))
+        return Done(tuple(done))
 
     def _lock(self, name: Name) -> None:
         """Keep others from changing a name. Other programs' inserts wait at the session's row, by their foreign key."""
@@ -188,13 +188,13 @@ class Transaction(Reading):
             return rows
         return [row._replace(tag=(row.tag or Tag())._replace(replaces=part.replaces)) for row in rows]
 
-    def _change(self, change: Change, arranged: tuple[list[Row], list[Row]] | None, known: Known) -> tuple[str, int]:
-        """Do one change; where the live rows end now, and the ref of the first that was pushed."""
+    def _change(self, change: Change, arranged: tuple[list[Row], list[Row]] | None, known: Known) -> str:
+        """Do one change; where the live rows end now."""
         name, is_session = change.name, change.name.kind == "session"
         if change.remove or change.wipe is not None:
             self._empty(name, None if change.remove else change.wipe)
             if change.remove:
-                return "", 0
+                return ""
             known = self._known(name)
         epoch = known.epoch
         if not known.has_epoch and (change.touch or change.put):
@@ -207,7 +207,7 @@ class Transaction(Reading):
         moves = bool(change.drop or change.arrange is not None or change.back or change.push)
         if change.touch or (moves and not known.is_there):
             self._touch(name, known, epoch or secrets.token_hex(8), is_new=change.touch)
-        first, edition = self._move(change, arranged, known) if moves else (0, known.edition)
+        edition = self._move(change, arranged, known) if moves else known.edition
         c = self._t.c
         mine = sa.and_(c.c.kind == name.kind, c.c.id == name.id)
         if change.sweep:
@@ -225,7 +225,7 @@ class Transaction(Reading):
         if change.labels is not None:
             columns = {label: change.labels.get(label) for label in LABELS}
             self._update(name, labels=json.dumps(dict(change.labels)), **columns)
-        return (self._mark(name.id, edition) if is_session else ""), first
+        return self._mark(name.id, edition) if is_session else ""
 
     def _empty(self, name: Name, keep: tuple[str, ...] | None) -> None:
         """Remove a name altogether, or all but cells whose names begin with one of `keep`."""
@@ -270,8 +270,8 @@ class Transaction(Reading):
 
     # --- rows --------------------------------------------------------------------------------------------------------
 
-    def _move(self, change: Change, arranged: tuple[list[Row], list[Row]] | None, known: Known) -> tuple[int, int]:
-        """Do what a change does to rows; the ref of the first that was pushed, and the edition then."""
+    def _move(self, change: Change, arranged: tuple[list[Row], list[Row]] | None, known: Known) -> int:
+        """Do what a change does to rows; the edition then."""
         name, m, place = change.name, self._t.m, self._t.place
         mine = m.c.session_id == name.id
         given = self._adopt(name, known)
@@ -288,11 +288,10 @@ class Transaction(Reading):
         for row in change.back:
             edition += 1
             self._put_back(name.id, row)
-        first = 0
         if change.push:
-            first, given = self._add(name.id, self._rows_of(change.push), given)
+            given = self._add(name.id, self._rows_of(change.push), given)
         self._update(name, edition=edition, place=given)
-        return first, edition
+        return edition
 
     def _last(self, session_id: str) -> Any:
         """The latest time among the rows; None if there is none."""
@@ -334,10 +333,10 @@ class Transaction(Reading):
             self._c.execute(sa.insert(b), values)
         last = self._last(name.id)
         self._c.execute(sa.delete(m).where(m.c.session_id == name.id))
-        return self._add(name.id, live, given, last)[1] if live else given
+        return self._add(name.id, live, given, last) if live else given
 
-    def _add(self, session_id: str, rows: Sequence[Row], given: int, last: Any = None) -> tuple[int, int]:
-        """Insert rows at the end; the first one's place, and the last one's."""
+    def _add(self, session_id: str, rows: Sequence[Row], given: int, last: Any = None) -> int:
+        """Insert rows at the end; the last one's place."""
         stamp = self._stamp()
         last = last or self._last(session_id)
         if self._is_sqlite:
@@ -352,7 +351,7 @@ class Transaction(Reading):
             when = stamp if self._is_sqlite else stamp + timedelta(microseconds=at)
             values.append(self._values(session_id, row, given + 1 + at, when))
         self._c.execute(sa.insert(self._t.m), values)
-        return given + 1, given + len(rows)
+        return given + len(rows)
 
     def _put_back(self, session_id: str, row: Row) -> None:
         """Insert a row where its ref belongs, with a time by which the SDK reads it there."""
