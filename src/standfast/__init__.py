@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from .backends.sealed.key_file import KeyFile
     from .backends.sealed.keys import ErasureReceipt, SessionKeys
     from .backends.sealed.session import EncryptedSession
+    from .backends.sqlalchemy.session import SQLAlchemySession
     from .backends.sqlite.async_session import AsyncSQLiteSession
     from .backends.sqlite.session import SQLiteSession
     from .driver.result import RunResult, RunResultStreaming
@@ -507,6 +508,7 @@ __all__ = [
     "RunUsage",
     "RunView",
     "Runner",
+    "SQLAlchemySession",
     "SQLiteSession",
     "SavedRun",
     "SchemaTooNewError",
