@@ -44,9 +44,8 @@ PENDING = {
     "MCP servers of its own": "standfast.mcp",
     "models over LiteLLM and any-llm": "extensions of their own",
     "tools with free-form input": "CustomTool and programmatic calls",
-    "tracing system of its own": "spans and processors under the SDK's names",
 }
-PENDING_NAMES = {"AdvancedSQLiteSession", "EncryptedEnvelope", "EncryptedSession", "SQLAlchemySession"}
+PENDING_NAMES = {"AdvancedSQLiteSession", "EncryptedEnvelope", "SQLAlchemySession"}
 
 
 @cache
