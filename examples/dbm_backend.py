@@ -106,6 +106,8 @@ class DbmStore:
                 cells={name: cell for name in names if (cell := stored.cell(name)) is not None},
                 rows=boxes,
                 upto=None if look.upto is None else stored.upto(look.upto),
+                count=sum(last - first + 1 for first, last in stored.boxes.get(0, [])),
+                times=tuple([None] * len(rows) for rows in boxes),
             )
 
     def commit(self, step: Step) -> Done | Refused:
@@ -175,6 +177,12 @@ class Stored:
     def rows(self, wanted: Rows) -> list[Row]:
         """From the end, as far as needed: a page costs what it holds."""
         found: list[Row] = []
+        if wanted.after is not None:
+            for first, last in self.boxes.get(0, []):
+                for ref in range(max(first, wanted.after + 1), last + 1):
+                    if wanted.limit is None or len(found) < wanted.limit:
+                        found.append(self.row(0, ref))
+            return found
         for first, last in reversed(self.boxes.get(wanted.box, [])):
             top = last if wanted.before is None else min(last, wanted.before - 1)
             for ref in range(top, first - 1, -1):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import sqlite3
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -125,8 +126,6 @@ def test_a_stream_that_was_told_to_cancel_is_stored_though_the_program_ends(leav
 
 async def test_a_caller_gets_control_back_at_the_second_cancellation_though_the_store_stalls(tmp_path: Path) -> None:
     """A13, C14: what closes a run no longer needs the loop; the second cancellation does not wait for it."""
-    import sqlite3
-
     session = SQLiteSession("s", tmp_path / "a.db", timeout_s=60.0)
     hang = Hang(tmp_path / "book")
     hang.hanging = asyncio.Event()
@@ -171,4 +170,21 @@ def test_a_program_told_to_stop_stores_what_its_tool_has_paid(
     runs, _ = asyncio.run(Runner.list_runs(session=session))
     assert [run.status for run in runs] != ["running"]
     assert wrongs(lines(f"{path}.book"), asyncio.run(asked_next(session))) == []
+    session.close()
+
+
+def test_a_child_of_multiprocessing_stores_it_though_the_store_is_busy_while_it_ends(tmp_path: Path) -> None:
+    """C14: such a process never runs `atexit`. It must wait all the same for what closes its run."""
+    path = tmp_path / "a.db"
+    with Child(program_that_is_signalled, path=str(path), program="streamed") as child:
+        child.hear_until("hanging")
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        child.send_signal(signal.SIGINT)
+        child.ends_within(1.0)  # time enough to be gone, for one that does not wait
+        other.execute("ROLLBACK")
+        other.close()
+        assert child.exit_code() is not None, "it hangs"
+    session = SQLiteSession("s", path)
+    assert short(asyncio.run(session.get_items()))[:4] == STORED[:4]
     session.close()

@@ -65,7 +65,8 @@ async def test_what_another_program_writes_comes_first_until_we_write_again(path
         await session.add_items([message("1")])
     for peer in peers:
         await peer.add_items([message("1")])
-    await PeerSession("ours 0", path).add_items([message("2")])
+    peers.append(PeerSession("ours 0", path))
+    await peers[-1].add_items([message("2")])
     expected = ["ours 0", "peer 2", "peer 1", "peer 0", "ours 2", "ours 1"]
     for limit in (1, 2, 100):
         assert await listed(ours[0], limit) == expected

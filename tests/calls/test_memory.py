@@ -184,34 +184,41 @@ async def test_an_unknown_call_and_an_unknown_approval_are_typed_errors():
             assert live.state == "open"
 
 
-async def test_audio_goes_on_while_a_store_stands_still(tmp_path: Path):
+class Stalling(InMemorySession):
+    """A session whose store answers no write while its gate is closed."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(session_id)
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def record(self, **given: Any) -> Any:  # type: ignore[override]
+        await self.gate.wait()
+        return await super().record(**given)
+
+
+async def test_ten_seconds_of_audio_go_on_while_a_store_stands_still():
     """E4 and E14: the reader of the connection never waits for a store; what begins a tool does."""
-    store = InMemorySession("stalled")
-    gate, ran = asyncio.Event(), []
+    store, ran = Stalling("stalled"), []
+    words = " ".join(f"word{number}" for number in range(100))
 
     @function_tool
     async def pay() -> str:
         ran.append(1)
         return "paid"
 
-    async with LoopbackRealtimeServer([["One moment.", call("pay", {})], "Paid."]) as server:
+    async with LoopbackRealtimeServer([[words, call("pay", {})], "Paid."]) as server:
         session = await runner(agent(pay)).run(model_config=at(server), session=store)
         async with talking(session, has_store=True) as reader:
-            memory = session._scope.memory
-            assert memory is not None
-            save = memory.save
-
-            async def stalled(talk: Any) -> None:
-                await gate.wait()
-                await save(talk)
-
-            memory.save = stalled  # type: ignore[method-assign]  # a store that does not answer
+            store.gate.clear()
             sending = asyncio.ensure_future(session.send_message("pay"))
             await reader.until("audio_end")
             await reader.until("agent_end")
-            assert not sending.done()  # not acknowledged: it is not saved
-            assert not ran
-            gate.set()
+            heard_ms = sum(len(event.audio.data) for event in reader.of("audio")) / 48
+            was_acknowledged, had_run = sending.done(), list(ran)
+            store.gate.set()
+            assert heard_ms > 10_000
+            assert (was_acknowledged, had_run) == (False, [])  # neither is saved yet
             await sending
             await reader.until("tool_end")
             await reader.until("agent_end", 2)

@@ -6,12 +6,14 @@ python worker.py <url> <database> <run id> <log> [message]
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from pathlib import Path
 from typing import Any
 
 from standfast import SQLiteSession, function_tool
-from standfast.realtime import RealtimeAgent, RealtimeRunner
+from standfast.ground.errors import LeaseLostError, RunClaimedError
+from standfast.realtime import RealtimeAgent, RealtimeRunner, RealtimeSession
 
 DETECTION = {"type": "server_vad", "interrupt_response": True, "create_response": True, "silence_duration_ms": 200}
 
@@ -30,18 +32,34 @@ def agent_of(log: Path, *, slow: bool) -> RealtimeAgent[Any]:
             await asyncio.Event().wait()
         return f"paid {amount}"
 
+    @function_tool(on_unknown="ask")
+    async def wire(amount: int) -> str:
+        did(f"wired {amount}")
+        if slow:
+            await asyncio.Event().wait()
+        return f"wired {amount}"
+
     @function_tool(needs_approval=True)
     async def book(seats: int) -> str:
         did(f"booked {seats}")
         return f"booked {seats}"
 
-    return RealtimeAgent(name="voice", instructions="Talk.", tools=[pay, book])
+    return RealtimeAgent(name="voice", instructions="Talk.", tools=[pay, wire, book])
 
 
 def runner_of(agent: RealtimeAgent[Any]) -> RealtimeRunner:
     """A runner whose leases last as long as a test can wait for."""
     config: Any = {"model_settings": {"turn_detection": DETECTION}, "lease_ttl_s": 0.5, "lease_wait_s": 20.0}
     return RealtimeRunner(agent, config=config)
+
+
+async def obey(session: RealtimeSession) -> None:
+    """Send what is written to this process as messages, until the call ends."""
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while line := await reader.readline():
+        with contextlib.suppress(RunClaimedError, LeaseLostError):  # whoever reads the call is told
+            await session.send_message(line.decode().strip())
 
 
 async def main(url: str, database: str, run_id: str, log: str, message: str) -> None:
@@ -54,6 +72,7 @@ async def main(url: str, database: str, run_id: str, log: str, message: str) -> 
     print("entered", flush=True)
     await session.send_message(message)
     print("acknowledged", flush=True)
+    listening = asyncio.create_task(obey(session))
     try:
         async for event in session:
             if event.type != "raw_model_event":
@@ -64,6 +83,8 @@ async def main(url: str, database: str, run_id: str, log: str, message: str) -> 
     except Exception as error:
         print(f"ended {type(error).__name__}", flush=True)
         return
+    finally:
+        listening.cancel()
     print("ended", flush=True)
 
 

@@ -89,7 +89,11 @@ class Reference(Memory):
     """The kit's own oracle, which shares no line with the rules."""
 
     name = "ReferenceSession"
-    not_applicable: Mapping[str, str] = {**Memory.not_applicable, "A20": "no expiry can be configured"}
+    not_applicable: Mapping[str, str] = {
+        **Memory.not_applicable,
+        "A20": "no expiry can be configured",
+        **dict.fromkeys([f"B{n}" for n in range(11, 18)], "an oracle for histories shows nothing to people"),
+    }
 
     @cached_property
     def store(self) -> ReferenceStore:  # type: ignore[override]

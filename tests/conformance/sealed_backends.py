@@ -7,6 +7,7 @@ from typing import Any
 
 from standfast.backends.sealed.session import EncryptedSession
 from standfast.conformance import Backend
+from standfast.operators.store import store_of
 from tests.conformance.kit_backends import Memory, StandfastSQLite
 from tests.conformance.server_backends import StandfastPostgres, StandfastRedis
 
@@ -22,6 +23,13 @@ class Sealing(Backend):
     def open(self, session_id: str, **options: Any) -> Any:
         # Ten seconds in place of thirty: checks that lose every answer last as long as an operation may.
         return around(super().open(session_id, **{"timeout_s": 10, **options}))
+
+    def whole_store(self, *, read_only: bool = False) -> Any:
+        """The store below, with encryption around each of its sessions."""
+        if not self.files:  # made of sessions of `open`, which are sealed already
+            return super().whole_store(read_only=read_only)
+        store = super().whole_store(read_only=read_only)
+        return store_of(lambda session_id: around(store.session(session_id)), self.name, read_only=read_only)
 
 
 def around(session: Any) -> EncryptedSession:

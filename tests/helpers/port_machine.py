@@ -227,6 +227,15 @@ class Machine:
                 some = self.store.look(Look(name, rows=(Rows(before=middle.ref, limit=3),))).rows[0]
                 place = len(sight.rows[0]) // 2
                 assert list(some) == list(sight.rows[0][max(0, place - 3) : place])
+                behind = self.store.look(
+                    Look(name, rows=(Rows(after=middle.ref, limit=2, times=True), Rows(limit=1)), count=True)
+                )
+                assert list(behind.rows[0]) == list(sight.rows[0][place + 1 : place + 3])
+                assert behind.count == len(sight.rows[0])
+                assert len(behind.times[0]) == len(behind.rows[0])
+                assert not behind.times[1]
+                whole = self.store.look(Look(name, rows=(Rows(after=0),))).rows[0]
+                assert list(whole) == list(sight.rows[0])
             data = self.store.look(Look(name, rows=(Rows(),), only_data=True, mark=False)).data
             assert [bytes(one) for one in data] == [row.data for row in sight.rows[0]]
             if name.kind == "session":

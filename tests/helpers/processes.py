@@ -88,6 +88,11 @@ class Child:
         self._process.join(PATIENCE_S)
         return self._process.exitcode
 
+    def ends_within(self, seconds: float) -> bool:
+        """Whether it ends in this time."""
+        self._process.join(seconds)
+        return self._process.exitcode is not None
+
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""
         self._process.kill()

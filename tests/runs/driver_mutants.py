@@ -112,8 +112,8 @@ MUTANTS = [
     Mutant(
         "an append leaves its last item for the next",
         "driver.loop",
-        "await self.record(Appended(effect.end)",
-        "await self.record(Appended(effect.end - 1)",
+        "await self.record(Appended(effect.end,",
+        "await self.record(Appended(effect.end - 1,",
     ),
     Mutant(
         "an append is thought to hold more",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -35,7 +36,10 @@ class Keeps(InMemorySession):
     [
         (InMemorySession, {}),
         (Redacts, dict.fromkeys(("append", "record", "replace", "runs"), "add_items")),
-        (Filters, dict.fromkeys(("written", "page", "corrupt", "replace"), "get_items")),
+        (
+            Filters,
+            dict.fromkeys(("written", "page", "corrupt", "replace", "records", "watch", "search"), "get_items"),
+        ),
         (Keeps, {"rewind": "pop_item"}),
     ],
 )
@@ -110,10 +114,15 @@ def test_second_objects_and_wrappers_are_the_same_conversation() -> None:
 def test_a_path_in_any_spelling_is_one_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     spelled = ["x.db", Path("x.db"), tmp_path / "x.db", f"{tmp_path}/../{tmp_path.name}/x.db"]
-    keys = {conversation_key(agents.SQLiteSession("a", path)) for path in spelled}
+    keys = {_key_of_the_sdks("a", path) for path in spelled}
     assert len(keys) == 1
-    assert conversation_key(agents.SQLiteSession("a", "y.db")) not in keys
-    assert conversation_key(agents.SQLiteSession("b", "x.db")) not in keys
+    assert _key_of_the_sdks("a", "y.db") not in keys
+    assert _key_of_the_sdks("b", "x.db") not in keys
+
+
+def _key_of_the_sdks(session_id: str, path: str | Path) -> Any:
+    with closing(agents.SQLiteSession(session_id, path)) as session:  # it opens its file when it is made
+        return conversation_key(session)
 
 
 def test_a_plain_session_that_names_no_store_is_itself_and_nobody_else() -> None:
@@ -128,4 +137,5 @@ def test_a_plain_session_that_names_no_store_is_itself_and_nobody_else() -> None
     one, two = Plain(), Plain()
     assert conversation_key(one) == conversation_key(one)
     assert conversation_key(one) != conversation_key(two)
-    assert conversation_key(agents.SQLiteSession("a")) != conversation_key(agents.SQLiteSession("a"))
+    with closing(agents.SQLiteSession("a")) as one_of_theirs, closing(agents.SQLiteSession("a")) as another:
+        assert conversation_key(one_of_theirs) != conversation_key(another)

@@ -49,7 +49,7 @@ def test_a_lease_ends_its_ttl_after_its_last_renewal() -> None:
     store.now += 9
     assert isinstance(acquire(store, "two"), Busy)
     store.now += 1
-    assert acquire(store, "two") == Taken(2, ())
+    assert acquire(store, "two") == Taken(2, (), taken_from="one")
     assert not carried_out(store, lease_rules.renew(NAME, Fence(1, "one")))
 
 
@@ -58,7 +58,7 @@ def test_a_clock_that_was_ahead_and_went_back_keeps_no_lease() -> None:
     store.now += 10_000_000
     assert isinstance(acquire(store, "one"), Taken)
     store.now -= 10_000_000
-    assert acquire(store, "two") == Taken(2, ())
+    assert acquire(store, "two") == Taken(2, (), taken_from="one")
 
 
 def test_a_clock_that_stands_still_keeps_no_lease_from_one_who_watches() -> None:
@@ -66,7 +66,42 @@ def test_a_clock_that_stands_still_keeps_no_lease_from_one_who_watches() -> None
     assert isinstance(acquire(store, "one"), Taken)
     assert isinstance(acquire(store, "two", watch=Watch(1, 0, 9.9)), Busy)
     assert isinstance(acquire(store, "two", watch=Watch(1, 1, 10.0)), Busy), "it watched another renewal"
-    assert acquire(store, "two", watch=Watch(1, 0, 10.0)) == Taken(2, ())
+    assert acquire(store, "two", watch=Watch(1, 0, 10.0)) == Taken(2, (), taken_from="one")
+
+
+def test_a_number_that_a_store_has_forgotten_does_not_let_its_old_holder_write() -> None:
+    """After an expiry numbers begin anew, and a lower one may be the newer."""
+
+    async def scenario() -> None:
+        store = InMemoryStore(ttl_s=0.05)
+        session = InMemorySession("a", store=store)
+        for _ in range(3):
+            await (await session.lease(ttl_s=0.05, wait_s=0)).release()
+        await session.add_items([{"role": "user", "content": "hello"}])
+        old = await session.lease(ttl_s=0.05, wait_s=0, renewed=False)
+        await asyncio.sleep(0.2)
+        assert await session.get_items() == []
+        new = await session.lease(ttl_s=60, wait_s=0)
+        assert (old.number, new.number) == (4, 1)
+        with pytest.raises(LeaseLostError):
+            await session.append([{"role": "user", "content": "late"}], writer="old", start=0, lease=old)
+        await session.append([{"role": "user", "content": "mine"}], writer="new", start=0, lease=new)
+        assert len(await session.get_items()) == 1
+        await new.release()
+
+    asyncio.run(scenario())
+
+
+def test_a_store_that_expires_forgets_a_lease_on_a_session_that_nobody_wrote_to() -> None:
+    async def scenario() -> int:
+        store = InMemoryStore(ttl_s=0.02)
+        for number in range(50):
+            await (await InMemorySession(f"s{number}", store=store).lease(ttl_s=0.02, wait_s=0)).release()
+        await asyncio.sleep(0.1)
+        store.count("session")
+        return len(store._names)
+
+    assert asyncio.run(scenario()) == 0
 
 
 # --- tickets ---------------------------------------------------------------------------------------------------------

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import standfast.talk.advance
+import standfast.talk.calling
 import standfast.talk.due
 import standfast.talk.exchange
+import standfast.talk.joining
 import standfast.talk.link
+import standfast.talk.surviving
 
 
 @dataclass(frozen=True)
@@ -30,11 +33,18 @@ class Mutant:
             return {"Link": changed.Link}
         if self.module == "exchange":
             return {"Exchange": changed.Exchange}
-        exchange = _module("exchange", "", "", self.fault)
-        for name, value in vars(changed).items():
-            if callable(value) and getattr(value, "__module__", "") == changed.__name__ and hasattr(exchange, name):
-                setattr(exchange, name, value)
-        return {"Exchange": exchange.Exchange}
+        if self.module in ("calling", "joining", "surviving"):
+            changed = _using(changed, "advance", self.fault)
+        return {"Exchange": _using(changed, "exchange", self.fault).Exchange}
+
+
+def _using(changed: Any, name: str, fault: str) -> Any:
+    """The module of this name, with what the changed one defines in place of what it imports from it."""
+    made = _module(name, "", "", fault)
+    for own, value in vars(changed).items():
+        if callable(value) and getattr(value, "__module__", "") == changed.__name__ and hasattr(made, own):
+            setattr(made, own, value)
+    return made
 
 
 def _module(name: str, old: str, new: str, fault: str) -> Any:
@@ -93,19 +103,19 @@ MUTANTS = [
     ),
     Mutant(
         "what had begun elsewhere is run again",
-        "advance",
+        "surviving",
         'call = evolve(call, state="doubt", reason="unknown")',
         'call = evolve(call, state="asked")',
     ),
     Mutant(
         "a lost reply is forgotten",
-        "advance",
+        "surviving",
         _LOST_ASKS,
         "    asks = tuple(ask for ask in talk.asks if ask.by is None)\n    return evolve(talk, open=tuple(parts)",
     ),
     Mutant(
         "what the server was to answer stays its to answer on a new connection",
-        "advance",
+        "surviving",
         _LOST_ASKS,
         "    asks = tuple(evolve(ask, by=None) for ask in talk.asks)\n    return evolve(talk, open=tuple(parts)",
     ),
@@ -118,7 +128,7 @@ MUTANTS = [
     ),
     Mutant(
         "what is not settled becomes history",
-        "advance",
+        "joining",
         "        if not part.settled:\n            break\n",
         "        if part.kind == 'output' and not part.settled:\n            break\n",
     ),
@@ -162,7 +172,7 @@ MUTANTS = [
     ),
     Mutant(
         "a failed change stays in the way",
-        "advance",
+        "calling",
         "change.agent, why))\n    talk = evolve(talk, changes=talk.changes[1:],",
         "change.agent, why))\n    talk = evolve(talk, changes=talk.changes,",
     ),
@@ -175,7 +185,7 @@ MUTANTS = [
     ),
     Mutant(
         "what is stored is all that was generated",
-        "advance",
+        "joining",
         "            text = heard_text(part)\n",
         "            text = part.text or ''\n",
     ),
@@ -190,6 +200,30 @@ MUTANTS = [
         "exchange",
         "        wanted.append((max(min(tail), 0), self.hearing.end))\n",
         "",
+    ),
+    Mutant(
+        "what had begun is settled as if it had not",
+        "surviving",
+        "event.unknown_text if has_begun else event.not_run_text",
+        "event.not_run_text",
+    ),
+    Mutant(
+        "what waits for a person is settled too",
+        "surviving",
+        '    elif call.state in ("waiting", "returned"):\n',
+        '    elif call.state == "returned":\n',
+    ),
+    Mutant(
+        "settling forgets who asked",
+        "surviving",
+        "    return evolve(talk, open=tuple(_as_heard(part) for part in talk.open))\n",
+        "    return evolve(talk, open=tuple(_as_heard(part) for part in talk.open), asks=())\n",
+    ),
+    Mutant(
+        "a new worker does not know what the session has of its call",
+        "exchange",
+        "                link.has |= link.base_ids ",
+        "                pass ",
     ),
     Mutant(
         "what is understood is said again",

@@ -13,6 +13,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from standfast.engine.events import SettledBy
 from standfast.engine.run import Decision
 from standfast.engine.run_store import SavedRun
 from standfast.talk.codec import decode_saved, encode_head, encode_tails
@@ -32,7 +33,7 @@ from standfast.talk.events import (
 from standfast.talk.exchange import Exchange
 from standfast.talk.link import Link
 from standfast.talk.talk import SPEECH, Talk, worth_saving
-from standfast.talk.wire import session_object
+from standfast.talk.wire import seeds, session_object
 from standfast.testing.loopback.answers import Asked, call
 from standfast.testing.realtime.answering import Answering, Habits
 from standfast.testing.realtime.audio import silence
@@ -104,6 +105,12 @@ class World:
         self.drops, self.kills = 0.1 * rate, 0.03 * rate
         self.now, self.calm = 100.0, False
         self.rows: list[dict[str, Any]] = []
+        """What the session has of this call."""
+        self.history: list[dict[str, Any]] = []
+        """All that the session has, of text runs too."""
+        self.base: list[dict[str, Any]] = []
+        self.base_upto = 0
+        """What it had when this process began, and how much of that is the call's."""
         self.effects: dict[str, int] = {}
         self.rejected: set[str] = set()
         self.typed: list[str] = []
@@ -314,7 +321,8 @@ class World:
         self.servers.append(self.server)
         self.facts = {"new": 0, "status": ""}
         self.out.append(self.server.greeting())
-        link = self.make_link(self.talk.epoch + 1, self.object_of(self.talk.agent), guarded=True)
+        settings = self.object_of(self.talk.agent)
+        link = self.make_link(self.talk.epoch + 1, settings, seeds(self.base), self.base_upto, guarded=True)
         self.did("opened", lambda: self.exchange.open(link, self.now))
 
     def _told(self, event: dict[str, Any]) -> None:
@@ -401,7 +409,24 @@ class World:
         self.playing = set()
         self.exchange = self.make_exchange(talk, debounce=DEBOUNCE)
         assert len(self.rows) <= len(talk.ledger), "the session holds what no saved call knows"
+        if self.chance.random() < 0.4:
+            self.text_run()
+        self.base, self.base_upto = list(self.history), len(self.rows)
         self.did("claimed", lambda: self.exchange.tell(Claimed(len(self.rows)), self.now))
+
+    def text_run(self) -> None:
+        """Somebody writes on the session before anybody has taken the call over (C15)."""
+        waited = [call.id for call in self.talk.waiting]
+        event = SettledBy("text", "claim", "unknown", "did not run", len(self.rows))
+        self.did("settled", lambda: self.exchange.tell(event, self.now))
+        assert [call.id for call in self.talk.waiting] == waited, "a call that waits was settled, or another waits"
+        assert not self.talk.open, "something stands in the way of a history that is whole"
+        self.store(len(self.talk.ledger))
+        self.tell(Appended(len(self.talk.ledger)))
+        self.save()
+        text = f"x{self.happened['kill']}"
+        self.history += [{"role": "user", "content": text}, {"role": "assistant", "content": f"re {text}"}]
+        self.exchange = self.make_exchange(self.loaded(), debounce=DEBOUNCE)
 
     def hang_up(self) -> None:
         self.unheard += sum(part.kind == "said" and part.text is None for part in self.talk.open)
@@ -449,13 +474,17 @@ class World:
 
     def _append(self, effect: Do) -> Iterator[None]:
         assert len(self.loaded().ledger) >= effect.upto, "an append of what no saved call knows"
-        for ordinal, entry in enumerate(self.talk.ledger[: effect.upto]):
-            if ordinal >= len(self.rows):
-                self.rows.append(entry.item)
-            else:
-                assert self.rows[ordinal] == entry.item, "another item under the same ordinal"
+        self.store(effect.upto)
         yield  # the answer may be lost here
         self.tell(Appended(effect.upto))
+
+    def store(self, upto: int) -> None:
+        for ordinal, entry in enumerate(self.talk.ledger[:upto]):
+            if ordinal >= len(self.rows):
+                self.rows.append(entry.item)
+                self.history.append(entry.item)
+            else:
+                assert self.rows[ordinal] == entry.item, "another item under the same ordinal"
 
     def _judge(self, effect: Do) -> Iterator[None]:
         part = self.talk.part(effect.of)
@@ -504,6 +533,8 @@ class World:
         assert set(self.effects) | self.rejected <= tried, "something was done that history does not know"
         for place, item in calls:
             assert self.rows[place + 1].get("call_id") == item["call_id"], "a call without its output (C8)"
+            has_run = json.loads(item["arguments"])["wish"] in self.effects
+            assert not has_run or self.rows[place + 1]["output"] != "did not run", "done, and said not to have run"
         assert len({item["call_id"] for _, item in calls}) == len(calls)
         if self.final:
             said = " ".join(words_in(item) for item in self.rows if item.get("role") == "user")
@@ -530,7 +561,7 @@ class World:
         """The last server's conversation and the session say the same, in the same order."""
         assert self.server is not None
         there = [(role, text) for role, text in self.server.said() if role != "system"]
-        here = [(item["role"], item["content"]) for item in self.rows if "role" in item]
+        here = [(item["role"], item["content"]) for item in self.history if "role" in item]
         known = {text for _, text in here}
         there = [(role, text if role != "user" or text in known else SPEECH) for role, text in there]
         assert sorted(there) == sorted(here), f"\nserver {there}\nstore  {here}"

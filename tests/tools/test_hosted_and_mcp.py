@@ -134,9 +134,28 @@ async def test_two_servers_with_one_name_are_told_apart_or_refused():
         await Agent(name="a", mcp_servers=servers).get_all_tools(CTX)
     agent = Agent(name="a", mcp_servers=servers, mcp_config={"include_server_in_tool_names": True})
     tools = await agent.get_all_tools(CTX)
-    assert [tool.name for tool in tools] == ["one__look", "two__look"]
-    await invoke(tools[1], call("two__look"), "{}")  # type: ignore[arg-type]
+    assert [tool.name for tool in tools] == ["mcp_One__look", "mcp_Two__look"]
+    await invoke(tools[1], call("mcp_Two__look"), "{}")  # type: ignore[arg-type]
     assert servers[1].calls == [("look", {})]
+
+
+async def test_arguments_that_are_no_object_are_refused_when_they_are_offered():
+    odd = {"name": "odd", "inputSchema": {"type": "array"}}
+    with pytest.raises(UserError, match=r"no object as its arguments.*blocked_tool_names"):
+        await Agent(name="a", mcp_servers=[Server("s", LOOK, odd)]).get_all_tools(CTX)
+
+
+async def test_a_servers_word_that_a_tool_may_be_repeated_counts():
+    hints = [
+        {"readOnlyHint": True},
+        {"idempotentHint": True},
+        {"idempotentHint": False},
+        {"destructiveHint": True},
+        None,
+    ]
+    tools = [{**LOOK, "name": f"look{number}", "annotations": hint} for number, hint in enumerate(hints)]
+    made: Any = await Agent(name="a", mcp_servers=[Server("s", *tools)]).get_mcp_tools(CTX)
+    assert [tool.on_unknown for tool in made] == ["rerun", "rerun", "report", "report", "report"]
 
 
 async def test_images_and_other_parts_and_structured_content_are_passed_on():

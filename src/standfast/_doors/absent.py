@@ -112,13 +112,6 @@ ABSENT: dict[str, Kind] = {
         "with_function_tool_failure_error_handler",
         "It is no part of that package's documented use; hooks, filters and a Model of your own reach the same places.",
     ),
-    "MCP servers of its own": Kind(
-        ("mcp",),
-        "MCPServer MCPServerManager MCPServerSse MCPServerSseParams MCPServerStdio MCPServerStdioParams "
-        "MCPServerStreamableHttp MCPServerStreamableHttpParams create_static_tool_filter",
-        "Connect the SDK's server (agents.mcp), or any object with list_tools and call_tool, and give it to "
-        "Agent(mcp_servers=[...]): its tools and settings work.",
-    ),
     "models over LiteLLM and any-llm": Kind(
         ("extensions.models",),
         "AnyLLMModel AnyLLMProvider LitellmModel LitellmProvider",

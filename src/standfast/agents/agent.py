@@ -43,7 +43,7 @@ from standfast.tools.function import (
     default_tool_error_function,
 )
 from standfast.tools.hosted import Tool
-from standfast.tools.mcp import MCPServerLike, mcp_tools
+from standfast.tools.mcp import MCPServerLike, MCPUtil
 
 
 @dataclass
@@ -105,7 +105,25 @@ class AgentBase(Generic[TContext]):
     async def get_mcp_tools(self, run_context: RunContextWrapper[TContext]) -> list[Tool]:
         """The tools of the MCP servers, in the servers' order."""
         servers: list[MCPServerLike] = self.mcp_servers
-        return [*await mcp_tools(servers, self.mcp_config, run_context, self)] if servers else []
+        if not servers:
+            return []
+        config = self.mcp_config
+        return await MCPUtil.get_all_function_tools(
+            servers,
+            config.get("convert_schemas_to_strict", False),
+            run_context,
+            self,
+            config.get("failure_error_function", default_tool_error_function),
+            config.get("include_server_in_tool_names", False),
+            self._taken_names(),
+        )
+
+    def _taken_names(self) -> set[str]:
+        """What no MCP tool may be called: the agent's own tools and handoffs have these names."""
+        taken = {tool.name for tool in self.tools if isinstance(tool, FunctionTool)}
+        for one in getattr(self, "handoffs", ()):
+            taken.add(one.tool_name if isinstance(one, Handoff) else Handoff.default_tool_name(one))
+        return taken
 
     async def get_all_tools(self, run_context: RunContextWrapper[TContext]) -> list[Tool]:
         """The MCP tools, then the agent's own that are enabled for this run."""

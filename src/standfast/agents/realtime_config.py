@@ -78,6 +78,8 @@ class RealtimeRunConfig(TypedDict):
     """How long a dead worker keeps its call's session; 6 unless given."""
     lease_wait_s: NotRequired[float]
     """How long entering waits for whoever holds the session; 15 unless given."""
+    unfinished: NotRequired[Literal["settle", "refuse", "ignore"]]
+    """What entering does about other runs of the conversation that have not ended, as in `RunConfig` (C15)."""
 
 
 _KNOWN = frozenset(RealtimeRunConfig.__annotations__)
@@ -95,5 +97,7 @@ def check_run_config(config: Any) -> RealtimeRunConfig:
     for name in ("close_timeout_s", "reply_timeout_s", "lease_ttl_s", "audio_buffer_bytes", "event_buffer_count"):
         if name in config and not config[name] > 0:
             raise InvalidSettingError(f"{name} is {config[name]!r}", "Give a positive number.")
+    if config.get("unfinished", "settle") not in ("settle", "refuse", "ignore"):
+        raise InvalidSettingError(f"unfinished is {config['unfinished']!r}", "Choose 'settle', 'refuse' or 'ignore'.")
     checked: RealtimeRunConfig = config  # type: ignore[assignment]
     return checked

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from standfast.agents.context import RunContextWrapper
@@ -81,6 +81,8 @@ class RealtimeToolApprovalRequired:
     arguments: str
     info: RealtimeEventInfo
     type: Literal["tool_approval_required"] = "tool_approval_required"
+    same_as_run: str | None = field(default=None, kw_only=True)
+    """Another run of the conversation in which the same question waits already (C15)."""
 
 
 @dataclass

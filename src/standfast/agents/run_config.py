@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, TypeVar
 from standfast.agents.context import RunContextWrapper, TContext
 from standfast.agents.guardrails import InputGuardrail, OutputGuardrail
 from standfast.agents.handoffs import HandoffHistoryMapper, HandoffInputFilter
-from standfast.engine.run_store import RunStore
+from standfast.engine.run_store import RunStore, check_run_id
 from standfast.ground.durations import check_seconds
 from standfast.ground.errors import InvalidSettingError, SettingTypeError, UserError
 from standfast.ground.jsonvalue import Item
@@ -232,9 +232,8 @@ class RunConfig:
         self._check_choices()
         if self.sandbox is not None:
             raise UserError("RunConfig.sandbox is not available", "Leave it out; standfast has no sandbox.")
-        run_id: Any = self.run_id
-        if run_id is not None and (not isinstance(run_id, str) or not run_id):
-            raise InvalidSettingError(f"a run_id of {run_id!r} names no run", "Give a non-empty string, or None.")
+        if self.run_id is not None:
+            check_run_id(self.run_id)
         self._check_blocked_message()
         check_seconds("RunConfig.lease_ttl_s", self.lease_ttl_s, is_ttl=True)
         check_seconds("RunConfig.lease_wait_s", self.lease_wait_s)

@@ -6,7 +6,7 @@ from standfast.agents.approvals import arguments_digest, tool_scope
 from standfast.calls.scope import CallScope
 from standfast.engine.run import Call, Decision, Run
 from standfast.ground.errors import ApprovalError
-from standfast.talk.advance import asked_inside
+from standfast.talk.calling import asked_inside
 from standfast.talk.events import Decided
 
 

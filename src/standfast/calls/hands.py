@@ -47,8 +47,12 @@ class Hands(Reconciler[Exchange, Event, Do]):
         self._one_call_at_a_time = one_call_at_a_time
         self.has_memory = self.connects = self.connected = False
         """What there is to work with: a session, a way to connect again, a connection."""
+        self.saves_with_items = False
+        """Whether storing items saves the call in the same step."""
         self.version = self.saved_version = 0
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._refusal: BaseException | None = None
+        """Why the call is not ours any more."""
         self.task: asyncio.Task[None] | None = None
         self.stats_late = 0
         """Bytes of audio that came after an interruption."""
@@ -99,6 +103,8 @@ class Hands(Reconciler[Exchange, Event, Do]):
 
     async def saved(self) -> None:
         """Return when everything that happened so far is saved, where there is a store."""
+        if self._refusal is not None:
+            raise self._refusal
         if not self.has_memory or self.saved_version >= self.version:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -132,8 +138,17 @@ class Hands(Reconciler[Exchange, Event, Do]):
                 future.set_result(None)
         self._waiting = [one for one in self._waiting if not one[1].done()]
 
-    def not_saved(self, error: BaseException) -> None:
-        """The call is another's now, or cannot be saved: whoever waits for that is told."""
+    def refuse(self, error: BaseException) -> None:
+        """The call is another's now: nothing of it is due here any more, and whoever waits is told."""
+        self._refusal = error
+        self._not_saved(error)
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the call is another's now."""
+        return self._refusal is not None
+
+    def _not_saved(self, error: BaseException) -> None:
         for _, future in self._waiting:
             if not future.done():
                 future.set_exception(error)
@@ -149,7 +164,7 @@ class Hands(Reconciler[Exchange, Event, Do]):
         return self.state.frames()
 
     def _what_is_due(self, exchange: Exchange) -> tuple[Do, ...]:
-        if self.stopped:
+        if self.stopped or self._refusal is not None:
             return ()
         wanted: list[Do] = []
         running = False
@@ -165,7 +180,8 @@ class Hands(Reconciler[Exchange, Event, Do]):
             wanted.append(effect)
         if self.connected and exchange.link is not None and self.frames():
             wanted.append(Do(f"write/{exchange.link.epoch}", "write"))
-        if self.has_memory and self.saved_version < self.version:
+        stores = self.saves_with_items and any(effect.kind == "append" for effect in wanted)
+        if self.has_memory and self.saved_version < self.version and not stores:
             wanted.append(Do("save", "save"))
         return tuple(wanted)
 
@@ -214,5 +230,5 @@ class Hands(Reconciler[Exchange, Event, Do]):
         for task in tasks.values():
             if task.done() and not task.cancelled():
                 task.exception()
-        self.not_saved(asyncio.CancelledError("the session was closed"))
+        self._not_saved(asyncio.CancelledError("the session was closed"))
         return [key for key, task in tasks.items() if not task.done()]

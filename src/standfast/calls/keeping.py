@@ -8,10 +8,12 @@ from collections.abc import Awaitable, Callable
 from standfast.calls.connecting import Connecting
 from standfast.calls.memory import Memory
 from standfast.calls.scope import CallScope
-from standfast.ground.errors import LeaseLostError, NotFoundError, RunClaimedError
+from standfast.ground.errors import LeaseLostError, NotFoundError, RunClaimedError, SessionConflictError
 from standfast.talk.events import Appended, Claimed, Do, HungUp
 
 RETRY_S_FIRST, RETRY_S_MAX = 0.05, 5.0
+REFUSED = (RunClaimedError, LeaseLostError, SessionConflictError)
+"""What a store says of a call that is another's now, or whose session holds something else under its name."""
 
 
 class Keeping:
@@ -24,7 +26,10 @@ class Keeping:
         """Take the session and read it; take the call over if there is one of this id, else begin it."""
         scope, hands = self._scope, self._scope.hands
         run_id = hands.talk.run_id
-        self._connecting.history = await memory.begin()
+        history, seen = await memory.begin(run_id, scope.config.get("unfinished", "settle"))
+        # What waits in other runs is shown to the model behind the history, and is never this call's to store (C15).
+        self._connecting.history = [*history, *seen.open_turns]
+        scope.unfinished, scope.open_questions = tuple(seen.unfinished), seen.open_questions
         found = await memory.load(run_id) if memory.store is not None else None
         if found is not None:
             talk, stored = found
@@ -43,6 +48,7 @@ class Keeping:
             hands.has_memory = True
             hands.version += 1
         self._connecting.history_upto = hands.talk.stored
+        hands.saves_with_items = memory.saves_with_items
         await memory.save(hands.talk)  # from here on the call is ours: whoever had it before is refused
         hands.is_saved(hands.version)
 
@@ -57,17 +63,27 @@ class Keeping:
         await self._until_done(lambda: memory.save(hands.talk))
         hands.is_saved(version)
 
-    async def append(self, effect: Do) -> None:
+    async def append(self, _: Do) -> None:
         """Store what is settled; a session only ever receives what the saved call knows."""
         hands, memory = self._scope.hands, self._scope.memory
         assert memory is not None
 
         async def store() -> None:
-            await hands.saved()
-            await memory.append(hands.talk, effect.upto)
+            if not memory.saves_with_items:
+                await hands.saved()
+            # All that is settled by now, not only what was when this became due: one write less.
+            version, upto = hands.version, len(hands.talk.ledger)
+            hands.exchange.fold()
+            try:
+                await memory.append(hands.talk, upto)
+            except SessionConflictError:
+                await memory.save(hands.talk)  # another has the call, and stores in its name: this says so
+                raise
+            if memory.saves_with_items:
+                hands.is_saved(version)
+            hands.tell(Appended(upto))
 
         await self._until_done(store)
-        hands.tell(Appended(effect.upto))
 
     async def _until_done(self, work: Callable[[], Awaitable[None]]) -> None:
         """Try again while a store is away: the call goes on meanwhile. Being refused for good is raised."""
@@ -75,7 +91,7 @@ class Keeping:
         while True:
             try:
                 return await work()
-            except (RunClaimedError, LeaseLostError):
+            except REFUSED:
                 raise
             except Exception as error:
                 self._scope.error(error)
@@ -90,7 +106,7 @@ class Keeping:
         if memory is None:
             return None
         problem: BaseException | None = None
-        is_ours = hands.has_memory and not isinstance(failure, RunClaimedError | LeaseLostError)
+        is_ours = hands.has_memory and not isinstance(failure, REFUSED)
         hands.has_memory = False
         try:
             if is_ours:
@@ -107,9 +123,10 @@ class Keeping:
 
     async def _store_all(self, memory: Memory) -> None:
         hands = self._scope.hands
-        await memory.save(hands.talk)
         upto = len(hands.talk.ledger)
         if hands.talk.stored < upto:
+            if not memory.saves_with_items:
+                await memory.save(hands.talk)
             await memory.append(hands.talk, upto)
             hands.exchange.tell(Appended(upto), hands.now())
-            await memory.save(hands.talk)
+        await memory.save(hands.talk)

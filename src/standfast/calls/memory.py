@@ -1,43 +1,25 @@
 """A call's memory: its record in a run store, and the session that its settled items go to (E14).
 
-The record is saved before anything of it is appended, so a session only ever receives what a saved call knows. Both
-are fenced: the record by its revision, the session by a lease with a ttl of seconds.
+The record is saved before anything of it is appended, or in the same step where one store has both, so a session only
+ever receives what a saved call knows. Both are fenced: the record by its revision, and both by a lease on the session
+with a ttl of seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from standfast.driver.run_saver import RunSaver
 from standfast.driver.session_hold import SessionHold
-from standfast.engine.run_store import LogTail, RunStore
+from standfast.driver.unfinished import Seen, settle_unfinished
+from standfast.engine.run import evolve
+from standfast.engine.run_store import RunStore
 from standfast.ground.errors import NotFoundError, RunStateError
 from standfast.ground.jsonvalue import Item
 from standfast.sessions.protocol import Session
-from standfast.talk.codec import decode_saved, encode_head, encode_tails
+from standfast.sessions.run_rules import RunSave
+from standfast.talk.codec import TalkRecord, decode_saved
 from standfast.talk.talk import Talk
-
-
-class TalkRecord:
-    """A call as a run store keeps it. The ledger stays also when the call has ended: it holds what was generated."""
-
-    def __init__(self, talk: Talk) -> None:
-        self._talk = talk
-        self.run_id, self.status, self.agent = talk.run_id, talk.status, talk.agent
-        self.session_id = talk.session_id
-
-    def head(self) -> bytes:
-        """Everything but the ledger."""
-        return encode_head(self._talk)
-
-    def tails(self, saved: Mapping[str, int]) -> Mapping[str, LogTail]:
-        """What the ledger has beyond what is saved."""
-        return encode_tails(self._talk, saved.get("ledger", 0))
-
-    def lengths(self) -> Mapping[str, int]:
-        """How long the ledger is."""
-        return {"ledger": len(self._talk.ledger)}
 
 
 class Memory:
@@ -49,15 +31,16 @@ class Memory:
         self.store: RunStore | None = self.hold.run_store()
         self._saver: RunSaver[Talk] | None = None
 
-    async def begin(self) -> list[Item]:
-        """Take the session, and read what was said before."""
+    async def begin(self, run_id: str, policy: str) -> tuple[list[Item], Seen]:
+        """Take the session, see to the unfinished runs of the conversation (C15), and read what was said before."""
         await self.hold.hold()
-        return await self.hold.read()
+        seen = Seen() if self.store is None else await settle_unfinished(self.hold, run_id, self.store, policy)
+        return await self.hold.read(), seen
 
     def start(self, talk: Talk) -> None:
         """A new call: nothing of it is saved yet."""
         if self.store is not None:
-            self._saver = RunSaver(self.store, TalkRecord, needed=True)
+            self._saver = RunSaver(self.store, TalkRecord, hold=self.hold, needed=True)
 
     async def load(self, run_id: str) -> tuple[Talk, int] | None:
         """A saved call and how many of its items the session has; None if there is none of this id."""
@@ -74,7 +57,7 @@ class Memory:
             raise NotFoundError(
                 f"call {run_id!r} belongs to session {talk.session_id!r}", "Resume it with the session it was made on."
             )
-        self._saver = RunSaver(self.store, TalkRecord, revision=saved.revision, needed=True, saved=talk)
+        self._saver = RunSaver(self.store, TalkRecord, hold=self.hold, revision=saved.revision, needed=True, saved=talk)
         return talk, await self.hold.stored_count(run_id, talk.stored)
 
     async def save(self, talk: Talk) -> None:
@@ -82,10 +65,22 @@ class Memory:
         if self._saver is not None:
             await self._saver.save(talk)
 
+    @property
+    def saves_with_items(self) -> bool:
+        """Whether items and the record are written in one step: then storing something is saving, too."""
+        return self._saver is not None and self._saver.beside is not None
+
     async def append(self, talk: Talk, upto: int) -> None:
-        """Store the settled items up to there, each once."""
+        """Store the settled items up to there, each once; where one store has both, the call that has them as well."""
         items: list[Any] = [entry.item for entry in talk.ledger[talk.stored : upto]]
-        await self.hold.append(items, writer=talk.run_id, start=talk.stored)
+        start, saver = talk.stored, self._saver
+        if saver is None or saver.beside is None:
+            return await self.hold.append(items, writer=talk.run_id, start=start)
+
+        async def send(save: RunSave) -> int:
+            return await self.hold.record(items=items, writer=talk.run_id, start=start, run=save)
+
+        return await saver.save_with(evolve(talk, stored=upto), send)
 
     async def release(self) -> None:
         """Give the session back."""

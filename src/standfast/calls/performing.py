@@ -11,6 +11,7 @@ import logging
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from typing import Any
 
+from standfast.agents.approvals import tool_scope
 from standfast.agents.context import ChildPaused, RunContextWrapper, ToolContext
 from standfast.agents.guardrails import OutputGuardrailResult
 from standfast.agents.hooks import RunHooksBase, overridden
@@ -27,6 +28,7 @@ from standfast.driver.loop import Loop
 from standfast.driver.nested import child_runner
 from standfast.driver.run_attempt import RunAttempt
 from standfast.driver.run_scope import RunArguments, RunScope
+from standfast.driver.unfinished import question_of
 from standfast.engine.run import Call, Run
 from standfast.ground.errors import UserError
 from standfast.talk.events import Began, ChildMoved, Decided, Do, NotTaken, Returned, Waits
@@ -64,8 +66,8 @@ class _CallHooks(RunHooksBase[Any, Any]):
 class _OwnedCall:
     """One call of a voice call, as the desk sees its owner."""
 
-    def __init__(self, scope: CallScope, arguments: str) -> None:
-        self._scope = scope
+    def __init__(self, scope: CallScope, arguments: str, tool: FunctionTool) -> None:
+        self._scope, self._tool = scope, tool
         self.formatter = scope.config.get("tool_error_formatter")
         self.hooks: RunHooksBase[Any, Any] | None = _CallHooks(scope, arguments)
         execution = scope.config.get("tool_execution") or {}
@@ -80,7 +82,7 @@ class _OwnedCall:
         await self._scope.hands.saved()
 
     async def begin(self, call: Call) -> None:
-        self._scope.hands.tell(Began(call.id))
+        self._scope.hands.tell(Began(call.id, self._tool.on_unknown))
         await self._scope.hands.saved()
 
     def place(self) -> AbstractAsyncContextManager[Any]:
@@ -126,17 +128,26 @@ class Performing:
             return scope.error({"message": f"Tool {call.name} not found"})
         try:
             outcome = await carry_out(
-                _OwnedCall(scope, call.arguments), call, tool, self._context(one, tool, offer), agent=offer.agent
+                _OwnedCall(scope, call.arguments, tool), call, tool, self._context(one, tool, offer), agent=offer.agent
             )
         except ChildPaused:
             return None  # the nested run has told where it stands
         except Exception as error:
+            if scope.hands.is_refused:
+                return None  # the call is another's: nothing of it may be said here any more
             return self._failed(one, tool, offer, error)
         if isinstance(outcome, WaitsForPerson):
-            scope.hands.tell(Waits(call.id))
+            scope.hands.tell(Waits(call.id, same_as_run=self._same_question(one)))
             return None
         output: Any = outcome.text if isinstance(outcome, Refused) else outcome.output
         return self._returned(one, tool, offer, output)
+
+    def _same_question(self, one: OpenCall) -> str | None:
+        """The run of this conversation in which the same question waits already, so that nobody answers it twice."""
+        if not self._scope.open_questions:
+            return None
+        asked = question_of(one.agent, one.call, tool_scope(one.call.name), "")
+        return next((other.run_id for other in self._scope.open_questions if other[:3] == asked[:3]), None)
 
     def _returned(self, one: OpenCall, tool: FunctionTool, offer: Offer, output: Any) -> None:
         scope, call = self._scope, one.call

@@ -26,7 +26,7 @@ from standfast.calls.memory import Memory
 from standfast.calls.offer import Offer, resolve
 from standfast.calls.outlet import AUDIO_BYTES_MAX, CONTROL_MAX, Outlet, raw_size
 from standfast.driver.agent_graph import AgentGraph
-from standfast.driver.run_scope import Tracer
+from standfast.driver.run_scope import OpenQuestion, Tracer, UnfinishedRun
 from standfast.llm.interface import ModelProvider
 from standfast.talk.interface import RealtimeModel, RealtimeModelConfig
 from standfast.tools.desk import Places
@@ -73,6 +73,9 @@ class CallScope:
         self.taken: dict[str, int] = {}
         self.stats: dict[str, int] = {"audio_dropped_bytes": 0, "raw_events_dropped": 0, "reconnects": 0}
         self.run_config = RunConfig()
+        self.unfinished: tuple[UnfinishedRun, ...] = ()
+        """The unfinished runs of the conversation that were there when the call began, and what was done (C15)."""
+        self.open_questions: list[OpenQuestion] = []
         self.stream_ended = False
         """Whether the transport said that nothing more will come."""
         self.is_fatal: Callable[[BaseException], None] = lambda error: None

@@ -25,7 +25,7 @@ from standfast.agents.realtime_events import (
 from standfast.calls.connecting import Connecting
 from standfast.calls.deciding import decide
 from standfast.calls.hands import Hands
-from standfast.calls.keeping import Keeping
+from standfast.calls.keeping import REFUSED, Keeping
 from standfast.calls.memory import Memory
 from standfast.calls.observing import Observing
 from standfast.calls.performing import Performing, output_guardrails
@@ -34,12 +34,10 @@ from standfast.calls.scope import CallScope, merged_config
 from standfast.calls.showing import Showing
 from standfast.calls.timing import Timing
 from standfast.driver.reconcile import ignore_exception
-from standfast.driver.run_scope import Tracer
+from standfast.driver.run_scope import Tracer, UnfinishedRun
 from standfast.ground.errors import (
     CloseTimeoutError,
-    LeaseLostError,
     RealtimeStateError,
-    RunClaimedError,
     SettingTypeError,
     StandfastError,
 )
@@ -188,6 +186,11 @@ class RealtimeSession(RealtimeModelListener):
     def usage(self) -> Usage:
         """What the call has used so far."""
         return self._scope.wrapper.usage
+
+    @property
+    def unfinished(self) -> tuple[UnfinishedRun, ...]:
+        """Other runs of the conversation that had not ended when the call began, and what was done about them (C15)."""
+        return self._scope.unfinished
 
     @property
     def stats(self) -> dict[str, int]:
@@ -460,8 +463,8 @@ class RealtimeSession(RealtimeModelListener):
 
     def _failed(self, effect: Do, error: BaseException) -> None:
         """Something the session did by itself raised: whoever reads is told, nobody is left waiting (E4)."""
-        if isinstance(error, RunClaimedError | LeaseLostError):
-            self._scope.hands.not_saved(error)
+        if isinstance(error, REFUSED):
+            self._scope.hands.refuse(error)
             self._fatal(error)
             return
         logger.warning("a voice call's %s raised %s", effect.kind, type(error).__name__)

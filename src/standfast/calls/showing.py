@@ -21,7 +21,7 @@ from standfast.calls.observing import Observing
 from standfast.calls.performing import output_guardrails
 from standfast.calls.scope import CallScope
 from standfast.ground.errors import ModelBehaviorError
-from standfast.talk.advance import asked_inside
+from standfast.talk.calling import asked_inside
 from standfast.talk.events import Interrupted, Shown
 from standfast.talk.model_events import (
     RealtimeModelAudioDoneEvent,
@@ -299,7 +299,9 @@ class Showing:
         tool = offer.tools.get(one.call.name) if one is not None and offer is not None else None
         if one is None or offer is None or tool is None:
             return None
-        return RealtimeToolApprovalRequired(offer.agent, tool, call_id, one.call.arguments, scope.info)
+        return RealtimeToolApprovalRequired(
+            offer.agent, tool, call_id, one.call.arguments, scope.info, same_as_run=one.call.same_as_run
+        )
 
     def _cut(self, item_id: str) -> None:
         scope = self._scope

@@ -53,6 +53,7 @@ class StoredLease:
         *,
         asked_at: float,
         open_runs: tuple[OpenRun, ...] = (),
+        taken_from: str = "",
         key: Hashable = None,
         keeps: object = None,
     ) -> None:
@@ -60,6 +61,8 @@ class StoredLease:
         self.ttl_s, self._timeout_s, self._key = ttl_s, timeout_s, key
         self.open_runs = open_runs
         """The runs of the session that had not ended when the lease was taken, read in the same step."""
+        self.taken_from = taken_from
+        """Who had it before and never gave it back; empty if nobody."""
         self._renewed_at = asked_at
         self._is_over = False
         self._loop = weakref.ref(asyncio.get_running_loop())

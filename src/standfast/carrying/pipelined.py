@@ -222,6 +222,7 @@ class Pipelining(Writing):
         else:
             may = isinstance(error, OutcomeUnknownError | StoreUnavailableError) and not error.is_lasting
             again = self._loses_answers and may and time.monotonic() + active.pause <= request.deadline
+            request.retries += again
         if again:
             active.not_before = time.monotonic() + active.pause
             active.pause = min(active.pause * 2, RETRY_MAX_S)

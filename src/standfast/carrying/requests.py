@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from standfast.carrying.carrier import MakePlan, Then, UndoPlan
 from standfast.ground.errors import OutcomeUnknownError, StoreTimeoutError
+from standfast.ground.operators import tell
 from standfast.sessions.port import Plan
 
 T = TypeVar("T")
@@ -57,7 +58,7 @@ class Request(Generic[T]):
     __slots__ = (
         "__weakref__",
         "_abandoned", "_future", "_lock", "_loop", "_undo_given", "deadline", "detached", "durable", "error", "kind",
-        "plan", "result", "stage", "taken", "then", "timeout_s", "undo", "undone", "where",
+        "plan", "result", "retries", "stage", "taken", "then", "timeout_s", "undo", "undone", "where",
     )  # fmt: skip
 
     def __init__(
@@ -77,6 +78,8 @@ class Request(Generic[T]):
         self.result: T | None = None
         self.error: BaseException | None = None
         self.undone = self.taken = False
+        self.retries = 0
+        """How often the store was asked again, because it was away or its answer was lost."""
         self.stage = QUEUED
         self.deadline = time.monotonic() + timeout_s
         self._abandoned = self._undo_given = False
@@ -111,6 +114,8 @@ class Request(Generic[T]):
             raise
         finally:
             deadlines.remove(self)
+            if self.retries:  # told here, in the task of whoever asked, and not by the thread that does the work
+                tell("store_retried", count=self.retries, seconds=time.monotonic() + self.timeout_s - self.deadline)
 
     def _abandon(self) -> bool:
         with self._lock:

@@ -57,6 +57,7 @@ async def lease_run(
         if isinstance(got, Taken):
             yield from lease_rules.release(name, Fence(got.number, nonce))
 
+    before = "its worker" if takeover else ""
     if takeover:
         await carrier().carry(partial(lease_rules.revoke, name, uuid4().hex), timeout_s, durable=False)
     while True:
@@ -65,14 +66,17 @@ async def lease_run(
         plan = partial(lease_rules.acquire, name, asker, watch, processes.is_gone)
         got = await carrier().carry(plan, timeout_s, undo=give_back, durable=False)
         if isinstance(got, Taken):
-            lease = StoredLease(name, carrier(), Fence(got.number, nonce), ttl_s, timeout_s, asked_at=asked_at)
+            lease = StoredLease(
+                name, carrier(), Fence(got.number, nonce), ttl_s, timeout_s, asked_at=asked_at,
+                taken_from=before or got.taken_from,
+            )  # fmt: skip
             RENEWER.add(lease)
             return lease
         if seen is None or seen[:2] != (got.held.number, got.held.renewals):
             seen = (got.held.number, got.held.renewals, clock_s())
         left = deadline - time.monotonic()
         if left <= 0:
-            since = rules.as_time(got.held.since).isoformat(timespec="seconds")
+            since = rules.as_time(got.held.taken or got.held.since).isoformat(timespec="seconds")
             raise RunClaimedError(
                 f"run {run_id!r} is at work elsewhere: {got.held.holder or 'another worker'} has it since {since}",
                 "Wait for it and ask for its result under its run_id; if its worker is gone for certain, resume it with"

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Hashable, Mapping
 from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 from standfast.carrying.carrier import Carrier
 from standfast.carrying.leases import StoredLease
 from standfast.carrying.run_leases import Processes, lease_run
-from standfast.engine.run_store import LogTail, RunSummary, SavedRun
+from standfast.engine.run_store import LogTail, RunSummary, SavedRun, check_run_id
 from standfast.sessions import run_rules
 from standfast.sessions.lease_rules import Fence
 from standfast.sessions.port import Name
 from standfast.sessions.protocol import Lease, check_limit
 from standfast.sessions.run_rules import Recorded, RunSave
+
+_LABELLED: WeakSet[Carrier] = WeakSet()
+# Stores in which every run that runs or waits says which conversation it is on.
 
 
 class StoredRunStore:
@@ -38,7 +42,8 @@ class StoredRunStore:
 
     async def load_run(self, run_id: str) -> SavedRun | None:
         """The run as last saved; None if there is none of this id."""
-        return await self._carrier().carry(partial(run_rules.load_run, run_id), self._timeout_s, kind="read")
+        plan = partial(run_rules.load_run, check_run_id(run_id))
+        return await self._carrier().carry(plan, self._timeout_s, kind="read")
 
     async def save_run(
         self,
@@ -75,11 +80,27 @@ class StoredRunStore:
         plan = partial(run_rules.list_runs, status, session_id, after, limit)
         return await self._carrier().carry(plan, self._timeout_s, kind="read")
 
+    async def open_on_conversation(self, conversation_id: str) -> list[RunSummary]:
+        """The runs that may be unfinished on a server's conversation, oldest change first (C15).
+
+        By its label, and with those that an earlier release saved without one: until there are none, they are read.
+        """
+        carrier = self._carrier()
+        by_label = partial(run_rules.open_on_conversation, conversation_id)
+        found = await carrier.carry(by_label, self._timeout_s, kind="read")
+        if carrier not in _LABELLED:
+            early = await carrier.carry(run_rules.open_without_conversation, self._timeout_s, kind="read")
+            if early:
+                found += early
+            else:
+                _LABELLED.add(carrier)  # and whoever saves from now on gives the label
+        return sorted(found, key=lambda one: one.updated_at)
+
     async def lease_run(self, run_id: str, *, ttl_s: float, wait_s: float, takeover: bool = False) -> StoredLease:
         """Become the only worker at a run that no session's lease covers (C12); see `run_leases.lease_run`."""
         return await lease_run(
             self._carrier,
-            run_id,
+            check_run_id(run_id),
             ttl_s=ttl_s,
             wait_s=wait_s,
             timeout_s=self._timeout_s,
@@ -90,7 +111,7 @@ class StoredRunStore:
     async def delete_run(self, run_id: str) -> bool:
         """Remove a run; whether there was one."""
         carrier = self._carrier()
-        plan = partial(run_rules.delete_run, run_id, loses_answers=carrier.lane is not None)
+        plan = partial(run_rules.delete_run, check_run_id(run_id), loses_answers=carrier.lane is not None)
         return await carrier.carry(plan, self._timeout_s)
 
     async def prune_runs(self, *, older_than_s: float | None = None, keep: int | None = None) -> int:

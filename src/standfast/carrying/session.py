@@ -21,10 +21,13 @@ from uuid import uuid4
 from standfast.carrying.carrier import Carrier, Then
 from standfast.carrying.closing import Done
 from standfast.carrying.leases import POLL_FIRST_S, POLL_MAX_S, RENEWER, WAITERS, StoredLease, Waiter, clock_s
+from standfast.carrying.looking import LooksInto
+from standfast.carrying.reading_only import ReadingOnly
 from standfast.carrying.runs import StoredRunStore, fence_of
 from standfast.ground.durations import check_seconds
 from standfast.ground.errors import CallerError, SessionBusyError, SessionClosedError, StandfastError
 from standfast.ground.jsonvalue import DIGEST_BYTES, Item, decode, digest, encode
+from standfast.ground.operators import tell
 from standfast.sessions import fork_rules, generation_rules, lease_rules, rules, run_rules, writer_rules
 from standfast.sessions.lease_rules import TICKET_S, Asker, Busy, Fence, Taken, Watch
 from standfast.sessions.port import Name, Plan, Row
@@ -46,7 +49,7 @@ from standfast.sessions.protocol import (
     effective_limit,
 )
 from standfast.sessions.rules import LANE, Lane
-from standfast.sessions.run_rules import Recorded, RunSave
+from standfast.sessions.run_rules import Costs, Recorded, RunSave
 from standfast.sessions.writer_rules import Batch
 
 T = TypeVar("T")
@@ -57,10 +60,13 @@ _reported: dict[Hashable, None] = {}  # in the order in which they were logged
 _REPORTED_MAX = 10_000
 
 
-class StoredSession(SessionABC):
+class StoredSession(LooksInto, SessionABC):
     """One conversation in a store. Any number of objects, threads, loops and processes may share it."""
 
     declared_abilities: ClassVar[frozenset[str]] = ALL_ABILITIES | {"runs", "record"}
+
+    read_only: bool = False
+    """Whether whatever would change something is refused with StoreReadOnlyError."""
 
     def __init__(
         self,
@@ -178,9 +184,11 @@ class StoredSession(SessionABC):
         lease: Lease | None = None,
         release: bool = False,
         detached: bool = False,
+        costs: tuple[int, Sequence[Item]] | None = None,
     ) -> Coroutine[Any, Any, Recorded]:
         """Append items, save a run, and give the lease back (`release`), in one step or not at all.
 
+        `costs` is what replies of `writer` cost, and how many of them were kept before (B15).
         Refused as `append` and `save_run` refuse; a repeat after a lost acknowledgement succeeds. `detached`: it is
         submitted by this call and carried out even if the awaiting task is cancelled or its loop closed; the lease is
         then given back though the rest was refused.
@@ -189,7 +197,8 @@ class StoredSession(SessionABC):
         try:
             fence = fence_of(lease)
             batch = _batch(items, writer, start, None, fence, digests) if items else None
-            plan = partial(run_rules.record, self._name, batch, run, fence, release=release)
+            kept = None if costs is None else Costs(_checked_writer(writer), *costs)
+            plan = partial(run_rules.record, self._name, batch, run, fence, release=release, costs=kept)
             then = None if gives_back is None or not detached else partial(_given_back, gives_back)
             waiting = self._write(plan, detached=detached, then=then)
         except StandfastError as error:  # like every other method, it raises when it is awaited
@@ -300,7 +309,10 @@ class StoredSession(SessionABC):
 
     async def repair(self) -> list[CorruptRecord]:
         """Remove the corrupt records of this session and give them back. Nothing else ever removes one but a clear."""
-        return await self._write(partial(rules.repair, self._name, self._lane()))
+        removed = await self._write(partial(rules.repair, self._name, self._lane()))
+        if removed:
+            tell("session_repaired", session=self.session_id, count=len(removed))
+        return removed
 
     def run_store(self) -> StoredRunStore:
         """The run store beside this session's history. Does no I/O."""
@@ -326,7 +338,7 @@ class StoredSession(SessionABC):
 
     def _opened(self) -> Carrier:
         self._check_open()
-        return self._carrier()
+        return self._carrier() if not self.read_only else ReadingOnly(self._carrier())
 
     def _check_open(self) -> None:
         if self._closed:
@@ -428,6 +440,7 @@ class _Asking:
             session.timeout_s,
             asked_at=asked_at,
             open_runs=taken.open_runs,
+            taken_from=taken.taken_from,
             key=self._key,
             keeps=session,
         )
@@ -445,7 +458,8 @@ class _Asking:
     def _refusal(self, wait_s: float) -> SessionBusyError:
         by, since = "others who wait for it", None
         if self._busy is not None and not self._busy.is_ahead:
-            by, since = self._busy.held.holder or "another run", rules.as_time(self._busy.held.since)
+            held = self._busy.held
+            by, since = held.holder or "another run", rules.as_time(held.taken or held.since)
         shown = "" if since is None else f" since {since.isoformat(timespec='seconds')}"
         return SessionBusyError(
             f"session {self._session.session_id!r} is held by {by}{shown} and was not given up within {wait_s} s",

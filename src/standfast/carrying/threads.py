@@ -13,7 +13,6 @@ Carriers of one store are shared (`shared`), and end with their last user: threa
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import threading
@@ -26,6 +25,7 @@ from uuid import uuid4
 
 from standfast.carrying.carrier import Kind, MakePlan, Then, UndoPlan
 from standfast.carrying.requests import SETTLED, Request, deliver
+from standfast.ground.endings import AtProcessEnd
 from standfast.ground.errors import OutcomeUnknownError, SessionClosedError, StoreTimeoutError, StoreUnavailableError
 from standfast.sessions.port import Answer, Ask, Count, Listing, Look, Plan, Store, ask
 
@@ -218,6 +218,7 @@ class _Worker:
             except (OutcomeUnknownError, StoreUnavailableError) as error:
                 if error.is_lasting or not self._loses_answers or time.monotonic() + pause > request.deadline:
                     raise
+                request.retries += 1
             time.sleep(pause)
             pause = min(pause * 2, RETRY_MAX_S)
 
@@ -291,6 +292,7 @@ def shared(key: Hashable, make: Callable[[], T]) -> T:
         found: T | None = _carriers.get(key)
         if found is None:
             found = _carriers[key] = make()
+            _process_end.is_needed()
         return found
 
 
@@ -309,6 +311,6 @@ def _after_fork_in_child() -> None:
     _running.clear()
 
 
-atexit.register(_at_exit)
+_process_end = AtProcessEnd(_at_exit)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)

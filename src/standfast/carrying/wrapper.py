@@ -8,7 +8,7 @@ handed on by the rule that the runner follows (C10).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Sequence
 from typing import Any
 
 from standfast.carrying.closing import Done
@@ -31,6 +31,7 @@ from standfast.sessions.protocol import (
     effective_limit,
     require,
 )
+from standfast.sessions.records import Holder, Origin, Record, RecordPage, RunUsage, SearchPage
 from standfast.sessions.run_rules import Recorded, RunSave
 from standfast.sessions.signatures import accepts_wrapper, takes
 
@@ -142,11 +143,13 @@ class SessionWrapper(SessionABC):
         lease: Lease | None = None,
         release: bool = False,
         detached: bool = False,
+        costs: tuple[int, Sequence[Item]] | None = None,
     ) -> Coroutine[Any, Any, Recorded]:
         """Append items, save a run, and give the lease back, in one step or not at all."""
+        given = {} if costs is None else {"costs": costs}
         waiting: Coroutine[Any, Any, Recorded] = require(self.underlying_session, "record").record(
             items=items, writer=writer, start=start, digests=digests, run=run, lease=lease, release=release,
-            detached=detached,
+            detached=detached, **given,
         )  # fmt: skip
         return waiting
 
@@ -217,6 +220,38 @@ class SessionWrapper(SessionABC):
         """This session's times (A16)."""
         info: SessionInfo | None = await require(self.underlying_session, "times").info()
         return info
+
+    async def records(self, *, before: str | None = None, after: str | None = None, limit: int = 50) -> RecordPage:
+        """The records before a cursor, or behind one; with neither, the latest (B11)."""
+        page: RecordPage = await require(self.underlying_session, "records").records(
+            before=before, after=after, limit=limit
+        )
+        return page
+
+    def watch(self, *, after: str | None = None, poll_s: float = 0.25) -> AsyncIterator[Record]:
+        """Every record behind that cursor, as it is written (B12)."""
+        found: AsyncIterator[Record] = require(self.underlying_session, "watch").watch(after=after, poll_s=poll_s)
+        return found
+
+    async def search(self, text: str, *, after: str | None = None, limit: int = 50) -> SearchPage:
+        """The newest records that hold these words (B13)."""
+        page: SearchPage = await require(self.underlying_session, "search").search(text, after=after, limit=limit)
+        return page
+
+    async def holder(self) -> Holder | None:
+        """Who holds the wrapped session's lease (B14)."""
+        found: Holder | None = await require(self.underlying_session, "holder").holder()
+        return found
+
+    async def origin(self) -> Origin | None:
+        """What the wrapped session was forked from (B14)."""
+        found: Origin | None = await require(self.underlying_session, "origin").origin()
+        return found
+
+    async def usage(self) -> list[RunUsage]:
+        """What each run cost (B15)."""
+        found: list[RunUsage] = await require(self.underlying_session, "usage").usage()
+        return found
 
     def run_store(self) -> RunStore:
         """The run store beside the wrapped session's history."""

@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
+from standfast.operators.store import store_of
 from standfast.sessions.clauses import clause
 
 
@@ -94,6 +95,10 @@ class Backend:
         of `names`. Called often: with one id for objects that share a history, with other ids, in child processes.
         """
         raise NotImplementedError(f"{type(self).__name__} needs a method open(session_id, **options)")
+
+    def whole_store(self, *, read_only: bool = False) -> Any:
+        """The whole store, as `standfast.open_store` gives it (B16, B17); by default made of sessions of `open`."""
+        return store_of(self.open, self.name, read_only=read_only)
 
     def setup(self) -> None:
         """Make the store ready: called once per check, in the process that runs it, before anything is opened."""

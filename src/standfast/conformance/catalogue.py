@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from standfast.conformance import checks as checks
 from standfast.conformance.registry import CHECKS, Check
-from standfast.sessions.clauses import sort_key
+from standfast.sessions.clauses import CLAUSES, sort_key
+
+
+def clauses_of(parts: str) -> list[str]:
+    """The clauses of these parts that a store answers for: A and B whole, of the others those that have a check."""
+    answered = {clause_id for clause_id in CLAUSES if clause_id[0] in "AB" or clause_id in CHECKS}
+    return [clause_id for clause_id in CLAUSES if clause_id in answered and clause_id[0] in parts]
 
 
 def checks_of(*clause_ids: str) -> list[Check]:

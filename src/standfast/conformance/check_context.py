@@ -69,6 +69,12 @@ class Lab:
         """Close that session too when the check is over."""
         self._opened.append(session)
 
+    def store(self, *, read_only: bool = False) -> Any:
+        """The whole store; closed when the check is over."""
+        store = self.backend.whole_store(read_only=read_only)
+        self._opened.append(store)
+        return store
+
     def another(self, session: Any) -> Any:
         """A second object for the same history, where there is such a thing; else the session itself."""
         return self.open(session.session_id) if self.backend.shared else session

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+from standfast.engine.codec import is_left_open
 from standfast.engine.run_store import LogTail, RunSummary, SavedRun
 from standfast.ground.errors import NotFoundError, RunClaimedError
 from standfast.sessions.protocol import check_limit
@@ -114,9 +115,13 @@ class ReferenceRunStore:
             return self._runs.pop(run_id, None) is not None
 
     async def prune_runs(self, *, older_than_s: float | None = None, keep: int | None = None) -> int:
-        """Remove ended runs (done, failed, cancelled) older than that, and all but the newest `keep` of them."""
+        """Remove ended runs (done, failed, cancelled) older than that, and all but the newest `keep` of them.
+
+        A run that failed or was cut stays while it has something to tell.
+        """
         with self._lock:
-            ended = [(run_id, saved) for run_id, saved in self._newest_first() if saved.status in ENDED]
+            stopped = [(run_id, saved) for run_id, saved in self._newest_first() if saved.status in ENDED]
+            ended = [(run_id, saved) for run_id, saved in stopped if not is_left_open(saved.head)]
             leaving: set[str] = set()
             if keep is not None:
                 leaving |= {run_id for run_id, _ in ended[max(keep, 0) :]}

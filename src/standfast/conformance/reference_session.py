@@ -22,6 +22,7 @@ from standfast.ground.errors import CallerError, LeaseLostError, SessionBusyErro
 from standfast.ground.jsonvalue import Item, decode, digest, encode
 from standfast.sessions.protocol import (
     ALL_ABILITIES,
+    LOOKING_ABILITIES,
     CorruptRecord,
     Generation,
     Head,
@@ -54,7 +55,7 @@ _log = logging.getLogger("standfast.sessions")
 class ReferenceSession(SessionABC):
     """A conversation kept in this process. Sessions that are given the same `store` share it."""
 
-    declared_abilities: ClassVar[frozenset[str]] = ALL_ABILITIES | {"runs"}
+    declared_abilities: ClassVar[frozenset[str]] = (ALL_ABILITIES - LOOKING_ABILITIES) | {"runs"}
 
     def __init__(
         self,

@@ -19,6 +19,8 @@ class Result:
     check: str
     value: str
     detail: str = ""
+    has_hung: bool = False
+    """Whether it is broken because the check did not come back in time; on a slow machine that may prove nothing."""
 
 
 def excuse(backend: Backend, clause_id: str) -> str | None:

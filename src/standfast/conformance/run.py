@@ -38,7 +38,7 @@ def _made(backend: Backend, found: Check, options: Options | None) -> Result:
     try:
         run_check(backend, found, options or Options())
     except ClauseBroken as broken:
-        return Result(found.clause_id, found.name, BROKEN, broken.seen)
+        return Result(found.clause_id, found.name, BROKEN, broken.seen, isinstance(broken.__cause__, _Hung))
     return Result(found.clause_id, found.name, KEPT)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from standfast.conformance.backend import Backend
+from standfast.operators.opening import open_store
 
 FULL = 2
 # PRAGMA synchronous: at FULL and above a commit returns when the disk has it; below, a power cut can take it back.
@@ -74,6 +75,10 @@ class SQLiteFile(Backend):
         finally:
             release.set()
             thread.join()
+
+    def whole_store(self, *, read_only: bool = False) -> Any:
+        """The file, by its path."""
+        return open_store(self.path, read_only=read_only)
 
     def damage_newest(self, session_id: str, data: bytes) -> None:
         """Overwrite the newest row's contents."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from standfast.agents.agent import Agent
 from standfast.agents.approvals import tool_scope
-from standfast.engine.run import Call, Turn
+from standfast.engine.run import Call, Run, Turn
 from standfast.ground.errors import ModelBehaviorError
 from standfast.ground.jsonvalue import Item
 from standfast.tools.function import FunctionTool
@@ -59,3 +59,14 @@ def nested_agent(agent: Agent[Any], call: Call) -> Agent[Any] | None:
             inner: Agent[Any] = described.agent
             return inner
     return None
+
+
+def questions_of(run: Run) -> Iterator[tuple[str, Call, str]]:
+    """Every question of a run that waits, of runs inside it too: the agent that asks, the call, and what a sticky
+    decision about it covers."""
+    turn = run.turn
+    for call in run.calls:
+        if call.child is not None:
+            yield from questions_of(call.child)
+        elif call.state == "waiting" and turn is not None:
+            yield turn.agent, call, scope_of_call(call, call_item(turn, call) or {})

@@ -1,7 +1,7 @@
 """Carrying out the calls of a run: tools, agents as tools, handoffs, a provider's approval requests.
 
 The path of one tool call is `tools.desk`, shared with voice. Here is what belongs to a run: it owns its calls
-(`_RunsCall`), records what became of each, and shows the outputs of a turn in call order.
+(`_CallOfRun`), records what became of each, and shows the outputs of a turn in call order.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from standfast.driver.loop import Loop
 from standfast.driver.nested import by_hand_runner, child_runner
 from standfast.driver.run_scope import RunScope, Span
 from standfast.driver.session_hold import inside_a_call
+from standfast.driver.telling import tell_unknown
 from standfast.driver.unfinished import question_of
 from standfast.engine.events import ApprovalNeeded, Begun, ChildMoved, Decided, NotTaken, Returned, RunCall, Settle
 from standfast.engine.run import Call, Entry, Run, Turn
@@ -30,7 +31,7 @@ from standfast.words.items import ItemHelpers
 
 async def perform_call(loop: Loop, scope: RunScope, effect: RunCall) -> None:
     """Carry out one call and record its output, or that it waits."""
-    one = _RunsCall(loop, scope, effect)
+    one = _CallOfRun(loop, scope, effect)
     match one.call.kind:
         case "handoff":
             await hand_over(loop, scope, effect, one.agent, one.turn, one.call)
@@ -46,18 +47,20 @@ async def perform_call(loop: Loop, scope: RunScope, effect: RunCall) -> None:
 
 async def settle_call(loop: Loop, scope: RunScope, effect: Settle) -> None:
     """Follow the tool's policy for a call that had begun when the process died; it is never run again silently."""
-    one = _RunsCall(loop, scope, effect)
+    one = _CallOfRun(loop, scope, effect)
     call = one.call
     match after_a_crash(call, await one.tool()):
         case "rerun":
             await loop.record(NotTaken(call.id), completes=effect)
         case "ask":
             await loop.record(ApprovalNeeded(call.id, reason="unknown"), completes=effect)
+            tell_unknown(loop.run, call.id, "a person is asked")
         case "report":
             await one.answer(UNKNOWN_OUTCOME, extra={"outcome": "unknown"}, used=(call.name,))
+            tell_unknown(loop.run, call.id, "the model is told so")
 
 
-class _RunsCall:
+class _CallOfRun:
     """One open call of a run: what is needed to carry it out, and its owner as the desk sees it."""
 
     def __init__(self, loop: Loop, scope: RunScope, effect: RunCall | Settle) -> None:

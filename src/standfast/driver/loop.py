@@ -19,8 +19,10 @@ from typing import Any
 from standfast.driver.reconcile import Reconciler, ignore_exception
 from standfast.driver.run_saver import RunSaver
 from standfast.driver.session_hold import SessionHold
+from standfast.driver.telling import tell_begun
 from standfast.engine.advance import advance
 from standfast.engine.codec import settler_of
+from standfast.engine.costs import Costs, unbilled
 from standfast.engine.due import due
 from standfast.engine.events import (
     Append,
@@ -64,6 +66,7 @@ class _Stored:
     run: Run
     start: int
     items: list[Item]
+    costs: Costs | None = None
 
 
 class Loop(Reconciler[Run, Event, Effect]):
@@ -82,7 +85,7 @@ class Loop(Reconciler[Run, Event, Effect]):
         self.saver: RunSaver[Run] | None = None
         self._moved = moved
         self._session = session
-        self._keeps_lease = keeps_lease
+        self._keeps_lease, self._is_nested = keeps_lease, moved is not None
         """Whether the session is still needed after the last append: to compact it."""
         self.children: set[Loop] = set()
         """Nested runs that are under way in calls of this one."""
@@ -170,21 +173,27 @@ class Loop(Reconciler[Run, Event, Effect]):
             await session.append(end.items, writer=end.run.spec.run_id, start=end.start)
         else:
             await self._record(end, session, release=not self._keeps_lease and not due(end.run))
-        await self.record(Appended(effect.end), completes=effect)
+        await self.record(Appended(effect.end, end.run.marks.billed), completes=effect)
 
     def _with_items(self, start: int, end: int) -> _Stored:
-        return _Stored(advance(self.state, Appended(end)), start, items_to_store(self.state, start, end))
+        run, session = self.state, self._session
+        # What a nested run costs is its parent's to keep: each reply once.
+        costs = unbilled(run) if session is not None and session.keeps_costs and not self._is_nested else None
+        after = advance(run, Appended(end, len(run.responses) if costs is not None else 0))
+        return _Stored(after, start, items_to_store(run, start, end), costs)
 
     async def _record(self, end: _Stored, session: SessionHold, *, release: bool) -> None:
         """Store the items and, if it must survive, the run that knows them, in one step."""
 
         async def send(save: RunSave | None) -> int:
             run_id = end.run.spec.run_id
-            return await session.record(items=end.items, writer=run_id, start=end.start, run=save, release=release)
+            return await session.record(
+                items=end.items, writer=run_id, start=end.start, run=save, release=release, costs=end.costs
+            )
 
         if self.saver is not None and self.saver.needed and self.saver.beside is not None:
             await self.saver.save_with(end.run, send)
-        elif end.items:
+        elif end.items or end.costs:
             await send(None)
 
     # --- driving and stopping ----------------------------------------------------------------------------------------
@@ -317,6 +326,7 @@ class Loop(Reconciler[Run, Event, Effect]):
         stop = run.progress.stop
         # A run that waits for a person is left waiting: it was at rest, and only that had still to be saved.
         if not run.finished and not run.paused and (stop is None or stop.mode == "after_turn"):
+            tell_begun(run, "it was cut, and its turn says so")
             self.apply(stopped)
 
     def _is_submittable(self) -> bool:
@@ -331,6 +341,7 @@ class Loop(Reconciler[Run, Event, Effect]):
         """Store what closes the run, and give its lease back; what the store refuses, or is late for, is not done."""
         if self._is_submittable():
             self._is_over = True
+            await self._find_out_what_is_stored()
             session, saver, end = self._session, self.saver, self._end()
             if saver is not None and saver.needed and saver.beside is None:
                 await saver.save(end.run)
@@ -349,11 +360,20 @@ class Loop(Reconciler[Run, Event, Effect]):
             return
         closing.result()
 
+    async def _find_out_what_is_stored(self) -> None:
+        """Repeat a step of items and run that may have been done: taken for not done, an ended run would look open."""
+        saver = self.saver
+        if not self._append_failed or saver is None or saver.beside is None:
+            return
+        saved = await saver.confirm()
+        if saved is not None and saved.marks.stored > self.state.marks.stored:
+            self.state, self._append_failed = advance(self.state, Appended(saved.marks.stored)), False
+
     def _end(self) -> _Stored:
         start, end = self.state.marks.stored, self.state.storable
-        if self._session is None or start >= end or self._append_failed:
+        if self._session is None or self._append_failed:
             return _Stored(self.state, start, [])
-        return self._with_items(start, end)
+        return self._with_items(start, max(start, end))  # of a run that stores nothing, what it cost is kept
 
     def _submit_the_end(self) -> None:
         """Submit the same, to be done though nobody waits for it; a store that is away gets it when it is back."""
@@ -362,8 +382,9 @@ class Loop(Reconciler[Run, Event, Effect]):
         save = saver.last(end.run) if saver is not None else None
         beside = save if saver is not None and saver.beside is not None else None
         # Each is submitted by the call. Closed and not awaited: there is nobody who could wait.
-        if session is not None and (end.items or beside is not None):
-            session.record_now(items=end.items, writer=end.run.spec.run_id, start=end.start, run=beside).close()
+        if session is not None and (end.items or end.costs or beside is not None):
+            run_id = end.run.spec.run_id
+            session.record_now(items=end.items, writer=run_id, start=end.start, run=beside, costs=end.costs).close()
         if save is not None and saver is not None and beside is None:
             detached: Any = saver.store
             detached.save_detached(save).close()

@@ -17,6 +17,7 @@ from standfast.engine.request import offered
 from standfast.engine.run import Run
 from standfast.ground.errors import ModelReplyError, SendOutcomeUnknownError
 from standfast.ground.jsonvalue import Item
+from standfast.ground.operators import tell
 from standfast.llm.settlement import SendEvidence, Settled
 
 _NOT_FOUND = 404
@@ -96,6 +97,7 @@ def unknown_outcome(run: Run, found: Settled | None, error: Exception | None = N
     owner = run.spec.owner
     where = f"conversation {owner.id!r}" if owner.kind == "conversation" else f"response {run.marks.response_id!r}"
     cause = f" ({type(error).__name__}: {error})" if error is not None else ""
+    tell("outcome_unknown", what="a request", run=run.spec.run_id, done="the run ends and its error says so")
     if found is None:
         return SendOutcomeUnknownError(
             f"a request to {where} left and its answer was lost{cause}; whether the server took it is not known",

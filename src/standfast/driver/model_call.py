@@ -111,7 +111,9 @@ async def take_reply(
         scope.remember(entry.item, original)
     scope.responses.append(response)
     scope.show_entries(reply.entries)
-    await loop.record(reply.event(effect.turn, response, counted, owed), completes=effect)
+    name = getattr(resolved.model, "model", None)
+    asked = name if isinstance(name, str) else None
+    await loop.record(reply.event(effect.turn, response, counted, owed, asked, run.progress.agent), completes=effect)
     # After the reply is recorded: it was paid for, and a hook that raises must not throw it away.
     await observers(loop, scope, agent, "on_llm_end", scope.wrapper, agent, response)
 

@@ -27,6 +27,7 @@ from standfast.engine.run_store import SavedRun
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import RunClaimedError, RunStateError, SessionBusyError, SessionConflictError, UserError
 from standfast.ground.jsonvalue import Item, copy_json, encode
+from standfast.ground.operators import tell
 from standfast.words.history import canonical, deduplicate, normalise, sanitise_for_store
 from standfast.words.items import ItemHelpers, ModelResponse, readable
 from standfast.words.usage import Usage
@@ -137,7 +138,10 @@ async def _hold_run(scope: RunScope, run_id: str, *, wait_s: float = 0.0, takeov
     is_covered = scope.session is not None and scope.session.lease is not None
     lease: Any = getattr(scope.store, "lease_run", None)
     if lease is not None and not is_covered and scope.run_lease is None:
-        scope.run_lease = await lease(run_id, ttl_s=scope.config.lease_ttl_s, wait_s=wait_s, takeover=takeover)
+        taken = await lease(run_id, ttl_s=scope.config.lease_ttl_s, wait_s=wait_s, takeover=takeover)
+        scope.run_lease = taken
+        if before := getattr(taken, "taken_from", ""):
+            tell("lease_taken_over", holder="a worker", what=f"run {run_id}", before=before)
 
 
 def _has_no_worker(scope: RunScope) -> bool:
@@ -272,6 +276,7 @@ async def _look_at(scope: RunScope, run: Run, revision: int) -> Opened:
 
 async def _claim(scope: RunScope, run: Run, revision: int) -> Opened:
     """Take a saved run, once: of two who try, the second is told and nothing of it runs (C12)."""
+    status = run.status
     run = advance(run, Claimed(uuid.uuid4().hex, stored=await _stored_count(scope, run)))
     _restore(scope, run)
     await check_tools(scope, run)
@@ -279,6 +284,7 @@ async def _claim(scope: RunScope, run: Run, revision: int) -> Opened:
     saver = _saver(scope, revision=revision, needed=revision > 0)
     if saver is not None and saver.needed:
         await saver.save(run)
+    tell("run_resumed", run=run.spec.run_id, status=status)
     return Opened(run, saver)
 
 

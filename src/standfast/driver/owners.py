@@ -25,7 +25,7 @@ def owner_of(
             "Keep one: a session stores the history here; the other two leave it to the server.",
         )
     for name, value in (("conversation_id", conversation_id), ("previous_response_id", previous_response_id)):
-        if value is not None and not (isinstance(value, str) and value):
+        if value is not None and not _is_id(value):
             raise OwnerError(f"{value!r} is no {name}", "Give the id that the server gave, or leave it out.")
     if session is not None:
         return Owner("session", session_id_of(session))
@@ -37,6 +37,11 @@ def owner_of(
 def owner_of_tool(tool: AgentTool) -> Owner:
     """Who owns the conversation of an agent that runs as a tool."""
     return owner_of(tool.session, tool.conversation_id, tool.previous_response_id)
+
+
+def _is_id(value: object) -> bool:
+    """Whether a server can have given it: text that is not empty, and holds no half of a surrogate pair."""
+    return isinstance(value, str) and bool(value) and not any("\ud800" <= char <= "\udfff" for char in value)
 
 
 def owner_on_resume(run: Run, given: Owner, previous_response_id: str | None) -> Owner:

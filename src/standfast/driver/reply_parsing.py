@@ -42,10 +42,19 @@ class Reply:
     skipped: int = 0
     """Calls that had been completed before and were asked for again."""
 
-    def event(self, turn: int, response: ModelResponse, usage: Usage, owed: tuple[int, ...]) -> Replied:
+    def event(
+        self,
+        turn: int,
+        response: ModelResponse,
+        usage: Usage,
+        owed: tuple[int, ...],
+        model: str | None = None,
+        agent: str | None = None,
+    ) -> Replied:
         """The reply as its run learns of it; `usage` is what it cost, `owed` what a filter kept from the request."""
         items = tuple(entry.item for entry in self.entries)
-        record = Response(items, usage.to_json(), response.response_id, response.request_id)
+        ids = (response.response_id, response.request_id)
+        record = Response(items, usage.to_json(), *ids, model=model, agent=agent)
         unanswered, used = self.hosted or self.skipped > 0, tuple(self.used)
         return Replied(turn, tuple(self.entries), tuple(self.calls), record, owed, unanswered, used)
 
@@ -105,7 +114,8 @@ def classify(
 ) -> Reply:
     """The reply's entries and calls. `known` maps the ids of calls already in history to their digests.
 
-    `unknown_tool(name)` says what to do about a tool that is not there: it raises, or returns the call's kind.
+    `unknown_tool(name)` says what to do about a tool that is not there: it raises, or returns the call's kind. Read
+    without names, for a run whose agents are not at hand, every call is one of a tool.
     """
     reading = _Reading(agent, tools, handoffs, known, unknown_tool)
     for original in output:

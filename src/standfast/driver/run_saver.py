@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 from standfast.driver.reconcile import ignore_exception
 from standfast.driver.session_hold import SessionHold
 from standfast.engine.run_store import Record, RunStore
-from standfast.ground.errors import RunClaimedError
+from standfast.ground.errors import RunClaimedError, SessionConflictError
 from standfast.sessions.run_rules import RunSave
 
 State = TypeVar("State")
@@ -89,7 +89,10 @@ class RunSaver(Generic[State]):
         finally:
             shared.count -= 1
             if not shared.count:
-                # Nobody waits: what has not left yet must not, it would come after whatever is done next.
+                # Nobody waits: what has not left yet must not, it would come after whatever is done next. And whoever
+                # saves before that task has noticed needs one of their own.
+                if self._next is shared:
+                    self._next = None
                 shared.saving.cancel()
 
     async def _save_newest(self) -> None:
@@ -114,6 +117,12 @@ class RunSaver(Generic[State]):
             self._newest = state
             await self._write(state, send)
 
+    async def confirm(self) -> State | None:
+        """Repeat the save whose outcome is not known, if there is one; the state that the store certainly has then."""
+        async with self._lock:
+            await self._settle()
+        return self._done
+
     async def _settle(self) -> None:
         if self._unconfirmed is not None:
             # Whatever failed may have been done all the same, so it is repeated as it was: then the store either
@@ -132,8 +141,8 @@ class RunSaver(Generic[State]):
         self._unconfirmed = write
         try:
             self.revision = await write.send(write.save)
-        except RunClaimedError:
-            self._unconfirmed = None  # it is another's now, for certain
+        except (RunClaimedError, SessionConflictError):
+            self._unconfirmed = None  # it was refused, for certain: nothing of it is written
             raise
         self._unconfirmed = None
         self._confirmed, self._head, self._done = write.record, write.save.head, write.state

@@ -20,9 +20,11 @@ from typing import Any, cast
 
 from standfast.agents.context import RunContextWrapper
 from standfast.agents.run_config import Concurrency
+from standfast.engine.costs import Costs
 from standfast.engine.run_store import RunStore
 from standfast.ground.errors import OwnerError, SessionBusyError, StoreError
 from standfast.ground.jsonvalue import Item
+from standfast.ground.operators import tell
 from standfast.plain.adapter import PlainSession
 from standfast.plain.turn_lock import ProcessLease
 from standfast.sessions.protocol import Lease, Session, SessionSettings, abilities, conversation_key, ended_abilities
@@ -133,6 +135,8 @@ class SessionHold:
         self._leasable = "lease" in able
         self.can_record = "record" in able
         """Whether items, the saved run and the lease can be written in one step, by a request that needs no loop."""
+        self.keeps_costs = self.can_record and "usage" in able
+        """Whether what a run costs can be kept with its items, in the step that stores them (B15)."""
         self._plain = None if self._able else PlainSession(session, wrapper=wrapper)
         _tell_what_ended(session)
         self._lease: Lease | None = None
@@ -182,9 +186,15 @@ class SessionHold:
             self._lease = await self.session.lease(ttl_s=self._lease_ttl_s, wait_s=wait_s, **named)
         elif self._plain is not None:
             self._turn = await self._plain.hold(wait_s)
-        waited_s = time.monotonic() - asked_at
+        self._tell_of_waiting(time.monotonic() - asked_at)
+
+    def _tell_of_waiting(self, waited_s: float) -> None:
+        who, session = self.holder or "a run", self.session_id or "?"
         if waited_s >= LOGGED_WAIT_S:
-            logger.info("%s waited %.1f s for session %r", self.holder or "a run", waited_s, self.session_id)
+            tell("lease_waited", holder=who, seconds=waited_s, session=session)
+        before = getattr(self._lease, "taken_from", "")
+        if before:
+            tell("lease_taken_over", holder=who, what=f"session {session!r}", before=before)
 
     def _refuse_to_wait_for_itself(self) -> None:
         """Refuse a run that a call of the run that has this conversation has started, and will wait for."""
@@ -268,20 +278,33 @@ class SessionHold:
             await self.session.append(items, writer=writer, start=start, lease=self.lease)
 
     async def record(
-        self, *, items: Sequence[Item] = (), writer: str, start: int = 0, run: RunSave | None, release: bool = False
+        self,
+        *,
+        items: Sequence[Item] = (),
+        writer: str,
+        start: int = 0,
+        run: RunSave | None,
+        release: bool = False,
+        costs: Costs | None = None,
     ) -> int:
         """Store items of the run, the run itself, and that its lease is given back, in one step; the new revision."""
         lease = self.lease
         gives_back = release and lease is self._lease is not None
         done: Recorded = await self.session.record(
-            items=items, writer=writer, start=start, run=run, lease=lease, release=gives_back
+            items=items, writer=writer, start=start, run=run, lease=lease, release=gives_back, **_given(costs)
         )
         if gives_back:
             self._lease = None
         return done.revision
 
     def record_now(
-        self, *, items: Sequence[Item] = (), writer: str, start: int = 0, run: RunSave | None
+        self,
+        *,
+        items: Sequence[Item] = (),
+        writer: str,
+        start: int = 0,
+        run: RunSave | None,
+        costs: Costs | None = None,
     ) -> Coroutine[Any, Any, Recorded]:
         """Submit the same, with the lease given back, by this very call: it is carried out though nobody waits.
 
@@ -290,8 +313,9 @@ class SessionHold:
         lease, own = self.lease, self._lease
         self._lease = None
         waiting: Coroutine[Any, Any, Recorded] = self.session.record(
-            items=items, writer=writer, start=start, run=run, lease=lease, release=own is not None, detached=True
-        )
+            items=items, writer=writer, start=start, run=run, lease=lease, release=own is not None, detached=True,
+            **_given(costs),
+        )  # fmt: skip
         return waiting
 
     def could_not_store(self, run_id: str, count: int) -> None:
@@ -328,3 +352,8 @@ class SessionHold:
             items: list[Item] = await self.session.written(writer)
             return items
         return []
+
+
+def _given(costs: Costs | None) -> dict[str, Costs]:
+    # Only where there are any: a session of somebody else's may have `record` and not know them.
+    return {} if costs is None else {"costs": costs}

@@ -11,30 +11,36 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
-from standfast.driver.call_lookup import call_item, scope_of_call
+from standfast.driver.call_lookup import questions_of
 from standfast.driver.loop import items_to_store
 from standfast.driver.lost_answers import ask_server, not_sent, unknown_outcome
 from standfast.driver.reply_parsing import classify
 from standfast.driver.run_saver import RunSaver
 from standfast.driver.run_scope import OpenQuestion, RunScope, UnfinishedRun, logger
 from standfast.driver.session_hold import SessionHold
+from standfast.driver.telling import tell_begun
+from standfast.driver.unfinished_calls import FoundCall, read_call, settle_call
 from standfast.driver.unsent import unsent_items
 from standfast.engine.advance import DID_NOT_RUN, advance
 from standfast.engine.codec import RunRecord, decode_saved, has_ended
+from standfast.engine.costs import Costs, unbilled
 from standfast.engine.events import Appended, NotTaken, SettledBy
 from standfast.engine.log import Log
 from standfast.engine.request import open_turn
-from standfast.engine.run import Call, Entry, Run, evolve
+from standfast.engine.run import Call, Entry, Owner, Run, evolve
 from standfast.engine.run_store import RunStore, RunSummary, SavedRun
 from standfast.ground.errors import RunClaimedError, RunStateError, StandfastError, UnfinishedRunError
 from standfast.ground.jsonvalue import Item
+from standfast.ground.operators import tell
 from standfast.talk.codec import is_call
 from standfast.tools.texts import BEGUN_AND_WAITS, UNKNOWN_OUTCOME, WAITS_FOR_A_PERSON
 from standfast.words.usage import Usage
+
+OPEN = ("running", "paused", "ready")
 
 AT_REST = ("failed", "cancelled")
 # Nobody is at such a run: settling it races only with whoever resumes it, and of those two the revision chooses one.
@@ -49,49 +55,114 @@ class Found:
     is_gone: bool
     """Whether it is certain that nobody is at it."""
 
+    remedy = (
+        "Decide about it and resume it (Runner.load, Runner.run), give it up with Runner.cancel_run, or choose"
+        " RunConfig(unfinished='settle')."
+    )
+
+    @property
+    def run_id(self) -> str:
+        """What the run is known by."""
+        return self.run.spec.run_id
+
     @property
     def state(self) -> str:
         """paused, gone or running."""
-        return "paused" if self.run.paused else "gone" if self.is_gone else "running"
+        return "paused" if self.run.is_parked else "gone" if self.is_gone else "running"
+
+    @property
+    def open_calls(self) -> tuple[Call, ...]:
+        """The calls without an output."""
+        return tuple(call for call in self.run.calls if call.state != "returned")
+
+    def shown(self) -> list[Item]:
+        """Its open turn, as requests of others show it."""
+        return open_turn(self.run, WAITS_FOR_A_PERSON, BEGUN_AND_WAITS)
+
+    def questions(self) -> Iterator[tuple[str, Call, str]]:
+        """Every question of it that waits: the agent that asks, the call, and what a sticky decision is about."""
+        return questions_of(self.run)
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a run has to know of the unfinished ones of its conversation."""
+
+    unfinished: list[UnfinishedRun] = field(default_factory=list)
+    open_turns: list[Item] = field(default_factory=list)
+    """What waits in them, behind the history, in requests only."""
+    open_questions: list[OpenQuestion] = field(default_factory=list)
+
+
+class _Notes(Protocol):
+    @property
+    def unfinished(self) -> list[UnfinishedRun]: ...
 
 
 async def look_for_unfinished(scope: RunScope, own_id: str) -> None:
     """Find the unfinished runs of this run's session and do what the policy says; notes in the scope what was done."""
-    hold, store, policy = scope.session, scope.store, scope.config.unfinished
     # Nested runs never look: the outermost has, and what they are nested in would be found.
-    if hold is None or store is None or policy == "ignore" or scope.arguments.moved is not None:
+    if scope.session is None or scope.store is None or scope.arguments.moved is not None:
         return
-    found = await _found(scope, await _candidates(hold, own_id, store), store)
+    seen = await settle_unfinished(scope.session, own_id, scope.store, scope.config.unfinished)
+    scope.unfinished += seen.unfinished
+    scope.open_turns += seen.open_turns
+    scope.open_questions += seen.open_questions
+
+
+async def settle_unfinished(hold: SessionHold, own_id: str, store: RunStore, policy: str) -> Seen:
+    """Do with the unfinished runs and calls of a conversation that is held what the policy says."""
+    seen = Seen()
+    if policy == "ignore":
+        return seen
+    found = await _found(await _candidates(hold, own_id, store), store)
     if policy == "refuse":
         refuse(found)
     for one in found:
-        state, done = one.state, "shown in requests" if one.run.paused else "left alone"
+        state, done = one.state, "shown in requests" if one.state == "paused" else "left alone"
         if state == "gone":
-            one = await _settle(hold, own_id, one, store)
-            done = "settled: a call waits for a person" if one.run.paused else "settled"
-        note(scope, one.run.spec.run_id, state, done)
-        if one.run.paused:
-            scope.open_turns += open_turn(one.run, WAITS_FOR_A_PERSON, BEGUN_AND_WAITS)
-            scope.open_questions += _questions(one.run, one.run.spec.run_id)
+            one, done = await _closed(hold, own_id, one, store)
+        note(seen, one.run_id, state, done)
+        if one.state == "paused":
+            seen.open_turns += one.shown()
+            seen.open_questions += [question_of(*asked, one.run_id) for asked in one.questions()]
+    return seen
 
 
-def note(scope: RunScope, run_id: str, found: str, done: str) -> None:
+async def _closed(
+    hold: SessionHold, own_id: str, one: Found | FoundCall, store: RunStore
+) -> tuple[Found | FoundCall, str]:
+    """What has become of a gone run or call, and how to say that."""
+    if isinstance(one, Found):
+        one = await _settle(hold, own_id, one, store)
+        return one, "settled: a call waits for a person" if one.run.paused else "settled"
+    if one.is_torn:
+        calls, owner = [each.call for each in one.talk.calls], Owner("session", one.talk.session_id)
+        one = await settle_call(hold, settling(own_id, await hold.accepted(one.run_id)), one, store)
+        if one.is_gone:
+            await _store_nested(hold, own_id, calls, owner)
+    if not one.is_gone:
+        return one, "left alone"
+    waits = ": a call waits for a person" if one.state == "paused" else ""
+    return one, f"settled{waits}; the voice call can be resumed"
+
+
+def note(notes: _Notes, run_id: str, found: str, done: str) -> None:
     """Say in the result and in the log what was found and done; never what the run is about."""
-    scope.unfinished.append(UnfinishedRun(run_id, found, done))
-    logger.info("run %s of this conversation had not ended (%s): %s", run_id, found, done)
+    notes.unfinished.append(UnfinishedRun(run_id, found, done))
+    tell("run_unfinished", run=run_id, found=found, done=done)
 
 
-def refuse(found: Sequence[Found]) -> None:
+def refuse(found: Sequence[Found | FoundCall]) -> None:
     """Raise if there is one: which run, which calls, and what to do about it."""
     if not found:
         return
-    one = found[0]
-    run_id, more = one.run.spec.run_id, f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    calls = ", ".join(f"{call.name} ({call.id})" for call in one.run.calls if call.state != "returned") or "none"
+    one, more = found[0], f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    calls = ", ".join(f"{call.name} ({call.id})" for call in one.open_calls) or "none"
+    kind = "run" if isinstance(one, Found) else "voice call"
     raise UnfinishedRunError(
-        f"run {run_id!r} of this conversation has not ended{more}: it is {one.state}, with open calls: {calls}",
-        "Decide about it and resume it (Runner.load, Runner.run), give it up with Runner.cancel_run, or choose"
-        " RunConfig(unfinished='settle').",
+        f"{kind} {one.run_id!r} of this conversation has not ended{more}: it is {one.state}, with open calls: {calls}",
+        one.remedy,
     )
 
 
@@ -105,7 +176,7 @@ async def _candidates(hold: SessionHold, own_id: str, store: RunStore) -> dict[s
     if lease is None or told is None or not hold.is_beside(store):
         # No lease tells of them, so nothing is certain.
         listed = await _listed(store, session_id=session_id) if session_id is not None else []
-        still_open = [run.run_id for run in reversed(listed) if run.status in ("running", "paused")]
+        still_open = [run.run_id for run in reversed(listed) if run.status in OPEN]
         return {run_id: False for run_id in still_open if not _is_own(run_id, own_id)}
     # Read in the step that took the lease: whoever saved under a lower number can save and store nothing any more.
     is_gone = {
@@ -137,15 +208,14 @@ async def _listed(
             return found
 
 
-async def _found(scope: RunScope, candidates: Mapping[str, bool], store: RunStore) -> list[Found]:
-    found = []
+async def _found(candidates: Mapping[str, bool], store: RunStore) -> list[Found | FoundCall]:
+    found: list[Found | FoundCall] = []
     for run_id, is_gone in candidates.items():
         saved = await store.load_run(run_id)
         if saved is not None and is_call(saved):
-            # What it has done and still owes is its own to say, whoever takes it over (E14).
-            note(scope, run_id, "a voice call", "left to RealtimeRunner.resume")
-            continue
-        read = _unfinished(run_id, saved, is_gone=is_gone)
+            read: Found | FoundCall | None = read_call(saved, is_gone=is_gone)
+        else:
+            read = _unfinished(run_id, saved, is_gone=is_gone)
         if read is not None:
             found.append(read)
     return found
@@ -167,15 +237,6 @@ def _unfinished(run_id: str, saved: SavedRun | None, *, is_gone: bool) -> Found 
             f"{error.remedy} To go on without it, choose RunConfig(unfinished='ignore').",
         ) from error
     return None if run.is_closed or not run.has_done_something else Found(run, saved.revision, is_gone)
-
-
-def _questions(run: Run, run_id: str) -> Iterator[OpenQuestion]:
-    turn = run.turn
-    for call in turn.calls if turn is not None else ():
-        if call.child is not None:
-            yield from _questions(call.child, run_id)
-        elif call.state == "waiting" and turn is not None:
-            yield question_of(turn.agent, call, scope_of_call(call, call_item(turn, call) or {}), run_id)
 
 
 def question_of(agent: str, call: Call, scope: str, run_id: str) -> OpenQuestion:
@@ -200,9 +261,10 @@ async def _settle(hold: SessionHold, by: str, one: Found, store: RunStore) -> Fo
     except RunClaimedError:
         logger.warning("run %s was taken by another worker while it was being settled", run_id)
         return Found(one.run, one.revision, is_gone=False)
-    await _store_nested(hold, by, one.run)
+    tell_begun(one.run, f"run {by} has settled it and says so")
+    await _store_nested(hold, by, one.run.calls, run.spec.owner)
     if run.marks.stored < run.storable:
-        await _append(hold, run)
+        await _append(hold, run, costs=unbilled(run))
         run = advance(run, Appended(run.storable))
         await saver.save(run)
     return Found(run, saver.revision, is_gone=True)
@@ -213,21 +275,26 @@ def settling(by: str, stored: int) -> SettledBy:
     return SettledBy(by, uuid.uuid4().hex, UNKNOWN_OUTCOME, DID_NOT_RUN, stored)
 
 
-async def _store_nested(hold: SessionHold, by: str, run: Run) -> None:
-    """Store what runs inside its calls left open, where they are on the same conversation."""
-    for call in run.calls:
+async def _store_nested(hold: SessionHold, by: str, calls: Sequence[Call], owner: Owner) -> None:
+    """Store what runs inside these calls left open, where they are on the same conversation."""
+    for call in calls:
         child = call.child
         if child is None:
             continue
-        await _store_nested(hold, by, child)
-        if child.spec.owner == run.spec.owner and not child.is_closed:
+        await _store_nested(hold, by, child.calls, owner)
+        if child.spec.owner == owner and not child.is_closed:
             await _append(hold, advance(child, settling(by, await hold.accepted(child.spec.run_id))))
 
 
-async def _append(hold: SessionHold, run: Run) -> None:
+async def _append(hold: SessionHold, run: Run, *, costs: Costs | None = None) -> None:
     start, end = run.marks.stored, run.storable
-    if start < end:
-        await hold.append(items_to_store(run, start, end), writer=run.spec.run_id, start=start)
+    if start >= end:
+        return
+    items, run_id = items_to_store(run, start, end), run.spec.run_id
+    if costs is not None and hold.keeps_costs:
+        await hold.record(items=items, writer=run_id, start=start, run=None, costs=costs)
+    else:
+        await hold.append(items, writer=run_id, start=start)
 
 
 # --- on a server's conversation --------------------------------------------------------------------------------------
@@ -243,7 +310,8 @@ async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Calla
     if owner.kind != "conversation" or store is None or policy == "ignore" or scope.arguments.moved is not None:
         return fresh, []
     found = await _found_on_server(scope, fresh, store, waits=policy == "settle")
-    refuse(found if policy == "refuse" else [one for one in found if one.run.paused])
+    refuse(found if policy == "refuse" else [one for one in found if one.run.is_parked])
+    given = {_output_of(entry.item) for entry in fresh.ledger}
     owed: list[Entry] = []
     ends: list[Callable[[], Awaitable[None]]] = []
     for one in found:
@@ -251,16 +319,27 @@ async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Calla
             note(scope, one.run.spec.run_id, "running", "left alone")
             continue
         run_id = one.run.spec.run_id
+        tell_begun(one.run, f"run {fresh.spec.run_id} has settled it and says so")
         run = advance(await _with_lost_answer(scope, one.run), settling(fresh.spec.run_id, 0))
         if run.paused:
             refuse([Found(run, one.revision, is_gone=True)])
-        owed += [Entry("input", fresh.spec.agent, item, {"owed_by": run_id}) for item in unsent_items(run)]
+        owed += [
+            Entry("input", fresh.spec.agent, item, {"owed_by": run_id})
+            for item in unsent_items(run)
+            if _output_of(item) is None or _output_of(item) not in given  # a caller may bring what an error handed over
+        ]
         ends.append(partial(RunSaver(store, RunRecord, revision=one.revision, saved=one.run).save, run))
         note(scope, run_id, "gone", "settled")
     if owed:
         spec = evolve(fresh.spec, input_count=fresh.spec.input_count + len(owed))
         fresh = evolve(fresh, spec=spec, ledger=Log([*owed, *fresh.ledger]))
     return fresh, ends
+
+
+def _output_of(item: Item) -> tuple[Any, Any] | None:
+    """What an output answers: its kind and the id of its call; None for any other item."""
+    kind = str(item.get("type"))
+    return (kind, item["call_id"]) if kind.endswith("_output") and "call_id" in item else None
 
 
 def given_input_of(run: Run) -> list[Item]:
@@ -270,21 +349,29 @@ def given_input_of(run: Run) -> list[Item]:
 
 
 async def _found_on_server(scope: RunScope, fresh: Run, store: RunStore, *, waits: bool) -> list[Found]:
-    """The unfinished runs of the server's conversation, oldest first. What a store lists has no server's name on it,
-    so every open run that no session owns is read."""
-    listed = [*await _listed(store, status="running"), *await _listed(store, status="paused")]
-    found = []
-    for summary in sorted(listed, key=lambda one: one.updated_at):
-        if summary.session_id is not None or _is_own(summary.run_id, fresh.spec.run_id):
+    """The unfinished runs of the server's conversation, oldest first."""
+    owner, found = fresh.spec.owner, []
+    for summary in await _listed_on_server(str(owner.id), store):
+        if _is_own(summary.run_id, fresh.spec.run_id):
             continue
-        one = await read_unfinished(summary.run_id, store, is_gone=False)
-        if one is None or one.run.spec.owner != fresh.spec.owner:
+        one = await read_unfinished(summary.run_id, store, is_gone=summary.status in AT_REST)
+        if one is None or one.run.spec.owner != owner:
             continue
         if waits and one.state == "running":
             one = await _after_its_worker(scope, one, store)
         if one is not None:
             found.append(one)
     return found
+
+
+async def _listed_on_server(conversation_id: str, store: RunStore) -> list[RunSummary]:
+    """The runs that may be open on the conversation, oldest first; a store that cannot tell lists all it has."""
+    find: Any = getattr(store, "open_on_conversation", None)
+    if find is not None:
+        found: list[RunSummary] = await find(conversation_id)
+        return found
+    listed = [run for run in await _listed(store) if run.session_id is None and run.status != "done"]
+    return sorted(listed, key=lambda one: one.updated_at)
 
 
 async def _after_its_worker(scope: RunScope, one: Found, store: RunStore) -> Found | None:

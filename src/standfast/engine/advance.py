@@ -37,12 +37,15 @@ NOT_COMPLETED = (
 )
 DID_NOT_RUN = "This call did not run: the run stopped before it began."
 
+_FEED_WHAT_WAS_DUE = "Feed a run only results of effects that due() asked for."
+
 
 def advance(run: Run, event: Event) -> Run:
     """The run after `event`. Raises CallerError, and changes nothing, if the run was not waiting for it."""
     match event:
-        case Appended(end):
-            return evolve(run, marks=evolve(run.marks, stored=max(run.marks.stored, end)))
+        case Appended(end, billed):
+            billed = max(run.marks.billed, billed)
+            return evolve(run, marks=evolve(run.marks, stored=max(run.marks.stored, end), billed=billed))
         case Begun(None, outgoing, after_item_id) if run.turn is None:
             return _progress(run, outgoing=outgoing, after_item_id=after_item_id)
         case Begun(call_id) if call_id is not None:
@@ -59,8 +62,9 @@ def advance(run: Run, event: Event) -> Run:
             allowed = ("asked", "doubt")
             run = _change_call(run, call_id, allowed, state="waiting", reason=reason, same_as_run=same_as_run)
             return _with_results(run, results)
-        case Decided():
-            return _decided(run, event)
+        case Decided(at_rest=at_rest):
+            run = _decided(run, event)
+            return _progress(run, is_ready=True) if at_rest else run
         case Returned():
             return _returned(run, event)
         case ChildMoved(call_id, child):
@@ -80,10 +84,8 @@ def advance(run: Run, event: Event) -> Run:
         case SettledBy() if not run.is_closed:
             return _settled(run, event)
         case _:
-            raise CallerError(
-                f"{type(event).__name__} is not something run {run.spec.run_id!r} was waiting for",
-                "Feed it only results of effects that due() asked for.",
-            )
+            name = type(event).__name__
+            raise CallerError(f"{name} is not something run {run.spec.run_id!r} was waiting for", _FEED_WHAT_WAS_DUE)
 
 
 # --- one event each --------------------------------------------------------------------------------------------------
@@ -108,7 +110,7 @@ def _judged(run: Run, event: Judged) -> Run:
         return _progress(run, staged=(), verdict="tripped" if event.tripped else run.progress.verdict)
     if event.stage == "output" and run.turn is not None and run.turn.conclusion is not None:
         return _output_judged(run, run.turn, run.turn.conclusion, event)
-    raise CallerError("no verdict was asked for", "Feed a run only results of effects that due() asked for.")
+    raise CallerError("no verdict was asked for", _FEED_WHAT_WAS_DUE)
 
 
 def _output_judged(run: Run, turn: Turn, conclusion: Conclusion, event: Judged) -> Run:
@@ -148,8 +150,7 @@ def _replied(run: Run, event: Replied) -> Run:
     turn = Turn(
         event.turn, run.progress.agent, event.entries, event.calls, acknowledged, event.owed, event.is_unanswered
     )
-    agent, used = run.progress.agent, run.progress.used
-    used += tuple(pair for pair in dict.fromkeys((agent, name) for name in event.used) if pair not in used)
+    used = _used_with(run, run.progress.agent, event.used)
     progress = evolve(run.progress, turns=event.turn, used=used, outgoing=None, after_item_id=None, doubt=False)
     return evolve(run, turn=turn, marks=marks, progress=progress, responses=run.responses.appended((event.response,)))
 
@@ -193,8 +194,7 @@ def _returned(run: Run, event: Returned) -> Run:
     assert turn is not None  # _change_call found the call in it
     run = _with_results(run, event.results)
     if event.used:
-        used = tuple(pair for pair in ((turn.agent, name) for name in event.used) if pair not in run.progress.used)
-        run = _progress(run, used=(*run.progress.used, *used))
+        run = _progress(run, used=_used_with(run, turn.agent, event.used))
     if event.responses:
         run = evolve(run, responses=run.responses.appended(event.responses))
     if turn.complete and any(call.target for call in turn.calls):
@@ -207,14 +207,15 @@ def _concluded(run: Run, number: int, conclusion: Conclusion, judged: bool) -> R
     if turn is None and number == run.progress.turns + 1 and conclusion.final:
         turn = Turn(number, run.progress.agent, ())  # max_turns was reached and a handler gave an output
     if turn is None or turn.number != number or not turn.complete or turn.conclusion is not None:
-        raise CallerError("there is no complete turn to conclude", "Feed only results of effects that were due.")
+        raise CallerError("there is no complete turn to conclude", _FEED_WHAT_WAS_DUE)
     turn = evolve(turn, conclusion=conclusion)
     return evolve(run, turn=turn) if conclusion.final and not judged else _join(run, turn)
 
 
 def _claimed(run: Run, event: Claimed) -> Run:
     stop = run.progress.stop if run.finished else None  # a run that was given up stays so while it is being stored
-    progress = evolve(run.progress, claim=event.claim, stop=stop, doubt=run.progress.outgoing is not None)
+    doubt = run.progress.outgoing is not None
+    progress = evolve(run.progress, claim=event.claim, stop=stop, doubt=doubt, is_ready=False)
     # What the session holds now it holds in the history that is read again (D7): sent from the ledger too, it would be
     # sent twice. So the view begins behind it, also where the answer to an append was lost.
     marks = evolve(run.marks, stored=max(run.marks.stored, min(event.stored, len(run.ledger))))
@@ -387,6 +388,11 @@ def _progress(run: Run, **changes: Any) -> Run:
     return evolve(run, progress=evolve(run.progress, **changes))
 
 
+def _used_with(run: Run, agent: str, names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """The tools used so far and these, each once."""
+    return tuple(dict.fromkeys((*run.progress.used, *((agent, name) for name in names))))
+
+
 def _with_results(run: Run, results: tuple[Item, ...]) -> Run:
     return evolve(run, results=run.results.appended(results)) if results else run
 
@@ -398,10 +404,7 @@ def _change_call(run: Run, call_id: str, allowed: tuple[str, ...], **changes: An
             if call.id == call_id and call.state in allowed:
                 calls = (*turn.calls[:index], evolve(call, **changes), *turn.calls[index + 1 :])
                 return evolve(run, turn=evolve(turn, calls=calls))
-    raise CallerError(
-        f"call {call_id!r} is not in a state that allows this",
-        "Feed a run only results of effects that due() asked for.",
-    )
+    raise CallerError(f"call {call_id!r} is not in a state that allows this", _FEED_WHAT_WAS_DUE)
 
 
 def refuse_finished(run: Run) -> None:

@@ -127,7 +127,17 @@ def is_left_open(head: bytes) -> bool:
     if not isinstance(progress, dict):
         return False  # only its end was kept, or it is no run of ours
     has_ended = progress.get("ended") or progress.get("verdict") == "tripped"
-    return not has_ended and bool(known.get("turn") or marks.get("stored"))
+    return not has_ended and bool(known.get("turn") or marks.get("stored") or marks.get("acknowledged"))
+
+
+def conversation_of(head: bytes) -> str | None:
+    """The server's conversation that a saved head's run is on; None for a run that is on none."""
+    spec = _own_head(head).get("spec")
+    owner = spec.get("owner") if isinstance(spec, dict) else None
+    if not isinstance(owner, dict) or owner.get("kind") != "conversation" or not isinstance(owner.get("id"), str):
+        return None
+    found: str = owner["id"]
+    return found
 
 
 def settler_of(saved: SavedRun) -> str | None:

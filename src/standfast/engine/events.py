@@ -165,10 +165,14 @@ class ApprovalNeeded:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A person decided. `path` leads through nested runs to the one whose call it is."""
+    """A person decided. `path` leads through nested runs to the one whose call it is.
+
+    `at_rest`: whoever saves this does not go on with the run; it is ready for whoever does.
+    """
 
     decision: Decision
     path: tuple[str, ...] = ()
+    at_rest: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +209,10 @@ class Concluded:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """The session has the ledger up to `end`."""
+    """The session has the ledger up to `end`, and what the first `billed` replies cost."""
 
     end: int
+    billed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,10 @@ class Decision:
     arguments_digest: str | None = None
     agent: str | None = None
     """Whose tool it is about; None in states of 0.1, and such a sticky decision covers nothing any more (C16)."""
+    by: str | None = None
+    """Who decided, where somebody said so."""
+    at: float | None = None
+    """When, in seconds since 1970, by the clock of whoever saved it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +191,9 @@ class Response:
     response_id: str | None = None
     request_id: str | None = None
     hidden: bool = False
+    model: str | None = None
+    """The name of the model that was asked, where it has one."""
+    agent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +209,8 @@ class Marks:
     owed: tuple[int, ...] = ()
     response_id: str | None = None
     """The end of the response chain."""
+    billed: int = 0
+    """The session keeps what `responses[:billed]` cost (B15)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +259,8 @@ class Progress:
     """What a compaction of the session made after this run; not part of the ledger."""
     settled_by: str | None = None
     """The run that found this one gone and closed what it had left open (C15)."""
+    is_ready: bool = False
+    """Whether somebody decided who does not go on with the run, and nobody has taken it since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +333,11 @@ class Run:
         return waits
 
     @property
+    def is_parked(self) -> bool:
+        """Whether nobody is at the run and nobody need be: it waits for a person, or for a worker to take it."""
+        return self.paused or self.progress.is_ready
+
+    @property
     def finished(self) -> bool:
         """Whether the run reached its end: an output, a tripwire, or it was given up."""
         return self.progress.ended or self.tripped
@@ -340,7 +356,7 @@ class Run:
 
     @property
     def status(self) -> str:
-        """One word for a listing: running, paused, done, failed, cancelled."""
+        """One word for a listing: running, paused, ready, done, failed, cancelled."""
         stop = self.progress.stop
         if self.finished and not self.is_closed:
             return "running"  # a kill before its last append must leave something to resume
@@ -350,6 +366,8 @@ class Run:
             return "cancelled" if stop is not None and stop.mode == "abandoned" else "done"
         if stop is not None and (self.turn.number if self.turn is not None else self.progress.turns + 1) > stop.upto:
             return "failed" if stop.mode == "failed" else "cancelled"
+        if self.progress.is_ready:
+            return "paused" if self.waiting else "ready"
         return "paused" if self.paused else "running"
 
     def call(self, call_id: str) -> Call | None:

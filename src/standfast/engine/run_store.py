@@ -12,6 +12,20 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
+from standfast.ground.errors import InvalidSettingError
+
+
+def check_run_id(run_id: object) -> str:
+    """The id itself, if it is a non-empty string that every store can hold: not one with half of a surrogate pair."""
+    try:
+        if isinstance(run_id, str) and run_id.encode():
+            return run_id
+    except UnicodeEncodeError:
+        pass
+    raise InvalidSettingError(
+        f"a run_id of {run_id!r} names no run", "Give a non-empty string of valid Unicode, or leave it to the runner."
+    )
+
 
 @dataclass(frozen=True, slots=True)
 class LogTail:
@@ -23,7 +37,7 @@ class LogTail:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """What a listing shows of a saved run. `status` is one of running, paused, done, failed, cancelled."""
+    """What a listing shows of a saved run. `status`: running, paused, ready, done, failed, cancelled."""
 
     run_id: str
     status: str
@@ -102,7 +116,10 @@ class RunStore(Protocol):
         ...
 
     async def prune_runs(self, *, older_than_s: float | None = None, keep: int | None = None) -> int:
-        """Remove ended runs (done, failed, cancelled) older than that, and all but the newest `keep` of them."""
+        """Remove ended runs (done, failed, cancelled) older than that, and all but the newest `keep` of them.
+
+        One that failed or was cut on a session, with something done that the session does not hold yet, has not ended.
+        """
         ...
 
 

@@ -208,7 +208,7 @@ class RunState(Generic[TContext, TAgent]):
     def _shown(self, item: ToolApprovalItem) -> tuple[Path, Call, str, str]:
         """The one call that waits, or was decided and has not run, and is the call this item shows."""
         call_id = item.call_id
-        found = [one for one in _open_calls(self._run) if one[1].id == call_id]
+        found = [one for one in open_calls(self._run) if one[1].id == call_id]
         if not found:
             raise ApprovalError(
                 f"call {call_id!r} is not waiting for a decision in run {self.run_id!r}",
@@ -232,7 +232,7 @@ class RunState(Generic[TContext, TAgent]):
     def _take_decisions(self) -> None:
         """What was decided with `context_wrapper.approve_tool` and `reject_tool` since the pause counts as well."""
         for one in self._wrapper.approvals.drain():
-            if one.call_id not in {call.id for path, call, _, _ in _open_calls(self._run) if not path}:
+            if one.call_id not in {call.id for path, call, _, _ in open_calls(self._run) if not path}:
                 continue  # about a tool, or a call to come: the book answers for it
             self._run = advance(self._run, Decided(one))
 
@@ -389,12 +389,12 @@ def _detached(item: ToolApprovalItem) -> ToolApprovalItem:
         ) from error
 
 
-def _open_calls(run: Run, path: Path = ()) -> Iterator[tuple[Path, Call, str, str]]:
+def open_calls(run: Run, path: Path = ()) -> Iterator[tuple[Path, Call, str, str]]:
     """Every call that may be decided about: those that wait, and those decided that have not run."""
     turn = run.turn
     for call in turn.calls if turn is not None else ():
         if call.child is not None:
-            yield from _open_calls(call.child, (*path, call.id))
+            yield from open_calls(call.child, (*path, call.id))
         elif call.state == "waiting" or (call.state == "asked" and call.decision is not None):
             assert turn is not None
             yield path, call, scope_of_call(call, call_item(turn, call) or {}), turn.agent

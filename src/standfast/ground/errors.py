@@ -95,6 +95,10 @@ class AppendGapError(CallerError, ValueError):
     """An append that starts behind what its writer has written so far (B1). Nothing was written."""
 
 
+class UnknownSchemeError(CallerError, ValueError):
+    """A URL of a store whose scheme nobody has registered."""
+
+
 class NotFoundError(CallerError, LookupError):
     """A generation, position or run that this store does not have."""
 
@@ -173,6 +177,12 @@ class NotADatabaseError(StoreUnavailableError):
 
 class SchemaTooNewError(StoreUnavailableError):
     """A newer standfast has changed this store's layout; it was left as it is."""
+
+    is_lasting = True
+
+
+class StoreNotFoundError(StoreUnavailableError, FileNotFoundError):
+    """There is no such store: nothing is made where somebody only wants to look."""
 
     is_lasting = True
 
@@ -297,6 +307,13 @@ class MCPToolCancellationError(StandfastError):
     """An MCP tool call was cancelled from inside."""
 
 
+class MCPServerError(UserError):
+    """An MCP server cannot be reached, was lost, took too long, or does not speak the protocol."""
+
+    outcome_unknown = False
+    """Whether a call may have taken effect although no answer to it came."""
+
+
 class GuardrailTripped(StandfastError):
     """Base of the four tripwire errors."""
 
@@ -353,6 +370,16 @@ class OwnerError(UserError):
 
 class ApprovalError(UserError):
     """A decision about a call that is not waiting for one, or that has changed since it was asked."""
+
+
+class AlreadyDecidedError(ApprovalError):
+    """Somebody else decided about this call first; what they decided stands, and nothing was changed."""
+
+    def __init__(
+        self, what: str, remedy: str = "", *, approved: bool, by: str | None = None, at: datetime | None = None
+    ) -> None:
+        super().__init__(what, remedy)
+        self.approved, self.by, self.at = approved, by, at
 
 
 class SendOutcomeUnknownError(ModelError):

@@ -15,6 +15,7 @@ from typing import Any
 
 from standfast.ground.errors import AbilityMissingError, SessionConflictError
 from standfast.ground.jsonvalue import Item, copy_json
+from standfast.ground.operators import tell
 from standfast.sessions.protocol import NO_LIMIT, CorruptRecord, Head, Lease, abilities
 from standfast.words.history import deduplicate, prune
 
@@ -79,6 +80,7 @@ async def repair_history(session: Any, *, dry_run: bool = False, lease_wait_s: f
             return RepairReport((), corrupt)
         before = {generation.id for generation in await session.generations()}
         await session.replace(kept, upto=head, lease=lease)
+        tell("session_repaired", session=session.session_id, count=len(broken))
         return RepairReport(broken, corrupt, await _made(session, before, items))
 
 

@@ -264,4 +264,60 @@ PART_B: tuple[Clause, ...] = (
         "package).",
         ability="append",
     ),
+    Clause(
+        "B11",
+        "records",
+        "`records(before=, after=, limit)` reads records in pages, in both directions, in time proportional to the "
+        "page. A record carries a cursor, the item (or why it is none), when it was written as exactly as the store "
+        "knows, who wrote it and as which of theirs, and the generation it replaced. A cursor goes on working while "
+        "others append, pop and rewind; one of a history that was replaced, undone or cleared since is refused.",
+        ability="records",
+    ),
+    Clause(
+        "B12",
+        "watch",
+        "`watch(after=)` gives every record behind a cursor, in order and once, whoever writes it and in whatever "
+        "process, and then each new one as it comes; a history that is replaced or cleared under it ends it by name.",
+        ability="watch",
+    ),
+    Clause(
+        "B13",
+        "search",
+        "`search(text)` finds every record whose words hold the text, in any case, newest first, in pages, without "
+        "missing one or giving one twice. It costs what it looks at, and gives back what it has after a bounded part.",
+        ability="search",
+    ),
+    Clause(
+        "B14",
+        "holder and origin",
+        "`holder()` says who holds the session and until when, by the store's clock, and None when nobody does. "
+        "`origin()` says which session a fork came from, and from which position; a clear forgets it.",
+        ability="holder",
+    ),
+    Clause(
+        "B15",
+        "usage",
+        "What each reply of a run cost is kept with the conversation in the step that stores its turn, once however "
+        "often that step is repeated; it outlives the run's record and ends with a clear. A fork begins with none.",
+        ability="usage",
+    ),
+    Clause(
+        "B16",
+        "a whole store",
+        "A store lists its sessions with item count, first words and waiting calls, by prefix, time of change and what "
+        "waits, in pages that cost what they show; it searches all of them without missing or doubling a record, "
+        "and sums what they cost. Opened to be read, it shows the same, refuses whatever would change something with "
+        "`StoreReadOnlyError`, and, where it is a file, leaves no byte, no mode and no file beside it changed.",
+        ability="records",
+    ),
+    Clause(
+        "B17",
+        "a run without its agents",
+        "A saved run can be seen without its agents: status, what it does, turns, calls, decisions and usage. A "
+        "decision made so is saved under the run's revision with who decided and when, and bound as in C16; the run "
+        "is then `ready`, is listed as such, and one worker resumes it. Of two who decide at once the second is told "
+        "who was first, and nothing is changed. A run that a worker is at is not decided. Giving a run up closes its "
+        "turn as C8 says.",
+        ability="runs",
+    ),
 )

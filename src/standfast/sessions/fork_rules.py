@@ -11,12 +11,13 @@ from functools import partial
 from typing import NamedTuple
 
 from standfast.ground.errors import NotFoundError, SessionConflictError
-from standfast.ground.jsonvalue import Item, decode, encode
+from standfast.ground.jsonvalue import Item, decode, encode, encode_value
 from standfast.sessions.generation_rules import Boxes, everything, kept_in, kept_numbers, number_of
 from standfast.sessions.port import Arrange, Change, Done, Look, Name, Plan, Range, Row, Rows, Sight, Tag
 from standfast.sessions.protocol import Position
 from standfast.sessions.rules import (
     GENERATIONS,
+    ORIGIN,
     WRITER,
     Lane,
     commit,
@@ -59,6 +60,8 @@ def fork(name: Name, new: Name, at: Position | None, recode: Recode | None, lane
         put = counts_at(sight, found.lowest)
         if not found.rows and not put:
             return
+        generation = None if at is None else at.generation
+        put[ORIGIN] = encode_value([name.id, len(found.rows), generation, sight.now])
         cells = {GENERATIONS: value_of(target, GENERATIONS)}
         arrange = _copied(name, found, recode) if found.rows else None
         made = once(lane, target, Change(new, mark="", cells=cells, arrange=arrange, put=put, touch=bool(found.rows)))

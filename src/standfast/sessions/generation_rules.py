@@ -90,7 +90,8 @@ def generations(name: Name) -> Plan[list[Generation]]:
     """The kept generations, newest first."""
     sight = yield from look(Look(name, cells=(GENERATIONS,), mark=False, times=True))
     return [
-        Generation(_id(one.number, sight), as_time(one.created), one.item_count) for one in reversed(kept_in(sight))
+        Generation(id_of_generation(one.number, sight), as_time(one.created), one.item_count)
+        for one in reversed(kept_in(sight))
     ]
 
 
@@ -107,7 +108,7 @@ def read_generation(name: Name, generation_id: str, report: Report) -> Plan[list
 def number_of(name: Name, sight: Sight, generation_id: str) -> int:
     """The number of a kept generation that callers know by its id."""
     for one in kept_in(sight):
-        if _id(one.number, sight) == generation_id:
+        if id_of_generation(one.number, sight) == generation_id:
             return one.number
     raise NotFoundError(
         f"session {name.id!r} has no generation {generation_id!r}",
@@ -115,7 +116,8 @@ def number_of(name: Name, sight: Sight, generation_id: str) -> int:
     )
 
 
-def _id(number: int, sight: Sight) -> str:
+def id_of_generation(number: int, sight: Sight) -> str:
+    """What callers know a generation by, in the incarnation that was seen."""
     return f"{number}@{sight.epoch}"  # no two incarnations of a session share one
 
 

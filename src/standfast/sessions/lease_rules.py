@@ -46,6 +46,8 @@ class Held(msgspec.Struct, frozen=True, omit_defaults=True):
     holder: str = ""
     process: str = ""
     tickets: tuple[Ticket, ...] = ()
+    taken: float = 0.0
+    """When it was taken; `since` is when it was last renewed."""
 
     def is_over(self, now: float) -> bool:
         """Whether nobody holds it any more, by the store's clock."""
@@ -66,7 +68,8 @@ def held_in(sight: Sight) -> Held:
 
 
 class Fence(NamedTuple):
-    """What a write under a lease carries. The nonce notices a number that a restored store has given twice."""
+    """What a write under a lease carries. The nonce notices numbers that began anew: in a store that was restored, or
+    after an expiry."""
 
     number: int
     nonce: str = ""
@@ -87,7 +90,10 @@ def check_fence(name: Name, fence: Fence | None, sight: Sight) -> None:
     if fence is None:
         return
     held = held_in(sight)
-    if fence.number < held.number or (fence.number == held.number and fence.nonce not in ("", held.nonce)):
+    # A higher number than the store's is no better than a lower one if somebody else holds it: after an expiry, or in a
+    # store that was restored, numbers begin anew. Only where there is none at all has nobody taken it.
+    is_other = held.number > 0 and fence.nonce not in ("", held.nonce)
+    if fence.number < held.number or is_other:
         raise LeaseLostError(
             f"the lease number {fence.number} on session {name.id!r} was taken over by number {held.number}",
             "Another run has the session now: reload it and run again.",
@@ -152,6 +158,8 @@ class Taken(NamedTuple):
 
     number: int
     open_runs: tuple[OpenRun, ...]
+    taken_from: str = ""
+    """Who had it before and never gave it back; empty if nobody."""
 
 
 class Busy(NamedTuple):
@@ -180,9 +188,11 @@ def acquire(name: Name, asker: Asker, watch: Watch | None, is_gone: IsGone) -> P
         ahead = ahead[: ahead.index(mine)] if mine in ahead else ahead
         if (held.is_over(sight.now) or _unchanged(held, watch) or is_gone(held.process)) and not ahead:
             rest = tuple(one for one in waiting if one.id != mine)
-            taken = Held(held.number + 1, asker.nonce, 0, sight.now, asker.ttl_s, asker.holder, asker.process, rest)
+            now = sight.now
+            taken = Held(held.number + 1, asker.nonce, 0, now, asker.ttl_s, asker.holder, asker.process, rest, now)
             if (yield from _written(name, sight, taken)):
-                return Taken(taken.number, open_runs_in(sight))
+                before = (held.holder or "another holder") if held.ttl_s else ""
+                return Taken(taken.number, open_runs_in(sight), before)
             continue
         busy = Busy(held, sight.now, bool(ahead))
         tickets = _renewed(waiting, asker.tickets, sight.now)
@@ -208,7 +218,8 @@ def _renewed(waiting: Sequence[Ticket], mine: Sequence[str], now: float) -> tupl
 
 
 def _written(name: Name, sight: Sight, held: Held) -> Plan[bool]:
-    got = yield from commit([Change(name, cells={LEASE: value_of(sight, LEASE)}, put={LEASE: _encode(held)})])
+    change = Change(name, cells={LEASE: value_of(sight, LEASE)}, put={LEASE: _encode(held)}, hold_s=held.ttl_s)
+    got = yield from commit([change])
     return isinstance(got, Done)
 
 

@@ -76,7 +76,8 @@ class Rows(NamedTuple):
     """Which rows of a box to read: the latest `limit` of those with a ref below `before`. Given oldest first.
 
     `writer`: only those whose tag names it. `tags=False`: tags are not asked for and may be left out, as if there were
-    none; reading a long history is then half the work.
+    none; reading a long history is then half the work. `after`: only those with a ref above it, and of these the first
+    `limit`, not the latest; only for box 0, without `before` and `writer`. `times`: see `Sight.times`.
     """
 
     box: int = 0
@@ -84,6 +85,8 @@ class Rows(NamedTuple):
     limit: int | None = None
     writer: str | None = None
     tags: bool = True
+    after: int | None = None
+    times: bool = False
 
 
 class Look(msgspec.Struct, frozen=True, gc=False):
@@ -102,6 +105,8 @@ class Look(msgspec.Struct, frozen=True, gc=False):
     """Whether `Sight.mark` is wanted."""
     times: bool = False
     """Whether `Sight.epoch`, `created`, `updated` and `labels` are wanted."""
+    count: bool = False
+    """Whether `Sight.count` is wanted; it may cost what the history is long."""
 
 
 class Sight(msgspec.Struct, frozen=True, gc=False):
@@ -123,6 +128,11 @@ class Sight(msgspec.Struct, frozen=True, gc=False):
     upto: int | None = None
     """The ref of the last row that `Look.upto` covers (0 for the mark of an empty history); None if anything up to it
     was removed, replaced or cleared since."""
+    count: int = 0
+    """How many live rows there are."""
+    times: tuple[Sequence[float | None], ...] = ()
+    """Beside each of `rows`: when each row was written, in seconds since 1970, where that was asked for (else empty);
+    None where nobody knows. A row that was moved may have the time of the move."""
 
 
 # --- changing --------------------------------------------------------------------------------------------------------
@@ -189,6 +199,9 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     expiry. A change without this (a lease, a ticket) does none of it."""
     labels: Mapping[str, str] | None = None
     """What a listing shows and filters by; replaces what was there."""
+    hold_s: float = 0.0
+    """The name's cells stay for at least so many seconds, though it expires before: a lease is not over because the
+    history it covers is. For a store with an expiry; the rest of the name expires when it would have."""
 
 
 Step = Sequence[Change]

@@ -18,6 +18,7 @@ from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 from standfast.ground.errors import AbilityMissingError, InvalidLimitError, InvalidSessionIdError
 from standfast.ground.jsonvalue import Item
+from standfast.sessions.records import CanReadRecords, CanSearch, CanWatch, KeepsUsage, KnowsHolder, KnowsOrigin
 
 NO_LIMIT = 2**31 - 1
 """A limit for `get_items` that means the whole history: an explicit one beats a session's default (A3)."""
@@ -316,6 +317,12 @@ Ability = Literal[
     "corrupt",
     "runs",
     "times",
+    "records",
+    "watch",
+    "search",
+    "holder",
+    "origin",
+    "usage",
 ]
 """The names of the abilities a session may declare."""
 
@@ -462,9 +469,18 @@ _PROTOCOLS: dict[str, type] = {
     "list": CanList,
     "corrupt": CanReportCorrupt,
     "times": HasTimes,
+    "records": CanReadRecords,
+    "watch": CanWatch,
+    "search": CanSearch,
+    "holder": KnowsHolder,
+    "origin": KnowsOrigin,
+    "usage": KeepsUsage,
 }
 
 ALL_ABILITIES: frozenset[str] = frozenset(_PROTOCOLS)
+
+LOOKING_ABILITIES: frozenset[str] = frozenset({"records", "watch", "search", "holder", "origin", "usage"})
+"""What shows people a stored conversation; no run needs them."""
 
 
 _METHODS: dict[str, tuple[str, ...]] = {
@@ -474,13 +490,16 @@ _METHODS: dict[str, tuple[str, ...]] = {
     "replace": ("replace", "restore"),
     "rewind": ("rewind",),
     "page": ("page",),
+    "records": ("records",),
+    "watch": ("watch",),
+    "search": ("search",),
     "corrupt": ("corrupt_records",),
     "runs": ("run_store",),
 }
 _GONE_AROUND: dict[str, tuple[str, ...]] = {
     "add_items": ("append", "record", "replace", "runs"),  # a saved run holds the items
     "append": ("record",),
-    "get_items": ("written", "page", "corrupt", "replace"),
+    "get_items": ("written", "page", "corrupt", "replace", "records", "watch", "search"),
     "pop_item": ("rewind",),
 }
 """Which abilities reach the history without going through a history method."""

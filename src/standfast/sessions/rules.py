@@ -45,6 +45,8 @@ LEASE = "lease"
 OPEN_RUN = "r/"
 WRITER = "w/"
 LANE = "l/"
+ORIGIN = "origin"
+USAGE = "u/"
 
 KEPT_BY_CLEAR = (WRITER, LEASE, LANE, OPEN_RUN)
 # A count must outlive a clear, or a late repeat would bring back what was cleared; so must the fencing number (A12).

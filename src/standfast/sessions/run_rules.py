@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from standfast.engine.codec import is_left_open
-from standfast.engine.run_store import LogTail, RunSummary, SavedRun
+from standfast.engine.codec import conversation_of, is_left_open
+from standfast.engine.run_store import LogTail, RunSummary, SavedRun, check_run_id
 from standfast.ground.errors import NotFoundError, RunClaimedError
+from standfast.ground.jsonvalue import Item, encode_value
 from standfast.sessions.lease_rules import (
     Fence,
     check_fence,
@@ -26,10 +27,14 @@ from standfast.sessions.lease_rules import (
 )
 from standfast.sessions.port import Change, Done, Listed, Look, Name, Plan, Sight
 from standfast.sessions.protocol import Head
-from standfast.sessions.rules import OPEN_RUN, as_time, commit, listing, look, value_of
+from standfast.sessions.rules import OPEN_RUN, USAGE, as_time, commit, listing, look, value_of
 from standfast.sessions.writer_rules import Batch, appended, batch_look
 
 HEAD, LENGTHS, LOG = "head", "logs", "log/"
+
+CONVERSATION, LEFT_OPEN = "conversation", "left_open"
+# Labels, beside those that a listing shows: the server's conversation an open run is on ("": none; runs of sessions
+# have their session), and that a run which failed or was cut has something to tell to whoever comes next.
 
 ENDED = frozenset({"done", "failed", "cancelled"})
 
@@ -48,6 +53,9 @@ class RunSave:
     in_flight: bytes | None = None
     """The head of a save of the same writer whose outcome it does not know: revision `expect` + 1 with that head is
     its own, and this one follows it."""
+
+    def __post_init__(self) -> None:
+        check_run_id(self.run_id)
 
 
 class Recorded(NamedTuple):
@@ -115,18 +123,54 @@ def saved(save: RunSave, sight: Sight) -> tuple[Change | None, int]:
     if not is_short and save.tails:
         tails = {log: (tail.start, list(tail.records)) for log, tail in save.tails.items()}
         put[f"{LOG}{revision + 1:012d}"] = msgspec.msgpack.encode(tails)
-    labels = {"status": save.status, "agent": save.agent, "revision": str(revision + 1)}
-    if save.session_id is not None:
-        labels["session"] = save.session_id
+    labels = _labels(save) | {"revision": str(revision + 1)}
     sweep = (LOG,) if is_short and any(lengths.values()) else ()
     change = Change(Name("run", save.run_id), cells={HEAD: value}, sweep=sweep, put=put, touch=True, labels=labels)
     return change, revision + 1
 
 
+class Costs(NamedTuple):
+    """What replies of a run cost, to be kept with the conversation: `number` of those that were kept before (B15)."""
+
+    run_id: str
+    number: int
+    requests: Sequence[Item]
+
+    @property
+    def cell(self) -> str:
+        """Where they are kept. By number: a repeat that has grown since takes the place of what it repeats."""
+        return f"{USAGE}{self.number:08d}/{self.run_id}"
+
+
+def _labels(save: RunSave) -> dict[str, str]:
+    """What a listing shows of the run and finds it by."""
+    labels = {"status": save.status, "agent": save.agent}
+    is_open = _is_open(save.status, save.head)
+    if save.session_id is not None:
+        labels["session"] = save.session_id
+    else:
+        # The conversation only as long as somebody may have to find it there (C15): any number of its runs have ended.
+        labels[CONVERSATION] = (conversation_of(save.head) or "") if is_open else ""
+    if is_open and save.status in ENDED and (save.session_id is not None or labels[CONVERSATION]):
+        labels[LEFT_OPEN] = "1"
+    return labels
+
+
+def _is_open(status: str, head: bytes) -> bool:
+    """Whether the run has not ended, or has stopped with something that others must be told (C15)."""
+    return status not in ENDED or is_left_open(head)
+
+
 def record(
-    session: Name | None, batch: Batch | None, save: RunSave | None, fence: Fence | None, *, release: bool = False
+    session: Name | None,
+    batch: Batch | None,
+    save: RunSave | None,
+    fence: Fence | None,
+    *,
+    release: bool = False,
+    costs: Costs | None = None,
 ) -> Plan[Recorded]:
-    """Append a batch, save a run, check the fence and give the lease back: all in one step, or nothing of it.
+    """Append a batch, save a run, keep its costs, check the fence and give the lease back: in one step, or nothing.
 
     Each part that was done before, because an acknowledgement was lost, is left out. `session` is None for a run that
     no session owns.
@@ -136,7 +180,7 @@ def record(
         mark: str | None = None
         revision = 0
         if session is not None:
-            change = yield from _session_part(session, batch, save, fence, release)
+            change = yield from _session_part(session, batch, save, fence, release, costs)
             step += [] if change is None else [change]
         if save is not None:
             sight = yield from look(run_look(save))
@@ -155,7 +199,12 @@ def record(
 
 
 def _session_part(
-    session: Name, batch: Batch | None, save: RunSave | None, fence: Fence | None, release: bool
+    session: Name,
+    batch: Batch | None,
+    save: RunSave | None,
+    fence: Fence | None,
+    release: bool,
+    costs: Costs | None,
 ) -> Plan[Change | None]:
     """What a record changes of the session, or relies on."""
     wanted = Look(session, mark=False) if batch is None else batch_look(session, batch)
@@ -167,10 +216,11 @@ def _session_part(
     cells, put = fence_conditions(fence, sight), dict[str, bytes | None]()
     if save is not None and run_cell is not None:
         cells[run_cell] = value_of(sight, run_cell)  # a clear may remove the run, and must not leave this one unknown
-        is_over = save.status in ENDED and not is_left_open(save.head)
-        value = None if is_over else open_run_value(save.status, fence)
+        value = open_run_value(save.status, fence) if _is_open(save.status, save.head) else None
         if value != cells[run_cell]:
             put[run_cell] = value
+    if costs is not None:
+        put[costs.cell] = encode_value([sight.now, costs.requests])
     if release and fence is not None:
         put |= release_put(sight, fence)
     if change is None:
@@ -205,6 +255,30 @@ def _summary(one: Listed) -> RunSummary:
     )
 
 
+def open_on_conversation(conversation_id: str) -> Plan[list[RunSummary]]:
+    """The runs on a server's conversation that have not ended or have something to tell, newest change first."""
+    return (yield from _all_pages({CONVERSATION: conversation_id}))
+
+
+def open_without_conversation() -> Plan[list[RunSummary]]:
+    """The runs that run or wait and name neither session nor conversation: saved before there was that label."""
+    found: list[RunSummary] = []
+    for status in ("running", "paused"):
+        found += yield from _all_pages({"status": status}, without=("session", CONVERSATION))
+    return found
+
+
+def _all_pages(labels: Mapping[str, str], without: Sequence[str] = ()) -> Plan[list[RunSummary]]:
+    found: list[RunSummary] = []
+    after: str | None = None
+    while True:
+        some = yield from listing("run", after, 256, labels)
+        found += [_summary(one) for one in some if not any(label in one.labels for label in without)]
+        if len(some) < 256:
+            return found
+        after = some[-1].cursor
+
+
 def delete_run(run_id: str, *, loses_answers: bool) -> Plan[bool]:
     """Remove a run, and what its session knows of it; whether there was one."""
     name = Name("run", run_id)
@@ -224,7 +298,10 @@ def delete_run(run_id: str, *, loses_answers: bool) -> Plan[bool]:
 
 
 def prune_runs(older_than_s: float | None, keep: int | None) -> Plan[int]:
-    """Remove ended runs older than that, and all but the newest `keep` of them, by the store's own order."""
+    """Remove ended runs older than that, and all but the newest `keep` of them, by the store's own order.
+
+    A run that failed or was cut is left while it has something to tell: what its tools did would be forgotten (C15).
+    """
     ended = yield from _ended()
     clock = yield from look(Look(Name("run", "-"), mark=False))
     leaving: set[str] = set()
@@ -244,13 +321,19 @@ def prune_runs(older_than_s: float | None, keep: int | None) -> Plan[int]:
 
 
 def _pruned(one: Listed) -> Plan[bool]:
-    """Remove an ended run, unless it was saved again since it was listed: a failed one can be resumed."""
-    name = Name("run", one.id)
+    """Remove an ended run and what its session knows of it, unless it was saved again since it was listed."""
+    name, session = Name("run", one.id), one.labels.get("session")
     sight = yield from look(Look(name, cells=(HEAD,), mark=False))
     value = value_of(sight, HEAD)
     if value is None or str(_parts(value)[0]) != one.labels["revision"]:
         return False
-    got = yield from commit([Change(name, cells={HEAD: value}, remove=True)])
+    head = _parts(value)[1]
+    if is_left_open(head) and (session is not None or conversation_of(head) is not None):
+        return False  # its label does not say so: it was saved before there was that label
+    step = [Change(name, cells={HEAD: value}, remove=True)]
+    if session is not None:
+        step.append(Change(Name("session", session), put={OPEN_RUN + one.id: None}))
+    got = yield from commit(step)
     return isinstance(got, Done) or HEAD not in got.cells  # gone by a repeat of this very step, or by another
 
 
@@ -259,7 +342,7 @@ def _ended() -> Plan[Sequence[Listed]]:
     after: str | None = None
     while True:
         some = yield from listing("run", after, 256, {})
-        found += [one for one in some if one.labels.get("status") in ENDED]
+        found += [one for one in some if one.labels.get("status") in ENDED and LEFT_OPEN not in one.labels]
         if len(some) < 256:
             return found
         after = some[-1].cursor

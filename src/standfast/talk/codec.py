@@ -5,6 +5,7 @@ The schema is looked at before anything else, so that whoever meets a call where
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -29,6 +30,27 @@ def encode_tails(talk: Talk, saved: int) -> dict[str, LogTail]:
     """What the ledger has beyond what is saved already."""
     entries = talk.ledger.since(saved)
     return {"ledger": LogTail(saved, [encode_record(entry) for entry in entries])} if entries else {}
+
+
+class TalkRecord:
+    """A call as a run store keeps it. The ledger stays also when the call has ended: it holds what was generated."""
+
+    def __init__(self, talk: Talk) -> None:
+        self._talk = talk
+        self.run_id, self.status, self.agent = talk.run_id, talk.status, talk.agent
+        self.session_id = talk.session_id
+
+    def head(self) -> bytes:
+        """Everything but the ledger."""
+        return encode_head(self._talk)
+
+    def tails(self, saved: Mapping[str, int]) -> Mapping[str, LogTail]:
+        """What the ledger has beyond what is saved."""
+        return encode_tails(self._talk, saved.get("ledger", 0))
+
+    def lengths(self) -> Mapping[str, int]:
+        """How long the ledger is."""
+        return {"ledger": len(self._talk.ledger)}
 
 
 def is_call(saved: SavedRun) -> bool:

@@ -6,7 +6,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from standfast.engine.run import Call, Decision, Run
+from standfast.engine.events import (  # the same for a run and for a voice call
+    Appended as Appended,
+    ChildMoved as ChildMoved,
+    Decided as Decided,
+    SettledBy as SettledBy,
+)
+from standfast.engine.run import Call
 from standfast.ground.jsonvalue import Item
 from standfast.talk.talk import PartKind
 
@@ -212,6 +218,8 @@ class Began:
     """A call begins. Saved before anything of it happens."""
 
     call_id: str
+    on_unknown: str = "report"
+    """Its tool's policy for a call that a crash cut, kept for whoever settles it and has none of the code (C15)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,14 +228,8 @@ class Waits:
 
     call_id: str
     reason: str = "approval"
-
-
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """A person decided about a call, or about all calls of a tool. `path` leads to the call of a run inside a call."""
-
-    decision: Decision
-    path: tuple[str, ...] = ()
+    same_as_run: str | None = None
+    """Another run of the conversation in which the same question waits already (C15)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,14 +240,6 @@ class NotTaken:
 
 
 @dataclass(frozen=True, slots=True)
-class ChildMoved:
-    """The run inside a call stands here now."""
-
-    call_id: str
-    child: Run
-
-
-@dataclass(frozen=True, slots=True)
 class Returned:
     """A call has its output."""
 
@@ -253,13 +247,6 @@ class Returned:
     output: str
     silent: bool = False
     """Whether nobody wants a reply to it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """The session has the ledger up to here."""
-
-    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +294,7 @@ Event = (
     | Returned
     | Appended
     | Claimed
+    | SettledBy
     | HungUp
 )
 

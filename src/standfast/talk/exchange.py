@@ -164,6 +164,8 @@ class Exchange:
             shown += self.tell(ChangeMade(number, self.handoff_texts.pop(number, None)), now)
         if not link.seeded and link.ready:
             link.seeded = all(item_id in link.has for item_id, _ in view(self.talk, link))
+            if link.seeded:
+                link.has |= link.base_ids  # so that whoever asked about one of them is answered
         return shown
 
     def settle(self, now: float) -> list[Shown]:
@@ -333,6 +335,9 @@ class Exchange:
             link.has |= {str((entry.extra or {}).get("id")) for entry in self.talk.ledger}
             link.has |= {one.item_id for one in self.talk.calls}
             link.seeded = True
+        else:
+            own = self.talk.ledger[: link.base_upto]
+            link.base_ids = frozenset(str((entry.extra or {}).get("id")) for entry in own)
         self.link = link
         self.out_rate = link.out_rate
         return [*shown, *self._after(now)]

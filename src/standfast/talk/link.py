@@ -57,6 +57,8 @@ class Link:
     """Whether its server keeps the conversation, so that it must not be given again."""
     guarded: bool = False
     """Whether output guardrails look at replies."""
+    base_ids: frozenset[str] = frozenset()
+    """Our ids of the part of the ledger that is in `base`: a session keeps items without them."""
 
     applied: dict[str, Any] = field(default_factory=dict)
     """The session object that the server has confirmed."""

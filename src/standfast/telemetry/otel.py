@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from opentelemetry import context, metrics, trace
 from opentelemetry.trace import NoOpTracer, SpanKind, StatusCode
 
+from standfast.ground import operators
 from standfast.ground.errors import SettingTypeError
 from standfast.telemetry import switch as telemetry_switch
 from standfast.telemetry.records import processors
@@ -101,6 +102,19 @@ OPERATIONS = {kind: SPAN_NAMES[kind] for kind in ("run", "model", "tool")}
 
 Attributes = dict[str, Any]
 Facts = Mapping[str, Any]
+
+
+# --- events ----------------------------------------------------------------------------------------------------------
+
+
+def _add_event(name: str, facts: Facts) -> None:
+    """Put what an operator is told on the current span, as an event."""
+    span = trace.get_current_span()
+    if span.is_recording() and not telemetry_switch.is_off():
+        span.add_event(f"{SCOPE}.{name}", {f"{SCOPE}.{fact}": value for fact, value in facts.items()})
+
+
+operators.watch(_add_event)
 
 
 # --- whoever traces a run --------------------------------------------------------------------------------------------

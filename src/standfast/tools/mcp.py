@@ -1,7 +1,8 @@
-"""The tools of MCP servers as function tools. The servers are the application's; any class with two methods will do.
+"""The tools of MCP servers as function tools: what a server lists becomes what a model may call.
 
-Standfast does not connect to servers. What it takes from one is its list of tools and the way to call them; a server
-that wants some of its calls approved says so, and then they are.
+A server is anything with a name and two methods: `standfast.mcp` has classes that connect, the SDK's own work as well,
+and so does a class of the application's. A call is a tool call like any other from here on; what is added is the key by
+which the server can know a repeated call, in the call's `_meta`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,6 +18,7 @@ from standfast.agents.context import RunContextWrapper, ToolContext
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import MCPToolCancellationError, ModelBehaviorError, SettingTypeError, UserError
 from standfast.ground.jsonvalue import copy_json
+from standfast.sessions.signatures import takes
 from standfast.tools.function import (
     FunctionTool,
     FunctionToolCustomDataContext,
@@ -25,13 +27,17 @@ from standfast.tools.function import (
     ToolNeedsApproval,
     default_tool_error_function,
 )
-from standfast.tools.names import function_style
+from standfast.tools.hosted import Tool
+from standfast.tools.mcp_names import names_with_servers, shown_name
 from standfast.tools.strict import ensure_strict_json_schema
 from standfast.words.items import ToolOrigin, ToolOriginType, read, to_plain
 
+IDEMPOTENCY_KEY = "standfast/idempotency-key"
+"""Where a call's `_meta` has the key that is the same for every attempt at this call, and for no other call."""
+
 
 class MCPServerLike(Protocol):
-    """What standfast needs of an MCP server, connected by the application; the SDK's servers have it.
+    """What an agent needs of an MCP server: those of `standfast.mcp`, the SDK's, or a class of the application's own.
 
     Read where a server has them, under the SDK's names: `needs_approval`, `use_structured_content`,
     `failure_error_function`, `tool_meta_resolver`, `custom_data_extractor`, `tool_input_guardrails` and
@@ -77,58 +83,160 @@ class MCPToolCustomDataContext:
     tool_output: Any
 
 
-async def mcp_tools(
-    servers: Sequence[MCPServerLike], config: Mapping[str, Any], ctx: RunContextWrapper[Any], agent: Any
-) -> list[FunctionTool]:
-    """Every tool of these servers, in their order; raises UserError if two have one name."""
-    tools: list[FunctionTool] = []
-    for server in servers:
-        for described in await server.list_tools(ctx, agent):
-            tools.append(_as_function_tool(server, described, config, agent))
-    names = [tool.name for tool in tools]
-    doubled = sorted({name for name in names if names.count(name) > 1})
-    if doubled:
-        raise UserError(
-            f"more than one MCP server has a tool called {', '.join(doubled)}",
-            "Set mcp_config={'include_server_in_tool_names': True}.",
+class MCPUtil:
+    """Makes function tools of what MCP servers list, under the SDK's names."""
+
+    @classmethod
+    async def get_all_function_tools(
+        cls,
+        servers: Sequence[MCPServerLike],
+        convert_schemas_to_strict: bool,
+        run_context: RunContextWrapper[Any],
+        agent: Any,
+        failure_error_function: ToolErrorFunction | None = default_tool_error_function,
+        include_server_in_tool_names: bool = False,
+        reserved_tool_names: set[str] | None = None,
+    ) -> list[Tool]:
+        """Every tool of these servers, in their order; raises UserError if two have one name."""
+        listed = [(server, await server.list_tools(run_context, agent)) for server in servers]
+        names = [[str(read(one, "name")) for one in tools] for _, tools in listed]
+        if include_server_in_tool_names:
+            by_server = [(server.name, theirs) for (server, _), theirs in zip(listed, names, strict=True)]
+            names = names_with_servers(by_server, reserved_tool_names or set())
+        _refuse_doubled([(server.name, theirs) for (server, _), theirs in zip(listed, names, strict=True)])
+        return [
+            cls.to_function_tool(one, server, convert_schemas_to_strict, agent, failure_error_function, name)
+            for (server, tools), theirs in zip(listed, names, strict=True)
+            for one, name in zip(tools, theirs, strict=True)
+        ]
+
+    @classmethod
+    async def get_function_tools(
+        cls,
+        server: MCPServerLike,
+        convert_schemas_to_strict: bool,
+        run_context: RunContextWrapper[Any],
+        agent: Any,
+        failure_error_function: ToolErrorFunction | None = default_tool_error_function,
+        include_server_in_tool_names: bool = False,
+        tool_name_override: Callable[[Any], str] | None = None,
+        reserved_tool_names: set[str] | None = None,
+        server_index: int = 0,
+    ) -> list[Tool]:
+        """The tools of one server, named by `tool_name_override` if given; `server_index` is the SDK's and not used."""
+        tools = await server.list_tools(run_context, agent)
+        names = [str(read(one, "name")) for one in tools]
+        if tool_name_override is not None:
+            names = [tool_name_override(one) for one in tools]
+        elif include_server_in_tool_names:
+            (names,) = names_with_servers([(server.name, names)], reserved_tool_names or set())
+        _refuse_doubled([(server.name, names)])
+        return [
+            cls.to_function_tool(one, server, convert_schemas_to_strict, agent, failure_error_function, name)
+            for one, name in zip(tools, names, strict=True)
+        ]
+
+    @classmethod
+    def to_function_tool(
+        cls,
+        tool: Any,
+        server: MCPServerLike,
+        convert_schemas_to_strict: bool,
+        agent: Any = None,
+        failure_error_function: ToolErrorFunction | None = default_tool_error_function,
+        tool_name_override: str | None = None,
+    ) -> FunctionTool:
+        """One tool of a server as a function tool. Without an agent, a policy function that needs one asks a person."""
+        shown = tool_name_override or read(tool, "name")
+        schema, is_strict = _schema_of(tool, server, strict=convert_schemas_to_strict)
+        annotations = read(tool, "annotations")
+        title = read(tool, "title") or read(annotations, "title")
+        calls = _Calls(server, tool, shown)
+        before, after = (getattr(server, f"tool_{side}_guardrails", None) for side in ("input", "output"))
+        return FunctionTool(
+            name=shown,
+            description=read(tool, "description") or title or "",
+            params_json_schema=schema,
+            on_invoke_tool=Invoker(calls.run, None),
+            strict_json_schema=is_strict,
+            tool_input_guardrails=None if before is None else list(before),
+            tool_output_guardrails=None if after is None else list(after),
+            needs_approval=_approval(server, tool, agent),
+            failure_error_function=_failure_function(server, failure_error_function),
+            custom_data_extractor=calls.custom_data if getattr(server, "custom_data_extractor", None) else None,
+            # The server's own word about its tool: a call that changes nothing more when repeated may be repeated.
+            idempotent=True if is_repeatable(tool) else None,
+            origin=ToolOrigin(ToolOriginType.MCP, mcp_server_name=shown_name(server.name)),
+            title=title,
         )
-    return tools
+
+    @classmethod
+    async def invoke_mcp_tool(
+        cls,
+        server: MCPServerLike,
+        tool: Any,
+        context: RunContextWrapper[Any],
+        input_json: str,
+        *,
+        meta: dict[str, Any] | None = None,
+        tool_display_name: str | None = None,
+    ) -> Any:
+        """Call a tool of a server and return what a model would read of its result."""
+        calls = _Calls(server, tool, tool_display_name or read(tool, "name"))
+        return _output(server, await calls.result(context, _object(calls.shown, input_json), meta))
 
 
-def _as_function_tool(server: MCPServerLike, described: Any, config: Mapping[str, Any], agent: Any) -> FunctionTool:
-    name: str = read(described, "name")
-    schema = to_plain(read(described, "inputSchema") or {})
+def is_repeatable(tool: Any) -> bool:
+    """Whether the server says that calling this tool twice does no more than calling it once."""
+    annotations = read(tool, "annotations")
+    return _either(annotations, "read_only_hint") is True or _either(annotations, "idempotent_hint") is True
+
+
+def _refuse_doubled(listed: Sequence[tuple[str, Sequence[str]]]) -> None:
+    seen: dict[str, str] = {}
+    for server, names in listed:
+        here = shown_name(server)
+        for name in names:
+            if name in seen and seen[name] == here and list(names).count(name) > 1:
+                raise UserError(
+                    f"MCP server {here!r} lists more than one tool called {name!r}",
+                    "A model could not say which it means: correct the server, or leave the name out with its "
+                    f"tool_filter={{'blocked_tool_names': [{name!r}]}}.",
+                )
+            if name in seen:
+                raise UserError(
+                    f"more than one MCP server has a tool called {name!r}: {seen[name]!r} and {here!r}",
+                    "Set mcp_config={'include_server_in_tool_names': True}, or leave it out with a tool_filter.",
+                )
+            seen[name] = here
+
+
+def _schema_of(described: Any, server: MCPServerLike, *, strict: bool) -> tuple[dict[str, Any], bool]:
+    """The schema of a tool's arguments, and whether it is strict: best effort, else the schema is used as it is."""
+    schema = to_plain(_either(described, "input_schema") or {})
+    kind = schema.get("type", "object") if isinstance(schema, dict) else None
+    if kind != "object" and kind != ["object"]:
+        name = read(described, "name")
+        raise UserError(
+            f"tool {name!r} of MCP server {shown_name(server.name)!r} takes no object as its arguments, "
+            "which no provider accepts",
+            f"Correct the server, or leave the tool out with its tool_filter={{'blocked_tool_names': [{name!r}]}}.",
+        )
+    is_open = bool(schema)  # an empty schema says nothing, also not that other keys are welcome
     schema.setdefault("properties", {})  # the provider wants it said, MCP does not
-    strict = bool(config.get("convert_schemas_to_strict"))
-    if strict:
-        try:
-            schema = ensure_strict_json_schema(schema)
-        except UserError:
-            strict = False  # best effort: the schema is used as it is
-
-    shown = f"{function_style(server.name)}__{name}" if config.get("include_server_in_tool_names") else name
-    calls = _Calls(server, described, shown)
-    return FunctionTool(
-        name=shown,
-        description=read(described, "description") or "",
-        params_json_schema=schema,
-        on_invoke_tool=Invoker(calls.run, None),
-        strict_json_schema=strict,
-        tool_input_guardrails=getattr(server, "tool_input_guardrails", None),
-        tool_output_guardrails=getattr(server, "tool_output_guardrails", None),
-        needs_approval=_approval(server, described, agent),
-        failure_error_function=_failure_function(server, config),
-        custom_data_extractor=calls.custom_data if getattr(server, "custom_data_extractor", None) else None,
-        origin=ToolOrigin(ToolOriginType.MCP, mcp_server_name=server.name),
-        title=read(described, "title"),
-    )
+    if not strict:
+        return schema, False
+    try:
+        return ensure_strict_json_schema(schema if is_open else {}), True
+    except UserError:
+        return schema, False
 
 
 class _Calls:
     """The calls of one tool of a server, with the results that its `custom_data_extractor` is still to look at."""
 
     def __init__(self, server: Any, described: Any, shown: str) -> None:
-        self._server, self._name, self._shown = server, read(described, "name"), shown
+        self._server, self._name, self.shown = server, read(described, "name"), shown
         meta = read(described, "meta")
         self._meta: dict[str, Any] = dict(meta) if isinstance(meta, Mapping) else {}
         self._results: dict[str, tuple[dict[str, Any], Any]] = {}
@@ -136,21 +244,29 @@ class _Calls:
     async def run(self, ctx: ToolContext[Any], arguments: str) -> Any:
         """Call the tool and return what the model reads of its result."""
         given = _object(ctx.tool_name, arguments)
-        meta = {**await self._resolved_meta(ctx, given), **self._meta}
-        more = {"meta": meta} if meta else {}  # a server that knows no meta is called as before
-        result = await self._uncancelled(self._server.call_tool(self._name, given, **more))
+        result = await self.result(ctx, given, self._meta)
         if getattr(self._server, "custom_data_extractor", None):
             self._results[ctx.tool_call_id] = (given, result)
         return _output(self._server, result)
 
-    async def _resolved_meta(self, ctx: ToolContext[Any], given: dict[str, Any]) -> dict[str, Any]:
+    async def result(self, ctx: RunContextWrapper[Any], given: dict[str, Any], meta: Mapping[str, Any] | None) -> Any:
+        """The server's answer. Its own meta is laid over the resolver's, and the key of this call over both."""
+        asked = {**await self._resolved_meta(ctx, given), **(meta or {})}
+        key = getattr(ctx, "idempotency_key", None)
+        if key is not None and takes(self._server.call_tool, "meta"):  # one that knows no meta is called as before
+            asked[IDEMPOTENCY_KEY] = key
+        more = {"meta": copy_json(asked)} if asked else {}
+        return await self._uncancelled(self._server.call_tool(self._name, given, **more))
+
+    async def _resolved_meta(self, ctx: RunContextWrapper[Any], given: dict[str, Any]) -> dict[str, Any]:
         resolver = getattr(self._server, "tool_meta_resolver", None)
         if resolver is None:
             return {}
         meta = await maybe_await(resolver(MCPToolMetaContext(ctx, self._server.name, self._name, copy_json(given))))
         if meta is not None and not isinstance(meta, dict):
             raise SettingTypeError(
-                f"the tool_meta_resolver of MCP server {self._server.name!r} returned a {type(meta).__name__}",
+                f"the tool_meta_resolver of MCP server {shown_name(self._server.name)!r} returned a "
+                f"{type(meta).__name__}",
                 "Return a dict, or None.",
             )
         return meta or {}
@@ -164,7 +280,8 @@ class _Calls:
             if task is not None and task.cancelling():
                 raise
             raise MCPToolCancellationError(
-                f"the call of tool {self._name!r} on MCP server {self._server.name!r} was cancelled from inside",
+                f"the call of tool {self._name!r} on MCP server {shown_name(self._server.name)!r} was cancelled "
+                "from inside",
                 "Look at the server and its connection; reconnect it and call again.",
             ) from error
 
@@ -177,15 +294,24 @@ class _Calls:
                     run_context=data.tool_context,
                     server_name=self._server.name,
                     tool_name=self._name,
-                    tool_display_name=self._shown,
+                    tool_display_name=self.shown,
                     arguments=given,
                     result_meta=_mapping(read(result, "meta")),
-                    structured_content=_mapping(read(result, "structuredContent")),
-                    is_error=bool(read(result, "isError")),
+                    structured_content=_mapping(_either(result, "structured_content")),
+                    is_error=bool(_either(result, "is_error")),
                     tool_output=data.output,
                 )
             )
         )
+
+
+def _either(thing: Any, name: str) -> Any:
+    """A field under its name in Python, as `mcp` 2 has it, or under that of the wire, as `mcp` 1 and plain dicts do."""
+    value = read(thing, name)
+    if value is not None:
+        return value
+    first, *others = name.split("_")
+    return read(thing, first + "".join(word.capitalize() for word in others))
 
 
 def _mapping(value: Any) -> dict[str, Any] | None:
@@ -193,9 +319,8 @@ def _mapping(value: Any) -> dict[str, Any] | None:
     return plain if isinstance(plain, dict) else None
 
 
-def _failure_function(server: Any, config: Mapping[str, Any]) -> ToolErrorFunction | None:
-    """What tells the model of a failure: the server's function, else the agent's, else the usual one."""
-    of_agent = config.get("failure_error_function", default_tool_error_function)
+def _failure_function(server: Any, of_agent: ToolErrorFunction | None) -> ToolErrorFunction | None:
+    """What tells the model of a failure: the server's function, else the agent's."""
     of_sdk = getattr(server, "_get_failure_error_function", None)
     if of_sdk is not None:
         chosen: ToolErrorFunction | None = of_sdk(of_agent)
@@ -228,8 +353,8 @@ def _object(tool_name: str, arguments: str) -> dict[str, Any]:
 
 
 def _output(server: Any, result: Any) -> Any:
-    structured = read(result, "structuredContent")
-    failed = read(result, "isError")  # then the text that says why is in the content
+    structured = _either(result, "structured_content")
+    failed = _either(result, "is_error")  # then the text that says why is in the content
     if structured and not failed and getattr(server, "use_structured_content", False):
         return json.dumps(to_plain(structured))
     parts = [_part(content) for content in read(result, "content") or ()]
@@ -241,7 +366,7 @@ def _part(content: Any) -> dict[str, Any]:
         case "text":
             return {"type": "text", "text": read(content, "text")}
         case "image":
-            data = f"data:{read(content, 'mimeType')};base64,{read(content, 'data')}"
+            data = f"data:{_either(content, 'mime_type')};base64,{read(content, 'data')}"
             return {"type": "image", "image_url": data}
         case _:
             return {"type": "text", "text": json.dumps(to_plain(content), default=str)}

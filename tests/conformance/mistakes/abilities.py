@@ -575,6 +575,19 @@ class ListsRunsByName(ReferenceSession):
         return Runs(super().run_store())
 
 
+@breaks("C12", "pruning_leaves_a_run_that_has_something_to_tell")
+class PrunesByStatus(ReferenceSession):
+    """prunes whatever failed."""
+
+    def run_store(self) -> Any:
+        class Runs(RunMistake):
+            async def prune_runs(self, **given: Any) -> int:
+                failed, _ = await self._runs.list_runs(status="failed")
+                return sum([await self._runs.delete_run(one.run_id) for one in failed])
+
+        return Runs(super().run_store())
+
+
 @breaks("B7", "a_lease_that_nobody_renews_is_over_without_anybody_waiting")
 class HoldsTooLong(ReferenceSession):
     """holds every lease for an hour."""

@@ -74,7 +74,7 @@ class ExpiringSession(ReferenceSession):
     async def _expire(self) -> None:
         if time.monotonic() > self.store.__dict__.get("until", time.monotonic() + 1):
             del self.store.__dict__["until"]
-            await self.clear_session()
+            await self.clear_session()  # which leaves the lease and its number
 
 
 class Expires(Reference):
@@ -98,6 +98,21 @@ class ExpiryIsNotRenewed(Expires):
 
 
 BROKEN.append(Mistake(ExpiryIsNotRenewed(), "A20", "an_expiry_is_renewed_by_changes_and_takes_everything"))
+
+
+class _TakesTheLease(ExpiringSession):
+    async def _expire(self) -> None:
+        if time.monotonic() > self.store.__dict__.get("until", time.monotonic() + 1):
+            del self.store.__dict__["until"]
+            self.store.conversations.clear()
+
+
+class ExpiryTakesTheLease(Expires):
+    name = "forgets who holds it when it expires"
+    kind = _TakesTheLease
+
+
+BROKEN.append(Mistake(ExpiryTakesTheLease(), "B7", "a_lease_is_held_though_the_history_expires"))
 
 
 @breaks("A21", "many_session_objects_hold_a_constant_number_of_descriptors_and_threads")

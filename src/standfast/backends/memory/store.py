@@ -53,6 +53,10 @@ class Stored:
     updated: float | None = None
     change: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
+    expires: float | None = None
+    """When its contents end, by the wall clock; None while nothing has set a time."""
+    held_until: float = 0.0
+    """Until when its cells stay though its contents have ended: somebody holds its lease."""
 
     @property
     def live(self) -> list[Row]:
@@ -96,6 +100,7 @@ class MemoryStore:
         self.ttl_s = ttl_s
         self._names: dict[Name, Stored] = {}
         self._numbers = count(1)
+        self._written_at: dict[int, float] = {}  # by ref: when a live row was written
         # Leases go by this clock, and no step of the wall clock moves it.
         self._clock_zero = time.time() - time.monotonic()
         _stores.add(self)
@@ -105,7 +110,7 @@ class MemoryStore:
         with self.lock:
             stored = self._made(Name("session", session_id))
             self._touch(stored)
-            stored.live.append(Row(next(self._numbers), data, None))
+            self._push(stored, [(data, None)])
 
     # --- looking -----------------------------------------------------------------------------------------------------
 
@@ -114,7 +119,8 @@ class MemoryStore:
         stored = self._found(look.name)
         now = self._clock_zero + time.monotonic()
         if stored is None:
-            return Sight(now=now, rows=tuple(() for _ in look.rows), upto=None if look.upto else 0)
+            nothing: tuple[tuple[()], ...] = tuple(() for _ in look.rows)
+            return Sight(now=now, rows=nothing, upto=None if look.upto else 0, times=nothing)
         rows = tuple(_read(stored.boxes.get(wanted.box, []), wanted) for wanted in look.rows)
         if look.only_data:
             return Sight(data=[row.data for row in rows[0]])
@@ -131,6 +137,11 @@ class MemoryStore:
             cells={name: cell for name in names if (cell := stored.cell(name)) is not None},
             rows=rows,
             upto=None if look.upto is None else stored.upto(look.upto),
+            count=len(stored.live),
+            times=tuple(
+                [self._written_at.get(row.ref) for row in found] if wanted.times else ()
+                for wanted, found in zip(look.rows, rows, strict=True)
+            ),
         )
 
     def listing(self, kind: Kind, *, after: str | None, limit: int, labels: Mapping[str, str]) -> Sequence[Listed]:
@@ -199,16 +210,12 @@ class MemoryStore:
     def _change(self, change: Change, arranged: tuple[list[Row], list[Row]] | None) -> tuple[str, int]:
         """Do one change; where the live rows end now, and the ref of the first that was pushed."""
         if change.remove:
-            self._names.pop(change.name, None)
+            self._forget_times(self._names.pop(change.name, None))
             return "", 0
         stored = self._made(change.name)
         if change.wipe is not None:
             kept = {name: cell for name, cell in stored.cells.items() if name.startswith(change.wipe)}
-            # What was written while there was no incarnation must not look as if it belonged to the next one.
-            stored.cells = {name: (value, epoch or "-") for name, (value, epoch) in kept.items()}
-            stored.boxes, stored.edition, stored.epoch = {0: []}, next(self._numbers), ""
-            stored.created = stored.updated = None
-            stored.labels = {}
+            self._empty(stored, kept)
         if change.drop:
             # The first that goes is nearly always close to the end: a pop must not cost what the history is long.
             gone, live = set(change.drop), stored.live
@@ -232,21 +239,45 @@ class MemoryStore:
                 stored.cells[name] = (value, stored.epoch)
         if change.labels is not None:
             stored.labels = dict(change.labels)
+        if self.ttl_s is not None:
+            self._set_expiry(stored, self.ttl_s, change)
         return stored.mark(), first
 
-    def _push(self, stored: Stored, rows: Sequence[tuple[bytes, Tag]]) -> int:
+    def _set_expiry(self, stored: Stored, ttl_s: float, change: Change) -> None:
+        now = time.time()
+        if change.touch or stored.expires is None:  # a lease on a session that nobody ever writes to must end as well
+            stored.expires = now + ttl_s
+        if change.hold_s:
+            stored.held_until = max(stored.held_until, now + change.hold_s)
+
+    def _push(self, stored: Stored, rows: Sequence[tuple[bytes, Tag | None]]) -> int:
         new = [Row(next(self._numbers), data, tag) for data, tag in rows]
         stored.live.extend(new)
+        now = time.time()
+        self._written_at.update({row.ref: now for row in new})
         return new[0].ref if new else 0
 
     def _arrange(self, stored: Stored, arrange: Arrange, arranged: tuple[list[Row], list[Row]]) -> None:
         live, kept = arranged
         stored.edition = next(self._numbers)
-        stored.boxes[0] = [row._replace(ref=next(self._numbers)) for row in live]
+        now, gone = time.time(), {row.ref for row in stored.live}
+        stored.boxes[0] = []
+        for row in live:
+            moved = row._replace(ref=next(self._numbers))
+            self._written_at[moved.ref] = self._written_at.get(row.ref, now)
+            stored.boxes[0].append(moved)
         if arrange.box:
             stored.boxes[arrange.box] = kept
+            gone -= {row.ref for row in kept}  # it may be restored
         for box in arrange.forget:
-            stored.boxes.pop(box, None)
+            gone |= {row.ref for row in stored.boxes.pop(box, [])}
+        for ref in gone:
+            self._written_at.pop(ref, None)
+
+    def _forget_times(self, stored: Stored | None) -> None:
+        for rows in () if stored is None else stored.boxes.values():
+            for row in rows:
+                self._written_at.pop(row.ref, None)
 
     def _touch(self, stored: Stored) -> None:
         now = time.time()
@@ -263,12 +294,26 @@ class MemoryStore:
     def _found(self, name: Name) -> Stored | None:
         """What is kept for a name, unless its time is over."""
         stored = self._names.get(name)
-        if stored is None or self.ttl_s is None or stored.updated is None:
+        if stored is None or stored.expires is None:
             return stored
-        if time.time() - stored.updated <= self.ttl_s:
+        now = time.time()
+        if now <= stored.expires:
             return stored
-        del self._names[name]
-        return None
+        if now > stored.held_until:
+            self._forget_times(self._names.pop(name))
+            return None
+        if stored.epoch:  # somebody holds it: as after a clear, its cells are left, and no longer alive
+            self._empty(stored, stored.cells)
+        return stored
+
+    def _empty(self, stored: Stored, kept: Mapping[str, tuple[bytes, str]]) -> None:
+        """Remove all but these cells, which belong to no incarnation any more."""
+        # What was written while there was no incarnation must not look as if it belonged to the next one.
+        stored.cells = {name: (value, epoch or "-") for name, (value, epoch) in kept.items()}
+        self._forget_times(stored)
+        stored.boxes, stored.edition, stored.epoch = {0: []}, next(self._numbers), ""
+        stored.created = stored.updated = None
+        stored.labels = {}
 
     def _made(self, name: Name) -> Stored:
         stored = self._found(name)
@@ -282,6 +327,9 @@ class MemoryStore:
 
 
 def _read(rows: list[Row], wanted: Rows) -> Sequence[Row]:
+    if wanted.after is not None:
+        start = bisect_right(rows, wanted.after, key=lambda row: row.ref)
+        return rows[start:] if wanted.limit is None else rows[start : start + wanted.limit]
     end = len(rows) if wanted.before is None else bisect_right(rows, wanted.before - 1, key=lambda row: row.ref)
     start = 0 if wanted.limit is None else max(0, end - wanted.limit)
     if wanted.writer is None:

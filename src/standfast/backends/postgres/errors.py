@@ -5,6 +5,7 @@ from __future__ import annotations
 import psycopg
 
 from standfast.ground.errors import (
+    InvalidSettingError,
     NotADatabaseError,
     OutcomeUnknownError,
     StoreError,
@@ -32,6 +33,22 @@ def refused(error: psycopg.Error) -> StoreError:
     made = kind(f"PostgreSQL refused: {_said(error)}", remedy)
     made.is_lasting = code[:2] not in ("40", "55", "57")  # deadlocks, locks, a server that is shutting down
     return made
+
+
+def unsendable(error: Exception) -> InvalidSettingError:
+    """Something of the question cannot be said to PostgreSQL at all: nothing was sent."""
+    return InvalidSettingError(
+        f"PostgreSQL cannot store this: {' '.join(str(error).split())}",
+        "Use ids and names of valid Unicode, without NUL.",
+    )
+
+
+def is_unsendable(error: Exception) -> bool:
+    """Whether an error is about the question's own text: a NUL, or half of a surrogate pair."""
+    if isinstance(error, UnicodeEncodeError):
+        return True
+    is_ours = isinstance(error, psycopg.DataError) and error.sqlstate is None
+    return is_ours or getattr(error, "sqlstate", None) in ("22021", "22P05", "22P02")
 
 
 def unreachable(error: psycopg.Error) -> StoreUnavailableError:

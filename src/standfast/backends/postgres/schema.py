@@ -73,6 +73,7 @@ class Tables(NamedTuple):
             "{place_index}": f'"{self._stem}place"',
             "{seq_index}": f'"{self._stem}seq_index"',
             "{label_index}": f'"{self._stem}session_index"',
+            "{server_index}": f'"{self._stem}conversation_index"',
         }
         for mark, name in parts.items():
             text = text.replace(mark, name)

@@ -27,6 +27,8 @@ CREATE TABLE IF NOT EXISTS {own}names" (
 );
 CREATE INDEX IF NOT EXISTS {seq_index} ON {own}names" (kind, seq);
 CREATE INDEX IF NOT EXISTS {label_index} ON {own}names" ((labels ->> 'session'), seq);
+CREATE INDEX IF NOT EXISTS {server_index} ON {own}names" ((labels ->> 'conversation'), seq)
+  WHERE labels ->> 'conversation' IS NOT NULL;
 CREATE TABLE IF NOT EXISTS {own}cells" (
   kind TEXT NOT NULL, id TEXT NOT NULL, name BYTEA NOT NULL, epoch TEXT NOT NULL, value BYTEA NOT NULL,
   PRIMARY KEY (kind, id, name)
@@ -83,12 +85,13 @@ END $f$;
 -- One look. It is STABLE, so everything in it is seen at the instant of the calling statement.
 CREATE OR REPLACE FUNCTION {own}look"(
   p_kind TEXT, p TEXT, p_cells BYTEA[], p_prefixes BYTEA[], p_rows JSONB, p_writers BYTEA[], p_upto TEXT, p_mark BOOLEAN,
-  OUT mark TEXT, OUT epoch TEXT, OUT created FLOAT8, OUT updated FLOAT8, OUT now_ FLOAT8, OUT labels JSONB, OUT upto BIGINT,
+  p_count BOOLEAN, OUT mark TEXT, OUT epoch TEXT, OUT created FLOAT8, OUT updated FLOAT8, OUT now_ FLOAT8, OUT labels JSONB, OUT upto BIGINT,
   OUT names BYTEA[], OUT epochs TEXT[], OUT vals BYTEA[],
-  OUT lists INTEGER[], OUT refs BIGINT[], OUT texts TEXT[], OUT writers BYTEA[], OUT ordinals BIGINT[], OUT replaces INTEGER[]
+  OUT lists INTEGER[], OUT refs BIGINT[], OUT texts TEXT[], OUT writers BYTEA[], OUT ordinals BIGINT[], OUT replaces INTEGER[],
+  OUT ats FLOAT8[], OUT live BIGINT
 ) LANGUAGE plpgsql STABLE AS $f$
 DECLARE n {own}names"%ROWTYPE; s {s}%ROWTYPE; want JSONB; list INTEGER := 0;
-  f_refs BIGINT[]; f_texts TEXT[]; f_writers BYTEA[]; f_ordinals BIGINT[]; f_replaces INTEGER[]; before BIGINT; most BIGINT;
+  f_refs BIGINT[]; f_texts TEXT[]; f_writers BYTEA[]; f_ordinals BIGINT[]; f_replaces INTEGER[]; f_ats FLOAT8[]; before BIGINT; most BIGINT; after_ BIGINT;
 BEGIN
   SELECT * INTO n FROM {own}names" x WHERE x.kind = p_kind AND x.id = p;
   now_ := extract(epoch FROM clock_timestamp());
@@ -101,6 +104,7 @@ BEGIN
     END IF;
     IF p_mark THEN mark := {own}mark"(p); END IF;
     IF p_upto IS NOT NULL THEN upto := {own}upto"(p, p_upto); END IF;
+    IF p_count THEN SELECT count(*) INTO live FROM {m} x WHERE x.session_id = p; END IF;
   ELSE
     epoch := coalesce(n.epoch, n.next_epoch, '');
     IF n.epoch IS NOT NULL THEN
@@ -116,11 +120,27 @@ BEGIN
     list := list + 1;
     before := coalesce((want ->> 'before')::bigint, 9223372036854775807);
     most := (want ->> 'limit')::bigint;
-    IF (want ->> 'box')::integer = 0 THEN
+    after_ := (want ->> 'after')::bigint;
+    f_ats := NULL;
+    IF after_ IS NOT NULL THEN
       SELECT array_agg(y.ref ORDER BY y.ref), array_agg(y.message_data ORDER BY y.ref), array_agg(y.standfast_writer ORDER BY y.ref),
-          array_agg(y.standfast_ordinal ORDER BY y.ref), array_agg(y.standfast_replaces ORDER BY y.ref)
-        INTO f_refs, f_texts, f_writers, f_ordinals, f_replaces FROM (
-          SELECT x.ref, m.message_data, m.standfast_writer, m.standfast_ordinal, m.standfast_replaces
+          array_agg(y.standfast_ordinal ORDER BY y.ref), array_agg(y.standfast_replaces ORDER BY y.ref),
+          array_agg(extract(epoch FROM y.created_at::timestamptz)::float8 ORDER BY y.ref)
+        INTO f_refs, f_texts, f_writers, f_ordinals, f_replaces, f_ats FROM (
+          SELECT x.ref, m.message_data, m.standfast_writer, m.standfast_ordinal, m.standfast_replaces, m.created_at
+          FROM (
+            (SELECT m1.standfast_place AS ref, m1.id AS row_id FROM {m} m1 WHERE m1.session_id = p AND m1.standfast_place > after_
+               ORDER BY m1.standfast_place LIMIT most)
+            UNION ALL
+            (SELECT coalesce(n.place, 0) + row_number() OVER (ORDER BY m2.id), m2.id FROM {m} m2
+               WHERE m2.session_id = p AND m2.standfast_place IS NULL)
+          ) x JOIN {m} m ON m.id = x.row_id WHERE x.ref > after_ ORDER BY x.ref LIMIT most) y;
+    ELSIF (want ->> 'box')::integer = 0 THEN
+      SELECT array_agg(y.ref ORDER BY y.ref), array_agg(y.message_data ORDER BY y.ref), array_agg(y.standfast_writer ORDER BY y.ref),
+          array_agg(y.standfast_ordinal ORDER BY y.ref), array_agg(y.standfast_replaces ORDER BY y.ref),
+          array_agg(extract(epoch FROM y.created_at::timestamptz)::float8 ORDER BY y.ref)
+        INTO f_refs, f_texts, f_writers, f_ordinals, f_replaces, f_ats FROM (
+          SELECT x.ref, m.message_data, m.standfast_writer, m.standfast_ordinal, m.standfast_replaces, m.created_at
           FROM (
             (SELECT m1.standfast_place AS ref, m1.id AS row_id FROM {m} m1 WHERE m1.session_id = p AND m1.standfast_place < before
                AND (p_writers[list] IS NULL OR m1.standfast_writer = p_writers[list])
@@ -139,6 +159,7 @@ BEGIN
     lists := lists || coalesce(array_length(f_refs, 1), 0);
     refs := refs || f_refs; texts := texts || f_texts; writers := writers || f_writers;
     ordinals := ordinals || f_ordinals; replaces := replaces || f_replaces;
+    IF (want ->> 'times')::boolean THEN ats := ats || f_ats; END IF;
   END LOOP;
 END $f$;
 

@@ -16,7 +16,7 @@ import psycopg
 from psycopg.abc import PQGen
 from psycopg.types.json import Jsonb
 
-from standfast.backends.postgres.errors import refused, unanswered, unreachable
+from standfast.backends.postgres.errors import is_unsendable, refused, unanswered, unreachable, unsendable
 from standfast.backends.postgres.schema import Tables, install
 from standfast.ground.errors import NotFoundError, StandfastError, StoreUnavailableError
 from standfast.sessions.port import (
@@ -89,7 +89,7 @@ class PostgresStore:
         self._connection: LimitedConnection | None = None
         self._prepares = True
         own = tables.own
-        self._look_sql = f'SELECT * FROM {own}look"(%s, %s, %s::bytea[], %s::bytea[], %s, %s::bytea[], %s, %s)'
+        self._look_sql = f'SELECT * FROM {own}look"(%s, %s, %s::bytea[], %s::bytea[], %s, %s::bytea[], %s, %s, %s)'
         self._commit_sql = (
             f'SELECT * FROM {own}commit"(%s, %s, %s::bytea[], %s::text[], %s::bytea[], %s::bigint[], %s::integer[])'
         )
@@ -102,7 +102,8 @@ class PostgresStore:
     def look(self, look: Look) -> Sight:
         """One SELECT if only the contents of the history are wanted, else one function call."""
         wanted = look.rows[0] if look.rows else Rows()
-        if look.only_data and not wanted.box and wanted.before is None and wanted.writer is None:
+        is_plain = wanted.before is None and wanted.after is None and wanted.writer is None
+        if look.only_data and not wanted.box and is_plain:
             if wanted.limit is None:
                 data = self._ask(self._data_sql, (look.name.id,), reading=True)
             else:
@@ -113,12 +114,13 @@ class PostgresStore:
             look.name.id,
             [cell.encode() for cell in look.cells] or None,
             [prefix.encode() for prefix in look.prefixes] or None,
-            Jsonb([{"box": rows.box, "before": rows.before, "limit": rows.limit} for rows in look.rows]),
+            Jsonb([_wanted(rows) for rows in look.rows]),
             [None if rows.writer is None else rows.writer.encode() for rows in look.rows],
             look.upto,
             look.mark,
+            look.count,
         )
-        ((mark, epoch, created, updated, now, labels, upto, names, epochs, values, *columns),) = self._ask(
+        ((mark, epoch, created, updated, now, labels, upto, names, epochs, values, *columns, ats, live),) = self._ask(
             self._look_sql, arguments, reading=True
         )
         rows = tuple(_lists(*columns))
@@ -126,6 +128,7 @@ class PostgresStore:
             mark=mark or "", now=now, epoch=epoch, created=created, updated=updated, labels=labels or {},
             cells=_cells(names, epochs, values, epoch), rows=rows, upto=upto,
             data=[row.data for row in rows[0]] if look.only_data else (),
+            count=live or 0, times=_times(look, rows, ats or ()),
         )  # fmt: skip
 
     # --- changing
@@ -176,7 +179,10 @@ class PostgresStore:
                 ]
             for place, cursor in zip(order, cursors, strict=True):
                 found[place] = _outcome(*cursor.fetchall()[0])
-        except psycopg.Error as error:
+        except (psycopg.Error, UnicodeEncodeError) as error:
+            if isinstance(error, UnicodeEncodeError) or is_unsendable(error):
+                self.close()  # what was sent of the others is undone with the connection
+                return None
             if error.sqlstate is not None and error.sqlstate[:3] not in ("080", "57P"):
                 return None  # undone, all of it
             self.close()
@@ -224,7 +230,11 @@ class PostgresStore:
         try:
             cursor = connection.execute(sql, arguments, prepare=None if self._prepares else False, binary=True)
             return cursor.fetchall()
+        except UnicodeEncodeError as error:
+            raise unsendable(error) from error
         except psycopg.Error as error:
+            if is_unsendable(error):
+                raise unsendable(error) from error
             if error.sqlstate in _NOT_PREPARED and self._prepares:
                 self._prepares = False
                 self.close()
@@ -325,6 +335,26 @@ def _described(change: Change, arguments: list[bytes], rows: Rowset) -> dict[str
     if change.push:
         found["push"] = added(change.push)
     return found
+
+
+def _wanted(rows: Rows) -> dict[str, Any]:
+    found: dict[str, Any] = {"box": rows.box, "before": rows.before, "limit": rows.limit}
+    if rows.after is not None:
+        found["after"] = rows.after
+    if rows.times:
+        found["times"] = True
+    return found
+
+
+def _times(look: Look, rows: Sequence[Sequence[Row]], ats: Sequence[float]) -> tuple[Sequence[float | None], ...]:
+    """The times of each list of rows; they come as one array, as the rows do."""
+    found: list[Sequence[float | None]] = []
+    place = 0
+    for wanted, some in zip(look.rows, rows, strict=True):
+        count = len(some) if wanted.times else 0
+        found.append(ats[place : place + count])
+        place += count
+    return tuple(found)
 
 
 def _cells(names: Any, epochs: Any, values: Any, epoch: str) -> dict[str, Cell]:

@@ -40,7 +40,11 @@ for i = first_writer, first_row - 1, 2 do
 end
 if call('HSET', KEYS[4], unpack(fields)) > 0 and #added > 0 then call('ZADD', KEYS[5], unpack(added)) end
 if A[4] ~= '' then
-  local at = string.format('%.0f', math.floor(now / 1000) + A[4])
-  for i = 1, 6 do call('PEXPIREAT', KEYS[i], at) end
+  local ttl = tonumber(A[4])
+  local at = string.format('%.0f', math.floor(now / 1000) + ttl)
+  for i = 1, 6 do
+    -- 4 and 5 are the cells: a lease may hold them for longer.
+    if i < 4 or i > 5 or call('PTTL', KEYS[i]) < ttl then call('PEXPIREAT', KEYS[i], at) end
+  end
 end
 return {1, (cells[1] or '0') .. '.' .. (size + #A - first_row + 1) .. '.' .. last .. '.0.', A[3]}

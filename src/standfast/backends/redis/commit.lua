@@ -253,16 +253,17 @@ local function write_cells(name, change)
   chunked('HSET', name.cells, own)
 end
 
-local function expire(name, ttl, touched)
-  local at = whole(math.floor(now / 1000) + ttl)
+-- Cells may have more time than the rest: a lease holds them, and nothing that is written meanwhile takes it away.
+local function expire(name, ttl, hold, touched)
+  local ms = math.floor(now / 1000)
   if touched then
-    for _, key in ipairs({name.meta, name.rows, name.counter, name.cells, name.names, name.boxes}) do
-      call('PEXPIREAT', key, at)
-    end
-  else -- a lease on a session that nobody ever writes to must end as well
-    for _, key in ipairs({name.cells, name.names}) do
-      if call('PTTL', key) == -1 then call('PEXPIREAT', key, at) end
-    end
+    for _, key in ipairs({name.meta, name.rows, name.counter, name.boxes}) do call('PEXPIREAT', key, whole(ms + ttl)) end
+  end
+  for _, key in ipairs({name.cells, name.names}) do
+    local left = call('PTTL', key)
+    -- -1: without a time. A lease on a session that nobody ever writes to must end as well.
+    local wanted = math.max((touched or left == -1) and ttl or 0, hold)
+    if wanted > left then call('PEXPIREAT', key, whole(ms + wanted)) end
   end
 end
 
@@ -286,7 +287,7 @@ local function apply(change, name)
   end
   if not change.remove then write_cells(name, change) end
   if change.labels then call('HSET', name.meta, 'standfast_labels', ARGV[change.labels]) end
-  if change.ttl then expire(name, change.ttl, change.touch) end
+  if change.ttl then expire(name, change.ttl, change.hold, change.touch) end
   return first
 end
 

@@ -20,6 +20,10 @@ for n, rows in ipairs(want.rows) do
   if rows.box == 0 then
     local stop = rows.before and count_upto(name, rows.before - 1) or name.size
     local start = rows.limit and math.max(0, stop - rows.limit) or 0
+    if rows.after then
+      start = count_upto(name, rows.after)
+      if rows.limit then stop = math.min(stop, start + rows.limit) end
+    end
     if stop > start then
       first = ref_at(name, start)
       if name.floor then floor = name.floor - start end
@@ -54,4 +58,4 @@ if want.upto then
   if count then upto = count == 0 and 0 or ref_at(name, count - 1) end
 end
 return {want.mark and mark(name, name.size) or '', name.epoch, name.about, time[1] .. '.' .. string.format('%06d', time[2]), cells, lists,
-  names, whole(upto)}
+  names, whole(upto), name.size}

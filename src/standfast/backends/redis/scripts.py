@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +36,9 @@ from standfast.sessions.port import (
 
 EPOCH = 16  # characters in front of a cell's value: the incarnation it was written in
 NAMES_REMEMBERED_MAX = 10_000
+
+OLDEST_REF = 10**15
+# In microseconds: 2001. A ref below that counts rows, it tells no time.
 
 
 class Script(NamedTuple):
@@ -92,7 +96,7 @@ def plain_read(look: Look) -> tuple[int, int] | None:
     if not look.only_data or not look.rows:
         return None
     rows = look.rows[0]
-    if rows.box or rows.before is not None or rows.writer is not None or rows.limit == 0:
+    if rows.box or rows.before is not None or rows.after is not None or rows.writer is not None or rows.limit == 0:
         return None
     return (0 if rows.limit is None else -rows.limit), -1
 
@@ -115,6 +119,8 @@ def _wanted(rows: Rows, args: Arguments) -> dict[str, int]:
     found = {"box": rows.box}
     if rows.before is not None:
         found["before"] = rows.before
+    if rows.after is not None:
+        found["after"] = rows.after
     if rows.limit is not None and rows.writer is None:
         found["limit"] = rows.limit
     if rows.writer is not None:
@@ -132,7 +138,7 @@ def _chosen(wanted: Rows, rows: list[Row]) -> list[Row]:
 
 def sight_of(look: Look, reply: Sequence[Any]) -> Sight:
     """What a look found."""
-    mark, epoch, about, now, flat, lists, named, upto = reply
+    mark, epoch, about, now, flat, lists, named, upto, size = reply
     writers = {named[place]: to_text(named[place + 1]) for place in range(0, len(named), 2)}
     created, updated = times_of(about)
     rows = tuple(
@@ -149,7 +155,15 @@ def sight_of(look: Look, reply: Sequence[Any]) -> Sight:
     return Sight(
         mark=mark.decode(), now=float(now), epoch=epoch.decode(), created=created, updated=updated,
         labels=labels_of(about[5]), cells=_cells(flat, epoch), rows=rows, data=data, upto=None if place < 0 else place,
+        count=int(size), times=tuple(_times(wanted, found) for wanted, found in zip(look.rows, rows, strict=True)),
     )  # fmt: skip
+
+
+def _times(wanted: Rows, rows: Sequence[Row]) -> list[float | None]:
+    """When rows were written. Refs of ours are microseconds since 1970, or hardly more; others' say nothing."""
+    if not wanted.times:
+        return []
+    return [None if row.tag is None or row.ref < OLDEST_REF else row.ref / 1e6 for row in rows]
 
 
 def data_of(reply: Sequence[bytes]) -> Sight:
@@ -220,7 +234,7 @@ def commit_call(step: Step, keys_of: Callable[[Name], NameKeys], refs: Refs, ttl
         found = _Encoding(change, args, refs, others).description()
         found |= {"first": first, "labels_at": labels_at}
         if ttl_ms is not None:
-            found["ttl"] = ttl_ms
+            found |= {"ttl": ttl_ms, "hold": math.ceil(change.hold_s * 1000)}
         described.append(found)
     return Call(COMMIT, tuple(all_keys), args.with_description(described))
 
@@ -234,7 +248,7 @@ def append_call(step: Step, keys: NameKeys, refs: Refs, ttl_ms: int | None) -> C
         return None
     if change.wipe is not None or change.remove or change.drop or change.arrange or change.back or change.sweep:
         return None
-    if len(change.put) > APPEND_CELLS_MAX or None in change.put.values():
+    if change.hold_s or len(change.put) > APPEND_CELLS_MAX or None in change.put.values():
         return None
     base = refs.guess(change.name, len(change.push))
     args: list[bytes] = [secrets.token_hex(EPOCH // 2).encode(), to_bytes(change.name.id), b"%d" % base]

@@ -134,14 +134,20 @@ class SealedPlan:
                 shown = (yield from self._shown(look.name, everything.data))[-limit:]
             return replace(sight, cells=cells, data=shown)
         boxes: list[Sequence[Row]] = []
+        times: list[Sequence[float | None]] = list(sight.times)
         for place, (wanted, rows) in enumerate(zip(look.rows, sight.rows, strict=True)):
             found = yield from self._rows(look.name, rows, wanted)
-            if len(found) < len(rows) and wanted.limit is not None:
-                everything = yield _everything(look, place)
-                assert isinstance(everything, Sight)
-                found = (yield from self._rows(look.name, everything.rows[0], wanted))[-wanted.limit :]
+            if len(found) < len(rows):
+                seen: Sight | Answer = sight
+                if wanted.limit is not None:
+                    seen = yield _everything(look, place)
+                    assert isinstance(seen, Sight)
+                    found = yield from self._rows(look.name, seen.rows[0], wanted)
+                    found = found[: wanted.limit] if wanted.after is not None else found[-wanted.limit :]
+                if wanted.times:
+                    times[place] = _times_of(found, seen, 0 if seen is not sight else place)
             boxes.append(found)
-        return replace(sight, cells=cells, rows=tuple(boxes))
+        return replace(sight, cells=cells, rows=tuple(boxes), times=tuple(times))
 
     def _rows(self, name: Name, rows: Sequence[Row], wanted: Rows) -> Asking[list[Row]]:
         """Rows with their contents, without those whose time has passed. Tags are as the authors signed them."""
@@ -283,6 +289,13 @@ class SealedPlan:
             contents.append((data, author or unknown))
             tags.append(Tag(replaces=replaces) if author is None else author.tag(replaces))
         return list(zip(self._records.sealed_rows(name, contents), tags, strict=True))
+
+
+def _times_of(rows: Sequence[Row], seen: Sight | Answer, place: int) -> list[float | None]:
+    """When these of the rows that were seen were written."""
+    assert isinstance(seen, Sight)
+    known = dict(zip([row.ref for row in seen.rows[place]], seen.times[place], strict=True))
+    return [known.get(row.ref) for row in rows]
 
 
 def _everything(look: Look, place: int) -> Look:

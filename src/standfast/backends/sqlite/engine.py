@@ -11,7 +11,6 @@ not have. Before a fork every connection is closed; both sides open their own wh
 
 from __future__ import annotations
 
-import atexit
 import itertools
 import logging
 import os
@@ -28,6 +27,7 @@ from standfast.backends.sqlite.read_threads import Reader, Readers
 from standfast.backends.sqlite.schema import Tables
 from standfast.carrying.carrier import Kind, MakePlan, Then, UndoPlan
 from standfast.carrying.requests import Request
+from standfast.ground.endings import AtProcessEnd
 from standfast.ground.errors import SessionClosedError, StoreUnavailableError
 from standfast.sessions.port import Plan
 
@@ -330,6 +330,7 @@ def acquire(path: str, mode: int | None = None) -> Engine:
             engine = None
         if engine is None:
             engine = _engines[path] = Engine(path, mode)
+            _process_end.is_needed()
         engine.users += 1
         return engine
 
@@ -424,4 +425,4 @@ _kept_for_ever: list[Engine] = []
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
-atexit.register(_at_exit)
+_process_end = AtProcessEnd(_at_exit)

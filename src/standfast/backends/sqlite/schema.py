@@ -139,11 +139,12 @@ def columns_of(db: sqlite3.Connection, table: str) -> set[str]:
     return {bytes(row[1]).decode() for row in db.execute(f"PRAGMA table_info({quoted(table)})")}
 
 
-def _own_tables(db: sqlite3.Connection, tables: Tables) -> None:
-    """Cells, kept generations and saved runs."""
+def make_own_tables(db: sqlite3.Connection, tables: Tables, *, temporary: bool = False, archive: bool = True) -> None:
+    """Cells, kept generations (`archive`) and saved runs; `temporary`: for this connection only."""
 
     def create(kind: str, columns: str, options: str = "") -> str:
-        db.execute(f"CREATE TABLE IF NOT EXISTS {quoted(tables.own(kind))} ({columns}) {options}")
+        what = "TEMP TABLE" if temporary else "TABLE"
+        db.execute(f"CREATE {what} IF NOT EXISTS {quoted(tables.own(kind))} ({columns}) {options}")
         return quoted(tables.own(kind))
 
     # A table with row ids and an index beside it, not one ordered by name: cells that change often were made at about
@@ -153,13 +154,14 @@ def _own_tables(db: sqlite3.Connection, tables: Tables) -> None:
         "id INTEGER PRIMARY KEY, owner TEXT NOT NULL, name TEXT NOT NULL, epoch TEXT NOT NULL, value BLOB NOT NULL",
     )
     db.execute(f"CREATE UNIQUE INDEX IF NOT EXISTS {quoted(tables.own('cells_by_name'))} ON {cells} (owner, name)")
-    create(
-        "archive",
-        "session_id TEXT NOT NULL, generation INTEGER NOT NULL, position INTEGER NOT NULL, message_data TEXT NOT NULL, "
-        "created_at TIMESTAMP, standfast_writer TEXT, standfast_ordinal INTEGER, standfast_replaces INTEGER, "
-        "PRIMARY KEY (session_id, generation, position)",
-        "WITHOUT ROWID",
-    )
+    if archive:
+        create(
+            "archive",
+            "session_id TEXT NOT NULL, generation INTEGER NOT NULL, position INTEGER NOT NULL, message_data TEXT NOT "
+            "NULL, created_at TIMESTAMP, standfast_writer TEXT, standfast_ordinal INTEGER, standfast_replaces INTEGER, "
+            "PRIMARY KEY (session_id, generation, position)",
+            "WITHOUT ROWID",
+        )
     runs = create(
         "runs",
         "run_id TEXT PRIMARY KEY, created_at TIMESTAMP NOT NULL, updated_at TIMESTAMP NOT NULL, epoch TEXT NOT NULL, "
@@ -168,9 +170,13 @@ def _own_tables(db: sqlite3.Connection, tables: Tables) -> None:
     db.execute(f"CREATE INDEX IF NOT EXISTS {quoted(tables.own('runs_by_change'))} ON {runs} (changed)")
     session = label_value("", "session")  # every run looks for unfinished ones of its session
     db.execute(f"CREATE INDEX IF NOT EXISTS {quoted(tables.own('runs_by_session'))} ON {runs} ({session}, changed)")
+    # And on a server's conversation; a file of before has no such index, and reads every run in its place.
+    server = label_value("", "conversation")
+    index = quoted(tables.own("runs_by_conversation"))
+    db.execute(f"CREATE INDEX IF NOT EXISTS {index} ON {runs} ({server}, changed) WHERE {server} IS NOT NULL")
 
 
-def _put_in_order(db: sqlite3.Connection, tables: Tables) -> None:
+def put_in_order(db: sqlite3.Connection, tables: Tables) -> None:
     """Number the sessions that were there before us, by their newest record: what is written from now on is newer."""
     sessions, messages = quoted(tables.sessions), quoted(tables.messages)
     (changed,) = db.execute(f"SELECT coalesce(max(standfast_changed), 0) FROM {sessions}").fetchone()
@@ -223,10 +229,10 @@ def migrate(db: sqlite3.Connection, tables: Tables) -> bool:
     db.execute(f"CREATE TABLE IF NOT EXISTS {VERSIONS_TABLE} (tables TEXT PRIMARY KEY, version INTEGER NOT NULL)")
     if version == 1:
         upgrade_from_1.rename(db, tables.sessions, tables.messages)
-    for step in (_peer_tables, _own_columns, _own_tables):
+    for step in (_peer_tables, _own_columns, make_own_tables):
         step(db, tables)
     if version == 1:
         upgrade_from_1.convert(db, tables.sessions, tables.messages)
-    _put_in_order(db, tables)
+    put_in_order(db, tables)
     db.execute(f"INSERT OR REPLACE INTO {VERSIONS_TABLE} (tables, version) VALUES (?, ?)", (tables.key, VERSION))
     return foreign

@@ -147,11 +147,20 @@ def _checked_path(path: Any) -> str:
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
         raise SettingTypeError(f"db_path is a {type(path).__name__}", "Give a str or a pathlib.Path.")
     text = os.fspath(path)
-    if not text or "\0" in text:
+    if not text or "\0" in text or not _is_path(text):
         raise InvalidSettingError(
             f"db_path {text!r} names no file", "Give the path of a file, or ':memory:' for a store of its own."
         )
     return text
+
+
+def _is_path(text: str) -> bool:
+    """Whether the system can have a file of that name."""
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _checked_mode(mode: Any) -> int | None:

@@ -101,6 +101,10 @@ class Statements:
         )
         self.rows = f"SELECT id, {ROW_COLUMNS} FROM {m} WHERE session_id = ? ORDER BY id"
         self.newest_rows = f"SELECT id, {ROW_COLUMNS} FROM {m} WHERE session_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
+        self.rows_after = f"SELECT id, {ROW_COLUMNS} FROM {m} WHERE session_id = ? AND id > ? ORDER BY id LIMIT ?"
+        self.times_after = f"SELECT created_at FROM {m} WHERE session_id = ? AND id > ? ORDER BY id LIMIT ?"
+        self.newest_times = f"SELECT created_at FROM {m} WHERE session_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
+        self.count_rows = f"SELECT count(*) FROM {m} WHERE session_id = ?"
         self.rows_of_writer = (
             f"SELECT id, message_data, standfast_ordinal, standfast_replaces FROM {m} "
             "WHERE session_id = ? AND id < ? AND standfast_writer = ? ORDER BY id DESC LIMIT ?"
@@ -226,7 +230,9 @@ class Statements:
         table, key, own = self._naming[kind]
         where = f"{own}changed < ?" if numbered else f"{own}changed IS NULL AND {key} > ?"
         for label in labels:
-            where += f" AND {label_value(own, label)} = ?"
+            value = label_value(own, label)
+            # Not null goes without saying, but an index over those that are not null is used only where it is said.
+            where += f" AND {value} = ? AND {value} IS NOT NULL"
         order = f"{own}changed DESC" if numbered else key
         return (
             f"SELECT {key}, created_at, updated_at, {own}labels, {own}changed FROM {table} WHERE {where} "

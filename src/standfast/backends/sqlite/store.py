@@ -127,7 +127,7 @@ class Transaction:
             for prefix in look.prefixes:
                 for found, epoch, value in self._db.execute(self._sql.cells_between, (state.owner, *_between(prefix))):
                     cells[found.decode()] = Cell(value, epoch == state.epoch)
-        if not look.rows and not look.times and look.upto is None:
+        if not look.rows and not look.times and look.upto is None and not look.count:
             return Sight(mark=state.mark if look.mark else "", now=self._now, cells=cells)
         if look.only_data:
             return Sight(data=self._data(look.name, look.rows[0]))
@@ -142,7 +142,19 @@ class Transaction:
             cells=cells,
             rows=tuple([self._rows(look.name, wanted) for wanted in look.rows]),
             upto=None if look.upto is None else self._place_of(look.name.id, state, look.upto),
+            count=self._db.execute(self._sql.count_rows, (look.name.id,)).fetchone()[0] if look.count else 0,
+            times=tuple([self._times(look.name, wanted) for wanted in look.rows]) if _asks_times(look) else (),
         )
+
+    def _times(self, name: Name, wanted: Rows) -> list[float | None]:
+        """When each of those rows was written; the SDK writes whole seconds, and so do our rows."""
+        if not wanted.times or wanted.box or wanted.writer is not None or name.kind != "session":
+            return []
+        if wanted.after is not None:
+            found = self._db.execute(self._sql.times_after, (name.id, wanted.after, _bounds(wanted)[1])).fetchall()
+        else:
+            found = self._db.execute(self._sql.newest_times, (name.id, *_bounds(wanted))).fetchall()[::-1]
+        return [as_seconds(at) or None for (at,) in found]
 
     def _data(self, name: Name, wanted: Rows) -> list[bytes]:
         if wanted.box or wanted.writer is not None or name.kind != "session":
@@ -165,6 +177,8 @@ class Transaction:
         elif wanted.writer is not None:
             found = db.execute(sql.rows_of_writer, (session_id, before, wanted.writer, limit)).fetchall()
             return _rows_of(wanted.writer, found[::-1])
+        elif wanted.after is not None:
+            return _as_rows(db.execute(sql.rows_after, (session_id, wanted.after, limit)).fetchall())
         elif not wanted.tags:
             return _untagged(db.execute(sql.untagged_rows, (session_id, before, limit)).fetchall()[::-1])
         elif wanted.limit is None and wanted.before is None:
@@ -540,7 +554,11 @@ class Transaction:
 
 def is_one_statement(look: Look) -> bool:
     """Whether one statement answers it."""
-    return look.only_data or not (look.cells or look.prefixes or look.rows or look.upto)
+    return look.only_data or not (look.cells or look.prefixes or look.rows or look.upto or look.count)
+
+
+def _asks_times(look: Look) -> bool:
+    return any(wanted.times for wanted in look.rows)
 
 
 def _between(prefix: str) -> tuple[str, str]:

@@ -55,18 +55,26 @@ def convert(db: sqlite3.Connection, sessions: str, messages: str) -> None:
     )
 
 
+def convert_aside(db: sqlite3.Connection, sessions: str, messages: str) -> None:
+    """Fill the cells and runs of today from the tables of layout 1, and leave those as they are."""
+    _Conversion(db, sessions, messages).run(keeps_old=True)
+
+
 class _Conversion:
     def __init__(self, db: sqlite3.Connection, sessions: str, messages: str) -> None:
         self._db, self._sessions, self._messages = db, f'"{sessions}"', messages
         found = db.execute(f"SELECT session_id, standfast_epoch FROM {self._sessions}").fetchall()
         self._epochs = {_text(session_id): _text(epoch or b"") for session_id, epoch in found}
 
-    def run(self) -> None:
+    def run(self, *, keeps_old: bool = False) -> None:
         self._writers()
-        self._generations()
+        kept = self._generations()
         self._leases()
         self._runs()
         self._number_sessions()
+        if keeps_old:
+            return
+        self._forget_archived(kept)
         for kind in ("writers", "batches", "generations", "leases", "runs", "run_log"):
             self._db.execute(f"DROP TABLE {self._old(kind)}")
 
@@ -110,7 +118,7 @@ class _Conversion:
             found.append(digests)
         return found[::-1]
 
-    def _generations(self) -> None:
+    def _generations(self) -> dict[str, list[tuple[int, float, int]]]:
         kept: dict[str, list[tuple[int, float, int]]] = {}
         for session_id, number, epoch, created_at, item_count in self._db.execute(
             f"SELECT session_id, number, epoch, created_at, item_count FROM {self._old('generations')} "
@@ -120,6 +128,10 @@ class _Conversion:
                 kept.setdefault(_text(session_id), []).append((number, as_seconds(created_at), item_count))
         for session_id, generations in kept.items():
             self._put_on_session(session_id, GENERATIONS, json.dumps(generations).encode())
+        return kept
+
+    def _forget_archived(self, kept: dict[str, list[tuple[int, float, int]]]) -> None:
+        """Remove what the archive holds of generations that are not kept."""
         archived = self._db.execute(f"SELECT DISTINCT session_id, generation FROM {self._own('archive')}").fetchall()
         self._db.executemany(
             f"DELETE FROM {self._own('archive')} WHERE session_id = ? AND generation = ?",

@@ -59,8 +59,12 @@ def labels_in(stored: str | bytes | None) -> dict[str, str]:
 
 
 def label_text(value: str) -> str:
-    """A label's value without NUL: SQLite's `json_extract` ends a text there, and another one would be found."""
-    return value.replace("\x1b", "\x1b1").replace("\0", "\x1b0")
+    """A label's value without NUL: SQLite's `json_extract` ends a text there, and another one would be found.
+
+    Half of a surrogate pair, which only a question can hold, becomes what no stored value is.
+    """
+    escaped = value.replace("\x1b", "\x1b1").replace("\0", "\x1b0")
+    return escaped if escaped.isascii() else escaped.encode(errors="backslashreplace").decode()
 
 
 def as_text(value: Any) -> str:

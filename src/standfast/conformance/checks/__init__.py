@@ -13,11 +13,13 @@ for _name in (
     "generations",
     "leases",
     "lifetime",
+    "looking",
     "peers",
     "reading",
     "removing",
     "saved_runs",
     "times",
     "values",
+    "whole_stores",
 ):
     import_module(f"{__name__}.{_name}")

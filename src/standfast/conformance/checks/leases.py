@@ -115,6 +115,26 @@ async def a_renewed_lease_does_not_expire(lab: Lab) -> None:
     await lease.release()
 
 
+@proves("B7", "expiring")
+async def a_lease_is_held_though_the_history_expires(lab: Lab) -> None:
+    session = lab.backend.expiring("expires", 1)
+    lab.keep(session)
+    first = await session.lease(ttl_s=60, wait_s=0)
+    for time_of_day in ("first", "second"):  # what is written meanwhile must not bring the end of the lease nearer
+        await session.add_items(batch(time_of_day, 2))
+        deadline = time.monotonic() + 30
+        while await session.get_items():
+            lab.expect(time.monotonic() < deadline, "a lease kept a history alive past its expiry of 1 s")
+            await asyncio.sleep(0.1)
+        await lab.refuses(
+            session.lease(ttl_s=60, wait_s=0), f"a lease after the {time_of_day} history expired", SessionBusyError
+        )
+    await first.release()
+    second = await session.lease(ttl_s=60, wait_s=0)
+    lab.expect(second.number > first.number, f"lease {second.number} came after lease {first.number}")
+    await second.release()
+
+
 @proves("B7")
 async def many_holders_take_turns(lab: Lab) -> None:
     session = lab.open()

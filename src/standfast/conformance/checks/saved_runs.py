@@ -82,3 +82,39 @@ async def runs_are_listed_newest_change_first(lab: Lab) -> None:
     left, _ = await runs.list_runs()
     lab.same([one.run_id for one in left], ["r1", "r4", "r3"], "pruning all ended runs but one")
     lab.same([await runs.delete_run("r4"), await runs.delete_run("r4")], [True, False], "deleting a run twice")
+
+
+@proves("C12", "runs")
+async def pruning_leaves_a_run_that_has_something_to_tell(lab: Lab) -> None:
+    from standfast.agents.agent import Agent  # a whole runtime: the plugin loads where none of it is wanted
+    from standfast.face.runner import Runner
+    from standfast.testing.script import ModelStep, function_call
+    from standfast.testing.scripted_model import ScriptedModel
+    from standfast.tools.function import FunctionTool
+
+    session = lab.open()
+    runs = session.run_store()
+    model = ScriptedModel([[function_call("pay", {}, call_id="c1")], ModelStep(error=_Down("down"))])
+    agent = Agent(name="a", tools=[FunctionTool("pay", "Pay.", _NO_PARAMETERS, _paid)], model=model)
+    await lab.refuses(Runner.run(agent, "pay", session=session), "a request that fails after a turn", _Down)
+    failed, _ = await runs.list_runs(status="failed")
+    lab.same(len(failed), 1, "a request that failed after a turn was stored, by the failed runs")
+    lab.same(await runs.prune_runs(keep=0), 0, "pruning a run that failed after a turn was stored, before it is told")
+    lab.same(len(await session.get_items()), 3, "pruning a run that failed after a turn was stored")
+    await Runner.cancel_run(agent, failed[0].run_id, session=session)
+    lab.same(await runs.prune_runs(keep=0), 1, "pruning a failed run that was given up")
+    if lab.has(session, "lease"):
+        async with await session.lease(ttl_s=60, wait_s=0) as lease:
+            told = tuple(getattr(lease, "open_runs", ()))
+            lab.same(told, (), "pruning a failed run, by what its session knows of it")
+
+
+class _Down(Exception):
+    """What the model of a check fails with."""
+
+
+_NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False, "required": []}
+
+
+async def _paid(context: Any, arguments: str) -> str:
+    return "paid"

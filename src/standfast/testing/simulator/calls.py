@@ -12,9 +12,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from standfast.agents.agent import Agent
 from standfast.agents.realtime_agent import RealtimeAgent
+from standfast.agents.run_config import RunConfig
 from standfast.backends.memory.session import InMemorySession
 from standfast.face.realtime_runner import RealtimeRunner
+from standfast.face.runner import Runner
 from standfast.ground.errors import ConnectionLostError, NotFoundError, RealtimeStateError, RunClaimedError, StoreError
 from standfast.ground.jsonvalue import Item
 from standfast.talk.talk import SPEECH
@@ -22,6 +25,8 @@ from standfast.testing.loopback.answers import Rule
 from standfast.testing.realtime.answering import Answering, Habits
 from standfast.testing.realtime.audio import BYTES_PER_MS, silence
 from standfast.testing.realtime.speech import tones
+from standfast.testing.script import assistant_message
+from standfast.testing.scripted_model import ScriptedModel
 from standfast.testing.simulator.journey import ATTEMPT_COUNT_MAX, Unrecovered
 from standfast.testing.simulator.line import Service, SimulatedLine
 from standfast.testing.simulator.loop import Crashed, VirtualLoop, governed, run
@@ -79,7 +84,7 @@ class CallLife:
                 transcribes=chance.choice(("at once", "after the reply")),
             )
         self.service = Service(Answering(plan.rule, habits=habits))
-        self.steps = self.lives = 0
+        self.steps = self.lives = self.written = 0
         self.acknowledged: list[str] = []
         self.attempted: list[str] = []
         self.said: list[str] = []
@@ -125,6 +130,7 @@ class CallLife:
                 raise Unrecovered(f"the call did not end in {ATTEMPT_COUNT_MAX} attempts")
             before = set(asyncio.all_tasks())
             try:
+                await self._write(process)
                 await self._talk(process)
             except NotFoundError as error:
                 # It was closed, which hangs up: whoever wants to go on calls again, on the same session.
@@ -138,6 +144,19 @@ class CallLife:
                 return  # it is being buried
             left = {task for task in asyncio.all_tasks() - before if not task.done()}
             self.world.require(not left, f"tasks are left after the call was closed: {left}")
+
+    async def _write(self, process: Process) -> None:
+        """Now and then somebody writes on the session of a call that lost its worker, before it is taken over (C15)."""
+        world = self.world
+        if self.lives < 2 or world.faults is None or not world.strikes(0.4, "text runs between"):
+            return
+        self.written += 1
+        words = f"x{self.written}"
+        self.attempted.append(words)
+        agent: Agent[Any] = Agent(name="Writer", model=ScriptedModel([[assistant_message(f"re {words}")]]))
+        config = RunConfig(lease_ttl_s=5.0, lease_wait_s=400.0, tracing_disabled=True, run_id=f"text-{words}")
+        await Runner.run(agent, words, session=SimulatedSession(process, SESSION_ID), run_config=config)
+        self.acknowledged.append(words)
 
     async def _talk(self, process: Process) -> None:
         agent = simulated_tools(process, self.plan.agent(self.world))

@@ -80,6 +80,7 @@ class SimulatedSession(SessionWrapper):
         lease: Lease | None = None,
         release: bool = False,
         detached: bool = False,
+        costs: tuple[int, Sequence[Item]] | None = None,
     ) -> Coroutine[Any, Any, Recorded]:
         """Append items, save a run, and give the lease back, in one step or not at all."""
         real = lease._lease if isinstance(lease, _Lease) else lease
@@ -89,7 +90,7 @@ class SimulatedSession(SessionWrapper):
         def work() -> Coroutine[Any, Any, Recorded]:
             done: Coroutine[Any, Any, Recorded] = self.underlying_session.record(
                 items=items, writer=writer, start=start, digests=digests, run=run, lease=real, release=release,
-                detached=detached,
+                detached=detached, costs=costs,
             )  # fmt: skip
             return done
 
@@ -135,6 +136,10 @@ class _Lease:
         return int(self._lease.number)
 
     @property
+    def open_runs(self) -> Any:
+        return self._lease.open_runs
+
+    @property
     def is_held(self) -> bool:
         return self._process.world.clock.now - self._renewed_at < self._ttl_s
 
@@ -160,6 +165,13 @@ class SimulatedRunStore:
 
     def __init__(self, process: Process) -> None:
         self._process, self._runs = process, process.world.store.run_store()
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are one process's way to one store."""
+        return isinstance(other, SimulatedRunStore) and other._process is self._process
+
+    def __hash__(self) -> int:
+        return id(self._process)
 
     async def load_run(self, run_id: str) -> SavedRun | None:
         """The run as last saved; None if there is none of this id."""

@@ -169,14 +169,13 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("count", type=int, nargs="?", default=1000, help="how many seeds (default: %(default)s)")
     parser.add_argument("--voice", action="store_true", help="voice calls instead of text runs")
+    parser.add_argument("--overlap", action="store_true", help="messages that overlap on one session")
     parser.add_argument("--start", type=int, default=0, help="the first seed (default: %(default)s)")
     parser.add_argument("--seed", type=int, help="only this seed, with everything that happens")
     asked = parser.parse_args(arguments)
     seeds = range(asked.start, asked.start + asked.count) if asked.seed is None else [asked.seed]
     began = time.monotonic()
-    voice = import_module("standfast.testing.simulator.voice") if asked.voice else None
-    again = replay if voice is None else voice.replay_call
-    lives = simulate_generated if voice is None else voice.simulate_generated_calls
+    again, lives = _kind_of_lives(asked)
     try:
         if asked.seed is not None:
             sys.stdout.write("\n".join(again(asked.seed)) + "\n")
@@ -185,11 +184,22 @@ def main(arguments: Sequence[str]) -> int:
         tail = "\n".join(failure.trace[-60:])
         sys.stdout.write(
             f"{tail}\n\n{failure}\n  python -m standfast.testing.simulator.simulate"
-            f"{' --voice' if asked.voice else ''} --seed {failure.seed}\n"
+            f"{' --voice' if asked.voice else ' --overlap' if asked.overlap else ''} --seed {failure.seed}\n"
         )
         return 1
     sys.stdout.write(f"{report} ({time.monotonic() - began:.1f} s)\n")
     return 0
+
+
+def _kind_of_lives(asked: argparse.Namespace) -> tuple[Callable[[int], list[str]], Callable[[Iterable[int]], Report]]:
+    """How to replay a seed, and how to live through many."""
+    if asked.voice:
+        voice = import_module("standfast.testing.simulator.voice")
+        return voice.replay_call, voice.simulate_generated_calls
+    if asked.overlap:
+        overlap = import_module("standfast.testing.simulator.overlap")
+        return overlap.replay_overlap, overlap.simulate_overlaps
+    return replay, simulate_generated
 
 
 if __name__ == "__main__":

@@ -1,0 +1,254 @@
+"""Reading a database file without leaving a trace: no table, no journal switch, no file beside it, no byte changed.
+
+How a file can be read so depends on what stands beside it:
+
+- nothing: the file is at rest, and SQLite is told that it cannot change (`immutable`). `mode=ro` alone would make a log
+  and a shared memory file for a database in log mode, and fail in a folder where it may not. Afterwards it is looked at
+  again: if the file changed or a log has appeared, what was read is thrown away and read again;
+- a log with its shared memory: a writer is there, or was killed. `mode=ro` uses the files that are there;
+- a rollback journal: the database is not in log mode, and `mode=ro` takes part in its locks and makes nothing;
+- a log without its shared memory, or a journal that nobody will roll back: both would have to be mended first. That is
+  done with a copy, in a folder of its own.
+
+A connection beside a log is closed after each question: kept open, it would keep the writer from removing its log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterator
+from typing import Literal, NamedTuple, TypeVar
+from urllib.parse import quote
+
+from standfast.backends.sqlite import faults, files, other_layouts
+from standfast.backends.sqlite.schema import Tables
+from standfast.backends.sqlite.statements import statements
+from standfast.backends.sqlite.store import Transaction
+from standfast.ground.errors import NotADatabaseError, StoreNotFoundError, StoreTimeoutError, StoreUnavailableError
+from standfast.sessions.port import Plan, carried_out
+
+T = TypeVar("T")
+
+How = Literal["immutable", "ro", "copy"]
+
+TICK_S = 0.02
+# File systems tell times in steps of some milliseconds: two changes in one step look like one. A file that changed a
+# moment ago is given this long, so that a further change must show.
+
+BUSY_PAUSE_S = 0.01
+
+
+class Beside(NamedTuple):
+    """What a file and what stands beside it look like from outside. Equal: nothing was written in between."""
+
+    device: int
+    inode: int
+    size: int
+    changed_ns: int
+    log_bytes: int | None
+    has_memory: bool
+    journal_bytes: int | None
+
+    def how(self) -> How:
+        """How the file can be read without making anything."""
+        if self.log_bytes is not None and self.has_memory:
+            return "ro"
+        if self.log_bytes:
+            return "copy"
+        return "ro" if self.journal_bytes else "immutable"
+
+    def is_fresh(self) -> bool:
+        """Whether the file changed so recently that a further change might not show."""
+        return -1.0 < time.time() - self.changed_ns / 1e9 < TICK_S
+
+
+def look_beside(path: str) -> Beside:
+    """What is there now; raises StoreNotFoundError, or what says that it is no file."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        raise StoreNotFoundError(
+            f"there is no file {path!r}", "Check the path; nothing is made where a store is only looked at."
+        ) from None
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    check_file(path)
+    log, journal = _size(f"{path}-wal"), _size(f"{path}-journal")
+    has_memory = _size(f"{path}-shm") is not None
+    return Beside(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, log, has_memory, journal)
+
+
+def check_file(path: str) -> None:
+    """Raise if this is a folder, or a file that this process may not read."""
+    if os.path.isdir(path):
+        raise NotADatabaseError(f"{path!r} is a folder", "Give the path of the database file in it.")
+    if not os.access(path, os.R_OK):
+        raise StoreUnavailableError(
+            f"{path!r} may not be read by this user", "Run as the user the file belongs to, or have it made readable."
+        )
+
+
+def _size(path: str) -> int | None:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return None
+
+
+class ReadOnlyFile:
+    """Answers plans that only look, from any thread, one at a time."""
+
+    def __init__(self, path: str, tables: Tables) -> None:
+        self.path, self.tables = os.path.abspath(path), tables
+        self._sql = statements(tables)
+        self._lock = threading.Lock()
+        # Of the file at rest: as it was then, the connection, its layout, and the process that opened it.
+        self._kept: tuple[Beside, sqlite3.Connection, int, int] | None = None
+
+    @property
+    def key(self) -> Hashable:
+        """What the file is known by in this process."""
+        return (os.path.realpath(self.path), self.tables, "read only")
+
+    def answer(self, plan: Callable[[], Plan[T]], timeout_s: float) -> T:
+        """The result of a plan, of one instant of the file. It may be carried out more than once."""
+        return self._asked(lambda db, layout: carried_out(Transaction(db, self._sql), plan()), timeout_s)
+
+    def layout(self, timeout_s: float) -> int:
+        """The version of the tables as they are in the file: 0 is the SDK's own."""
+        return self._asked(lambda db, layout: layout, timeout_s)
+
+    def close(self) -> None:
+        """Close what is open."""
+        with self._lock:
+            self._forget()
+
+    def _asked(self, ask: Callable[[sqlite3.Connection, int], T], timeout_s: float) -> T:
+        deadline = time.monotonic() + timeout_s
+        if not self._lock.acquire(timeout=min(timeout_s, threading.TIMEOUT_MAX)):
+            raise _busy(self.path, timeout_s)
+        try:
+            how: How | None = None
+            while True:
+                done, result, how = self._tried(ask, how)
+                if done:
+                    return result  # type: ignore[return-value]  # it is what `ask` gave
+                if time.monotonic() >= deadline:
+                    raise _busy(self.path, timeout_s)
+        finally:
+            self._lock.release()
+
+    def _tried(
+        self, ask: Callable[[sqlite3.Connection, int], T], forced: How | None
+    ) -> tuple[bool, T | None, How | None]:
+        """Whether it was answered, the answer, and how to try next where that is known."""
+        beside = look_beside(self.path)
+        how = forced or beside.how()
+        if how != "ro" and beside.is_fresh():
+            time.sleep(TICK_S)
+            return False, None, None
+        try:
+            with self._opened(how, beside) as (db, layout):
+                result = ask(db, layout)
+        except sqlite3.Error as error:
+            code = faults.primary_code(error)
+            if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                time.sleep(BUSY_PAUSE_S)
+                return False, None, None
+            if how == "ro" and code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR):
+                return False, None, "copy"  # what a program that was killed left beside it must be mended first
+            if look_beside(self.path) != beside:
+                return False, None, None  # it was changed under the question
+            raise _translated(error, self.path) from error
+        if how == "ro":
+            return True, result, None
+        return look_beside(self.path) == beside, result, None
+
+    # --- connections -------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _opened(self, how: How, beside: Beside) -> Iterator[tuple[sqlite3.Connection, int]]:
+        if how == "immutable":
+            yield self._immutable(beside)
+            return
+        with contextlib.ExitStack() as stack:
+            path, options = self.path, "mode=ro"
+            if how == "copy":
+                path, options = self._copied(stack), "mode=rw"
+            db = stack.enter_context(contextlib.closing(_connected(path, options)))
+            layout = self._prepared(db)
+            db.execute("BEGIN")
+            yield db, layout
+            db.execute("ROLLBACK")
+
+    def _immutable(self, beside: Beside) -> tuple[sqlite3.Connection, int]:
+        """A connection to the file at rest; the one of before, if nothing has changed since."""
+        kept = self._kept
+        if kept is not None and kept[0] == beside and kept[3] == os.getpid():
+            return kept[1], kept[2]
+        self._forget()
+        db = _connected(self.path, "mode=ro&immutable=1")
+        try:
+            layout = self._prepared(db)
+        except BaseException:
+            db.close()
+            raise
+        self._kept = (beside, db, layout, os.getpid())
+        return db, layout
+
+    def _prepared(self, db: sqlite3.Connection) -> int:
+        layout = other_layouts.prepare(db, self.path, self.tables)
+        db.execute("PRAGMA query_only=ON")
+        return layout
+
+    def _copied(self, stack: contextlib.ExitStack) -> str:
+        """A copy of the file and of what stands beside it, which SQLite may mend; only its owner can read it."""
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="standfast-"))
+        path = os.path.join(folder, "copy.db")
+        for suffix in ("", "-wal", "-journal"):
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copyfile(f"{self.path}{suffix}", f"{path}{suffix}")
+        return path
+
+    def _forget(self) -> None:
+        kept, self._kept = self._kept, None
+        if kept is not None and kept[3] == os.getpid():
+            kept[1].close()
+
+
+def _connected(path: str, options: str) -> sqlite3.Connection:
+    db = sqlite3.connect(
+        f"file:{quote(os.fsencode(path))}?{options}",
+        timeout=files.READER_BUSY_MS / 1000,
+        isolation_level=None,
+        check_same_thread=False,
+        uri=True,
+    )
+    db.text_factory = bytes  # as everywhere: a record may be no text (A14)
+    return db
+
+
+def _translated(error: sqlite3.Error, path: str) -> BaseException:
+    if faults.primary_code(error) == sqlite3.SQLITE_NOTADB:
+        return NotADatabaseError(
+            f"{path!r} is not an SQLite database; it was left as it is", "Give the path of a database file."
+        )
+    return faults.translated(error, path)
+
+
+def _unreadable(path: str, error: OSError) -> StoreUnavailableError:
+    return StoreUnavailableError(
+        f"{path!r} cannot be looked at ({error.strerror})", "Check the path, its folders' permissions and its disk."
+    )
+
+
+def _busy(path: str, timeout_s: float) -> StoreTimeoutError:
+    return StoreTimeoutError(
+        f"{path!r} was being changed all the time for {timeout_s} s", "Ask again, or give a longer timeout_s."
+    )

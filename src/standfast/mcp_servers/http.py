@@ -1,0 +1,298 @@
+"""MCP servers that are reached over HTTP: the streamable transport, and the older one of server-sent events."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
+
+import httpx2
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+
+from standfast.agents.guardrails import ToolInputGuardrail, ToolOutputGuardrail
+from standfast.ground.errors import MCPServerError, SettingTypeError, UserError
+from standfast.mcp_servers.connected import ConnectedServer
+from standfast.mcp_servers.failures import ANSWER_LOST, NEVER_LEFT, Failure
+from standfast.mcp_servers.filters import ToolFilter
+from standfast.mcp_servers.server import (
+    UNSET,
+    HttpClientFactory,
+    MCPToolCustomDataExtractor,
+    MCPToolMetaResolver,
+    RequireApprovalSetting,
+    Unset,
+)
+from standfast.mcp_servers.stdio import check_params
+from standfast.tools.function import ToolErrorFunction
+
+if TYPE_CHECKING:
+    from mcp.client.session import MessageHandlerFnT
+
+REQUEST_S = 5.0
+SILENCE_S = 300.0
+# How long a request may take to be taken, and a stream may say nothing; the SDK's defaults.
+
+
+class MCPServerSseParams(TypedDict):
+    """Where an SSE server is and how it is asked."""
+
+    url: str
+    headers: NotRequired[dict[str, str]]
+    timeout: NotRequired[float]
+    """Seconds that a request may take; 5 if not said."""
+    sse_read_timeout: NotRequired[float]
+    """Seconds that the stream may be silent; 300 if not said."""
+    auth: NotRequired[Any]
+    """An `httpx2.Auth`."""
+    httpx_client_factory: NotRequired[HttpClientFactory]
+
+
+class MCPServerStreamableHttpParams(TypedDict):
+    """Where a streamable HTTP server is and how it is asked."""
+
+    url: str
+    headers: NotRequired[dict[str, str]]
+    timeout: NotRequired[timedelta | float]
+    """Seconds that a request may take; 5 if not said."""
+    sse_read_timeout: NotRequired[timedelta | float]
+    """Seconds that a stream may be silent; 300 if not said."""
+    terminate_on_close: NotRequired[bool]
+    """Whether the server is told when the connection closes; it is if not said."""
+    httpx_client_factory: NotRequired[HttpClientFactory]
+    auth: NotRequired[Any]
+    """An `httpx2.Auth`."""
+    ignore_initialized_notification_failure: NotRequired[bool]
+    """An option for `mcp` 1. With `mcp` 2, which has no place for it, it is refused, as in the SDK."""
+
+
+class MCPServerSse(ConnectedServer):
+    """A server reached over HTTP with server-sent events, the transport before streamable HTTP."""
+
+    def __init__(
+        self,
+        params: MCPServerSseParams,
+        cache_tools_list: bool = False,
+        name: str | None = None,
+        client_session_timeout_seconds: float | None = 5,
+        tool_filter: ToolFilter = None,
+        use_structured_content: bool = False,
+        max_retry_attempts: int = 0,
+        retry_backoff_seconds_base: float = 1.0,
+        message_handler: MessageHandlerFnT | None = None,
+        require_approval: RequireApprovalSetting = None,
+        failure_error_function: ToolErrorFunction | Unset | None = UNSET,
+        tool_meta_resolver: MCPToolMetaResolver | None = None,
+        custom_data_extractor: MCPToolCustomDataExtractor | None = None,
+        retry_backoff_seconds_max: float | None = None,
+        *,
+        tool_input_guardrails: list[ToolInputGuardrail[Any]] | None = None,
+        tool_output_guardrails: list[ToolOutputGuardrail[Any]] | None = None,
+        max_list_pages: int | None = None,
+    ) -> None:
+        super().__init__(
+            cache_tools_list,
+            client_session_timeout_seconds,
+            tool_filter,
+            use_structured_content,
+            max_retry_attempts,
+            retry_backoff_seconds_base,
+            message_handler,
+            require_approval,
+            failure_error_function,
+            tool_meta_resolver,
+            custom_data_extractor,
+            retry_backoff_seconds_max,
+            tool_input_guardrails=tool_input_guardrails,
+            tool_output_guardrails=tool_output_guardrails,
+            max_list_pages=max_list_pages,
+        )
+        check_params("MCPServerSse", params, MCPServerSseParams, "url")
+        _check_auth(params.get("auth"))
+        self.params = params
+        self._name = name or f"sse: {params['url']}"
+
+    def create_streams(self) -> AbstractAsyncContextManager[Any]:
+        """The stream of events, and the address that messages are posted to."""
+        params = self.params
+        return sse_client(
+            params["url"],
+            headers=params.get("headers"),
+            timeout=params.get("timeout", REQUEST_S),
+            sse_read_timeout=params.get("sse_read_timeout", SILENCE_S),
+            httpx_client_factory=_checked(params.get("httpx_client_factory") or _plain_client),
+            auth=params.get("auth"),
+        )
+
+    def _is_spoilt_by(self, failure: Failure) -> bool:
+        # A message that could not be posted is only logged by the transport, and every later one waits in vain.
+        return failure.outcome == "unknown"
+
+    @property
+    def name(self) -> str:
+        """The name it was given, or `sse:` and its address."""
+        return self._name
+
+
+class MCPServerStreamableHttp(ConnectedServer):
+    """A server reached over streamable HTTP. Requests are independent: one that fails leaves the others alone."""
+
+    def __init__(
+        self,
+        params: MCPServerStreamableHttpParams,
+        cache_tools_list: bool = False,
+        name: str | None = None,
+        client_session_timeout_seconds: float | None = 5,
+        tool_filter: ToolFilter = None,
+        use_structured_content: bool = False,
+        max_retry_attempts: int = 0,
+        retry_backoff_seconds_base: float = 1.0,
+        message_handler: MessageHandlerFnT | None = None,
+        require_approval: RequireApprovalSetting = None,
+        failure_error_function: ToolErrorFunction | Unset | None = UNSET,
+        tool_meta_resolver: MCPToolMetaResolver | None = None,
+        custom_data_extractor: MCPToolCustomDataExtractor | None = None,
+        retry_backoff_seconds_max: float | None = None,
+        *,
+        tool_input_guardrails: list[ToolInputGuardrail[Any]] | None = None,
+        tool_output_guardrails: list[ToolOutputGuardrail[Any]] | None = None,
+        max_list_pages: int | None = None,
+    ) -> None:
+        super().__init__(
+            cache_tools_list,
+            client_session_timeout_seconds,
+            tool_filter,
+            use_structured_content,
+            max_retry_attempts,
+            retry_backoff_seconds_base,
+            message_handler,
+            require_approval,
+            failure_error_function,
+            tool_meta_resolver,
+            custom_data_extractor,
+            retry_backoff_seconds_max,
+            tool_input_guardrails=tool_input_guardrails,
+            tool_output_guardrails=tool_output_guardrails,
+            max_list_pages=max_list_pages,
+        )
+        check_params("MCPServerStreamableHttp", params, MCPServerStreamableHttpParams, "url")
+        _check_auth(params.get("auth"))
+        if params.get("ignore_initialized_notification_failure"):
+            raise UserError(
+                "ignore_initialized_notification_failure is an option for mcp 1, and standfast uses mcp 2",
+                "Leave it out.",
+            )
+        self.params = params
+        self._name = name or f"streamable_http: {params['url']}"
+        self._exchange = _Exchange()
+
+    def create_streams(self) -> AbstractAsyncContextManager[Any]:
+        """Streams whose messages are single HTTP requests."""
+        self._exchange = _Exchange()
+        return _streamable(self.params, self._exchange)
+
+    def _unreachable(self, error: BaseException) -> MCPServerError:
+        told, status = super()._unreachable(error), self._exchange.refused_with
+        if status is None:
+            return told
+        what = f"{told.what} (HTTP status {status})"
+        if status in (401, 403):
+            return MCPServerError(what, "Give params['headers'] or params['auth'] that it accepts.")
+        return MCPServerError(what, told.remedy)
+
+    @property
+    def name(self) -> str:
+        """The name it was given, or `streamable_http:` and its address."""
+        return self._name
+
+    @property
+    def session_id(self) -> str | None:
+        """The id the server gave this session; None in the newer protocol, which has no sessions."""
+        return self._exchange.session_id if self.session is not None else None
+
+
+class _Exchange:
+    """What is seen of the HTTP exchange of one connection. It knows nothing of the server object (see `_Line`)."""
+
+    def __init__(self) -> None:
+        self.session_id: str | None = None
+        self.refused_with: int | None = None
+
+    async def note(self, response: httpx2.Response) -> None:
+        """Remember what a response says beside its content."""
+        self.session_id = response.headers.get("mcp-session-id") or self.session_id
+        self.refused_with = response.status_code if response.status_code >= 400 else None
+
+
+@asynccontextmanager
+async def _streamable(params: MCPServerStreamableHttpParams, exchange: _Exchange) -> AsyncIterator[Any]:
+    make = params.get("httpx_client_factory")
+    timeout = httpx2.Timeout(
+        _seconds(params.get("timeout", REQUEST_S)), read=_seconds(params.get("sse_read_timeout", SILENCE_S))
+    )
+    client = _checked(make or _careful_client)(params.get("headers"), timeout, params.get("auth"))
+    client.event_hooks.setdefault("response", []).append(exchange.note)
+    async with (
+        client,
+        streamable_http_client(
+            params["url"], http_client=client, terminate_on_close=params.get("terminate_on_close", True)
+        ) as streams,
+    ):
+        yield streams
+
+
+def _plain_client(headers: dict[str, str] | None = None, timeout: Any = None, auth: Any = None) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, follow_redirects=False)
+
+
+def _careful_client(headers: dict[str, str] | None = None, timeout: Any = None, auth: Any = None) -> httpx2.AsyncClient:
+    transport = _CarefulTransport()
+    return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, transport=transport, follow_redirects=False)
+
+
+class _CarefulTransport(httpx2.AsyncHTTPTransport):
+    """Answers a request that failed on the way with an error of its own, which says whether it had left.
+
+    `mcp` ends the whole connection when one request fails in the network, and with it every other call under way,
+    without a word about why. As an answer, the failure reaches the one request that it is about.
+    """
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send the request."""
+        try:
+            return await super().handle_async_request(request)
+        except httpx2.TransportError as error:
+            if request.method != "POST":
+                raise
+            if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout):
+                code, message = NEVER_LEFT, "it cannot be reached"
+            else:
+                code, message = ANSWER_LOST, f"the connection failed ({type(error).__name__})"
+            body = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
+            return httpx2.Response(502, json=body, request=request)
+
+
+def _checked(factory: HttpClientFactory) -> Any:
+    def make(headers: dict[str, str] | None = None, timeout: Any = None, auth: Any = None) -> Any:
+        client = factory(headers=headers, timeout=timeout, auth=auth)
+        if not isinstance(client, httpx2.AsyncClient):
+            raise MCPServerError(
+                f"its httpx_client_factory made a {type(client).__module__}.{type(client).__name__}",
+                "Let it return an httpx2.AsyncClient: mcp 2 does not use httpx",
+            )
+        return client
+
+    return make
+
+
+def _check_auth(auth: Any) -> None:
+    if auth is not None and not isinstance(auth, httpx2.Auth):
+        raise SettingTypeError(
+            f"the auth of an MCP server is a {type(auth).__module__}.{type(auth).__name__}",
+            "Give an httpx2.Auth (mcp 2 does not use httpx), or an Authorization header.",
+        )
+
+
+def _seconds(given: timedelta | float) -> float:
+    return given.total_seconds() if isinstance(given, timedelta) else given

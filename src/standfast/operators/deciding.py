@@ -1,0 +1,216 @@
+"""Deciding about a saved run, giving it up, and taking its session back: without any of its agents.
+
+A decision is saved under the run's revision, so that of two who decide at once the second is told. It is bound to the
+call, its tool, its arguments and its agent, as one made with the agents at hand is (C16): whoever resumes the run
+checks it against what they have. Whoever decides here does not go on with the run: it is `ready` until one does.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from uuid import uuid4
+
+from standfast.agents.approvals import arguments_digest
+from standfast.carrying.leases import StoredLease
+from standfast.carrying.runs import StoredRunStore
+from standfast.carrying.session import StoredSession
+from standfast.driver.loop import items_to_store
+from standfast.driver.unfinished import settling
+from standfast.driver.unsent import unsent_items
+from standfast.engine.advance import advance, refuse_finished
+from standfast.engine.codec import RunRecord, decode_saved
+from standfast.engine.costs import unbilled
+from standfast.engine.events import Appended, Claimed, Decided, Stopped
+from standfast.engine.run import Call, Decision, Run
+from standfast.engine.run_store import SavedRun
+from standfast.face.run_state import open_calls
+from standfast.ground.errors import (
+    AlreadyDecidedError,
+    ApprovalError,
+    InvalidSettingError,
+    RunClaimedError,
+    RunStateError,
+)
+from standfast.operators.run_view import load
+from standfast.sessions.run_rules import RunSave
+from standfast.talk.codec import is_call
+
+LEASE_S = 30.0
+TRIES = 5
+# Another's decision about another call of the run may come in between: then it is read and decided again.
+
+
+async def decide(
+    runs: StoredRunStore,
+    run_id: str,
+    call_id: str,
+    *,
+    approve: bool,
+    by: str,
+    reason: str | None = None,
+    arguments: str | None = None,
+) -> None:
+    """Save a decision about a call that waits; see `Store.decide`."""
+    _check_name(by)
+    for attempt in range(TRIES):
+        saved = await _loaded(runs, run_id)
+        run = _parked(saved)
+        path, call, scope, agent = _shown(run, call_id, arguments)
+        if call.decision is not None:
+            raise _decided(run_id, call, call.decision)
+        decision = Decision(
+            approve, call.id, scope, False, reason, arguments_digest(call.arguments), agent, by, time.time()
+        )
+        after = advance(run, Decided(decision, path, at_rest=True))
+        try:
+            await _save(runs, after, saved)
+        except RunClaimedError:
+            if attempt == TRIES - 1:
+                raise
+            continue
+        return
+
+
+async def _loaded(runs: StoredRunStore, run_id: str) -> SavedRun:
+    saved = await load(runs, run_id)
+    if is_call(saved):
+        raise RunStateError(
+            f"{run_id!r} is a voice call, and whoever is in it decides",
+            "Decide in the call: docs/how-to/approve-in-a-call.md.",
+        )
+    return saved
+
+
+def _parked(saved: SavedRun) -> Run:
+    """The run, if nobody is at it; raises what says why it cannot be decided about."""
+    run = decode_saved(saved)
+    if run.is_closed:
+        refuse_finished(run)
+    if not run.is_parked:
+        # Saved under its revision, a decision would take the run away from the worker that is at it.
+        raise RunClaimedError(
+            f"run {saved.run_id!r} does not wait for anybody ({run.status}): a worker is at it, or was",
+            "Decide when it has paused; if its worker is gone, resume it first.",
+        )
+    return run
+
+
+def _shown(run: Run, call_id: str, arguments: str | None) -> tuple[tuple[str, ...], Call, str, str]:
+    found = [one for one in open_calls(run) if one[1].id == call_id]
+    if arguments is not None:
+        shown = arguments_digest(arguments)
+        same = [one for one in found if arguments_digest(one[1].arguments) == shown]
+        if found and not same:
+            raise ApprovalError(
+                f"call {call_id!r} is not the one that was shown: its arguments differ",
+                "Look at the call as it is now, and decide again.",
+            )
+        found = same
+    if not found:
+        raise ApprovalError(
+            f"call {call_id!r} is not waiting for a decision in run {run.spec.run_id!r}",
+            "Store.run() shows the calls that wait; one that was decided and ran cannot be decided again.",
+        )
+    if len(found) > 1:
+        raise ApprovalError(
+            f"call id {call_id!r} waits in more than one nested run", "Give nested agents models with unique call ids."
+        )
+    return found[0]
+
+
+def _decided(run_id: str, call: Call, decision: Decision) -> AlreadyDecidedError:
+    at = None if decision.at is None else datetime.fromtimestamp(decision.at, UTC)
+    who = decision.by or "somebody"
+    when = "" if at is None else f" at {at.isoformat(timespec='seconds')}"
+    did = "approved" if decision.approved else "rejected"
+    return AlreadyDecidedError(
+        f"{who} {did} call {call.id!r} of run {run_id!r}{when}; that stands",
+        "Whoever resumes the run goes by it.",
+        approved=decision.approved,
+        by=decision.by,
+        at=at,
+    )
+
+
+async def _save(runs: StoredRunStore, run: Run, saved: SavedRun) -> None:
+    save = _save_of(run, saved)
+    await runs.save_run(
+        save.run_id,
+        expect=save.expect,
+        head=save.head,
+        tails=save.tails,
+        status=save.status,
+        agent=save.agent,
+        session_id=save.session_id,
+    )
+
+
+def _save_of(run: Run, saved: SavedRun) -> RunSave:
+    record = RunRecord(run)
+    tails = record.tails({log: len(records) for log, records in saved.logs.items()})
+    return RunSave(record.run_id, saved.revision, record.head(), tails, record.status, record.agent, record.session_id)
+
+
+def _check_name(by: object) -> None:
+    if not isinstance(by, str) or not by.strip():
+        raise InvalidSettingError(f"{by!r} does not say who decides", "Give a name or an address as `by`.")
+
+
+# --- giving up -------------------------------------------------------------------------------------------------------
+
+
+async def cancel(
+    runs: StoredRunStore, session: StoredSession | None, run_id: str, *, by: str, reason: str | None = None
+) -> None:
+    """Give a saved run up: what waits is rejected, and its turn is stored whole; see `Store.cancel`."""
+    _check_name(by)
+    text = f"This call was not approved: {by} cancelled the run" + (f" ({reason})." if reason else ".")
+    if session is None:
+        async with await runs.lease_run(run_id, ttl_s=LEASE_S, wait_s=0.0):
+            saved, run = await _loaded_open(runs, run_id)
+            after = _given_up(run, text, 0)
+            if unsent_items(after):
+                raise RunStateError(
+                    f"a server keeps the conversation of run {run_id!r}, and has not got the outputs of its calls",
+                    "Give it up with Runner.cancel_run(...), and bring what that returns with the next run.",
+                )
+            await _save(runs, after, saved)
+        return
+    async with await session.lease(ttl_s=LEASE_S, wait_s=0.0, holder=f"{by} cancels run {run_id}") as lease:
+        saved, run = await _loaded_open(runs, run_id)
+        await _store_nested(session, run, by, lease)
+        before = _given_up(run, text, await session.accepted(run_id))
+        start, end = before.marks.stored, before.storable
+        after, costs = advance(before, Appended(max(start, end), len(before.responses))), unbilled(before)
+        save, items = _save_of(after, saved), items_to_store(before, start, end)
+        await session.record(items=items, writer=run_id, start=start, run=save, lease=lease, costs=costs)
+
+
+async def _loaded_open(runs: StoredRunStore, run_id: str) -> tuple[SavedRun, Run]:
+    """The run, read under the lease: whoever had it before has saved for the last time."""
+    saved = await _loaded(runs, run_id)
+    run = decode_saved(saved)
+    if run.is_closed:
+        refuse_finished(run)
+    return saved, run
+
+
+def _given_up(run: Run, text: str, stored: int) -> Run:
+    claimed = advance(run, Claimed(uuid4().hex, stored=stored))
+    return claimed if claimed.finished else advance(claimed, Stopped("abandoned", message=text))
+
+
+async def _store_nested(session: StoredSession, run: Run, by: str, lease: StoredLease) -> None:
+    """Store what runs inside its calls left open, where they are on the same conversation."""
+    for call in run.turn.calls if run.turn is not None else ():
+        child = call.child
+        if child is None:
+            continue
+        await _store_nested(session, child, by, lease)
+        if child.spec.owner == run.spec.owner and not child.is_closed:
+            closed = advance(child, settling(by, await session.accepted(child.spec.run_id)))
+            start, end = closed.marks.stored, closed.storable
+            items = items_to_store(closed, start, end)
+            if items:
+                await session.append(items, writer=child.spec.run_id, start=start, lease=lease)

@@ -1,0 +1,464 @@
+"""A whole store: its sessions, its runs, and what can be done about them without any agents.
+
+A `Store` is opened by its URL with `open_store`. It keeps nothing itself: everything is read when it is asked for, in
+pages, and what it changes (a decision, a cancelled run, a lease taken away) it changes by the rules that runs go by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from standfast.carrying.looking import check_page, checked_words
+from standfast.carrying.runs import StoredRunStore
+from standfast.carrying.session import StoredSession
+from standfast.engine.codec import has_ended
+from standfast.engine.run_store import RunSummary
+from standfast.ground.errors import NotFoundError, RunStateError, StandfastError, StoreReadOnlyError
+from standfast.operators.run_view import CallView, RunView, load, view_of
+from standfast.sessions import look_rules, rules
+from standfast.sessions.look_rules import Seen
+from standfast.sessions.port import Look, Name, Plan
+from standfast.sessions.protocol import abilities
+from standfast.sessions.records import RunUsage, SearchPage, summed
+from standfast.sessions.rules import as_time, listing, look
+from standfast.words.usage import Usage
+
+PAGE = 256
+# How much is read at a time where everything is: a store of any size in memory of one size.
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which layout the tables or keys of a store have: `version`, where they are numbered, and `name` for people."""
+
+    version: int | None
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFacts:
+    """What can be said of a store as a whole."""
+
+    url: str
+    """Without a password."""
+    backend: str
+    read_only: bool
+    layout: Layout
+    abilities: frozenset[str]
+    """What its sessions can do (part B)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCounts:
+    """How much a store holds."""
+
+    sessions: int
+    runs: int
+    runs_by_status: dict[str, int]
+    items: int | None = None
+    """Records of all sessions; None where they were not counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingCall:
+    """A call that waits for a person."""
+
+    run_id: str
+    call: CallView
+    since: datetime | None
+    """When its run was last saved."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSummary:
+    """One session of a listing. What was not asked for is None."""
+
+    session_id: str
+    created_at: datetime
+    updated_at: datetime
+    item_count: int | None = None
+    """How many records it has, corrupt ones included."""
+    first_words: str | None = None
+    open_runs: tuple[str, ...] = ()
+    """Ids of its runs that have not ended."""
+    waiting: tuple[WaitingCall, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SessionListing:
+    """Some sessions, newest change first; `after` asks for the next page, None if this is the last."""
+
+    sessions: list[SessionSummary]
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunListing:
+    """Some saved runs, newest change first; `after` asks for the next page, None if this is the last."""
+
+    runs: list[RunSummary]
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreUsage:
+    """What the runs on all sessions of a store have cost."""
+
+    total: Usage
+    sessions: int
+    """How many sessions have cost anything."""
+    runs: int
+    by_model: dict[str, Usage] = field(default_factory=dict)
+    """By the model that was asked, as its agent named it; "" where that is not known."""
+
+
+class Store:
+    """A whole store. Use it as `async with open_store(url) as store:`, or close it."""
+
+    def __init__(
+        self,
+        url: str,
+        backend: str,
+        session: Callable[[str], StoredSession],
+        layout: Callable[[], Awaitable[Layout]],
+        *,
+        read_only: bool = False,
+        close: Callable[[], None] | None = None,
+    ) -> None:
+        """For whoever registers a backend: `session` opens one of its sessions, `layout` says which layout it has."""
+        self.url, self.backend, self.read_only = url, backend, read_only
+        self._session, self._layout, self._close = session, layout, close
+        self._anchor: StoredSession | None = None
+
+    # --- opening and closing -----------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.layout()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Release what was opened here; sessions that were given out are their users' own."""
+        anchor, self._anchor = self._anchor, None
+        if anchor is not None:
+            await anchor.close()
+        if self._close is not None:
+            self._close()
+
+    def __repr__(self) -> str:
+        return f"Store({self.url!r}{', read_only=True' if self.read_only else ''})"
+
+    # --- what it is --------------------------------------------------------------------------------------------------
+
+    async def layout(self) -> Layout:
+        """The layout of its tables or keys; raises what says that the store cannot be used."""
+        return await self._layout()
+
+    async def facts(self) -> StoreFacts:
+        """What can be said of the store as a whole."""
+        return StoreFacts(self.url, self.backend, self.read_only, await self.layout(), abilities(self._any))
+
+    async def counts(self, *, items: bool = False) -> StoreCounts:
+        """How many sessions and runs there are, and with `items` how many records; costs what there is to count."""
+        by_status: dict[str, int] = {}
+        after: str | None = None
+        while True:
+            page = await self.runs(after=after, limit=PAGE)
+            for run in page.runs:
+                by_status[run.status] = by_status.get(run.status, 0) + 1
+            after = page.after
+            if after is None:
+                break
+        sessions = await self._any.count_sessions()
+        total = await self._summed_items() if items else None
+        return StoreCounts(sessions, sum(by_status.values()), by_status, total)
+
+    async def _summed_items(self) -> int:
+        total, after = 0, None
+        while True:
+            some, after = await self._any.looked(partial(_count_items, after))
+            total += some
+            if after is None:
+                return total
+
+    # --- sessions ----------------------------------------------------------------------------------------------------
+
+    def session(self, session_id: str) -> StoredSession:
+        """A session of this store. In one that was opened to be read, whatever would change it is refused."""
+        return self._session(session_id)
+
+    async def find(self, session_id: str) -> StoredSession:
+        """A session that is there; raises NotFoundError for one that is not."""
+        session = self.session(session_id)
+        if await session.info() is None:
+            await session.close()
+            raise NotFoundError(f"there is no session {session_id!r}", "List them with Store.sessions().")
+        return session
+
+    async def sessions(
+        self,
+        *,
+        after: str | None = None,
+        limit: int = 50,
+        prefix: str = "",
+        changed_since: datetime | None = None,
+        waiting: bool = False,
+        details: bool = True,
+    ) -> SessionListing:
+        """Sessions, newest change first, in pages that cost what they show.
+
+        `prefix`: those whose ids begin so; found by walking through the listing. `changed_since`: as of which time.
+        `waiting`: those in which a call waits for a person, by when their run paused. `details=False` leaves out the
+        item count (which a store may have to count), the first words and what waits.
+        """
+        check_page(limit)
+        if waiting:
+            return await self._waiting(after, limit, prefix, changed_since, details=details)
+        plan = partial(look_rules.list_seen, after, limit, prefix, changed_since, details=details)
+        page = await self._any.looked(plan)
+        return SessionListing([await self._summary(one) for one in page.sessions], page.after)
+
+    async def _waiting(
+        self, after: str | None, limit: int, prefix: str, since: datetime | None, *, details: bool
+    ) -> SessionListing:
+        found: dict[str, SessionSummary] = {}
+        while True:
+            page = await self.runs(status="paused", after=after, limit=min(PAGE, limit))
+            for run in page.runs:
+                session_id = run.session_id
+                if session_id is None or not session_id.startswith(prefix) or session_id in found:
+                    continue
+                if since is not None and run.updated_at < since:
+                    return SessionListing(list(found.values()), None)
+                seen = await self._any.looked(partial(_seen_one, session_id, details=details))
+                if seen is not None:
+                    found[session_id] = await self._summary(seen)
+            after = page.after
+            if after is None or len(found) >= limit:
+                return SessionListing(list(found.values()), after)
+
+    async def _summary(self, one: Seen) -> SessionSummary:
+        waiting: list[WaitingCall] = []
+        for run_id in one.open_runs:
+            waiting += await self._waiting_calls(run_id)
+        return SessionSummary(
+            one.session_id,
+            as_time(one.created),
+            as_time(one.updated),
+            one.item_count,
+            one.first_words,
+            one.open_runs,
+            tuple(waiting),
+        )
+
+    async def _waiting_calls(self, run_id: str) -> list[WaitingCall]:
+        try:
+            view = await self.run(run_id)
+        except (NotFoundError, RunStateError):
+            return []  # it has gone since, or cannot be read: a listing is not the place to fail
+        return [WaitingCall(run_id, call, view.updated_at) for call in view.waiting]
+
+    async def search(self, text: str, *, after: str | None = None, limit: int = 50) -> SearchPage:
+        """The records of all sessions that hold these words, those of the sessions changed last first (B13).
+
+        It reads what it looks through, and gives back what it has after some twenty thousand records: a page may have
+        few hits, or none, and `after` goes on.
+        """
+        return await self._any.looked(partial(look_rules.search_all, checked_words(text), after, check_page(limit)))
+
+    async def usage(self) -> StoreUsage:
+        """What the runs on all sessions have cost; costs what there are sessions."""
+        parts: list[RunUsage] = []
+        sessions, after = 0, None
+        while True:
+            some, count, after = await self._any.looked(partial(_usage_of_some, after))
+            parts += some
+            sessions += count
+            if after is None:
+                break
+        requests = [one for part in parts for one in part.requests]
+        models = sorted({one.model or "" for one in requests})
+        by_model = {name: summed([one.usage for one in requests if (one.model or "") == name]) for name in models}
+        return StoreUsage(summed([one.usage for one in requests]), sessions, len(parts), by_model)
+
+    # --- runs --------------------------------------------------------------------------------------------------------
+
+    async def runs(
+        self, *, status: str | None = None, session_id: str | None = None, after: str | None = None, limit: int = 100
+    ) -> RunListing:
+        """Saved runs, newest change first: of a status (running, paused, ready, done, failed, cancelled), a session."""
+        found, cursor = await self._runs.list_runs(status=status, session_id=session_id, after=after, limit=limit)
+        return RunListing(found, cursor)
+
+    async def run(self, run_id: str) -> RunView:
+        """A saved run as data; raises NotFoundError if there is none."""
+        saved = await load(self._runs, run_id)
+        summary = await self._any.looked(partial(_summary_of, run_id))
+        kept = None
+        if summary is not None and summary.session_id is not None and has_ended(saved):
+            costs = await self._any.looked(partial(look_rules.usage, Name("session", summary.session_id)))
+            kept = next((one for one in costs if one.run_id == run_id), None)
+        return view_of(saved, summary, kept)
+
+    async def decide(
+        self,
+        run_id: str,
+        call_id: str,
+        approve: bool,
+        *,
+        by: str,
+        reason: str | None = None,
+        arguments: str | None = None,
+    ) -> RunView:
+        """Approve or reject a call that waits, without the agents; the run is `ready` then, for a worker to resume.
+
+        `by` says who decides; it is saved with the time. `reason` is what the model reads about a rejected call.
+        `arguments`: what was shown to whoever decides; if the call has others, it is refused. The second of two who
+        decide gets AlreadyDecidedError. Raises NotFoundError, ApprovalError for a call that does not wait or is
+        another one, RunClaimedError while a worker is at the run, RunStateError if it has ended.
+        """
+        from standfast.operators import deciding
+
+        self._check_writable()
+        await deciding.decide(self._runs, run_id, call_id, approve=approve, by=by, reason=reason, arguments=arguments)
+        return await self.run(run_id)
+
+    async def cancel(self, run_id: str, *, by: str, reason: str | None = None) -> RunView:
+        """Give a saved run up, without the agents: what waits is rejected, and its turn is stored whole (C8).
+
+        Raises NotFoundError, RunStateError if it has ended, SessionBusyError while somebody holds its session.
+        """
+        from standfast.operators import deciding
+
+        self._check_writable()
+        saved = await load(self._runs, run_id)
+        view = view_of(saved)
+        session = None if view.session_id is None or has_ended(saved) else self.session(view.session_id)
+        try:
+            await deciding.cancel(self._runs, session, run_id, by=by, reason=reason)
+        finally:
+            if session is not None:
+                await session.close()
+        return await self.run(run_id)
+
+    async def unlock(self, session_id: str) -> int:
+        """Take a session's lease away from whoever holds it; the number it has then (B7).
+
+        Whoever had it can store nothing more under it, and is told so; what they have begun is not undone.
+        """
+        self._check_writable()
+        session = self.session(session_id)
+        try:
+            return await session.revoke_lease()
+        finally:
+            await session.close()
+
+    async def delete_run(self, run_id: str) -> bool:
+        """Forget a saved run that has ended; raises RunStateError for one that has not. Whether there was one."""
+        self._check_writable()
+        try:
+            view = view_of(await load(self._runs, run_id))
+        except NotFoundError:
+            return False
+        except StandfastError:  # nobody can read it: this is how to be rid of it
+            return await self._runs.delete_run(run_id)
+        if view.status in ("running", "paused", "ready"):
+            raise RunStateError(
+                f"run {run_id!r} has not ended ({view.status}), and what it did or waits for would be forgotten",
+                "Resume it, or give it up with Store.cancel(); then delete it.",
+            )
+        return await self._runs.delete_run(run_id)
+
+    async def prune_runs(self, *, older_than_s: float | None = None, keep: int | None = None) -> int:
+        """Forget ended runs by age and number; how many. What they cost stays with their conversations."""
+        self._check_writable()
+        return await self._runs.prune_runs(older_than_s=older_than_s, keep=keep)
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _any(self) -> StoredSession:
+        """A session through which the store is asked; nothing is ever written under its id."""
+        if self._anchor is None:
+            self._anchor = self._session("-")
+        return self._anchor
+
+    @property
+    def _runs(self) -> StoredRunStore:
+        return self._any.run_store()
+
+    def _check_writable(self) -> None:
+        if self.read_only:
+            raise StoreReadOnlyError(
+                "this store was opened to be looked at, and nothing in it is changed", "Open it with read_only=False."
+            )
+
+
+def store_of(session: Callable[[str], StoredSession], backend: str, *, read_only: bool = False) -> Store:
+    """The store that these sessions are kept in: for sessions in memory, and for stores without a URL."""
+
+    def opened(session_id: str) -> StoredSession:
+        found = session(session_id)
+        found.read_only = found.read_only or read_only
+        return found
+
+    async def layout() -> Layout:
+        return Layout(None, backend)
+
+    return Store(backend, backend, opened, layout, read_only=read_only)
+
+
+# --- plans -----------------------------------------------------------------------------------------------------------
+
+
+def _seen_one(session_id: str, *, details: bool) -> Plan[Seen | None]:
+    info = yield from rules.info(Name("session", session_id))
+    if info is None:
+        return None
+    created, updated = info.created_at.timestamp(), info.updated_at.timestamp()
+    return (yield from look_rules.seen(session_id, created, updated, details=details))
+
+
+def _summary_of(run_id: str) -> Plan[RunSummary | None]:
+    """What a listing would show of a run."""
+    sight = yield from look(Look(Name("run", run_id), mark=False, times=True))
+    if sight.created is None or sight.updated is None:
+        return None
+    labels = sight.labels
+    return RunSummary(
+        run_id, labels.get("status", ""), labels.get("session"), labels.get("agent", ""),
+        as_time(sight.created), as_time(sight.updated), int(labels.get("revision", 0)),
+    )  # fmt: skip
+
+
+def _count_items(after: str | None) -> Plan[tuple[int, str | None]]:
+    some = yield from listing("session", after, PAGE, {})
+    total = 0
+    for one in some:
+        sight = yield from look(Look(Name("session", one.id), mark=False, count=True))
+        total += sight.count
+    return total, some[-1].cursor if len(some) == PAGE else None
+
+
+def _usage_of_some(after: str | None) -> Plan[tuple[list[RunUsage], int, str | None]]:
+    some = yield from listing("session", after, PAGE, {})
+    found: list[RunUsage] = []
+    count = 0
+    for one in some:
+        costs = yield from look_rules.usage(Name("session", one.id))
+        count += bool(costs)
+        found += costs
+    return found, count, some[-1].cursor if len(some) == PAGE else None

@@ -1,0 +1,360 @@
+"""The rules of looking into a store: records, search, who holds a session, where it came from, what it cost (B11-B15).
+
+Nothing here changes anything. A cursor names a row and, in a few characters, the incarnation and the generations it was
+seen under: after a replace, an undo or a clear every row is another one, and a cursor of before is refused by name
+rather than answered with what the caller has seen already.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from hashlib import blake2b
+from typing import NamedTuple
+
+import msgspec
+
+from standfast.ground.errors import NotFoundError, SessionConflictError
+from standfast.ground.jsonvalue import CorruptJSON, Item, decode, decode_value
+from standfast.sessions.generation_rules import id_of_generation
+from standfast.sessions.lease_rules import held_in
+from standfast.sessions.port import Look, Name, Plan, Row, Rows, Sight
+from standfast.sessions.records import Hit, Holder, Origin, Record, RecordPage, RequestCost, RunUsage, SearchPage
+from standfast.sessions.rules import GENERATIONS, LEASE, ORIGIN, USAGE, as_time, fault_of, listing, look, value_of
+from standfast.words.said import excerpt, first_words, said
+from standfast.words.usage import Usage
+
+WINDOW = 256
+# Rows that a search reads at once: enough that a look's own cost does not count, few enough to stay in memory.
+
+LOOKED_AT_MAX = 20_000
+# Rows that one call of a search looks at before it gives back what it has: whoever asks can stop, show progress or go
+# on, and no transaction stays open for long.
+
+FIRST_ROWS = 8
+# How many of a history's first records are looked at for its first words: instructions may come before a person's.
+
+
+class Place(NamedTuple):
+    """A cursor, taken apart: a row, and what it was seen under."""
+
+    ref: int
+    epoch: str
+    generations: str
+
+    def text(self) -> str:
+        """The cursor."""
+        return f"{self.ref}.{self.epoch or '-'}.{self.generations or '-'}"
+
+
+def place_in(sight: Sight, ref: int) -> Place:
+    """The place of a row that was just seen."""
+    return Place(ref, _short(sight.epoch.encode()), _short(value_of(sight, GENERATIONS) or b""))
+
+
+def _short(value: bytes) -> str:
+    return blake2b(value, digest_size=4).hexdigest() if value else ""
+
+
+def read_cursor(text: str) -> Place:
+    """What a cursor says; raises NotFoundError for anything else."""
+    parts = text.split(".") if isinstance(text, str) else []
+    if text == "":
+        return Place(0, "", "")
+    if len(parts) != 3 or not (parts[0].isascii() and parts[0].isdigit()) or int(parts[0]) >= 2**63:
+        raise NotFoundError(f"{text!r} is no cursor of records", "Use the cursor of a record, or of an earlier page.")
+    return Place(int(parts[0]), *("" if part == "-" else part for part in parts[1:]))
+
+
+def check_place(name: Name, place: Place, sight: Sight) -> None:
+    """Refuse a cursor whose history was replaced, undone or cleared since."""
+    now = place_in(sight, place.ref)
+    # No incarnation: only another program had written then, and the first write of ours gives one.
+    same_epoch = place.epoch in ("", now.epoch)
+    if place.ref and not (same_epoch and place.generations == now.generations):
+        raise SessionConflictError(
+            f"the history of session {name.id!r} that this cursor belongs to was replaced or cleared",
+            "Read again from the latest page; a record is known by its writer and number.",
+        )
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+
+def records(name: Name, before: str | None, after: str | None, limit: int) -> Plan[RecordPage]:
+    """A page of records, in time proportional to the page (B11)."""
+    if after is not None:
+        place = read_cursor(after)
+        wanted = Rows(after=place.ref, limit=limit + 1, times=True)
+    else:
+        place = Place(0, "", "") if before is None else read_cursor(before)
+        wanted = Rows(before=None if before is None else place.ref, limit=limit + 1, times=True)
+    sight = yield from look(Look(name, cells=(GENERATIONS,), rows=(wanted,), mark=False, times=True))
+    check_place(name, place, sight)
+    rows, times = sight.rows[0], sight.times[0]
+    has_more = len(rows) > limit  # one more was asked for
+    kept = slice(0, limit) if after is not None else slice(max(0, len(rows) - limit), None)
+    shown = [_record(row, at, sight) for row, at in zip(rows[kept], times[kept], strict=True)]
+    first = shown[0].cursor if shown else None
+    if after is None:
+        end = shown[-1].cursor if shown else place_in(sight, 0 if before is None else place.ref - 1).text()
+        return RecordPage(shown, first if has_more else None, end, is_newest=before is None)
+    end = shown[-1].cursor if shown else place_in(sight, place.ref).text()
+    return RecordPage(shown, first if place.ref else None, end, is_newest=not has_more)
+
+
+def _record(row: Row, at: float | None, sight: Sight) -> Record:
+    item: Item | None
+    try:
+        item, fault = decode(row.data), None
+    except CorruptJSON:
+        item, fault = None, fault_of(row)
+    tag = row.tag
+    writer = tag.writer if tag is not None and tag.writer else None
+    return Record(
+        place_in(sight, row.ref).text(),
+        item,
+        None if at is None else as_time(at),
+        writer,
+        None if writer is None or tag is None else tag.ordinal,
+        id_of_generation(tag.replaces, sight) if tag is not None and tag.replaces else None,
+        fault,
+    )
+
+
+# --- search ----------------------------------------------------------------------------------------------------------
+
+
+class Needle(NamedTuple):
+    """The words to look for: as they are compared, and, where no item can hold them without it, as bytes."""
+
+    words: str
+    in_bytes: bytes | None
+
+    def may_be_in(self, data: bytes) -> bool:
+        """Whether it is worth reading that record."""
+        return self.in_bytes is None or self.in_bytes in data.lower()
+
+
+def needle_of(text: str) -> Needle:
+    """What to look for. JSON may escape what is not ASCII, and any white space will do: only reading tells."""
+    words = " ".join(text.split())
+    longest = max((part for part in words.split(" ") if part.isascii() and part.isalnum()), key=len, default="")
+    return Needle(words, longest.lower().encode() or None)
+
+
+def search(name: Name, text: str, before: str | None, limit: int) -> Plan[SearchPage]:
+    """The newest records of one session that hold these words; costs what it looks at (B13)."""
+    needle = needle_of(text)
+    place = None if before is None else read_cursor(before)
+    hits, end, _ = yield from _searched(name, needle, place, limit, LOOKED_AT_MAX)
+    return SearchPage(hits, None if end is None else end.text())
+
+
+def _searched(
+    name: Name, needle: Needle, place: Place | None, limit: int, budget: int
+) -> Plan[tuple[list[Hit], Place | None, int]]:
+    """Hits before a place, where to go on (None: at the beginning), and how many records were looked at."""
+    hits: list[Hit] = []
+    looked_at = 0
+    before = None if place is None else place.ref
+    while True:
+        wanted = Rows(before=before, limit=WINDOW, times=True)
+        sight = yield from look(Look(name, cells=(GENERATIONS,), rows=(wanted,), mark=False, times=True))
+        if place is not None:
+            check_place(name, place, sight)
+        rows = sight.rows[0]
+        for row, at in zip(reversed(rows), reversed(sight.times[0]), strict=True):
+            looked_at += 1
+            hit = _hit(name, needle, row, at, sight)
+            if hit is not None:
+                hits.append(hit)
+                if len(hits) >= limit:
+                    return hits, place_in(sight, row.ref), looked_at
+        if len(rows) < WINDOW:
+            return hits, None, looked_at
+        place = place_in(sight, rows[0].ref)
+        before = rows[0].ref
+        if looked_at >= budget:
+            return hits, place, looked_at
+
+
+def _hit(name: Name, needle: Needle, row: Row, at: float | None, sight: Sight) -> Hit | None:
+    if not needle.may_be_in(row.data):
+        return None
+    record = _record(row, at, sight)
+    line = excerpt(said(record.item), needle.words) if record.item is not None else ""
+    return Hit(name.id, record, line) if line else None
+
+
+class _StoreCursor(NamedTuple):
+    """How far a search of a whole store has come: the listing before a session, that session, the place in it."""
+
+    listed: str | None
+    session_id: str | None
+    place: str | None
+
+
+def search_all(text: str, after: str | None, limit: int, budget: int = LOOKED_AT_MAX) -> Plan[SearchPage]:
+    """The same in every session of the store, those changed last first (B13)."""
+    needle = needle_of(text)
+    where = _read_store_cursor(after)
+    listed, resume, place = where.listed, where.session_id, where.place
+    hits: list[Hit] = []
+    while True:
+        some = yield from listing("session", listed, WINDOW, {})
+        for one in some:
+            # The listing may have moved since: whoever was changed meanwhile stands before the cursor now.
+            at = read_cursor(place) if resume == one.id and place is not None else None
+            found, end, count = yield from _searched(Name("session", one.id), needle, at, limit - len(hits), budget)
+            hits += found
+            budget -= count + 1
+            if end is not None and (len(hits) >= limit or budget <= 0):
+                return SearchPage(hits, _store_cursor(listed, one.id, end.text()))
+            listed = one.cursor
+            resume = place = None
+            if len(hits) >= limit or budget <= 0:
+                return SearchPage(hits, _store_cursor(listed, None, None))
+        if len(some) < WINDOW:
+            return SearchPage(hits, None)
+
+
+def _store_cursor(listed: str | None, session_id: str | None, place: str | None) -> str:
+    return json.dumps([listed, session_id, place], separators=(",", ":"))
+
+
+def _read_store_cursor(text: str | None) -> _StoreCursor:
+    if text is None:
+        return _StoreCursor(None, None, None)
+    try:
+        return _StoreCursor(*msgspec.json.decode(text, type=tuple[str | None, str | None, str | None]))
+    except (msgspec.DecodeError, msgspec.ValidationError, TypeError):
+        raise NotFoundError(f"{text!r} is no cursor of a search", "Use `after` of an earlier page.") from None
+
+
+# --- who, from where, how much ---------------------------------------------------------------------------------------
+
+
+def holder(name: Name) -> Plan[Holder | None]:
+    """Who holds the lease, by the store's clock; None if nobody does, or its time is over (B14)."""
+    sight = yield from look(Look(name, cells=(LEASE,), mark=False))
+    held = held_in(sight)
+    if held.is_over(sight.now):
+        return None
+    waiting = sum(not one.has_lapsed(sight.now) for one in held.tickets)
+    return Holder(held.holder, as_time(held.since), as_time(held.since + held.ttl_s), held.number, waiting)
+
+
+def origin(name: Name) -> Plan[Origin | None]:
+    """What the session was forked from (B14)."""
+    sight = yield from look(Look(name, cells=(ORIGIN,), mark=False))
+    cell = sight.cells.get(ORIGIN)
+    if cell is None or not cell.alive:
+        return None
+    try:
+        session_id, index, generation, at = decode_value(cell.value)
+    except ValueError:
+        return None  # sealed, and this one has no key
+    return Origin(session_id, index, generation, as_time(at))
+
+
+def usage(name: Name) -> Plan[list[RunUsage]]:
+    """What each run of the session cost, oldest first (B15)."""
+    sight = yield from look(Look(name, prefixes=(USAGE,), mark=False))
+    return usage_in(sight)
+
+
+def usage_in(sight: Sight) -> list[RunUsage]:
+    """The costs that a session's cells tell."""
+    runs: dict[str, list[tuple[int, float, list[RequestCost]]]] = {}
+    for cell, found in sight.cells.items():
+        if not cell.startswith(USAGE) or not found.alive:
+            continue
+        number, _, run_id = cell[len(USAGE) :].partition("/")
+        try:
+            at, requests = decode_value(found.value)
+        except ValueError:
+            continue  # sealed, and this one has no key: whoever has one reads it
+        runs.setdefault(run_id, []).append((int(number), at, [cost_in(one) for one in requests]))
+    made = []
+    for run_id, parts in runs.items():
+        requests = tuple(one for _, _, some in sorted(parts, key=lambda part: part[0]) for one in some)
+        made.append((max(at for _, at, _ in parts), run_id, requests))
+    return [RunUsage(run_id, as_time(at), requests) for at, run_id, requests in sorted(made, key=lambda one: one[:2])]
+
+
+def cost_in(given: Item) -> RequestCost:
+    """What one reply cost, as it is kept."""
+    return RequestCost(
+        given["turn"],
+        Usage.from_json(given["usage"]),
+        given.get("model"),
+        given.get("agent"),
+        bool(given.get("nested")),
+    )
+
+
+# --- a session in a listing ------------------------------------------------------------------------------------------
+
+
+class Seen(NamedTuple):
+    """What a listing shows of one session."""
+
+    session_id: str
+    created: float
+    updated: float
+    item_count: int | None
+    first_words: str | None
+    open_runs: tuple[str, ...]
+    """Ids of its runs that have not ended."""
+
+
+class SeenPage(NamedTuple):
+    """Some of them, and the cursor of the next page."""
+
+    sessions: list[Seen]
+    after: str | None
+
+
+def list_seen(after: str | None, limit: int, prefix: str, since: datetime | None, *, details: bool) -> Plan[SeenPage]:
+    """Sessions whose ids begin so and that were changed since, newest change first, with what a person wants to see.
+
+    By the store's own order: it ends at the first that is older, so that a page costs what it shows. A prefix is looked
+    for by walking through the listing.
+    """
+    found: list[Seen] = []
+    last = after
+    while True:
+        some = yield from listing("session", last, min(WINDOW, limit + 1) if not prefix else WINDOW, {})
+        for one in some:
+            if since is not None and as_time(one.updated) < since:
+                return SeenPage(found, None)
+            if one.id.startswith(prefix):
+                if len(found) == limit:
+                    return SeenPage(found, last)
+                found.append((yield from seen(one.id, one.created, one.updated, details=details)))
+            last = one.cursor
+        if len(some) < (min(WINDOW, limit + 1) if not prefix else WINDOW):
+            return SeenPage(found, None)
+
+
+def seen(session_id: str, created: float, updated: float, *, details: bool) -> Plan[Seen]:
+    """One session as a listing shows it; the count costs what the history is long, where the store has to count."""
+    if not details:
+        return Seen(session_id, created, updated, None, None, ())
+    name = Name("session", session_id)
+    rows = (Rows(after=0, limit=FIRST_ROWS),)
+    sight = yield from look(Look(name, prefixes=("r/",), rows=rows, mark=False, count=True))
+    runs = tuple(sorted(cell[2:] for cell in sight.cells if cell.startswith("r/")))
+    return Seen(session_id, created, updated, sight.count, first_words(_items(sight.rows[0])), runs)
+
+
+def _items(rows: Sequence[Row]) -> list[Item]:
+    found = []
+    for row in rows:
+        try:
+            found.append(decode(row.data))
+        except CorruptJSON:
+            continue
+    return found

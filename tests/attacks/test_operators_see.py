@@ -1,0 +1,251 @@
+"""Operators can see it: one log line and one event on a span for each thing worth knowing, without what was said."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import uuid
+from collections.abc import AsyncIterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from standfast import (
+    Agent,
+    InMemorySession,
+    PostgresSession,
+    RedisSession,
+    RunConfig,
+    Runner,
+    SessionBusyError,
+    SQLiteSession,
+    function_tool,
+    repair_history,
+)
+from standfast.ground.operators import EVENTS
+from standfast.testing import ModelStep, ScriptedModel, final, function_call
+from tests.helpers import servers
+
+SECRET = "my-secret-word"
+PAGE = Path(__file__).parents[2] / "docs/how-to/trace-runs.md"
+
+
+class Seen:
+    """What the log and the spans told."""
+
+    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
+        self._log, self._exporter, self.provider = caplog, InMemorySpanExporter(), TracerProvider()
+        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+
+    def config(self, **more: Any) -> RunConfig:
+        return RunConfig(tracing={"tracer_provider": self.provider}, **more)
+
+    def lines(self, name: str) -> list[str]:
+        level, line = EVENTS[name]
+        return [one.getMessage() for one in self._log.records if one.msg == line and one.levelno == level]
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        spans = self._exporter.get_finished_spans()
+        return [dict(event.attributes or {}) for span in spans for event in span.events if event.name.endswith(name)]
+
+    def check_one(self, name: str, *words: str) -> None:
+        """Exactly one line and one event, which say this and nothing of what was said."""
+        (line,), (event,) = self.lines(name), self.events(name)
+        for word in words:
+            assert word in line
+            assert any(word in str(value) for value in event.values())
+        assert SECRET not in line
+        assert SECRET not in str(event)
+
+
+@pytest.fixture
+def seen(caplog: pytest.LogCaptureFixture) -> Seen:
+    caplog.set_level(logging.INFO, "standfast")
+    return Seen(caplog)
+
+
+def speaker() -> Agent[Any]:
+    return Agent(name="A", model=ScriptedModel([final(SECRET)]))
+
+
+def payer(*replies: Any, **tool: Any) -> Agent[Any]:
+    @function_tool(**tool)
+    async def pay(why: str) -> str:
+        """Pay."""
+        return SECRET
+
+    return Agent(name="A", tools=[pay], model=ScriptedModel(list(replies)))
+
+
+ASKED = [function_call("pay", {"why": SECRET}, call_id="c1")]
+
+
+async def test_waiting_for_a_lease_and_how_long(seen: Seen) -> None:
+    session = InMemorySession("s")
+    lease = await session.lease(ttl_s=60, wait_s=0)
+    running = asyncio.create_task(Runner.run(speaker(), SECRET, session=session, run_config=seen.config(run_id="r1")))
+    await asyncio.sleep(0.7)
+    await lease.release()
+    await running
+    seen.check_one("lease_waited", "r1", "s")
+    (event,) = seen.events("lease_waited")
+    assert event["standfast.seconds"] >= 0.5
+
+
+async def test_taking_a_session_over(seen: Seen) -> None:
+    session = InMemorySession("s")
+    await session.lease(ttl_s=0.1, wait_s=0, holder="run r0", renewed=False)
+    await asyncio.sleep(0.2)
+    await Runner.run(speaker(), SECRET, session=session, run_config=seen.config(run_id="r1"))
+    seen.check_one("lease_taken_over", "r1", "session 's'", "run r0")
+
+
+async def test_nobody_is_told_of_a_session_that_was_given_back(seen: Seen) -> None:
+    session = InMemorySession("s")
+    for _ in range(2):
+        await Runner.run(speaker(), SECRET, session=session, run_config=seen.config())
+    assert not any(seen.lines(name) or seen.events(name) for name in EVENTS)
+
+
+async def test_resuming(seen: Seen) -> None:
+    session, config = InMemorySession("s"), seen.config(run_id="r1")
+    paused = await Runner.run(payer(ASKED, needs_approval=True), SECRET, session=session, run_config=config)
+    assert not seen.lines("run_resumed")
+    state = paused.to_state()
+    state.approve(state.get_interruptions()[0])
+    agent = payer(final(SECRET), needs_approval=True)
+    await Runner.run(agent, state, session=session, run_config=seen.config())
+    seen.check_one("run_resumed", "r1")
+
+
+async def test_settling(seen: Seen) -> None:
+    session = InMemorySession("s")
+    agent = payer(ASKED, ModelStep(error=OSError("down")))
+    with pytest.raises(OSError, match="down"):
+        await Runner.run(agent, SECRET, session=session, run_config=seen.config(run_id="r1"))
+    await Runner.run(speaker(), SECRET, session=session, run_config=seen.config())
+    seen.check_one("run_unfinished", "r1", "gone", "settled")
+
+
+async def test_an_outcome_that_stays_unknown(seen: Seen) -> None:
+    session, began = InMemorySession("s"), asyncio.Event()
+
+    @function_tool
+    async def pay(why: str) -> str:
+        """Pay."""
+        began.set()
+        await asyncio.sleep(60)
+        return SECRET
+
+    agent: Agent[Any] = Agent(name="A", tools=[pay], model=ScriptedModel([ASKED]))
+    running = asyncio.create_task(Runner.run(agent, SECRET, session=session, run_config=seen.config(run_id="r1")))
+    await began.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    seen.check_one("outcome_unknown", "r1", "call c1")
+
+
+async def test_a_repair_of_records(seen: Seen) -> None:
+    session = InMemorySession("s")
+    await session.add_items([{"role": "user", "content": SECRET}])
+    session.store.inject_record("s", SECRET.encode())
+    await Runner.run(speaker(), SECRET, run_config=seen.config())  # now tracing is loaded
+    with seen.provider.get_tracer("mine").start_as_current_span("housekeeping"):
+        assert len(await session.repair()) == 1
+    seen.check_one("session_repaired", "s")
+
+
+async def test_a_repair_of_items(seen: Seen) -> None:
+    session = InMemorySession("s")
+    lonely = {"type": "function_call", "call_id": "c1", "name": "pay", "arguments": SECRET}
+    await session.add_items([{"role": "user", "content": SECRET}, lonely])
+    await Runner.run(speaker(), SECRET, run_config=seen.config())
+    with seen.provider.get_tracer("mine").start_as_current_span("housekeeping"):
+        assert (await repair_history(session)).repaired
+    seen.check_one("session_repaired", "s")
+
+
+@pytest.mark.redis
+async def test_a_retry_of_a_store(seen: Seen) -> None:
+    url = servers.redis_url()
+    session = RedisSession.from_url("s", url=url, key_prefix=f"seen-{uuid.uuid4().hex}")
+
+    @function_tool
+    async def pay(why: str) -> str:
+        """Pay, while the store loses every connection."""
+        with redis.Redis.from_url(url) as client:
+            client.client_kill_filter(_type="normal", skipme=True)
+        return SECRET
+
+    agent: Agent[Any] = Agent(name="A", tools=[pay], model=ScriptedModel([ASKED, final(SECRET)]))
+    await Runner.run(agent, SECRET, session=session, run_config=seen.config())
+    await session.close()
+    assert seen.lines("store_retried")
+    assert len(seen.events("store_retried")) == len(seen.lines("store_retried"))
+    assert all(SECRET not in line for line in seen.lines("store_retried"))
+
+
+def test_the_page_on_tracing_lists_every_event() -> None:
+    """The table of the page is the table of the code: name, level, line."""
+    rows = re.findall(r"^\| `standfast\.(\w+)` \| (\w+) \| `([^`]+)` \|", PAGE.read_text("utf-8"), re.MULTILINE)
+    wanted = [
+        (name, logging.getLevelName(level).lower(), re.sub(r"%\((\w+)\)[.\d]*\w", r"<\1>", line))
+        for name, (level, line) in EVENTS.items()
+    ]
+    assert rows == wanted
+
+
+# --- who holds it ----------------------------------------------------------------------------------------------------
+
+
+BACKENDS = [
+    "memory",
+    "sqlite",
+    pytest.param("redis", marks=pytest.mark.redis),
+    pytest.param("postgres", marks=pytest.mark.postgres),
+]
+
+
+@pytest.fixture(params=BACKENDS)
+async def session(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
+    made: Any
+    match request.param:
+        case "memory":
+            made = InMemorySession("s")
+        case "sqlite":
+            made = SQLiteSession("s", tmp_path / "a.db")
+        case "redis":
+            made = RedisSession.from_url("s", url=servers.redis_url(), key_prefix=f"busy-{uuid.uuid4().hex}")
+        case _:
+            made = PostgresSession("s", url=servers.postgres_url(), messages_table=f"m{uuid.uuid4().hex[:8]}")
+    yield made
+    await made.close()
+
+
+async def test_a_busy_session_says_who_holds_it_and_since_when(session: Any) -> None:
+    """Since when it is held, not since when it was last renewed."""
+    lease = await session.lease(ttl_s=60, wait_s=0, holder="run the-holder")
+    taken_at = (await refused(session)).since
+    assert isinstance(taken_at, datetime)
+    await asyncio.sleep(0.05)
+    await lease.renew()
+    error = await refused(session)
+    assert error.since == taken_at
+    assert "run the-holder" in str(error.holder)
+    assert "run the-holder" in str(error)
+    assert taken_at.isoformat(timespec="seconds") in str(error)
+    await lease.release()
+
+
+async def refused(session: Any) -> SessionBusyError:
+    with pytest.raises(SessionBusyError) as busy:
+        await Runner.run(speaker(), "me", session=session, run_config=RunConfig(concurrency="reject"))
+    return busy.value

@@ -1,0 +1,187 @@
+"""C15 on a server's conversation: an unfinished run is found by the conversation's label, a failed one too."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.books import done, lines, short, write
+from openai import AsyncOpenAI
+
+from standfast import (
+    Agent,
+    InMemoryRunStore,
+    OpenAIResponsesModel,
+    RunConfig,
+    Runner,
+    SQLiteSession,
+    StandfastError,
+    ToolContext,
+    UnfinishedRunError,
+    function_tool,
+)
+from standfast.backends.sqlite.schema import Tables
+from standfast.backends.sqlite.statements import statements
+from standfast.testing.loopback import Asked, LoopbackServer, Status, call
+
+
+def rule(asked: Asked) -> Any:
+    if asked.last_text.startswith("pay") and not asked.outputs:
+        return call("pay", {}, call_id="c1")
+    return f"re {asked.last_text}"
+
+
+@pytest.fixture
+def server() -> Iterator[LoopbackServer]:
+    with LoopbackServer(rule) as started:
+        yield started
+
+
+@pytest.fixture
+async def client(server: LoopbackServer) -> AsyncIterator[AsyncOpenAI]:
+    async with server.client(max_retries=0) as made:
+        yield made
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    if request.param == "memory":
+        yield InMemoryRunStore()
+        return
+    session = SQLiteSession("unused", tmp_path / "a.db")
+    yield session.run_store()
+    session.close()
+
+
+def payer(client: AsyncOpenAI, book: Path, **tool: Any) -> Agent[Any]:
+    @function_tool(**tool)
+    async def pay(ctx: ToolContext[Any]) -> str:
+        """Pay."""
+        write(book, ctx.tool_call_id)
+        return done(ctx.tool_call_id)
+
+    return Agent(name="A", model=OpenAIResponsesModel("m", client), tools=[pay])
+
+
+class Talk:
+    """Runs on one conversation, saved in one store."""
+
+    def __init__(self, server: LoopbackServer, client: AsyncOpenAI, store: Any, book: Path, **tool: Any) -> None:
+        self.server, self.store, self.book = server, store, book
+        self.agent = payer(client, book, **tool)
+        self.conversation = server.new_conversation()
+
+    async def say(self, words: Any, **config: Any) -> Any:
+        settings = RunConfig(run_store=self.store, **config)
+        return await Runner.run(self.agent, words, conversation_id=self.conversation, run_config=settings)
+
+    async def fail(self) -> None:
+        """A run that pays; then its provider is down."""
+        self.server.fault(Status(429), skip=1)
+        with pytest.raises(Exception, match="asked to fail"):
+            await self.say("pay 5", run_id="job")
+
+    def history(self) -> list[str]:
+        return short(self.server.history(self.conversation))
+
+
+async def test_what_a_failed_run_owes_goes_first_in_the_next_request(
+    server: LoopbackServer, client: AsyncOpenAI, store: Any, tmp_path: Path
+) -> None:
+    """C15, D2: what was paid reaches the server, once, before the new message."""
+    talk = Talk(server, client, store, tmp_path / "book")
+    await talk.fail()
+    result = await talk.say("hello")
+    assert [(one.run_id, one.found, one.done) for one in result.unfinished] == [("job", "gone", "settled")]
+    assert short(server.model_calls[-1].input) == ["O(c1: done)", "U(hello)"]
+    assert talk.history() == ["U(pay 5)", "C(c1)", "O(c1: done)", "U(hello)", "A(re hello)"]
+    assert (await talk.say("again")).unfinished == ()
+    assert lines(talk.book) == ["c1"]
+
+
+async def test_what_the_caller_brings_of_a_failed_run_is_not_sent_twice(
+    server: LoopbackServer, client: AsyncOpenAI, store: Any, tmp_path: Path
+) -> None:
+    """D2, D11: a program that hands over what an error said is owed goes on working."""
+    talk = Talk(server, client, store, tmp_path / "book")
+    await talk.fail()
+    brought = {"type": "function_call_output", "call_id": "c1", "output": done("c1")}
+    await talk.say([brought, {"role": "user", "content": "hello"}])
+    assert talk.history() == ["U(pay 5)", "C(c1)", "O(c1: done)", "U(hello)", "A(re hello)"]
+
+
+async def test_with_refuse_a_failed_run_on_a_conversation_is_named(
+    server: LoopbackServer, client: AsyncOpenAI, store: Any, tmp_path: Path
+) -> None:
+    talk = Talk(server, client, store, tmp_path / "book")
+    await talk.fail()
+    before = talk.history()
+    with pytest.raises(UnfinishedRunError, match="job"):
+        await talk.say("hello", unfinished="refuse")
+    assert talk.history() == before
+
+
+async def test_only_runs_of_the_conversation_are_read(
+    server: LoopbackServer, client: AsyncOpenAI, tmp_path: Path
+) -> None:
+    """C15 costs what the conversation has open, not what the store has."""
+
+    class Counting(InMemoryRunStore):
+        loaded: tuple[str, ...] = ()
+
+        async def load_run(self, run_id: str) -> Any:
+            self.loaded += (run_id,)
+            return await super().load_run(run_id)
+
+    store = Counting()
+    for number in range(20):
+        other = Talk(server, client, store, tmp_path / "book", needs_approval=True)
+        assert (await other.say("pay 5", run_id=f"other {number}")).interruptions
+    talk = Talk(server, client, store, tmp_path / "book")
+    await talk.fail()
+    store.loaded = ()
+    await talk.say("hello", run_id="mine")
+    assert set(store.loaded) <= {"job", "mine"}
+
+
+async def test_an_ended_run_is_not_found_on_its_conversation(
+    server: LoopbackServer, client: AsyncOpenAI, store: Any, tmp_path: Path
+) -> None:
+    talk = Talk(server, client, store, tmp_path / "book")
+    await talk.say("pay 5")
+    await talk.say("hello")
+    assert await store.open_on_conversation(talk.conversation) == []
+
+
+def test_sqlite_finds_the_open_runs_of_a_conversation_by_an_index(tmp_path: Path) -> None:
+    session = SQLiteSession("unused", tmp_path / "a.db")
+    asyncio.run(session.add_items([{"role": "user", "content": "hello"}]))
+    session.close()
+    asked = statements(Tables.of("agent_sessions", "agent_messages")).listing("run", ["conversation"], numbered=True)
+    with sqlite3.connect(tmp_path / "a.db") as db:
+        plan = " ".join(str(row) for row in db.execute(f"EXPLAIN QUERY PLAN {asked}", (9, "c", 10)))
+    assert "runs_by_conversation" in plan
+
+
+async def test_a_file_whose_runs_have_no_label_is_read_as_before(
+    server: LoopbackServer, client: AsyncOpenAI, tmp_path: Path
+) -> None:
+    """D9: what an earlier release saved is found, at the cost that it had then."""
+    path = tmp_path / "a.db"
+    session = SQLiteSession("unused", path)
+    talk = Talk(server, client, session.run_store(), tmp_path / "book", needs_approval=True)
+    await talk.say("pay 5", run_id="job")
+    await session.close()
+    with sqlite3.connect(path) as db:
+        db.execute("DROP INDEX agent_messages_standfast_runs_by_conversation")
+        db.execute("UPDATE agent_messages_standfast_runs SET labels = json_remove(labels, '$.conversation')")
+    session = SQLiteSession("unused", path)
+    talk.store = session.run_store()
+    for _ in range(2):
+        with pytest.raises(StandfastError, match="job"):
+            await talk.say("hello")
+    await session.close()

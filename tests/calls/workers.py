@@ -1,0 +1,76 @@
+"""Workers in processes of their own, which tests kill or freeze, and the model that talks with them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from calls.helpers import PATIENCE_S
+
+from standfast.testing import LoopbackRealtimeServer
+from standfast.testing.loopback import Asked, call
+
+WORKER = Path(__file__).with_name("worker.py")
+
+
+class Worker:
+    """A worker's process and what it said."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.said: list[str] = []
+
+    async def until(self, word: str) -> None:
+        """Read what it says until it says this."""
+        assert self.process.stdout is not None
+        async with asyncio.timeout(PATIENCE_S):
+            while not self.said or not self.said[-1].startswith(word):
+                line = await self.process.stdout.readline()
+                assert line, f"the worker ended, and said {self.said}"
+                self.said.append(line.decode().strip())
+
+    async def say(self, words: str) -> None:
+        """Let it send this message in its call."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(words.encode() + b"\n")
+        await self.process.stdin.drain()
+
+    async def kill(self) -> None:
+        """End it as a crash does."""
+        self.process.kill()
+        await self.process.wait()
+
+
+@asynccontextmanager
+async def working(server: LoopbackRealtimeServer, path: Path, log: Path, message: str) -> AsyncIterator[Worker]:
+    """A worker that has a call."""
+    arguments = [str(WORKER), server.url, str(path), "call-1", str(log), message]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *arguments, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env={**os.environ}
+    )
+    try:
+        yield Worker(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def answer(asked: Asked) -> Any:
+    """Does what was asked for once, however often it is asked, and says what it knows."""
+    made = {item["name"] for item in asked.context if item.get("type") == "function_call"}
+    given = [str(item["output"]) for item in asked.context if item.get("type") == "function_call_output"]
+    wanted = " ".join(str(item.get("content")) for item in asked.context if item.get("role") == "user")
+    for name, arguments in (("pay", {"amount": 3}), ("wire", {"amount": 4}), ("book", {"seats": 2})):
+        if name in wanted and name not in made:
+            return call(name, arguments)
+    return f"So far: {'; '.join(given) or 'nothing'}."
+
+
+def done(log: Path) -> list[str]:
+    return log.read_text().split("\n")[:-1] if log.exists() else []

@@ -1,0 +1,276 @@
+"""A saved run is seen, decided and given up without its agents; of two who decide at once the second is told."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import textwrap
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from standfast import RunConfig, Runner, SQLiteSession, Store, open_store
+from standfast.ground.errors import (
+    AlreadyDecidedError,
+    ApprovalError,
+    InvalidSettingError,
+    NotFoundError,
+    RunClaimedError,
+    RunStateError,
+    SessionBusyError,
+)
+from tests.helpers.children import import_path
+from tests.saved_runs.desk import Desk, asks, look, pay, says
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "talks.db"
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[Store]:
+    """A store in which run "run-7" on session "invoice-7" waits for a decision about one of its two calls."""
+    await paused(path)
+    async with open_store(path) as found:
+        yield found
+
+
+def desk(*more: Any) -> Desk:
+    return Desk([asks(look("the book", "call-0"), pay(120, "call-1")), says("Paid."), *more])
+
+
+async def paused(path: Path, run_id: str = "run-7", steps: Desk | None = None) -> Desk:
+    clerk = steps or desk()
+    session = SQLiteSession("invoice-7", path)
+    result = await clerk.run("Please pay the invoice.", session=session, run_config=RunConfig(run_id=run_id))
+    assert result.interruptions
+    await session.close()
+    return clerk
+
+
+async def resumed(path: Path, run_id: str = "run-7", steps: Desk | None = None) -> tuple[Any, Desk]:
+    clerk = steps or Desk([says("Paid.")])
+    session = SQLiteSession("invoice-7", path)
+    try:
+        return await Runner.resume(clerk.agent, run_id, session=session), clerk
+    finally:
+        await session.close()
+
+
+async def test_a_paused_run_is_shown_as_data(store: Store) -> None:
+    view = await store.run("run-7")
+    assert (view.status, view.agent, view.session_id, view.turns) == ("paused", "clerk", "invoice-7", 1)
+    assert view.doing == "waits for a decision about pay"
+    assert [(call.tool, call.state, call.turn) for call in view.calls] == [("look", "done", 1), ("pay", "waiting", 1)]
+    assert view.calls[0].output == "saw the book"
+    assert (view.waiting[0].call_id, view.waiting[0].arguments) == ("call-1", '{"amount":120}')
+    assert view.input[0]["content"] == "Please pay the invoice."
+    assert [item["type"] for item in view.open_items] == ["function_call", "function_call"]
+    assert view.usage.requests == 1
+    listing = await store.sessions(waiting=True)
+    assert [one.session_id for one in listing.sessions] == ["invoice-7"]
+    (waits,) = listing.sessions[0].waiting
+    assert (waits.run_id, waits.call.tool) == ("run-7", "pay")
+    assert listing.sessions[0].first_words == "Please pay the invoice."
+    assert (await store.sessions(waiting=True, prefix="other")).sessions == []
+
+
+async def test_an_approved_run_is_ready_and_resume_takes_it(store: Store, path: Path) -> None:
+    view = await store.decide("run-7", "call-1", True, by="ada@example.com")
+    assert view.status == "ready"
+    assert view.doing == "is decided, and waits for a worker"
+    decision = view.calls[1].decision
+    assert decision is not None
+    assert (decision.approved, decision.by) == (True, "ada@example.com")
+    assert decision.at is not None
+    assert [run.run_id for run in (await store.runs(status="ready")).runs] == ["run-7"]
+    assert (await store.runs(status="paused")).runs == []
+    result, clerk = await resumed(path)
+    assert result.final_output == "Paid."
+    assert clerk.done == [("pay", 120)]
+    after = await store.run("run-7")
+    assert (after.status, after.output) == ("done", "Paid.")
+
+
+async def test_a_rejected_call_does_not_run_and_the_model_reads_why(store: Store, path: Path) -> None:
+    await store.decide("run-7", "call-1", False, by="ada", reason="Not before Friday.")
+    result, clerk = await resumed(path)
+    assert clerk.done == []
+    outputs = [item["output"] for item in clerk.sent[0] if item.get("type") == "function_call_output"]
+    assert outputs == ["saw the book", "Not before Friday."]
+    assert result.final_output == "Paid."
+
+
+async def test_the_second_who_decides_is_told_who_was_first(store: Store, path: Path) -> None:
+    async with open_store(path) as other:
+        outcomes = await asyncio.gather(
+            store.decide("run-7", "call-1", True, by="ada"),
+            other.decide("run-7", "call-1", False, by="bob"),
+            return_exceptions=True,
+        )
+    errors = [one for one in outcomes if isinstance(one, BaseException)]
+    assert len(errors) == 1
+    assert isinstance(errors[0], AlreadyDecidedError)
+    decision = (await store.run("run-7")).calls[1].decision
+    assert decision is not None
+    assert (errors[0].by, errors[0].approved) == (decision.by, decision.approved)
+    assert errors[0].at == decision.at
+    with pytest.raises(AlreadyDecidedError, match=f"{decision.by} .* call 'call-1'"):
+        await store.decide("run-7", "call-1", True, by="carol")
+
+
+DECIDE = """
+    import asyncio, sys
+    from standfast import open_store
+    from standfast.ground.errors import AlreadyDecidedError
+    async def main():
+        sys.stdin.readline()
+        async with open_store(sys.argv[1]) as store:
+            try:
+                await store.decide("run-7", "call-1", sys.argv[2] == "yes", by=sys.argv[2])
+                print("decided")
+            except AlreadyDecidedError as error:
+                print("told of", error.by)
+    asyncio.run(main())
+"""
+
+
+async def test_two_processes_decide_at_once_and_there_is_one_decision(store: Store, path: Path) -> None:
+    people = [
+        await asyncio.create_subprocess_exec(
+            sys.executable, "-c", textwrap.dedent(DECIDE), str(path), what,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env={"PYTHONPATH": import_path()},
+        )
+        for what in ("yes", "no")
+    ]  # fmt: skip
+    said = [text.decode().strip() for text, _ in await asyncio.gather(*(one.communicate(b"go\n") for one in people))]
+    assert sorted(word.split()[0] for word in said) == ["decided", "told"]
+    winner = ("yes", "no")[said.index("decided")]
+    assert f"told of {winner}" in said
+    decision = (await store.run("run-7")).calls[1].decision
+    assert decision is not None
+    assert decision.approved == (winner == "yes")
+
+
+async def test_of_many_workers_who_resume_a_ready_run_one_gets_it(store: Store, path: Path) -> None:
+    await store.decide("run-7", "call-1", True, by="ada")
+    clerks = [Desk([says("Paid.")]) for _ in range(4)]
+    outcomes = await asyncio.gather(*(resumed(path, steps=clerk) for clerk in clerks), return_exceptions=True)
+    assert sum(not isinstance(one, BaseException) for one in outcomes) == 1
+    assert [clerk.done for clerk in clerks].count([("pay", 120)]) == 1
+    assert sum(len(clerk.done) for clerk in clerks) == 1
+
+
+async def test_a_decision_is_about_the_call_that_was_shown(store: Store) -> None:
+    with pytest.raises(ApprovalError, match="not the one that was shown"):
+        await store.decide("run-7", "call-1", True, by="ada", arguments='{"amount":12}')
+    with pytest.raises(ApprovalError, match="not waiting"):
+        await store.decide("run-7", "call-0", True, by="ada")
+    with pytest.raises(NotFoundError):
+        await store.decide("run-8", "call-1", True, by="ada")
+    with pytest.raises(InvalidSettingError, match="who decides"):
+        await store.decide("run-7", "call-1", True, by=" ")
+    assert (await store.run("run-7")).status == "paused"
+    await store.decide("run-7", "call-1", True, by="ada", arguments='{"amount":120}')
+
+
+async def test_a_tool_that_is_another_when_the_run_is_resumed_refuses_the_approval(store: Store, path: Path) -> None:
+    """An approval made without the agents is bound as one made with them (C16)."""
+    await store.decide("run-7", "call-1", True, by="ada")
+    helper = Desk([says("Paid.")])
+    other = Desk([says("Paid.")])
+    tool: Any = helper.agent.as_tool("pay", "Pay through another agent.")
+    other.agent.tools = [tool, other.look]
+    with pytest.raises(ApprovalError):
+        await resumed(path, steps=other)
+    assert (await store.run("run-7")).status == "ready"
+
+
+async def test_one_of_two_decided_leaves_the_run_waiting(path: Path) -> None:
+    await paused(path, steps=Desk([asks(pay(1, "call-a"), pay(2, "call-b")), says("Both.")]))
+    async with open_store(path) as store:
+        assert (await store.decide("run-7", "call-a", True, by="ada")).status == "paused"
+        view = await store.run("run-7")
+        assert [(call.call_id, call.state) for call in view.calls] == [("call-a", "decided"), ("call-b", "waiting")]
+        assert (await store.decide("run-7", "call-b", False, by="bob")).status == "ready"
+    _, clerk = await resumed(path, steps=Desk([says("Both.")]))
+    assert clerk.done == [("pay", 1)]
+
+
+async def test_a_new_run_on_the_session_of_a_ready_run_steps_over_nothing(store: Store, path: Path) -> None:
+    """C15: what is decided and not yet taken is shown to the model, and stays."""
+    await store.decide("run-7", "call-1", True, by="ada")
+    other = Desk([says("Hello.")])
+    session = SQLiteSession("invoice-7", path)
+    result = await other.run("Anything new?", session=session)
+    await session.close()
+    assert [(one.run_id, one.done) for one in result.unfinished] == [("run-7", "shown in requests")]
+    assert (await store.run("run-7")).status == "ready"
+    _, clerk = await resumed(path)
+    assert clerk.done == [("pay", 120)]
+
+
+async def test_a_run_that_a_worker_is_at_cannot_be_decided(path: Path) -> None:
+    clerk = Desk([asks(pay(1, "call-a")), says("Done.")], needs_approval=False)
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def wait(*_: Any, **__: Any) -> str:
+        begun.set()
+        await go.wait()
+        return "paid"
+
+    clerk.pay.on_invoke_tool = wait
+    session = SQLiteSession("invoice-7", path)
+    running = asyncio.ensure_future(clerk.run("Pay.", session=session, run_config=RunConfig(run_id="run-9")))
+    await begun.wait()
+    async with open_store(path) as store:
+        assert (await store.run("run-9")).doing == "runs pay"
+        held = await store.session("invoice-7").holder()
+        assert held is not None
+        with pytest.raises(RunClaimedError, match="does not wait"):
+            await store.decide("run-9", "call-a", True, by="ada")
+        with pytest.raises(SessionBusyError):
+            await store.cancel("run-9", by="ada")
+        go.set()
+        assert (await running).final_output == "Done."
+        with pytest.raises(RunStateError):
+            await store.decide("run-9", "call-a", True, by="ada")
+    await session.close()
+
+
+async def test_a_cancelled_run_leaves_a_whole_turn(store: Store, path: Path) -> None:
+    view = await store.cancel("run-7", by="ada", reason="a duplicate")
+    assert view.status == "cancelled"
+    items = await store.session("invoice-7").get_items()
+    assert [item.get("type", "message") for item in items] == [
+        "message", "function_call", "function_call", "function_call_output", "function_call_output",
+    ]  # fmt: skip
+    assert items[-1]["output"] == "This call was not approved: ada cancelled the run (a duplicate)."
+    assert await store.session("invoice-7").holder() is None
+    with pytest.raises(RunStateError):
+        await resumed(path)
+    with pytest.raises(RunStateError):
+        await store.cancel("run-7", by="ada")
+    assert await store.delete_run("run-7")
+
+
+async def test_a_lease_that_an_operator_took_away_lets_the_next_one_in(path: Path) -> None:
+    session = SQLiteSession("invoice-7", path)
+    lease = await session.lease(ttl_s=600, wait_s=0)
+    async with open_store(path) as store:
+        held = await store.session("invoice-7").holder()
+        assert held is not None
+        assert await store.unlock("invoice-7") > lease.number
+        assert await store.session("invoice-7").holder() is None
+        again = await store.session("invoice-7").lease(ttl_s=5, wait_s=0)
+        await again.release()
+    await session.close()
+
+
+async def test_a_run_that_has_not_ended_cannot_be_deleted(store: Store) -> None:
+    with pytest.raises(RunStateError, match="has not ended"):
+        await store.delete_run("run-7")
+    assert await store.delete_run("no such run") is False
