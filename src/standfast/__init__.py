@@ -333,6 +333,7 @@ if TYPE_CHECKING:
         ToolSearchCallItem,
         ToolSearchOutputItem,
     )
+    from .words.model_texts import ModelTexts, set_model_texts
     from .words.stream_events import AgentUpdatedStreamEvent, RawResponsesStreamEvent, RunItemStreamEvent, StreamEvent
     from .words.tool_outputs import (
         ToolOutputFileContent,
@@ -468,6 +469,7 @@ __all__ = [
     "ModelRetrySettings",
     "ModelSettings",
     "ModelSettlement",
+    "ModelTexts",
     "ModelTimeoutError",
     "ModelTracing",
     "MoveInterruptedError",
@@ -680,6 +682,7 @@ __all__ = [
     "set_default_openai_harness",
     "set_default_openai_key",
     "set_default_openai_responses_transport",
+    "set_model_texts",
     "set_trace_processors",
     "set_trace_provider",
     "set_tracing_disabled",

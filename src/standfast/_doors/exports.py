@@ -168,6 +168,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "ToolOutputFileContentDict",
     ),
     "words.usage": ("Usage",),
+    "words.model_texts": ("ModelTexts", "set_model_texts"),
     "words.stream_events": (
         "RawResponsesStreamEvent",
         "RunItemStreamEvent",
