@@ -1,8 +1,9 @@
 """SQLite sessions beside raw sqlite3 and beside openai-agents: ratios from one run on one machine.
 
 Every contestant has its own file in one folder and makes the same durable commits (WAL, synchronous=FULL). Contestants
-take turns within each round, so that a busy machine slows all of them, and the table shows medians over rounds. Logs
-are warmed up first: a log that still grows makes every commit slower, for whoever happens to grow it.
+take turns within each round, another one first in each, so that a busy machine slows all of them, and the table shows
+medians over rounds. Logs are warmed up first: a log that still grows makes every commit slower, for whoever happens to
+grow it.
 
 `raw` is the least that could be done: the standard library's sqlite3 in the calling thread, which blocks the event
 loop for the length of every sync. Run it with `./dev bench bench_sessions`; `--dir` chooses the disk. `--beside NAME`
@@ -24,7 +25,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from agents.memory.sqlite_session import SQLiteSession as PeerSession
@@ -32,6 +33,7 @@ from agents.memory.sqlite_session import SQLiteSession as PeerSession
 from standfast.backends.sqlite.session import SQLiteSession
 
 Item = dict[str, Any]
+T = TypeVar("T")
 
 
 def turn(number: int) -> list[Item]:
@@ -111,6 +113,13 @@ def beside(name: str) -> None:
     CONTESTANTS[name] = lambda path, session_id: made(session_id, path)
 
 
+def in_turn(contestants: dict[str, T], number: int) -> list[tuple[str, T]]:
+    """The contestants, beginning with another one in each round: who comes second finds warm what both use."""
+    found = list(contestants.items())
+    place = number % len(found)
+    return found[place:] + found[:place]
+
+
 async def timed(work: Callable[[], Awaitable[Any]]) -> float:
     """Milliseconds of one call."""
     begun = time.perf_counter()
@@ -138,7 +147,7 @@ async def append_cost(folder: Path, rounds: int, history: int) -> dict[str, floa
         for session in contestants.values():
             await session.add_items(turn(number))
     for number in range(rounds):
-        for name, session in contestants.items():
+        for name, session in in_turn(contestants, number):
             items = turn(number)
             spent[name].append(await timed(lambda s=session, i=items: s.add_items(i)))  # type: ignore[misc]
     for session in sessions.values():
@@ -160,7 +169,7 @@ async def many_sessions(folder: Path, rounds: int, count: int, turns: int) -> di
             await session.add_items(turn(number))
 
     for round_number in range(rounds + 1):
-        for name, sessions in made.items():
+        for name, sessions in in_turn(made, round_number):
             spent = await timed(lambda all_of_them=sessions: asyncio.gather(*map(drive, all_of_them)))  # type: ignore[misc]
             if round_number:  # the first round warms the logs
                 rates[name].append(count * turns / spent * 1000)
@@ -177,8 +186,8 @@ async def read_cost(folder: Path, rounds: int, history: int, limit: int | None) 
     for session in sessions.values():
         if not await session.get_items(limit=1):
             await fill(session, history)
-    for _ in range(rounds):
-        for name, session in sessions.items():
+    for number in range(rounds):
+        for name, session in in_turn(sessions, number):
             if limit is None:
                 gc.collect()  # a collection in the middle of ten thousand new dicts is nobody's doing
             spent[name].append(await timed(lambda s=session: s.get_items(limit=limit)))  # type: ignore[misc]
@@ -194,7 +203,7 @@ async def pop_cost(folder: Path, rounds: int) -> dict[str, float]:
     }
     spent: dict[str, list[float]] = {name: [] for name in sessions}
     for number in range(rounds):
-        for name, session in sessions.items():
+        for name, session in in_turn(sessions, number):
             await session.add_items(turn(number))
             spent[name].append(await timed(session.pop_item))
     for session in sessions.values():
@@ -216,7 +225,7 @@ async def bulk_cost(folder: Path, item_count: int) -> dict[str, dict[str, float]
         return done
 
     for number in range(5):
-        for name, make in OURS.items():
+        for name, make in in_turn(OURS, number):
             session = make(f"s{number}", folder / f"bulk-{name}.db")
             await measured("append", name, session.append(batch, writer="bench", start=0))
             fork = await measured("fork", name, session.fork(f"fork {number}"))

@@ -79,7 +79,6 @@ class DbmStore:
     """What the port asks for, on keys and values."""
 
     loses_answers = False
-    is_shareable = False
 
     def __init__(self, folder: str) -> None:
         self._files = Files(Path(folder))
@@ -118,11 +117,11 @@ class DbmStore:
                 refused = names[change.name].refused(place, change)
                 if refused is not None:
                     return refused
-            done = [names[change.name].change(change) for change in step]
+            marks = [names[change.name].change(change) for change in step]
             for stored in names.values():
                 stored.save()
             self._files.write()
-            return Done(tuple(mark for mark, _ in done), tuple(first for _, first in done))
+            return Done(tuple(marks))
 
     def listing(self, kind: Kind, *, after: str | None, limit: int, labels: Mapping[str, str]) -> Sequence[Listed]:
         """Names of a kind with these labels, newest change first."""
@@ -231,12 +230,12 @@ class Stored:
             return Refused(place, "mark", self.mark(), cells)
         return None
 
-    def change(self, change: Change) -> tuple[str, int]:
-        """Do it, in the order of the fields; where the live rows end now, and the first ref that was pushed."""
+    def change(self, change: Change) -> str:
+        """Do it, in the order of the fields; where the live rows end now."""
         if change.remove:
             self._wipe(())
             self._is_gone = True
-            return "", 0
+            return ""
         if change.wipe is not None:
             self._wipe(change.wipe)
         if change.drop:
@@ -250,7 +249,7 @@ class Stored:
             self._put_row(0, row)
             self._set_refs(0, sorted([*self.refs(0), row.ref]))
             self.edition = self._files.next_number()
-        first = self._push(change.push)
+        self._push(change.push)
         for name in [name for name in self.cells if name.startswith(change.sweep or ("\0",))]:
             self._put_cell(name, None)
         if change.touch:
@@ -259,7 +258,7 @@ class Stored:
             self._put_cell(name, value)
         if change.labels is not None:
             self.labels = dict(change.labels)
-        return self.mark(), first
+        return self.mark()
 
     def _wipe(self, kept: tuple[str, ...]) -> None:
         for box in self.boxes:
@@ -271,9 +270,9 @@ class Stored:
         self.epoch, self.created, self.updated, self.change_number = "", None, None, 0
         self.edition = self._files.next_number()
 
-    def _push(self, rows: Sequence[tuple[bytes, Tag]]) -> int:
+    def _push(self, rows: Sequence[tuple[bytes, Tag]]) -> None:
         if not rows:
-            return 0
+            return
         first = self._files.next_number(len(rows))
         for place, (data, tag) in enumerate(rows):
             self._put_row(0, Row(first + place, data, tag))
@@ -282,7 +281,6 @@ class Stored:
             runs[-1][1] += len(rows)
         else:
             runs.append([first, first + len(rows) - 1])
-        return first
 
     def _arrange(self, arrange: Arrange) -> None:
         live = [row for part in arrange.live for row in self._part(part)]

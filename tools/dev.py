@@ -91,6 +91,27 @@ def voice(*args: str) -> int:
     return python(str(ROOT / "examples" / "voice" / "supervise.py"), *args)
 
 
+def websockets(*args: str) -> int:
+    """Run the transport's tests on the oldest and newest `websockets` that it knows, each beside the environment."""
+    need("dev")
+    codes = []
+    for pinned in sorted(REQUIREMENTS.glob("websockets-*.txt")):
+        # A folder that comes first on the path, not an environment: everything else is what is tested anyway.
+        folder = VENV / pinned.stem
+        stamp = folder / hashlib.sha256(pinned.read_bytes()).hexdigest()
+        if not stamp.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            pip = [str(PYTHON), "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
+            pip += ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--target", str(folder)]
+            checked([*pip, "-r", str(pinned)])
+            stamp.touch()
+        say(f"testing the transport with {pinned.stem}")
+        command = [str(PYTHON), "-m", "pytest", "-q", *(args or ("tests/transports",))]
+        env = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT / 'src'}", "WEBSOCKETS": pinned.stem[11:]}
+        codes.append(subprocess.call(command, cwd=ROOT, env=env))
+    return max(codes, default=0)
+
+
 def names(*args: str) -> int:
     """Write what follows from src/standfast/_doors/exports.py: `__init__`, the doors, the reference of names."""
     need("dev")
@@ -107,10 +128,15 @@ def lock(*args: str) -> int:
     options += ["--no-emit-index-url", "--no-emit-find-links", "--quiet", *args]
     dev = ["dev.in", "--output-file", "dev.txt"]
     run = ["run.in", "--constraint", "dev.txt", "--output-file", "run.txt"]  # the same versions, fewer of them
-    return max(subprocess.call([uv, "pip", "compile", *files, *options], cwd=REQUIREMENTS) for files in (dev, run))
+    other = ["other.in", "--constraint", "dev.txt", "--output-file", "other.txt"]  # for tools/other_providers.py
+    lines = [[path.name, "--output-file", f"{path.stem}.txt"] for path in sorted(REQUIREMENTS.glob("websockets-*.in"))]
+    every = (dev, run, other, *lines)
+    return max(subprocess.call([uv, "pip", "compile", *files, *options], cwd=REQUIREMENTS) for files in every)
 
 
-COMMANDS: dict[str, Callable[..., int]] = {f.__name__: f for f in (demo, voice, test, lint, bench, sim, names, lock)}
+COMMANDS: dict[str, Callable[..., int]] = {
+    f.__name__: f for f in (demo, voice, test, websockets, lint, bench, sim, names, lock)
+}
 
 
 # --- other Pythons ---------------------------------------------------------------------------------------------------

@@ -113,8 +113,6 @@ class Telling:
 
     def __init__(self, websocket: WebSocket, live: RealtimeSession) -> None:
         self._websocket, self._live = websocket, live
-        self._generated: dict[str, str] = {}
-        self._cut: set[str] = set()
         self._asked: set[str] = set()
 
     async def run(self) -> None:
@@ -125,14 +123,10 @@ class Telling:
         await self._history()
         async for event in live:
             match event.type:
-                case "raw_model_event" if event.data.type == "transcript_delta":
-                    said = self._generated.get(event.data.item_id, "")
-                    self._generated[event.data.item_id] = said + event.data.delta
                 case "audio":
                     data = base64.b64encode(event.audio.data).decode("ascii")
                     await self._send("audio", item=event.item_id, data=data)
                 case "audio_interrupted":
-                    self._cut.add(event.item_id)
                     await self._send("interrupted", item=event.item_id)
                     await self._history()
                 case "history_updated" | "history_added" | "agent_end":
@@ -162,9 +156,8 @@ class Telling:
             return {"role": "tool", "who": "tool", "heard": f"{item.name}({item.arguments}){output}", "unheard": ""}
         words = [getattr(part, "transcript", None) or getattr(part, "text", None) for part in item.content]
         heard = " ".join(word for word in words if word)
-        unheard = ""
-        if item.item_id in self._cut:
-            unheard = self._generated.get(item.item_id, "")[len(heard) :].strip()
+        generated = self._live.generated(item.item_id) or ""  # also what a worker before this one was told
+        unheard = generated[len(heard) :].strip()
         who = {"user": "You", "assistant": "Desk"}.get(item.role, item.role)
         return {"role": item.role, "who": who, "heard": heard, "unheard": unheard}
 

@@ -84,7 +84,7 @@ async def test_an_item_comes_back_although_the_last_other_session_is_dropped_at_
     await dropped.add_items([item("1"), item("2")])
     await session.head()
     carrier: Any = session._carrier()
-    engine = carrier.engine
+    engine = carrier.shared
     heard, go_on, release = threading.Event(), threading.Event(), engine.writer._on_released
 
     def slowly() -> bool:

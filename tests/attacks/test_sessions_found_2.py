@@ -180,8 +180,6 @@ async def test_a_pop_that_can_never_be_undone_stops_nobody_else(tmp_path: Path) 
 class LateStore(InMemoryStore):
     """Memory behind threads that answers a look only when it is told to."""
 
-    is_shareable = True
-
     def __init__(self, may_go: threading.Event) -> None:
         super().__init__()
         self._may_go = may_go

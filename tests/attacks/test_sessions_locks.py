@@ -33,7 +33,7 @@ async def test_a_process_stopped_in_a_checkpoint_keeps_nobody_from_writing_and_n
     session = SQLiteSession("s", path, timeout_s=0.5)
     await session.add_items([item("1")])
     carrier: Any = session._carrier()
-    threads = carrier.engine
+    threads = carrier.shared
     stopped = os.open(f"{path}-standfast-lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(stopped, fcntl.LOCK_EX)
     adding = asyncio.create_task(session.add_items([item("2")]))
@@ -188,13 +188,13 @@ class _Handed:
     def release(self) -> None:
         self.released += 1
         if self.waiting:
-            engine._hold([self.waiting.pop()])
+            engine._held_for_fork.callback(self.waiting.pop().release)
 
 
 def test_a_thread_that_has_forked_gives_back_its_own_locks_and_not_those_of_the_next() -> None:
     next_ones = _Handed([])
     own = _Handed([next_ones])
-    engine._hold([own])
+    engine._held_for_fork.callback(own.release)
     engine._give_back()
     assert (own.released, next_ones.released) == (1, 0)
     engine._give_back()

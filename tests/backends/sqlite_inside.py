@@ -25,7 +25,7 @@ def carrier_to(path: Path) -> Iterator[FileCarrier]:
     try:
         yield found
     finally:
-        found.release()
+        found.shared.release()
 
 
 class Gate:

@@ -418,6 +418,22 @@ async def test_expired_items_are_not_shown_and_hide_no_others(book: Book) -> Non
         one.close()
 
 
+async def test_records_show_no_expired_item_in_either_direction(book: Book) -> None:
+    session = await filled(book)
+    time.sleep(0.4)
+    await session.add_items([message("late"), message("later")])
+    short = book.open(ttl=0.3)
+    for way in ({}, {"after": ""}):
+        page = await short.records(**way, limit=1)
+        assert len(page.records) == 1
+        assert page.records[0].item == message("later" if not way else "late")
+    found = (await short.records(limit=50)).records
+    assert [record.item for record in found] == [message("late"), message("later")]
+    assert len((await session.records(limit=50)).records) > 2
+    for one in (session, short):
+        one.close()
+
+
 async def test_a_summary_is_shown_though_what_follows_it_is_too_old(book: Book) -> None:
     session = await filled(book)
     upto = await session.head()

@@ -136,6 +136,12 @@ def test_it_declares_every_ability() -> None:
         "runs",
         "written",
         "record",
+        "records",
+        "watch",
+        "search",
+        "holder",
+        "origin",
+        "usage",
     } == declared
 
 

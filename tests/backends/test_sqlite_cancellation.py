@@ -141,7 +141,10 @@ def test_a_loop_that_is_closed_under_a_pop_does_not_take_the_item_with_it(path: 
     loop = asyncio.new_event_loop()
     pop = session.pop_item()
     task = loop.create_task(pop)
-    loop.run_until_complete(asyncio.sleep(0))
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")  # the pop is done when its loop stands still, and not before
+        loop.run_until_complete(asyncio.sleep(0))
+        other.execute("ROLLBACK")
     while True:
         with closing(sqlite3.connect(path)) as db:
             if db.execute("SELECT count(*) FROM agent_messages").fetchone() == (0,):

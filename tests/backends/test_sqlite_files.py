@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import os
 import sqlite3
@@ -282,6 +283,23 @@ async def test_a_file_that_another_program_made_smaller_is_still_the_same(path: 
 # --- other systems ------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("mode", [None, 0o640])
+async def test_a_file_is_made_where_only_root_may_make_one_without_opening_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch, mode: int | None
+) -> None:
+    """On macOS there is an `os.mknod`, and it refuses everybody else."""
+
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "mknod", refused, raising=False)
+    session = SQLiteSession("s", path, file_mode=mode)
+    await session.add_items([{"a": 1}])
+    assert stat.S_IMODE(path.stat().st_mode) == (mode or 0o600)
+    assert await session.get_items() == [{"a": 1}]
+    session.close()
+
+
 BARE_SYSTEM = """
     import asyncio, builtins, os, sys
     sys.modules["fcntl"] = None
@@ -294,13 +312,14 @@ BARE_SYSTEM = """
     builtins.open = without_proc
     read = os.readlink
     os.readlink = lambda path, *args, **more: read("/nowhere" if str(path).startswith("/proc") else path, *args, **more)
+    from standfast import InMemorySession, SQLiteSession
     from standfast.backends.sqlite import holders
-    from standfast.backends.sqlite.session import SQLiteSession
     assert holders.this_one() is None and not holders.is_gone("anybody")
     async def main():
         session = SQLiteSession("s", sys.argv[1])
         async with await session.lease(ttl_s=5, wait_s=1) as lease:
             await session.append([{"a": 1}], writer="run", start=0, lease=lease)
+        await InMemorySession("s").add_items([{"a": 1}])
         print(await session.get_items())
         session.close()
     asyncio.run(main())

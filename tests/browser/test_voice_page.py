@@ -77,6 +77,8 @@ async def test_a_call_in_the_browser_is_interrupted_approved_and_survives_its_wo
                     f"(document.getElementById('state').textContent.startsWith('Worker')"
                     f" && document.getElementById('state').textContent !== {first!r})"
                 )
+                # What nobody heard is in the call's record, so the second worker can strike it through as well.
+                await browser.until("document.querySelector('#transcript s')?.textContent.includes('refused no guest')")
                 await browser.click("#waiting button", "Approve")
                 await shows(browser, "Here is what I have: table five, for 2.")
                 await browser.click("#hangup")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from calls.helpers import SETTINGS, Reader, at, runner, talking, until
 
 from standfast import InMemorySession, function_tool
 from standfast.realtime import OpenAIRealtimeSIPModel, RealtimeAgent, RealtimeRunner
 from standfast.testing import LoopbackRealtimeServer
-from standfast.testing.loopback import call
+from standfast.testing.loopback import Asked, call
+from standfast.testing.loopback.answers import text_of
 from standfast.testing.realtime.audio import silence
 from standfast.testing.realtime.calls import LoopbackCall
 
@@ -44,9 +46,78 @@ async def test_attaching_changes_nothing_that_was_not_asked_for_and_nothing_is_g
             await reader.until("reconnected")
             line.speak(server.speak("until when") + silence(900))
             await reader.until("agent_end", 3)
-            assert len(server.received("conversation.item.create")) == created == 1  # the tool's output, once
+            given = [one for one in server.received("conversation.item.create") if one["item"]["id"] != "p2"]
+            assert len(given) == created == 1  # the tool's output, once
+            assert [text for role, text in server.said() if role == "system"] == []  # what only looked is gone again
             assert not server.refused
     assert ran == ["lookup"]
+
+
+@pytest.mark.parametrize("missed", ["a whole turn", "a call", "nothing", "the end of a reply"])
+async def test_what_happened_while_nobody_was_attached_is_looked_for_and_reported(missed: str):
+    """E13, E14: the newest item that was missed is fetched, a gap is said; nothing is asked for that was answered."""
+    ran: list[str] = []
+
+    @function_tool
+    async def lookup() -> str:
+        ran.append("lookup")
+        return "it is open"
+
+    def answers(asked: Asked) -> Any:
+        words = [text_of(item) for item in asked.context if item.get("role") == "user"]
+        given = any(item.get("type") == "function_call_output" for item in asked.context)
+        return call("lookup", {}) if "look it up" in words and not given else f"Re {words[-1]}."
+
+    store = InMemorySession("phone")
+    agent = RealtimeAgent(name="desk", tools=[lookup])
+    config: Any = {
+        "reconnect": {"enabled": True, "first_delay_s": 0.05, "max_delay_s": 0.05, "max_attempts": 400},
+        "model_settings": {"input_audio_transcription": {"model": "gpt-4o-mini-transcribe"}},
+    }
+    async with LoopbackRealtimeServer(answers) as server:
+        line = server.call()
+        session = await RealtimeRunner(agent, model=OpenAIRealtimeSIPModel(), config=config).run(
+            model_config=attached(server, line), session=store
+        )
+        async with session:
+            reader = Reader(session)
+            gate = server.hold("response.output_audio_transcript.done") if missed == "the end of a reply" else None
+            line.speak(server.speak("hello") + silence(900))
+            if gate is not None:
+                await gate.reached()
+            else:
+                await reader.until("agent_end")
+                await session.settled()
+            server.reject(503, times=1_000)
+            server.cut_all()
+            await reader.until("connection_lost")
+            if gate is not None:
+                gate.release()
+            elif missed != "nothing":
+                line.speak(server.speak("look it up" if missed == "a call" else "are you there") + silence(900))
+            count = {"a whole turn": 4, "a call": 4, "nothing": 2, "the end of a reply": 2}[missed]
+            await until(lambda: len(line.conversation.items) == count and not line.conversation.jobs)
+            server.reject(503, times=0)
+            event = await reader.until("reconnected")
+            assert (event.gap is not None) == (missed in ("a whole turn", "a call"))
+            assert event.cut == []
+            if missed == "a call":
+                await reader.until("agent_end", 2)
+            await session.settled()
+            assert len(server.received("response.create")) == (1 if missed == "a call" else 0)
+            assert not server.refused
+        await reader.task
+    stored = [item.get("content", item.get("output", item.get("name"))) for item in await store.get_items()]
+    assert (
+        stored
+        == {
+            "a whole turn": ["hello", "Re hello.", "Re are you there."],
+            "a call": ["hello", "Re hello.", "lookup", "it is open", "Re look it up."],
+            "nothing": ["hello", "Re hello."],
+            "the end of a reply": ["hello", "Re hello."],
+        }[missed]
+    )
+    assert ran == (["lookup"] if missed == "a call" else [])
 
 
 async def test_what_the_caller_heard_is_known_from_the_server():

@@ -10,7 +10,13 @@ import pytest
 from calls.helpers import at, runner, talking, texts, until, utterance
 
 from standfast import Agent, InMemorySession, Runner, SQLiteSession, function_tool
-from standfast.ground.errors import ApprovalError, NotFoundError, RunClaimedError
+from standfast.ground.errors import (
+    ApprovalError,
+    ConnectionLostError,
+    ConnectionRefusedByServerError,
+    NotFoundError,
+    RunClaimedError,
+)
 from standfast.realtime import RealtimeAgent
 from standfast.testing import LoopbackRealtimeServer, ScriptedModel, assistant_message
 from standfast.testing.loopback import call
@@ -89,6 +95,9 @@ async def test_what_was_cut_is_stored_as_it_was_heard_and_kept_as_it_was_generat
             await reader.until("agent_end", 2)
             await until(lambda: len(call_session._scope.hands.talk.ledger) == 4)
             extra = call_session._scope.hands.talk.ledger[1].extra
+            ids = [item.item_id for item in call_session.history]
+            assert call_session.generated(ids[1]) == words
+            assert call_session.generated(ids[0]) is None  # that was the caller
         stored = texts(await session.get_items())
         assert words.startswith(stored[1])
         assert 0 < len(stored[1]) < len(words)
@@ -97,6 +106,12 @@ async def test_what_was_cut_is_stored_as_it_was_heard_and_kept_as_it_was_generat
         assert 0 < extra["heard_ms"] < extra["total_ms"]
         assert server.said()[1] == ("assistant", stored[1])
         assert not server.refused
+        # Another worker shows the same items, and knows what nobody heard.
+        again = await runner(agent()).resume(call_session.run_id, session=session, model_config=at(server))
+        async with talking(again, has_store=True):
+            await until(lambda: len(again.history) == 4)
+            assert [item.item_id for item in again.history] == ids
+            assert again.generated(ids[1]) == words
     await session.close()
 
 
@@ -252,4 +267,67 @@ async def test_the_sdk_reads_the_session_of_a_call(tmp_path: Path):
     ]
     assert items == await store.get_items()
     peer.close()
+    await store.close()
+
+
+async def test_a_takeover_that_could_not_connect_leaves_the_call_as_it_was(tmp_path: Path):
+    """E1, E14: entering fails, nothing is hung up, and the reply that was owed is still owed to the next worker."""
+    store = SQLiteSession("gwen", tmp_path / "db.sqlite")
+    async with LoopbackRealtimeServer(lambda asked: "Good evening.") as server:
+        gate = server.hold("response.output_audio.delta")
+        first = await runner(agent(), reconnect={"enabled": False}).run(
+            model_config=at(server), session=store, run_id="c5"
+        )
+        await first.enter()
+        await first.send_message("hello")
+        await gate.reached()
+        await first.close(hang_up=False)
+        gate.release()
+        server.reject(503)
+        failed = await runner(agent()).resume("c5", session=store, model_config=at(server))
+        with pytest.raises(ConnectionRefusedByServerError):
+            await failed.enter()
+        second = await runner(agent()).resume("c5", session=store, model_config=at(server))
+        async with talking(second, has_store=True) as reader:
+            await reader.until("audio_end")
+            await second.settled()
+    assert texts(await store.get_items()) == ["hello", "Good evening."]
+    await store.close()
+
+
+async def test_a_call_that_lost_its_connection_for_good_was_not_hung_up(tmp_path: Path):
+    """E13: the error says that it can be taken over, and whoever does owes the caller the reply."""
+    store = SQLiteSession("hope", tmp_path / "db.sqlite")
+    quick = {"reconnect": {"enabled": True, "max_attempts": 1, "first_delay_s": 0.0}}
+    async with LoopbackRealtimeServer(lambda asked: "Good evening.") as server:
+        gate = server.hold("response.output_audio.delta")
+        first = await runner(agent(), **quick).run(model_config=at(server), session=store, run_id="c6")
+        async with first:
+            await first.send_message("hello")
+            await gate.reached()
+            server.reject(503)
+            server.cut_all()
+            gate.release()
+            with pytest.raises(ConnectionLostError, match="attempts"):
+                [event async for event in first]
+        second = await runner(agent()).resume("c6", session=store, model_config=at(server))
+        async with talking(second, has_store=True) as reader:
+            await reader.until("audio_end")
+            await second.settled()
+    assert texts(await store.get_items()) == ["hello", "Good evening."]
+    await store.close()
+
+
+async def test_who_lets_go_of_a_call_lets_go_also_if_the_block_is_left_meanwhile(tmp_path: Path):
+    """E3: the first `close` says whether the call is hung up; leaving the block only waits for it."""
+    store = SQLiteSession("iris", tmp_path / "db.sqlite")
+    async with LoopbackRealtimeServer(["Yes."]) as server:
+        session = await runner(agent()).run(model_config=at(server), session=store, run_id="c7")
+        async with session:
+            letting_go = asyncio.ensure_future(session.close(hang_up=False))
+            await asyncio.sleep(0)
+        await letting_go
+    saved = await store.run_store().load_run("c7")
+    assert saved is not None
+    assert b'"ended":false' in saved.head.replace(b" ", b"")
     await store.close()

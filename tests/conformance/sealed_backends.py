@@ -26,7 +26,7 @@ class Sealing(Backend):
 
     def whole_store(self, *, read_only: bool = False) -> Any:
         """The store below, with encryption around each of its sessions."""
-        if not self.files:  # made of sessions of `open`, which are sealed already
+        if isinstance(self, Memory):  # made of sessions of `open`, which are sealed already
             return super().whole_store(read_only=read_only)
         store = super().whole_store(read_only=read_only)
         return store_of(lambda session_id: around(store.session(session_id)), self.name, read_only=read_only)

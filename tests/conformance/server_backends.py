@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import psycopg
 import redis
@@ -21,6 +21,7 @@ from standfast.backends.redis.scripts import APPEND, COMMIT
 from standfast.backends.redis.session import RedisSession
 from standfast.conformance import Backend, message
 from standfast.conformance.network import Networked, Proxy
+from standfast.operators.opening import open_store
 from standfast.sessions.port import Name
 from tests.conformance.kit_backends import BAD_TABLES, TABLES
 from tests.helpers import servers
@@ -71,6 +72,9 @@ class StandfastRedis(Networked):
             prefix = f"{prefix}:{self.unique}"
         url = self.url or "redis://127.0.0.1:1/0"  # for a look at its abilities, before there is a server
         return RedisSession.from_url(session_id, url=url, key_prefix=prefix, **options)
+
+    def whole_store(self, *, read_only: bool = False) -> Any:
+        return open_store(f"{self.url}?key_prefix={quote(self.prefix)}", read_only=read_only)
 
     # --- faults
 
@@ -152,6 +156,9 @@ class StandfastRedisCluster(Backend):
         prefix = prefix and f"{prefix}:{self.unique}" if self.url else prefix
         return RedisSession.from_url(session_id, url=url, cluster=True, key_prefix=prefix, **options)
 
+    def whole_store(self, *, read_only: bool = False) -> Any:
+        return open_store(f"{self.url}?cluster=1&key_prefix={quote(f'kit:{self.unique}')}", read_only=read_only)
+
     def expiring(self, session_id: str, seconds: int) -> RedisSession:
         return self.open(session_id, ttl=seconds)
 
@@ -188,6 +195,9 @@ class StandfastPostgres(Networked):
     def open(self, session_id: str, **options: Any) -> PostgresSession:
         url = self.url or "postgresql://127.0.0.1:1/none"  # for a look at its abilities, before there is a server
         return PostgresSession(session_id, url=url, **{"schema": self.schema, **options})
+
+    def whole_store(self, *, read_only: bool = False) -> Any:
+        return open_store(f"{self.url}{'&' if '?' in self.url else '?'}schema={self.schema}", read_only=read_only)
 
     # --- faults
 

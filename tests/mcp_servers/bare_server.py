@@ -98,6 +98,8 @@ def main() -> None:
             sys.stdout.flush()
         case "says nothing":
             time.sleep(600)
+        case "starts slowly":
+            time.sleep(0.5)
         case "ends at once":
             sys.exit(7)
         case "ignores its end":

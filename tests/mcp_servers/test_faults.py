@@ -7,7 +7,9 @@ import gc
 import logging
 import os
 import signal
+import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -242,6 +244,19 @@ async def test_it_may_be_connected_in_one_task_and_closed_in_another(notes: Path
     assert not children()
 
 
+async def test_a_server_that_is_closed_while_it_connects_stays_closed(notes: Path):
+    async with no_leaks():
+        server = bare("starts slowly", notes)
+        connecting = asyncio.create_task(server.connect())
+        while not children():
+            await asyncio.sleep(0.01)
+        await server.cleanup()
+        with pytest.raises(UserError, match="is not connected"):
+            await connecting
+        assert server.session is None
+    assert not children()
+
+
 async def test_a_server_that_is_dropped_ends(notes: Path):
     async with no_leaks():
         server = bare("ignores its end", notes)
@@ -286,6 +301,51 @@ async def test_a_hung_server_and_its_helper_end_when_the_connection_closes(notes
     assert not children()
 
 
+OTHER_LOOP = """
+import asyncio, sys
+sys.path[:0] = {path!r}
+from pathlib import Path
+import uvloop
+from mcp_servers.helpers import bare, children
+
+async def main():
+    async with bare("calm", Path({notes!r})) as server:
+        try:
+            await server.call_tool("die", {{}})
+        except Exception as error:
+            assert error.outcome_unknown
+        assert "seen" in (await server.call_tool("look", {{}})).content[0].text
+    assert not children()
+
+uvloop.run(main())
+"""
+
+
+async def test_it_is_the_same_on_uvloop(notes: Path):
+    code = OTHER_LOOP.format(path=sys.path, notes=str(notes))
+    program = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
+    assert await program.wait() == 0
+    assert lines(notes) == ["die None", "look None"]
+
+
+FORKING = """
+import asyncio, os, sys, time
+sys.path[:0] = {path!r}
+from pathlib import Path
+from mcp_servers.helpers import bare
+
+async def main():
+    server = bare("ignores its end", Path({notes!r}))
+    await server.connect()
+    if os.fork() == 0:
+        time.sleep(600)
+    print("connected", flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
 PROGRAM = """
 import asyncio, sys
 sys.path[:0] = {path!r}
@@ -302,15 +362,24 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGTERM])
-async def test_a_program_that_is_killed_takes_its_servers_with_it(by: signal.Signals, notes: Path):
-    """Also one that ignores the end of its input and every polite signal, and what it has started in turn."""
-    code = PROGRAM.format(path=sys.path, notes=str(notes))
-    program = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
-    assert program.stdout is not None
-    assert await program.stdout.readline() == b"connected\n"
-    both = [int(number) for number in (await first_line(notes)).split()]
-    assert all(map(alive, both))
-    program.send_signal(by)
-    await program.wait()
-    assert await gone(*both)
+@pytest.mark.parametrize(
+    ("code", "by"),
+    [(PROGRAM, signal.SIGKILL), (PROGRAM, signal.SIGTERM), (FORKING, signal.SIGKILL)],
+    ids=["killed", "ended", "killed after a fork"],
+)
+async def test_a_program_that_is_killed_takes_its_servers_with_it(code: str, by: signal.Signals, notes: Path):
+    """Also one that ignores the end of its input and every polite signal, and what it has started in turn; and though a
+    fork of the program lives on."""
+    code = code.format(path=sys.path, notes=str(notes))
+    started = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True)
+    with started as program:
+        assert program.stdout is not None
+        assert await asyncio.to_thread(program.stdout.readline) == b"connected\n"
+        both = [int(number) for number in (await first_line(notes)).split()]
+        assert all(map(alive, both))
+        program.send_signal(by)
+        program.wait()
+        ended = await gone(*both)
+        with suppress(ProcessLookupError):
+            os.killpg(program.pid, signal.SIGKILL)
+    assert ended

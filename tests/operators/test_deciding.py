@@ -274,3 +274,25 @@ async def test_a_run_that_has_not_ended_cannot_be_deleted(store: Store) -> None:
     with pytest.raises(RunStateError, match="has not ended"):
         await store.delete_run("run-7")
     assert await store.delete_run("no such run") is False
+
+
+async def test_sessions_that_wait_come_in_pages_and_each_once(path: Path) -> None:
+    """Also one with two runs that wait, which stands where its newest does."""
+    for name, run_id in (("a", "run-1"), ("b", "run-2"), ("c", "run-3"), ("a", "run-4")):
+        session = SQLiteSession(name, path)
+        await Desk([asks(pay(1, f"call-{run_id}"))]).run("Pay.", session=session, run_config=RunConfig(run_id=run_id))
+        await session.close()
+    async with open_store(path, read_only=True) as store:
+        for limit in (1, 2, 10):
+            seen: list[str] = []
+            after = None
+            while True:
+                page = await store.sessions(waiting=True, limit=limit, after=after)
+                assert len(page.sessions) <= limit
+                seen += [one.session_id for one in page.sessions]
+                after = page.after
+                if after is None:
+                    break
+            assert seen == ["a", "c", "b"]
+        listed = (await store.sessions(waiting=True, limit=1)).sessions[0]
+        assert sorted(one.run_id for one in listed.waiting) == ["run-1", "run-4"]

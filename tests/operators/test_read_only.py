@@ -226,6 +226,26 @@ def test_a_file_and_folder_without_write_permission_are_read_by_another_user(rea
     assert trace(readable.parent) == before
 
 
+def test_a_file_in_use_is_read_by_another_user_who_may_write_nothing(ours: Path) -> None:
+    """The newest session is in the log only, which its writer has open."""
+    open_the_way(ours)
+    ours.chmod(0o644)
+
+    async def scenario() -> None:
+        writer = SQLiteSession("three", ours)
+        await writer.add_items([message("in the log")])
+        ours.parent.chmod(0o555)
+        before = trace(ours.parent)
+        assert as_nobody(ours) == "['three', 'two', 'one']"
+        assert trace(ours.parent).keys() == before.keys()
+        assert trace(ours.parent)["talks.db"] == before["talks.db"]
+        assert trace(ours.parent)["talks.db-wal"] == before["talks.db-wal"]
+        ours.parent.chmod(0o755)
+        await writer.close()
+
+    asyncio.run(scenario())
+
+
 def test_beside_a_live_writer_its_log_is_read_and_nothing_is_left(ours: Path) -> None:
     async def scenario() -> None:
         writer = SQLiteSession("one", ours)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from typing import Any
 
 import pytest
 
 from standfast.ground.errors import SlowConsumerError
-from standfast.realtime import RealtimeAgent, RealtimeRunner
+from standfast.realtime import RealtimeAgent, RealtimeModelAudioEvent, RealtimeRunner
 from standfast.testing.leaks import no_leaks
-from standfast.testing.realtime import LoopbackRealtimeServer
+from standfast.testing.realtime import LoopbackRealtimeServer, ScriptedRealtimeModel
 from standfast.testing.realtime.audio import silence
 
 pytestmark = pytest.mark.clause("E12", backend="calls")
@@ -44,6 +45,55 @@ async def test_audio_that_nobody_reads_is_dropped_oldest_first_counted_and_repor
         assert size <= limit
         assert "audio_dropped" in kinds
         await session.close()
+
+
+async def test_what_was_dropped_is_told_in_the_time_of_its_format():
+    """A telephone's audio is 8 bytes for a millisecond, not 48."""
+    words = " ".join(f"word{number}" for number in range(60))
+    async with no_leaks(), LoopbackRealtimeServer([words]) as server:
+        settings: Any = {"audio": {"output": {"format": "g711_ulaw"}}}
+        session = await opened(server, audio_buffer_bytes=8_000, raw_events=False, model_settings=settings)
+        reader = aiter(session)
+        await session.send_message("talk")
+        await server.until("response.done", direction="sent")
+        dropped_ms, kinds = 0.0, [""]
+        async with asyncio.timeout(30):
+            while not session.stats["audio_dropped_bytes"]:
+                await asyncio.sleep(0.005)
+            while kinds[-1] != "agent_end":
+                event = await anext(reader)
+                kinds.append(event.type)
+                dropped_ms += event.ms if event.type == "audio_dropped" else 0.0
+        assert dropped_ms == session.stats["audio_dropped_bytes"] / 8
+        await session.close()
+
+
+async def test_half_an_hour_with_a_reader_that_stopped_is_bounded_counted_and_nobody_elses_loss():
+    """Thirty minutes of audio in pieces of 100 ms: one reader takes all of it, the other nothing."""
+    model = ScriptedRealtimeModel()
+    session = await RealtimeRunner(RealtimeAgent(name="Desk"), model=model).run()
+    piece, per_item, items = bytes(4_800), 100, 180
+    async with session:
+        stopped, quick = aiter(session), aiter(session)
+        heard = 0
+        tracemalloc.start()
+        for item in range(items):
+            for _ in range(per_item):
+                await session.on_event(RealtimeModelAudioEvent(piece, f"r{item}", f"i{item}", 0))
+                while True:
+                    event = await anext(quick)
+                    if event.type == "audio":
+                        heard += len(event.audio.data)
+                        break
+            if item == items // 10:
+                early, _ = tracemalloc.get_traced_memory()
+        late, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert heard == items * per_item * len(piece)
+        assert session.stats["audio_dropped_bytes"] > 0.9 * heard
+        assert late - early < 2_000_000, "what is held grows with the length of the call"
+        assert type(await anext(stopped)) is not None  # it can still come back, and hears the newest
+    assert session.state == "closed"
 
 
 async def test_a_reader_that_falls_behind_ends_and_the_others_go_on():

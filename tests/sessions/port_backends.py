@@ -128,7 +128,6 @@ class Through:
     """A store that hands everything on."""
 
     loses_answers = False
-    is_shareable = False
 
     def __init__(self, store: Store) -> None:
         self.inner = store

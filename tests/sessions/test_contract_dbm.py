@@ -88,8 +88,9 @@ async def scenario_again(folder: Path) -> None:
 
 
 def test_a_detached_record_is_done_though_its_task_is_cancelled_and_its_loop_closed(tmp_path: Path) -> None:
+    session = dbm_backend.DbmSession("a", tmp_path)
+
     async def scenario() -> None:
-        session = dbm_backend.DbmSession("a", tmp_path)
         session.record(items=[{"n": 1}], writer="r", start=0, detached=True).close()  # never awaited
         waiting = asyncio.ensure_future(session.record(items=[{"n": 2}], writer="r", start=1, detached=True))
         waiting.cancel()

@@ -148,6 +148,8 @@ class World:
         self.stopped: set[str] = set()
         self.doomed: set[str] = set()
         self.audio_of: dict[str, str] = {}
+        self.audible: set[str] = set()
+        """Replies of which some audio came."""
         self.playing: set[str] = set()
         self.covered: set[str] = set()
         """What the response under way was begun with, and what a response that ended was."""
@@ -381,6 +383,7 @@ class World:
         if kind == "response.output_audio.delta":
             size = len(frame["delta"]) * 3 // 4
             wanted = self.exchange.audio(item_id, size)
+            self.audible.add(item_id)
             if wanted:
                 assert frame["response_id"] not in self.stopped, "audio of an interrupted reply is delivered (E8)"
                 self.playing.add(item_id)
@@ -553,6 +556,9 @@ class World:
             assert users.count(text) == 1, f"understood {text!r} is there {users.count(text)} times: {users}"
         assert users.count(SPEECH) <= self.unheard, f"speech was forgotten: {users}"
         assert not any("guardrail" in str(item.get("content")) for item in self.rows), "a note was stored"
+        for entry in self.talk.ledger:
+            spoke = entry.item.get("role") == "assistant"
+            assert not spoke or (entry.extra or {})["id"] in self.audible, "words of which nobody heard anything"
         for item in self.rows:
             if item.get("role") == "assistant":
                 assert "FORBIDDEN" not in item["content"] or self.happened.get("guardrail"), item

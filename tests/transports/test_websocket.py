@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+import websockets
 
 from standfast.ground.errors import ConnectionLostError, ConnectionRefusedByServerError, RealtimeStateError, UserError
 from standfast.talk.interface import RealtimeModelListener
@@ -31,6 +35,8 @@ from standfast.transports.websocket import (
     get_api_key,
 )
 from tests.testing_realtime.talking import check_journal
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Listener(RealtimeModelListener):
@@ -358,3 +364,11 @@ async def test_a_frame_that_is_too_large_ends_the_connection_and_nothing_else():
         await listener.until("session.created")
         await model.send_event(RealtimeModelSendRawMessage({"type": "response.create"}))
         assert (await listener.until("disconnected")).code in (1006, 1009)
+
+
+def test_the_release_of_websockets_is_the_one_that_was_asked_for():
+    """`./dev websockets` tries others than the pinned one: what it says it tried, it tried."""
+    pinned = re.search(r"^websockets==(\S+)", (ROOT / "requirements" / "dev.txt").read_text(), re.MULTILINE)
+    assert pinned is not None
+    wanted = os.environ.get("WEBSOCKETS") or pinned[1]
+    assert f"{websockets.__version__}.".startswith(f"{wanted}.")

@@ -97,7 +97,7 @@ ABSENT: dict[str, Kind] = {
     ),
     "reasoning content over Chat Completions": Kind(
         ("models.reasoning_content_replay",),
-        "",
+        "InternalChatCompletionMessage InternalToolCall",
         "Use the Responses API, whose reasoning items are kept and sent back; other servers' is left out.",
     ),
     "machinery of the SDK's own loop": Kind(
@@ -111,11 +111,6 @@ ABSENT: dict[str, Kind] = {
         "validate_responses_programmatic_tool_calling_configuration validate_responses_tool_search_configuration "
         "with_function_tool_failure_error_handler",
         "It is no part of that package's documented use; hooks, filters and a Model of your own reach the same places.",
-    ),
-    "models over LiteLLM and any-llm": Kind(
-        ("extensions.models",),
-        "AnyLLMModel AnyLLMProvider LitellmModel LitellmProvider",
-        "Use OpenAIChatCompletionsModel with the provider's compatible endpoint, or write a Model: two methods.",
     ),
 }
 """Each kind of thing that is not there."""

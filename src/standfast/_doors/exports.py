@@ -625,6 +625,7 @@ BEHIND_DOORS: dict[str, tuple[str, ...]] = {
         "REJECTION_MESSAGE",
     ),
     "face.realtime_runner": ("RealtimeRunner",),
+    "providers.other_packages": ("AnyLLMModel", "AnyLLMProvider", "LitellmModel", "LitellmProvider"),
     "tools.mcp": ("MCPToolCustomDataContext", "MCPToolMetaContext", "MCPUtil"),
     "mcp_servers.filters": (
         "ToolFilter",
@@ -847,6 +848,11 @@ DOORS: dict[str, str] = {
     "realtime.session": "REJECTION_MESSAGE RealtimeSession",
     "realtime.testing": "RealtimeConnectCall RealtimeScriptError RealtimeStep ScriptedRealtimeModel "
     "UnconsumedRealtimeSteps UnexpectedRealtimeSend",
+    "extensions.models": "",
+    "extensions.models.any_llm_model": "AnyLLMModel",
+    "extensions.models.any_llm_provider": "AnyLLMProvider",
+    "extensions.models.litellm_model": "LitellmModel",
+    "extensions.models.litellm_provider": "LitellmProvider",
     "extensions.memory": "AdvancedSQLiteSession AsyncSQLiteSession EncryptedSession RedisSession SQLAlchemySession",
     "extensions.memory.advanced_sqlite_session": "AdvancedSQLiteSession",
     "extensions.memory.async_sqlite_session": "AsyncSQLiteSession",

@@ -113,6 +113,8 @@ class RealtimeAudio:
     content_index: int
     info: RealtimeEventInfo
     type: Literal["audio"] = "audio"
+    # How much of the item there is with this: by it a reader's share of the item is known. No field, it is ours alone.
+    end = 0
 
 
 @dataclass
@@ -198,6 +200,8 @@ class RealtimeReconnected:
     said_again_ms: float
     cut: list[str]
     gap: str | None
+    """On an attached call (phone, WebRTC): the newest item that the server had and nobody had told us of, now fetched;
+    what lies between it and the last that was known is missing. None: nothing is."""
     info: RealtimeEventInfo
     type: Literal["reconnected"] = "reconnected"
 

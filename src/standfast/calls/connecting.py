@@ -84,7 +84,7 @@ class Connecting:
         link = Link(
             scope.hands.talk.epoch + 1,
             scope.offer.session_object(attached=scope.attached),
-            [] if scope.attached else seeds(self.history),
+            [] if scope.attached else seeds(self.history, self._own_items()),
             self.history_upto,
             scope.attached,
             guarded,
@@ -98,6 +98,11 @@ class Connecting:
         early, self._early = self._early, []
         for frame in early:
             self.receive(frame)
+
+    def _own_items(self) -> list[tuple[str, Item]]:
+        """The items of this call that the session had when this process began, with their ids."""
+        own = self._scope.hands.talk.ledger[: self.history_upto]
+        return [(str((entry.extra or {}).get("id")), entry.item) for entry in own]
 
     async def wait_until_ready(self) -> None:
         """Return when the server has taken the settings; raise what it says if it has not."""
@@ -167,7 +172,8 @@ class Connecting:
             return
         if (link.ready or link.refused is not None) and not self.ready.is_set():
             self.ready.set()
-        if link.seeded and link.epoch > self._announced and (not was_seeded or link.attached):
+        is_whole = link.seeded if link.search is None else link.ready and link.search.is_over
+        if is_whole and link.epoch > self._announced and (not was_seeded or link.attached):
             self._restored(link)
 
     def _restored(self, link: Link) -> None:

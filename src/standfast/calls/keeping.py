@@ -21,6 +21,8 @@ class Keeping:
 
     def __init__(self, scope: CallScope, connecting: Connecting, *, resumes: bool) -> None:
         self._scope, self._connecting, self._resumes = scope, connecting, resumes
+        self.took_over = False
+        """Whether the call was there before this session."""
 
     async def begin(self, memory: Memory, *, connect: bool) -> None:
         """Take the session and read it; take the call over if there is one of this id, else begin it."""
@@ -33,6 +35,7 @@ class Keeping:
         found = await memory.load(run_id) if memory.store is not None else None
         if found is not None:
             talk, stored = found
+            self.took_over = True
             hands.exchange.talk = talk
             for decision in talk.decisions:
                 scope.book().record(decision)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from standfast.agents.realtime_events import (
@@ -31,8 +32,14 @@ class Outlet:
     """The queue of one reader."""
 
     def __init__(
-        self, *, audio_bytes_max: int = AUDIO_BYTES_MAX, control_max: int = CONTROL_MAX, raw_audio: bool = False
+        self,
+        *,
+        audio_bytes_max: int = AUDIO_BYTES_MAX,
+        control_max: int = CONTROL_MAX,
+        raw_audio: bool = False,
+        bytes_per_ms: Callable[[], int] = lambda: 48,
     ) -> None:
+        self._bytes_per_ms = bytes_per_ms
         self._audio_bytes_max, self._control_max = audio_bytes_max, control_max
         self._raw_audio = raw_audio
         """Whether audio is read twice, raw first: then the raw event is made when it is read, not before."""
@@ -43,7 +50,7 @@ class Outlet:
         self._history: RealtimeHistoryUpdated | None = None
         self.over = False
         """Whether this reader fell too far behind and gets nothing more."""
-        self._next: RealtimeAudio | None = None
+        self.next_audio: RealtimeAudio | None = None
         """Audio whose raw event was just read: it comes next."""
 
     # --- putting -----------------------------------------------------------------------------------------------------
@@ -119,14 +126,14 @@ class Outlet:
             if report is None or report.item_id != event.item_id:
                 report = RealtimeAudioDropped(event.item_id, 0.0, event.info)
                 kept.append(report)
-            report.ms += size / 48
+            report.ms += size / self._bytes_per_ms()
         self._queue = kept
         return dropped
 
     def forget_audio(self, item_id: str) -> None:
         """Forget the audio of an item that was interrupted: nobody wants to hear it any more."""
-        if self._next is not None and self._next.item_id == item_id:
-            self._next = None
+        if self.next_audio is not None and self.next_audio.item_id == item_id:
+            self.next_audio = None
         if not self.audio_bytes:
             return
         kept = [one for one in self._queue if type(one) is not RealtimeAudio or one.item_id != item_id]
@@ -138,8 +145,8 @@ class Outlet:
 
     def get(self) -> RealtimeSessionEvent | None:
         """The next event; None if there is none. Raises SlowConsumerError when this reader has read all it gets."""
-        if self._next is not None:
-            audio, self._next = self._next, None
+        if self.next_audio is not None:
+            audio, self.next_audio = self.next_audio, None
             return audio
         if not self._queue:
             if self.over:
@@ -153,7 +160,7 @@ class Outlet:
         if kind is RealtimeAudio:
             self.audio_bytes -= len(event.audio.data)  # type: ignore[union-attr]
             if self._raw_audio:
-                self._next = event  # type: ignore[assignment]
+                self.next_audio = event  # type: ignore[assignment]
                 return RealtimeRawModelEvent(event.audio, event.info)  # type: ignore[union-attr]
         elif kind is RealtimeRawModelEvent:
             self.raw_count -= 1

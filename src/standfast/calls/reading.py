@@ -21,10 +21,9 @@ class EventIterator:
         is_over: Callable[[], bool],
         failure: Callable[[], BaseException | None],
         close: Callable[[], Awaitable[None]],
-        arm: Callable[[], None],
     ) -> None:
         self._scope, self._outlet = scope, outlet
-        self._is_over, self._failure, self._close, self._arm = is_over, failure, close, arm
+        self._is_over, self._failure, self._close = is_over, failure, close
         # Whoever leaves the loop early does not say so: then nothing must be kept for them.
         weakref.finalize(self, scope.forget_outlet, outlet)
 
@@ -33,12 +32,16 @@ class EventIterator:
 
     async def __anext__(self) -> RealtimeSessionEvent:
         scope, outlet = self._scope, self._outlet
+        audio = outlet.next_audio
+        if audio is not None:  # its raw event was read just now
+            outlet.next_audio = None
+            scope.take(audio)
+            return audio
         while True:
             event = outlet.get()
             if event is not None:
                 if type(event) is RealtimeAudio:
                     scope.take(event)
-                    self._arm()
                 return event
             error = self._failure()
             if error is not None:

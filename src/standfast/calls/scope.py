@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 from collections.abc import Callable, Mapping
 from typing import Any, cast
@@ -79,6 +80,8 @@ class CallScope:
         self.stream_ended = False
         """Whether the transport said that nothing more will come."""
         self.is_fatal: Callable[[BaseException], None] = lambda error: None
+        self.after_take: Callable[[], None] = lambda: None
+        """Called when readers have taken audio: something will have been heard."""
         self.after_look: Callable[[], None] = lambda: None
         """Called when the output guardrails have looked: audio that was held may be heard."""
 
@@ -124,6 +127,7 @@ class CallScope:
             audio_bytes_max=self.config.get("audio_buffer_bytes", AUDIO_BYTES_MAX),
             control_max=self.config.get("event_buffer_count", CONTROL_MAX),
             raw_audio=self.raw_events,
+            bytes_per_ms=lambda: self.hands.exchange.out_rate,
         )
         self._outlets.append(outlet)
         return outlet
@@ -145,9 +149,8 @@ class CallScope:
             for outlet in self._outlets:
                 outlet.put_raw(shown, size)
 
-    def show_audio(self, event: RealtimeAudio) -> None:
+    def show_audio(self, event: RealtimeAudio, size: int) -> None:
         """Let every reader hear this; what a slow one had to drop for it nobody hears, if nobody else did."""
-        size = len(event.audio.data)
         for outlet in self._outlets:
             dropped = outlet.put_audio(event, size)
             if dropped:
@@ -176,14 +179,18 @@ class CallScope:
 
     def take(self, event: RealtimeAudio) -> None:
         """A reader has taken some audio: from now on it is being heard."""
-        exchange = self.hands.exchange
-        end = getattr(event, "_end", 0)
-        known = self.taken.get(event.item_id, 0)
+        exchange, item_id, end = self.hands.state, event.item_id, event.end
+        known = self.taken.get(item_id, 0)
         if end <= known:
             return  # another reader was first
-        size = min(len(event.audio.data), end - known)
-        self.taken[event.item_id] = end
-        exchange.playback.take(event.item_id, size / exchange.out_rate, self.hands.now())
+        size = len(event.audio.data)
+        if size > end - known:
+            size = end - known
+        self.taken[item_id] = end
+        if exchange.playback.take_soon(item_id, size / exchange.out_rate):
+            loop = asyncio.get_running_loop()
+            exchange.playback.since(loop.time())
+            loop.call_soon(self.after_take)
 
     def book(self) -> ApprovalBook:
         """Every decision of this call."""

@@ -11,17 +11,18 @@ import contextvars
 import logging
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from standfast.agents.context import RunContextWrapper
 from standfast.agents.hooks import RunHooksBase
 from standfast.agents.realtime_agent import RealtimeAgent
 from standfast.agents.realtime_config import RealtimeRunConfig, check_run_config
 from standfast.agents.realtime_events import (
-    RealtimeCallDropped,
     RealtimeHistoryUpdated,
     RealtimeToolApprovalRequired,
 )
+from standfast.calls.changing import Changing
+from standfast.calls.closing import Closing
 from standfast.calls.connecting import Connecting
 from standfast.calls.deciding import decide
 from standfast.calls.hands import Hands
@@ -32,14 +33,12 @@ from standfast.calls.performing import Performing, output_guardrails
 from standfast.calls.reading import EventIterator
 from standfast.calls.scope import CallScope, merged_config
 from standfast.calls.showing import Showing
+from standfast.calls.standing import Standing, State
 from standfast.calls.timing import Timing
-from standfast.driver.reconcile import ignore_exception
 from standfast.driver.run_scope import Tracer, UnfinishedRun
 from standfast.ground.errors import (
-    CloseTimeoutError,
     RealtimeStateError,
     SettingTypeError,
-    StandfastError,
 )
 from standfast.llm.interface import ModelProvider
 from standfast.sessions.protocol import Session
@@ -47,18 +46,17 @@ from standfast.talk.events import Do, ReplyWanted, Shown, Typed
 from standfast.talk.exchange import Exchange
 from standfast.talk.interface import RealtimeModel, RealtimeModelConfig, RealtimeModelListener
 from standfast.talk.items import RealtimeItem
-from standfast.talk.model_events import RealtimeModelEvent
+from standfast.talk.model_events import RealtimeModelAudioEvent, RealtimeModelEvent
 from standfast.talk.model_inputs import RealtimeModelSendAudio, RealtimeModelSendInterrupt, RealtimeModelSendRawMessage
 from standfast.talk.plain import PlainLink
 from standfast.talk.settings import RealtimeUserInput
 from standfast.talk.talk import Talk
-from standfast.talk.wire import typed_content
+from standfast.talk.wire import short_id, typed_content
 from standfast.tools.threads import WATCH, ThreadWatch
 from standfast.words.usage import Usage
 
 logger = logging.getLogger("standfast")
 
-State = Literal["new", "entering", "open", "reconnecting", "closing", "closed"]
 REJECTION_MESSAGE = "Tool execution was not approved."
 
 
@@ -140,15 +138,21 @@ class RealtimeSession(RealtimeModelListener):
         )
         scope.is_fatal = self._fatal
         scope.after_look = self._showing.release_audio
-        self._state: State = "new"
+        scope.after_take = self._timing.arm_for_playback
+        self._standing = Standing()
         self._error: BaseException | None = None
-        self._closing: asyncio.Task[None] | None = None
-        self._model_closed = False
-        self._hangs_up = True
         self._listening = False
-        self._changes: dict[int, asyncio.Future[None]] = {}
-        self._left_behind: list[str] = []
+        self._changing = Changing(scope)
         self._threads = ThreadWatch()
+        self._closing = Closing(
+            scope,
+            self._standing,
+            keeping=self._keeping,
+            observing=self._observing,
+            threads=self._threads,
+            let_go=self._let_go,
+            failure=lambda: self._error,
+        )
 
     # --- what it is --------------------------------------------------------------------------------------------------
 
@@ -160,7 +164,7 @@ class RealtimeSession(RealtimeModelListener):
     @property
     def state(self) -> State:
         """Where the session stands."""
-        return self._state
+        return self._standing.state
 
     @property
     def run_id(self) -> str:
@@ -171,6 +175,19 @@ class RealtimeSession(RealtimeModelListener):
     def history(self) -> list[RealtimeItem]:
         """What was said so far, interrupted replies as they were heard."""
         return self._scope.history.items()
+
+    def generated(self, item_id: str) -> str | None:
+        """All that the model generated for an item of the history, heard or not, also in the worker before this one.
+
+        None for what it did not say, and for what a guardrail refused.
+        """
+        self._exchange.fold()
+        talk = self._scope.hands.talk
+        part = talk.part(item_id)
+        if part is not None:
+            return part.text if part.kind == "spoken" and not part.tripped else None
+        entries = (entry.extra or {} for entry in reversed(talk.ledger))
+        return next((extra.get("generated") for extra in entries if short_id(str(extra.get("id"))) == item_id), None)
 
     @property
     def current_agent(self) -> RealtimeAgent[Any]:
@@ -222,11 +239,11 @@ class RealtimeSession(RealtimeModelListener):
         With `connect=False` a call that was hung up, or lost, is only settled: its waiting calls can be decided, run
         and are stored; `settled` waits for that.
         """
-        if self._state != "new":
+        if self.state != "new":
             raise RealtimeStateError(
-                f"this session is {self._state} and cannot be entered", "Make a new one with RealtimeRunner.run()."
+                f"this session is {self.state} and cannot be entered", "Make a new one with RealtimeRunner.run()."
             )
-        self._state = "entering"
+        self._standing.move("entering")
         scope = self._scope
         scope.context = contextvars.copy_context()
         scope.context.run(WATCH.set, self._threads)
@@ -235,8 +252,8 @@ class RealtimeSession(RealtimeModelListener):
         except BaseException as error:
             await self._give_back(error)
             raise
-        if self._state == "entering":
-            self._state = "open"
+        if not self._standing.is_over:
+            self._standing.move("open")
         scope.show(RealtimeHistoryUpdated(scope.history.items(), scope.info))
         return self
 
@@ -269,7 +286,12 @@ class RealtimeSession(RealtimeModelListener):
                 raise self._error
 
     async def _give_back(self, error: BaseException) -> None:
-        """Entering failed: release what was acquired; what fails on the way is attached to the first error."""
+        """Entering failed: release what was acquired; what fails on the way is attached to the first error.
+
+        A call that was to be taken over is not hung up by that: whoever tries again finds it as it was left.
+        """
+        if not self._standing.is_over:
+            self._closing.hangs_up = not self._keeping.took_over
         try:
             await asyncio.shield(self._begin_closing())
         except BaseException as second:  # the first error is the one to raise
@@ -301,9 +323,9 @@ class RealtimeSession(RealtimeModelListener):
     # --- what people do ----------------------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
-        if self._state in ("closing", "closed"):
-            raise RealtimeStateError(f"this session is {self._state}", "Make a new one with RealtimeRunner.run().")
-        if self._state == "new" and self._scope.restores:
+        if self._standing.is_over:
+            raise RealtimeStateError(f"this session is {self.state}", "Make a new one with RealtimeRunner.run().")
+        if self.state == "new" and self._scope.restores:
             raise RealtimeStateError("this session was not entered", "Use `async with session:` or `await enter()`.")
 
     async def send_message(self, message: RealtimeUserInput) -> None:
@@ -385,15 +407,10 @@ class RealtimeSession(RealtimeModelListener):
         self._check_open()
         if not isinstance(agent, RealtimeAgent):
             raise SettingTypeError(f"a {type(agent).__name__} is no voice agent", "Give a RealtimeAgent.")
-        hands = self._scope.hands
         if isinstance(self._exchange.link, PlainLink):
-            hands.connected = True
+            self._scope.hands.connected = True
         self._start()
-        key = self._scope.key_of(agent)
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._changes[hands.talk.counter + 1] = future
-        hands.happen(lambda exchange, now: exchange.change(key, now))
-        await future
+        await self._changing.ask_for(agent)
 
     # --- approvals ---------------------------------------------------------------------------------------------------
 
@@ -408,9 +425,9 @@ class RealtimeSession(RealtimeModelListener):
         await self._decide(call_id, approved=False, always=always, message=rejection_message)
 
     async def _decide(self, call_id: str, *, approved: bool, always: bool, message: str | None) -> None:
-        if self._state in ("closing", "closed"):
+        if self._standing.is_over:
             raise RealtimeStateError(
-                f"this session is {self._state}", "Decide about calls of an ended call with RealtimeRunner.resume."
+                f"this session is {self.state}", "Decide about calls of an ended call with RealtimeRunner.resume."
             )
         decide(self._scope, call_id, approved=approved, always=always, message=message)
         self._start()
@@ -420,8 +437,10 @@ class RealtimeSession(RealtimeModelListener):
 
     async def on_event(self, event: RealtimeModelEvent) -> None:
         """What the transport tells; also callable by hand, before the session is entered too."""
-        if self._state in ("closing", "closed"):
+        if self._standing.state in ("closing", "closed"):
             return
+        if type(event) is RealtimeModelAudioEvent and self._scope.offer is not None:
+            return self._showing.audio(event)  # what comes most often has the shortest way
         if self._scope.offer is None and not self._scope.restores:
             await self._feed()
         if not self._showing.receive(event):
@@ -441,25 +460,11 @@ class RealtimeSession(RealtimeModelListener):
         self._showing.shown(found)
         for one in found:
             if one.name in ("handoff", "change_refused"):
-                self._change_is_over(one)
+                self._changing.is_over(one)
             if one.name == "handoff":
                 self._observing.handed_over(self._scope.agent_of(one.of), self._scope.agent_of(str(one.more)))
         self._showing.release_audio()
         self._timing.arm()
-
-    def _change_is_over(self, one: Shown) -> None:
-        open_changes = {change.number for change in self._scope.hands.talk.changes}
-        for number in [number for number in self._changes if number not in open_changes]:
-            future = self._changes.pop(number)
-            if future.done():
-                continue
-            if one.name == "handoff":
-                future.set_result(None)
-            else:
-                error = one.more if isinstance(one.more, BaseException) else None
-                future.set_exception(
-                    error or StandfastError(f"the agent stays as it was: {one.more}", "Correct its settings.")
-                )
 
     def _failed(self, effect: Do, error: BaseException) -> None:
         """Something the session did by itself raised: whoever reads is told, nobody is left waiting (E4)."""
@@ -478,12 +483,12 @@ class RealtimeSession(RealtimeModelListener):
         self._scope.wake_readers()
 
     def _restored(self) -> None:
-        if self._state == "reconnecting":
-            self._state = "open"
+        if self.state == "reconnecting":
+            self._standing.move("open")
 
     def _reconnecting(self) -> None:
-        if self._state == "open":
-            self._state = "reconnecting"
+        if self.state == "open":
+            self._standing.move("reconnecting")
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -492,10 +497,9 @@ class RealtimeSession(RealtimeModelListener):
         return EventIterator(
             self._scope,
             first or self._scope.new_outlet(),
-            is_over=lambda: self._state in ("closing", "closed"),
-            failure=lambda: self._error if self._state != "closed" else None,
+            is_over=lambda: self._standing.is_over,
+            failure=lambda: self._error if self.state != "closed" else None,
             close=self.close,
-            arm=self._timing.arm_for_playback,
         )
 
     # --- closing -----------------------------------------------------------------------------------------------------
@@ -505,77 +509,23 @@ class RealtimeSession(RealtimeModelListener):
 
         With `hang_up=False` only this worker lets go: another one goes on with the call.
         """
-        self._hangs_up = hang_up
+        if not self._standing.is_over:
+            self._closing.hangs_up = hang_up  # whoever closes first says so; leaving the block comes after
         closing = self._begin_closing()
-        task = asyncio.current_task()
-        if self._scope.hands.owns(task) or self._observing.owns(task):
-            return  # it is ours: it would wait for itself
-        await asyncio.shield(closing)
+        if not self._closing.is_own(asyncio.current_task()):
+            await asyncio.shield(closing)
 
     def _begin_closing(self) -> asyncio.Task[None]:
-        if self._closing is None or (self._closing.done() and self._state != "closed"):
-            self._report_dropped()  # before readers are told that it is over
-            self._state = "closing"
-            self._closing = asyncio.get_running_loop().create_task(self._close())
-            self._closing.add_done_callback(ignore_exception)
-        return self._closing
-
-    async def _close(self) -> None:
-        scope, hands = self._scope, self._scope.hands
-        scope.wake_readers()
+        """From here on nothing that the transport or the clock tells is heard."""
+        closing = self._closing.begin()
         self._timing.stop()
         if self._listening:
-            scope.model.remove_listener(self)
+            self._scope.model.remove_listener(self)
             self._listening = False
-        problems: list[BaseException] = []
-        await self._stop_work()
-        problem = await self._keeping.end(self._error, hang_up=self._hangs_up)
-        if problem is not None:
-            problems.append(problem)
-        for future in self._changes.values():
-            if not future.done():
-                future.set_exception(RealtimeStateError("the session was closed", "The agent was not changed."))
-        self._changes.clear()
+        return closing
+
+    def _let_go(self) -> None:
+        """Tell whoever waits for something of this session that it is over."""
+        self._changing.let_go()
         for waiter in self._connecting.waiters.values():
             waiter.cancel()
-        if not self._model_closed:
-            try:
-                await scope.model.close()
-                self._model_closed = True
-            except Exception as error:
-                problems.insert(0, error)
-        scope.offers.clear()
-        scope.wake_readers()
-        if self._model_closed:
-            self._state = "closed"
-        if self._left_behind:
-            names, self._left_behind = self._left_behind, []
-            problems.append(
-                CloseTimeoutError(
-                    f"closed while this was still running: {', '.join(names)}",
-                    "Let tools notice cancellation, give them a timeout, or raise close_timeout_s.",
-                )
-            )
-        if problems:
-            for other in problems[1:]:
-                problems[0].add_note(f"While closing, this happened too: {other!r}")
-            raise problems[0]
-        assert hands.stopped or hands.task is None
-
-    async def _stop_work(self) -> None:
-        hands = self._scope.hands
-        timeout_s = self._scope.config.get("close_timeout_s", 5.0)
-        self._left_behind += await hands.stop(timeout_s)
-        self._left_behind += await self._threads.left_after(timeout_s)
-        self._left_behind += await self._observing.stop(timeout_s)
-        hands.stopped = True
-
-    def _report_dropped(self) -> None:
-        """Without a session nothing of what waits, or could not be sent, is kept: say so (E2)."""
-        scope, talk = self._scope, self._scope.hands.talk
-        if scope.memory is not None or self._closing is not None:
-            return
-        for one in talk.calls:
-            part = next((part for part in talk.open if part.call_id == one.call.id), None)
-            output = part.text if part is not None else None
-            scope.show(RealtimeCallDropped(one.call.id, one.call.name, output, scope.info))

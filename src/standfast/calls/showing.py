@@ -71,7 +71,7 @@ class Showing:
             self._words(event)
             return True
         if isinstance(event, RealtimeModelAudioEvent):
-            self._audio(event)
+            self.audio(event)
             return True
         self._scope.show_raw(event)
         if isinstance(event, RealtimeModelRawServerEvent):
@@ -115,7 +115,8 @@ class Showing:
         found = link.began(item_id, response)
         self._scope.hands.happen(lambda exchange, now: [one for told in found for one in exchange.tell(told, now)])
 
-    def _audio(self, event: RealtimeModelAudioEvent) -> None:
+    def audio(self, event: RealtimeModelAudioEvent) -> None:
+        """Some audio: a count, and one event for every reader."""
         scope = self._scope
         exchange = scope.hands.state
         link, item_id, size = exchange.link, event.item_id, len(event.data)
@@ -126,13 +127,12 @@ class Showing:
             scope.hands.stats_late += size
             return
         shown = RealtimeAudio(event, item_id, event.content_index, scope.info)
-        # How much of the item there is with this: by it a reader's share of the item is known.
-        shown._end = exchange.buffers[item_id].audio_bytes  # type: ignore[attr-defined]
+        shown.end = exchange.buffers[item_id].audio_bytes
         if self._holds_audio and self._is_guarded(item_id):
             # Its raw event comes with it: readers make that of the audio they are given.
             self._held.setdefault(item_id, []).append(shown)
         else:
-            scope.show_audio(shown)
+            scope.show_audio(shown, size)
 
     def _is_guarded(self, item_id: str) -> bool:
         part = self._scope.hands.talk.part(item_id)
@@ -149,7 +149,7 @@ class Showing:
                 del self._held[item_id]
             elif part is None or part.judged >= len(part.text or ""):
                 for one in self._held.pop(item_id):
-                    self._scope.show_audio(one)
+                    self._scope.show_audio(one, len(one.audio.data))
 
     def _show(self, event: RealtimeModelEvent) -> None:
         scope = self._scope

@@ -19,13 +19,15 @@ class Timing:
     def __init__(self, scope: CallScope, connecting: Connecting, *, looked: Callable[[], None]) -> None:
         self._scope, self._connecting, self._looked = scope, connecting, looked
         self._timer: asyncio.TimerHandle | None = None
+        self._is_over = False
 
     @property
     def _exchange(self) -> Exchange:
         return self._scope.hands.exchange
 
     def stop(self) -> None:
-        """Look no more."""
+        """Look no more, whoever still asks for it in this round of the loop."""
+        self._is_over = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -66,7 +68,7 @@ class Timing:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._scope.hands.stopped:
+        if self._is_over or self._scope.hands.stopped:
             return
         exchange, now = self._exchange, self._scope.hands.now()
         moments = [exchange.playback.ends_at(part.id) for part in exchange.talk.open if part.kind == "spoken"]
@@ -82,8 +84,11 @@ class Timing:
         link, talk = self._exchange.link, self._exchange.talk
         if link is None or isinstance(link, PlainLink) or not link.seeded or link.active is not None:
             return None
-        waits = link.creating is not None or any(
-            not ask.ours and ask.by is None and ask.id in link.has for ask in talk.asks
+        looks = link.search is not None and not link.search.is_over
+        waits = (
+            link.creating is not None
+            or looks
+            or any(not ask.ours and ask.by is None and ask.id in link.has for ask in talk.asks)
         )
         if not waits:
             return None
@@ -92,7 +97,7 @@ class Timing:
     def _tick(self) -> None:
         hands = self._scope.hands
         self._timer = None
-        if hands.stopped:
+        if self._is_over or hands.stopped:
             return
         now = hands.now()
         overdue, recycle = self._overdue_at(), self._connecting.recycle_at()

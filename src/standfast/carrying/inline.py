@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from standfast.carrying.carrier import Kind, MakePlan, Then, UndoPlan
 from standfast.carrying.closing import Done
 from standfast.ground.errors import StoreTimeoutError
-from standfast.sessions.port import Store, carried_out
+from standfast.sessions.port import Plan
 
 T = TypeVar("T")
 
@@ -29,8 +29,9 @@ class InlineCarrier:
 
     lane = None
 
-    def __init__(self, store: Store, lock: threading.Lock) -> None:
-        self._store, self._lock = store, lock
+    def __init__(self, carried_out: Callable[[Plan[Any]], Any], lock: threading.Lock) -> None:
+        """Carry plans out by this, under this lock."""
+        self._carried_out, self._lock = carried_out, lock
 
     def carry(
         self,
@@ -53,20 +54,20 @@ class InlineCarrier:
                 raise _busy(timeout_s)
             await asyncio.sleep(LOCK_POLL_S)
         try:
-            return carried_out(self._store, plan())
+            result: T = self._carried_out(plan())
+            return result
         finally:
             self._lock.release()
 
     def _now(self, plan: MakePlan[T], timeout_s: float, then: Then | None) -> Coroutine[Any, Any, T]:
+        result, error = None, None
         try:
             result = self._held(plan, timeout_s)
-        except BaseException as error:
-            if then is not None:
-                then(None, error)
-            return Done(error=error)
+        except BaseException as fault:
+            error = fault
         if then is not None:
-            then(result, None)
-        return Done(result)
+            then(result, error)
+        return Done(result, error=error)  # type: ignore[arg-type]  # without an error there is a result
 
     def post(self, plan: MakePlan[T], timeout_s: float, then: Then | None = None) -> None:
         """Carry it out now."""
@@ -81,7 +82,8 @@ class InlineCarrier:
         if not self._lock.acquire(timeout=min(timeout_s, threading.TIMEOUT_MAX)):
             raise _busy(timeout_s)
         try:
-            return carried_out(self._store, plan())
+            result: T = self._carried_out(plan())
+            return result
         finally:
             self._lock.release()
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
-from standfast.carrying.carrier import Kind, MakePlan, Then, UndoPlan
+from standfast.carrying.carrier import MakePlan, Then
 from standfast.carrying.pipelined import Pipelining
-from standfast.carrying.requests import Request
-from standfast.carrying.threads import AnyRequest, PutBack
+from standfast.carrying.requests import PutBack, Request, RequestCarrier
+from standfast.carrying.threads import AnyRequest
 from standfast.ground.errors import OutcomeUnknownError, StoreTimeoutError, StoreUnavailableError, WrongLoopError
 from standfast.sessions.port import Answer, Ask
 
@@ -32,33 +32,16 @@ class AwaitedStore(Protocol):
         ...
 
 
-class LoopCarrier:
+class LoopCarrier(RequestCarrier):
     """Carries plans to a store in the event loop that first uses it."""
 
     loses_answers = True
 
     def __init__(self, store: AwaitedStore) -> None:
-        self.lane: str | None = uuid4().hex
+        self.lane = uuid4().hex
         self._loop: asyncio.AbstractEventLoop | None = None
         self._serving = _Serving(store)
         self._task: asyncio.Task[None] | None = None
-
-    def carry(
-        self,
-        plan: MakePlan[T],
-        timeout_s: float,
-        *,
-        kind: Kind = "write",
-        undo: UndoPlan[T] | None = None,
-        durable: bool = True,
-        detached: bool = False,
-        then: Then | None = None,
-    ) -> Coroutine[Any, Any, T]:
-        """Carry out a plan in the loop."""
-        request = Request(plan, None, timeout_s, kind=kind, undo=undo, durable=durable, detached=detached, then=then)
-        if detached:
-            self._submit(request)
-        return request.answer(self._submit, self._give_up)
 
     def post(self, plan: MakePlan[T], timeout_s: float, then: Then | None = None) -> None:
         """Carry out a plan without anybody who waits, from any thread."""

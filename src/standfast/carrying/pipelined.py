@@ -17,12 +17,11 @@ from collections.abc import Sequence
 from queue import Empty
 from typing import Any, Protocol
 
-from standfast.carrying.requests import deliver
+from standfast.carrying.requests import PutBack, deliver
 from standfast.carrying.threads import (
     RETRY_FIRST_S,
     RETRY_MAX_S,
     AnyRequest,
-    PutBack,
     ThreadCarrier,
     Writing,
 )
@@ -238,9 +237,10 @@ class Pipelining(Writing):
             request = active.request
             if request.claim() and request.settle():
                 self._owed.append(request)
-            self._remember(request)
             self._under_way.discard(id(request))
-        deliver([active.request for active in ended])
+        requests = [active.request for active in ended]
+        self._remember(requests)
+        deliver(requests)
 
     # --- a plan -----------------------------------------------------------------------------------------------------
 

@@ -18,9 +18,10 @@ import asyncio
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable
+import weakref
+from collections.abc import Callable, Coroutine, Iterable
 from enum import Enum
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from standfast.carrying.carrier import MakePlan, Then, UndoPlan
 from standfast.ground.errors import OutcomeUnknownError, StoreTimeoutError
@@ -66,7 +67,6 @@ class Request(Generic[T]):
         plan: MakePlan[T],
         where: Any,
         timeout_s: float,
-        *,
         kind: Kind = "write",
         undo: UndoPlan[T] | None = None,
         durable: bool = True,
@@ -101,8 +101,7 @@ class Request(Generic[T]):
             self._loop, self._future = loop, future
             if self.detached and self.stage is SETTLED:
                 self.hand_over()
-        deadlines = Deadlines.of(loop)
-        deadlines.add(self)
+        waiting = waiting_in(loop, self)
         try:
             if not self.detached:
                 submit(self)  # last: a woken thread needs Python's lock, which this one gives up when it next waits
@@ -113,7 +112,7 @@ class Request(Generic[T]):
             give_up(self, self._abandon())
             raise
         finally:
-            deadlines.remove(self)
+            waiting.pop(self, None)
             if self.retries:  # told here, in the task of whoever asked, and not by the thread that does the work
                 tell("store_retried", count=self.retries, seconds=time.monotonic() + self.timeout_s - self.deadline)
 
@@ -187,11 +186,10 @@ class Request(Generic[T]):
             if self.stage is CLAIMED:
                 self.stage = WITHDRAWN if self._abandoned and not self.detached else QUEUED
 
-    def undo_if_abandoned(self, run: Run) -> None:
-        """Before the commit: take back what nobody waits for any more."""
-        if self._abandoned and self.undo is not None and self.error is None:
-            self.run_undo(run)
-            self.undone = True
+    @property
+    def is_to_be_undone(self) -> bool:
+        """Before the commit: whether nobody waits any more for what was done, and it can be taken back."""
+        return self._abandoned and self.undo is not None and self.error is None
 
     def run_undo(self, run: Run) -> None:
         """Take back what was done."""
@@ -206,7 +204,7 @@ class Request(Generic[T]):
         """The result or refusal stands. True if it must be undone because nobody waits for it."""
         with self._lock:
             self.stage = SETTLED
-            return self._owes_undo()
+            return self._abandoned and self._owes_undo()
 
     def fail(self, error: BaseException) -> None:
         """End it with an error, unless it has ended."""
@@ -245,6 +243,73 @@ class Request(Generic[T]):
             future.set_result(self.result)  # type: ignore[arg-type]  # settled without an error: it has its result
 
 
+class PutBack:
+    """A message to whoever writes: this request was done and its answer never taken."""
+
+    def __init__(self, request: Request[Any]) -> None:
+        self.request = request
+
+
+class Owing:
+    """Whoever writes, and undoes first what was done for callers who are gone."""
+
+    def __init__(self) -> None:
+        self._owed: list[Request[Any]] = []
+        self._handed: list[weakref.ref[Request[Any]]] = []  # answered, can be undone, and not known to be taken
+
+    def _remember(self, requests: Iterable[Request[Any]]) -> None:
+        self._handed += [weakref.ref(request) for request in requests if request.undo is not None]
+
+    def _look_for_orphans(self) -> None:
+        """A loop may be closed without a word to its tasks: what they did not take is undone as well."""
+        waiting = [request for ref in self._handed if (request := ref()) is not None and not request.is_taken]
+        self._owed += [request for request in waiting if request.is_orphaned()]
+        self._handed = [weakref.ref(request) for request in waiting if not request.is_taken]
+
+
+class RequestCarrier:
+    """Makes a request of each plan. A backend says how one is submitted, and what giving one up means."""
+
+    lane: str | None = None
+    _where: Any = None
+
+    def carry(
+        self,
+        plan: MakePlan[T],
+        timeout_s: float,
+        *,
+        kind: Kind = "write",
+        undo: UndoPlan[T] | None = None,
+        durable: bool = True,
+        detached: bool = False,
+        then: Then | None = None,
+    ) -> Coroutine[Any, Any, T]:
+        """Carry out a plan; see `Carrier.carry`."""
+        return self._answered(Request(plan, self._where, timeout_s, kind, undo, durable, detached, then))
+
+    # Not a coroutine of its own: in a group of many turns, passing through one more frame each is measurable.
+    def _answered(self, request: Request[T]) -> Coroutine[Any, Any, T]:
+        if request.detached:
+            self._submit(request)
+        return request.answer(self._submit, self._give_up)
+
+    def post(self, plan: MakePlan[T], timeout_s: float, then: Then | None = None) -> None:
+        """Carry out a write without anybody who waits; see `Carrier.post`."""
+        try:
+            self._submit(Request(plan, self._where, timeout_s, durable=False, detached=True, then=then))
+        except Exception as error:  # closed, or no thread can be started
+            if then is not None:
+                then(None, error)
+
+    def _submit(self, request: Request[Any]) -> None:
+        """Queue it; raises if nobody will do it."""
+        raise NotImplementedError
+
+    def _give_up(self, request: Request[Any], owes_undo: bool) -> None:
+        """Nobody waits for it any more; see `Request.answer`."""
+        raise NotImplementedError
+
+
 def deliver(requests: Iterable[Request[Any]]) -> None:
     """Wake every waiting caller, with one call per event loop.
 
@@ -269,57 +334,50 @@ def _hand_over_all(requests: list[Request[Any]]) -> None:
         request.hand_over()
 
 
-class Deadlines:
+class _Deadlines:
     """The deadlines of all requests that wait in one event loop, with one timer for them.
 
-    A timer per request cost as much as the rest of its bookkeeping. Kept only while something waits, so that nothing of
-    a loop that has ended stays behind.
+    A timer per request cost as much as the rest of its bookkeeping. The timer alone keeps this alive, and is left
+    running when nothing waits any more: the next request nearly always ends later than it. A loop that is closed
+    forgets its timers, so nothing of it stays behind.
     """
-
-    _all: ClassVar[dict[asyncio.AbstractEventLoop, Deadlines]] = {}
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._waiting: dict[Request[Any], None] = {}
+        self.waiting: dict[Request[Any], None] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._due = math.inf
+        self.due = math.inf
 
-    @classmethod
-    def of(cls, loop: asyncio.AbstractEventLoop) -> Deadlines:
-        """Those of this loop; call it in the loop's own thread."""
-        found = cls._all.get(loop)
-        if found is None:
-            for other in list(cls._all):
-                if other.is_closed():
-                    cls._all.pop(other, None)
-            found = cls._all[loop] = cls(loop)
-        return found
-
-    def add(self, request: Request[Any]) -> None:
-        """Expire this request when its time is up."""
-        self._waiting[request] = None
-        if request.deadline < self._due:
-            self._arm(request.deadline)
-
-    def remove(self, request: Request[Any]) -> None:
-        """It waits no longer."""
-        self._waiting.pop(request, None)
-        if not self._waiting:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._all.pop(self._loop, None)
-
-    def _arm(self, due: float) -> None:
+    def arm(self, due: float) -> None:
+        """Look at that time."""
         if self._timer is not None:
             self._timer.cancel()
-        self._due = due
+        self.due = due
         self._timer = self._loop.call_later(max(0.0, due - time.monotonic()), self._look)
 
     def _look(self) -> None:
         now = time.monotonic()
-        for request in [request for request in self._waiting if request.deadline <= now]:
+        for request in [request for request in self.waiting if request.deadline <= now]:
             request.expire()
-        later = [request.deadline for request in self._waiting if request.deadline > now]
-        self._due = math.inf
+        later = [request.deadline for request in self.waiting if request.deadline > now]
+        self.due = math.inf
         if later:
-            self._arm(min(later))
+            self.arm(min(later))
+
+
+_deadlines: weakref.WeakValueDictionary[int, _Deadlines] = weakref.WeakValueDictionary()
+# By the identity of a loop, which is nobody else's as long as what is found here lives: it refers to the loop.
+
+
+def waiting_in(loop: asyncio.AbstractEventLoop, request: Request[Any]) -> dict[Request[Any], None]:
+    """The requests that wait in this loop, with one more; each is expired when its time is up, unless taken out.
+
+    Call it in the loop's own thread.
+    """
+    found = _deadlines.get(id(loop))
+    if found is None:
+        found = _deadlines[id(loop)] = _Deadlines(loop)
+    found.waiting[request] = None
+    if request.deadline < found.due:
+        found.arm(request.deadline)
+    return found.waiting

@@ -18,20 +18,8 @@ from standfast.carrying.carrier import Carrier
 from standfast.carrying.leases import POLL_FIRST_S, POLL_MAX_S, RENEWER, StoredLease, clock_s
 from standfast.ground.errors import RunClaimedError
 from standfast.sessions import lease_rules, rules
-from standfast.sessions.lease_rules import Asker, Busy, Fence, Taken, Watch
+from standfast.sessions.lease_rules import Asker, Busy, Fence, IsGone, Taken, Watch
 from standfast.sessions.port import Name, Plan
-
-
-class Processes:
-    """What a store can tell of processes; this one cannot tell anything."""
-
-    def this_one(self) -> str:
-        """What this process is known by; "" if nobody can tell whether it is alive."""
-        return ""
-
-    def is_gone(self, process: str) -> bool:
-        """Whether the process known by that has certainly ended."""
-        return False
 
 
 async def lease_run(
@@ -41,16 +29,18 @@ async def lease_run(
     ttl_s: float,
     wait_s: float,
     timeout_s: float,
-    processes: Processes,
+    process: str,
+    is_gone: IsGone,
     takeover: bool = False,
 ) -> StoredLease:
     """Become the only worker at a run; raises RunClaimedError if another is, and stays for `wait_s`.
 
-    `takeover` takes the lease away from whoever has it.
+    `process` is what this one is known by to those who can tell whether it is alive. `takeover` takes the lease away
+    from whoever has it.
     """
     name, nonce, deadline, pause = Name("run", run_id), uuid4().hex, time.monotonic() + wait_s, POLL_FIRST_S
     holder = f"{socket.gethostname()} process {os.getpid()}".encode(errors="replace").decode()
-    asker = Asker(ttl_s, nonce, holder, processes.this_one(), ())
+    asker = Asker(ttl_s, nonce, holder, process, ())
     seen: tuple[int, int, float] | None = None
 
     def give_back(got: Taken | Busy) -> Plan[None]:
@@ -63,7 +53,7 @@ async def lease_run(
     while True:
         asked_at = clock_s()
         watch = None if seen is None else Watch(seen[0], seen[1], asked_at - seen[2])
-        plan = partial(lease_rules.acquire, name, asker, watch, processes.is_gone)
+        plan = partial(lease_rules.acquire, name, asker, watch, is_gone)
         got = await carrier().carry(plan, timeout_s, undo=give_back, durable=False)
         if isinstance(got, Taken):
             lease = StoredLease(

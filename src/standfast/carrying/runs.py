@@ -9,10 +9,10 @@ from weakref import WeakSet
 
 from standfast.carrying.carrier import Carrier
 from standfast.carrying.leases import StoredLease
-from standfast.carrying.run_leases import Processes, lease_run
+from standfast.carrying.run_leases import lease_run
 from standfast.engine.run_store import LogTail, RunSummary, SavedRun, check_run_id
 from standfast.sessions import run_rules
-from standfast.sessions.lease_rules import Fence
+from standfast.sessions.lease_rules import Fence, IsGone
 from standfast.sessions.port import Name
 from standfast.sessions.protocol import Lease, check_limit
 from standfast.sessions.run_rules import Recorded, RunSave
@@ -24,12 +24,21 @@ _LABELLED: WeakSet[Carrier] = WeakSet()
 class StoredRunStore:
     """Keeps runs in a store that may also keep sessions. Every method is one step, and durable when it returns."""
 
-    processes: Processes = Processes()
-    """How this store's leases tell whether a worker is alive."""
+    def __init__(
+        self,
+        carrier: Callable[[], Carrier],
+        timeout_s: float = 30.0,
+        *,
+        key: Hashable = None,
+        process: str = "",
+        is_gone: IsGone = lambda process: False,
+    ) -> None:
+        """Use this carrier; `key` is what its store is known by in this process, if it has sessions too.
 
-    def __init__(self, carrier: Callable[[], Carrier], timeout_s: float = 30.0, *, key: Hashable = None) -> None:
-        """Use this carrier; `key` is what its store is known by in this process, if it has sessions too."""
+        `process` is what this one is known by to those who can tell whether it is alive, as `is_gone` does.
+        """
         self._carrier, self._timeout_s, self._key = carrier, timeout_s, key
+        self._process, self._is_gone = process, is_gone
 
     def __eq__(self, other: object) -> bool:
         """Whether both keep runs in one store."""
@@ -104,7 +113,8 @@ class StoredRunStore:
             ttl_s=ttl_s,
             wait_s=wait_s,
             timeout_s=self._timeout_s,
-            processes=self.processes,
+            process=self._process,
+            is_gone=self._is_gone,
             takeover=takeover,
         )
 

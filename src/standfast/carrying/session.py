@@ -26,7 +26,7 @@ from standfast.carrying.reading_only import ReadingOnly
 from standfast.carrying.runs import StoredRunStore, fence_of
 from standfast.ground.durations import check_seconds
 from standfast.ground.errors import CallerError, SessionBusyError, SessionClosedError, StandfastError
-from standfast.ground.jsonvalue import DIGEST_BYTES, Item, decode, digest, encode
+from standfast.ground.jsonvalue import DIGEST_BYTES, Item, decode, digest, digests as digests_of, encode
 from standfast.ground.operators import tell
 from standfast.sessions import fork_rules, generation_rules, lease_rules, rules, run_rules, writer_rules
 from standfast.sessions.lease_rules import TICKET_S, Asker, Busy, Fence, Taken, Watch
@@ -316,7 +316,9 @@ class StoredSession(LooksInto, SessionABC):
 
     def run_store(self) -> StoredRunStore:
         """The run store beside this session's history. Does no I/O."""
-        return StoredRunStore(self._opened, self.timeout_s, key=self._store_key())
+        return StoredRunStore(
+            self._opened, self.timeout_s, key=self._store_key(), process=self._process(), is_gone=self._is_gone
+        )
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -337,7 +339,8 @@ class StoredSession(LooksInto, SessionABC):
         return self._opened().carry(plan, self.timeout_s, kind="read")
 
     def _opened(self) -> Carrier:
-        self._check_open()
+        if self._closed:
+            self._check_open()
         return self._carrier() if not self.read_only else ReadingOnly(self._carrier())
 
     def _check_open(self) -> None:
@@ -493,7 +496,7 @@ def _batch(
 ) -> Batch:
     """What an append brings, checked and encoded."""
     encoded = [encode(item) for item in items]
-    known_by = [digest(data) for data in encoded] if digests is None else [_digest(given) for given in digests]
+    known_by = digests_of(encoded) if digests is None else [_digest(given) for given in digests]
     if len(known_by) != len(encoded):
         raise CallerError(
             f"{len(encoded)} items came with {len(known_by)} digests", "Give one digest for each item, or none."

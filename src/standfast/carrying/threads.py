@@ -18,13 +18,12 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Hashable
 from queue import SimpleQueue
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from standfast.carrying.carrier import Kind, MakePlan, Then, UndoPlan
-from standfast.carrying.requests import SETTLED, Request, deliver
+from standfast.carrying.requests import SETTLED, Owing, PutBack, Request, RequestCarrier, deliver
 from standfast.ground.endings import AtProcessEnd
 from standfast.ground.errors import OutcomeUnknownError, SessionClosedError, StoreTimeoutError, StoreUnavailableError
 from standfast.sessions.port import Answer, Ask, Count, Listing, Look, Plan, Store, ask
@@ -41,18 +40,11 @@ LAST_WAIT_S = 5.0
 # How long the end of the process waits for what was submitted and nobody awaits.
 
 
-class PutBack:
-    """A message to the writing thread: this request was done and its answer never taken."""
-
-    def __init__(self, request: AnyRequest) -> None:
-        self.request = request
-
-
 Inbox = SimpleQueue["AnyRequest | PutBack | None"]
 """None: end when all that came before is done."""
 
 
-class ThreadCarrier:
+class ThreadCarrier(RequestCarrier):
     """Carries plans to one store. `open_store` is called in the thread that will use it, when it is first needed."""
 
     def __init__(self, open_store: Callable[[], Store], *, loses_answers: bool = False, readers: int = 0) -> None:
@@ -71,31 +63,6 @@ class ThreadCarrier:
         self._ending.atexit = False
 
     # --- requests ----------------------------------------------------------------------------------------------------
-
-    def carry(
-        self,
-        plan: MakePlan[T],
-        timeout_s: float,
-        *,
-        kind: Kind = "write",
-        undo: UndoPlan[T] | None = None,
-        durable: bool = True,
-        detached: bool = False,
-        then: Then | None = None,
-    ) -> Coroutine[Any, Any, T]:
-        """Carry out a plan in one of the threads."""
-        request = Request(plan, None, timeout_s, kind=kind, undo=undo, durable=durable, detached=detached, then=then)
-        if detached:
-            self._submit(request)
-        return request.answer(self._submit, self._give_up)
-
-    def post(self, plan: MakePlan[T], timeout_s: float, then: Then | None = None) -> None:
-        """Carry out a plan without anybody who waits."""
-        try:
-            self._submit(Request(plan, None, timeout_s, durable=False, detached=True, then=then))
-        except Exception as error:  # closed, or no thread can be started
-            if then is not None:
-                then(None, error)
 
     def _submit(self, request: AnyRequest) -> None:
         if self._pid != os.getpid():
@@ -235,13 +202,12 @@ class _Reading(_Worker):
             deliver([message])
 
 
-class Writing(_Worker):
+class Writing(_Worker, Owing):
     """The thread that writes."""
 
     def __init__(self, open_store: Callable[[], Store], inbox: Inbox, loses_answers: bool) -> None:
-        super().__init__(open_store, inbox, loses_answers)
-        self._owed: list[AnyRequest] = []
-        self._handed: list[weakref.ref[AnyRequest]] = []  # answered, can be undone, and not known to be taken
+        _Worker.__init__(self, open_store, inbox, loses_answers)
+        Owing.__init__(self)
 
     def _do(self, message: AnyRequest | PutBack) -> None:
         if isinstance(message, PutBack):
@@ -253,18 +219,8 @@ class Writing(_Worker):
         if self._carry_out(message) and message.settle():
             self._owed.append(message)
             self._undo_what_is_owed()
-        self._remember(message)
+        self._remember([message])
         deliver([message])
-
-    def _remember(self, request: AnyRequest) -> None:
-        if request.undo is not None:
-            self._handed.append(weakref.ref(request))
-
-    def _look_for_orphans(self) -> None:
-        """A loop may be closed without a word to its tasks: what they did not take is undone as well."""
-        waiting = [request for ref in self._handed if (request := ref()) is not None and not request.is_taken]
-        self._owed += [request for request in waiting if request.is_orphaned()]
-        self._handed = [weakref.ref(request) for request in waiting if not request.is_taken]
 
     def _undo_what_is_owed(self) -> None:
         """Before anything else is written. What cannot be undone now is tried again before the next write."""

@@ -8,16 +8,25 @@ handed on by the rule that the runner follows (C10).
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Sequence
+from typing import Any, Protocol
 
 from standfast.carrying.closing import Done
 from standfast.engine.run_store import RunStore
+from standfast.ground.awaiting import maybe_await
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.sessions.protocol import (
     NO_LIMIT,
+    Ability,
+    CanAppend,
+    CanList,
+    CanPage,
+    CanReplace,
+    CanReportCorrupt,
+    CanRewind,
     CorruptRecord,
     Generation,
+    HasTimes,
     Head,
     Lease,
     Page,
@@ -36,9 +45,8 @@ from standfast.sessions.run_rules import Recorded, RunSave
 from standfast.sessions.signatures import accepts_wrapper, takes
 
 
-async def awaited(result: Any) -> Any:
-    """The value, whether or not the method that gave it was async: a plain session's may be either."""
-    return await result if inspect.isawaitable(result) else result
+class _Able(CanAppend, CanReplace, CanRewind, CanPage, CanList, CanReportCorrupt, HasTimes, Protocol):
+    """What any wrapped session can do that has the ability."""
 
 
 class SessionWrapper(SessionABC):
@@ -70,26 +78,26 @@ class SessionWrapper(SessionABC):
         effective_limit(limit, self.session_settings)  # a plain session may not refuse what is no limit
         named = self._named(wrapper)
         if limit is None:
-            found: list[Item] = await awaited(self.underlying_session.get_items(**named))
+            found: list[Item] = await maybe_await(self.underlying_session.get_items(**named))
         elif takes(self.underlying_session.get_items, "limit"):
-            found = await awaited(self.underlying_session.get_items(limit=limit, **named))
+            found = await maybe_await(self.underlying_session.get_items(limit=limit, **named))
         else:
-            found = await awaited(self.underlying_session.get_items(**named))
+            found = await maybe_await(self.underlying_session.get_items(**named))
             found = found[max(0, len(found) - limit) :]
         return found
 
     async def add_items(self, items: list[Item], *, wrapper: Any = None) -> None:
         """Append one batch, in order, whole or not at all."""
-        await awaited(self.underlying_session.add_items(items, **self._named(wrapper)))
+        await maybe_await(self.underlying_session.add_items(items, **self._named(wrapper)))
 
     async def pop_item(self, *, wrapper: Any = None) -> Item | None:
         """Remove and return the newest item; None when there is none."""
-        item: Item | None = await awaited(self.underlying_session.pop_item(**self._named(wrapper)))
+        item: Item | None = await maybe_await(self.underlying_session.pop_item(**self._named(wrapper)))
         return item
 
     async def clear_session(self, *, wrapper: Any = None) -> None:
         """Remove everything stored for this session id."""
-        await awaited(self.underlying_session.clear_session(**self._named(wrapper)))
+        await maybe_await(self.underlying_session.clear_session(**self._named(wrapper)))
 
     def close(self) -> Coroutine[Any, Any, None]:
         """Close the wrapped session, now; the result may be awaited, and must be where the wrapped one's must."""
@@ -97,14 +105,13 @@ class SessionWrapper(SessionABC):
         result = close() if callable(close) else None
         if inspect.iscoroutine(result) or isinstance(result, Done):
             return result
-        return _wait_for(result) if inspect.isawaitable(result) else Done()
+        return maybe_await(result) if inspect.isawaitable(result) else Done()
 
     # --- abilities ------------------------------------------------------------------------------
 
     async def head(self) -> Head:
         """Where the history ends now."""
-        head: Head = await require(self.underlying_session, "head").head()
-        return head
+        return await self._able("head").head()
 
     async def append(
         self,
@@ -117,20 +124,17 @@ class SessionWrapper(SessionABC):
         digests: Sequence[bytes] | None = None,
     ) -> Head:
         """Store `items` as this writer's items number `start` and on, once, however often it is asked (B1)."""
-        head: Head = await require(self.underlying_session, "append").append(
+        return await self._able("append").append(
             items, writer=writer, start=start, expect=expect, lease=lease, digests=digests
         )
-        return head
 
     async def accepted(self, writer: str) -> int:
         """How many items this writer has written (B1)."""
-        count: int = await require(self.underlying_session, "append").accepted(writer)
-        return count
+        return await self._able("append").accepted(writer)
 
     async def written(self, writer: str) -> list[Item]:
         """This writer's items that are still kept, in order (B1)."""
-        items: list[Item] = await require(self.underlying_session, "written").written(writer)
-        return items
+        return await self._able("written").written(writer)
 
     def record(
         self,
@@ -155,28 +159,23 @@ class SessionWrapper(SessionABC):
 
     async def replace(self, items: Sequence[Item], *, upto: Head, lease: Lease | None = None) -> Head:
         """Put `items` in place of the history up to `upto`; what was appended since stays behind them (B3)."""
-        head: Head = await require(self.underlying_session, "replace").replace(items, upto=upto, lease=lease)
-        return head
+        return await self._able("replace").replace(items, upto=upto, lease=lease)
 
     async def generations(self) -> list[Generation]:
         """The kept generations, newest first."""
-        kept: list[Generation] = await require(self.underlying_session, "replace").generations()
-        return kept
+        return await self._able("replace").generations()
 
     async def read_generation(self, generation_id: str) -> list[Item]:
         """The items of a kept generation."""
-        items: list[Item] = await require(self.underlying_session, "replace").read_generation(generation_id)
-        return items
+        return await self._able("replace").read_generation(generation_id)
 
     async def restore(self, generation_id: str, *, expect: Head | None = None) -> Head:
         """Put a generation back where its replacement stands; what it displaces becomes one itself (B4)."""
-        head: Head = await require(self.underlying_session, "replace").restore(generation_id, expect=expect)
-        return head
+        return await self._able("replace").restore(generation_id, expect=expect)
 
     async def rewind(self, *, writer: str, to: int, expect: Head | None = None) -> Head:
         """Remove this writer's items from number `to` on, if they are the whole tail (B5)."""
-        head: Head = await require(self.underlying_session, "rewind").rewind(writer=writer, to=to, expect=expect)
-        return head
+        return await self._able("rewind").rewind(writer=writer, to=to, expect=expect)
 
     async def fork(
         self, new_id: str, *, at: Position | None = None, recode: Callable[[Item], Item] | None = None
@@ -198,28 +197,23 @@ class SessionWrapper(SessionABC):
 
     async def page(self, *, before: str | None = None, limit: int) -> Page:
         """The `limit` items before that cursor (B8)."""
-        page: Page = await require(self.underlying_session, "page").page(before=before, limit=limit)
-        return page
+        return await self._able("page").page(before=before, limit=limit)
 
     async def list_sessions(self, *, after: str | None = None, limit: int) -> SessionPage:
         """Sessions of the wrapped session's store, newest change first (B9)."""
-        page: SessionPage = await require(self.underlying_session, "list").list_sessions(after=after, limit=limit)
-        return page
+        return await self._able("list").list_sessions(after=after, limit=limit)
 
     async def count_sessions(self) -> int:
         """How many sessions the store has."""
-        count: int = await require(self.underlying_session, "list").count_sessions()
-        return count
+        return await self._able("list").count_sessions()
 
     async def corrupt_records(self) -> list[CorruptRecord]:
         """Every corrupt record of this session, oldest first (A14)."""
-        records: list[CorruptRecord] = await require(self.underlying_session, "corrupt").corrupt_records()
-        return records
+        return await self._able("corrupt").corrupt_records()
 
     async def info(self) -> SessionInfo | None:
         """This session's times (A16)."""
-        info: SessionInfo | None = await require(self.underlying_session, "times").info()
-        return info
+        return await self._able("times").info()
 
     async def records(self, *, before: str | None = None, after: str | None = None, limit: int = 50) -> RecordPage:
         """The records before a cursor, or behind one; with neither, the latest (B11)."""
@@ -260,6 +254,11 @@ class SessionWrapper(SessionABC):
 
     # --- inside ------------------------------------------------------------------------------
 
+    def _able(self, ability: Ability) -> _Able:
+        """The wrapped session, if it has the ability."""
+        able: _Able = require(self.underlying_session, ability)
+        return able
+
     def _around(self, session: Any) -> Any:
         """This wrapper around another session, for a fork of the wrapped one."""
         return SessionWrapper(session)
@@ -273,7 +272,3 @@ class SessionWrapper(SessionABC):
         limit = NO_LIMIT if limited and takes(self.underlying_session.get_items, "limit") else None
         found = await SessionWrapper.get_items(self, limit, wrapper=wrapper)
         return [copy_json(item) for item in found]
-
-
-async def _wait_for(result: Awaitable[Any]) -> None:
-    await result

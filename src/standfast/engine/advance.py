@@ -214,8 +214,8 @@ def _concluded(run: Run, number: int, conclusion: Conclusion, judged: bool) -> R
 
 def _claimed(run: Run, event: Claimed) -> Run:
     stop = run.progress.stop if run.finished else None  # a run that was given up stays so while it is being stored
-    doubt = run.progress.outgoing is not None
-    progress = evolve(run.progress, claim=event.claim, stop=stop, doubt=doubt, is_ready=False)
+    known = evolve(run.progress, claim=event.claim, stop=stop, is_ready=False)
+    progress = evolve(known, doubt=run.progress.outgoing is not None)
     # What the session holds now it holds in the history that is read again (D7): sent from the ledger too, it would be
     # sent twice. So the view begins behind it, also where the answer to an append was lost.
     marks = evolve(run.marks, stored=max(run.marks.stored, min(event.stored, len(run.ledger))))

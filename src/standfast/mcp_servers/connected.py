@@ -137,6 +137,7 @@ class ConnectedServer(MCPServer):
         """Close the connection and end what it started: a child process, tasks, sockets. May be called twice."""
         connection, self._line.connection = self._line.connection, None
         self._line.is_wanted = False
+        self._line.closed_count += 1
         if connection is not None:
             await connection.close()
 
@@ -153,10 +154,7 @@ class ConnectedServer(MCPServer):
         """The open connection; opened again if it was lost, by one caller for all who wait."""
         line = self._line
         if not (wanted or line.is_wanted):
-            raise UserError(
-                f"MCP server {shown_name(self.name)!r} is not connected",
-                "Use it inside `async with server:`, or await server.connect() first.",
-            )
+            raise self._not_connected()
         connection = line.connection
         if connection is not None and connection.is_open:
             connection.check_loop()
@@ -164,9 +162,20 @@ class ConnectedServer(MCPServer):
         async with line.lock_of(asyncio.get_running_loop()):
             if line.connection is not None and line.connection.is_open:  # opened by another while we waited
                 return line.connection
-            line.connection, line.is_wanted = await self._opened(), True
+            closed_count = line.closed_count
+            opened = await self._opened()
+            if line.closed_count != closed_count:
+                await opened.close()  # `cleanup` was called meanwhile, and must not find it open afterwards
+                raise self._not_connected()
+            line.connection, line.is_wanted = opened, True
             self.invalidate_tools_cache()  # a server that was started anew may have other tools
-            return line.connection
+            return opened
+
+    def _not_connected(self) -> UserError:
+        return UserError(
+            f"MCP server {shown_name(self.name)!r} is not connected",
+            "Use it inside `async with server:`, or await server.connect() first.",
+        )
 
     async def _opened(self) -> Connection:
         settings = ConnectionSettings(self.client_session_timeout_seconds or None, self.message_handler)
@@ -353,6 +362,7 @@ class _Line:
     def __init__(self) -> None:
         self.connection: Connection | None = None
         self.is_wanted = False
+        self.closed_count = 0
         self.context: contextvars.Context | None = None
         self._lock: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
 

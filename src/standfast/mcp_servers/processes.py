@@ -76,8 +76,10 @@ _lifelines: weakref.WeakSet[Lifeline] = weakref.WeakSet()
 
 
 def _after_fork_in_child() -> None:
-    for lifeline in list(_lifelines):  # a fork would keep the servers of its dead parent alive
-        lifeline.cut()
+    # A fork would keep the servers of its dead parent alive. Only our end: uvloop starts processes by a fork that comes
+    # through here, and the other end is what such a child is to get.
+    for lifeline in list(_lifelines):
+        lifeline.ours.close()
 
 
 if hasattr(os, "register_at_fork"):

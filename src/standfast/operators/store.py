@@ -234,21 +234,23 @@ class Store:
     async def _waiting(
         self, after: str | None, limit: int, prefix: str, since: datetime | None, *, details: bool
     ) -> SessionListing:
-        found: dict[str, SessionSummary] = {}
+        found: list[SessionSummary] = []
         while True:
-            page = await self.runs(status="paused", after=after, limit=min(PAGE, limit))
+            page = await self.runs(status="paused", after=after, limit=min(PAGE, limit - len(found)))
             for run in page.runs:
-                session_id = run.session_id
-                if session_id is None or not session_id.startswith(prefix) or session_id in found:
-                    continue
                 if since is not None and run.updated_at < since:
-                    return SessionListing(list(found.values()), None)
-                seen = await self._any.looked(partial(_seen_one, session_id, details=details))
+                    return SessionListing(found, None)
+                if run.session_id is None or not run.session_id.startswith(prefix):
+                    continue
+                newest = (await self.runs(status="paused", session_id=run.session_id, limit=1)).runs
+                if newest and newest[0].run_id != run.run_id:
+                    continue  # the session stands where its newest waiting run does, on whatever page
+                seen = await self._any.looked(partial(_seen_one, run.session_id, details=details))
                 if seen is not None:
-                    found[session_id] = await self._summary(seen)
+                    found.append(await self._summary(seen))
             after = page.after
             if after is None or len(found) >= limit:
-                return SessionListing(list(found.values()), after)
+                return SessionListing(found, after)
 
     async def _summary(self, one: Seen) -> SessionSummary:
         waiting: list[WaitingCall] = []

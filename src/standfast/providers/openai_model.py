@@ -59,11 +59,14 @@ class OpenAIModel(RequestModel):
 
     def _client_for(self, request: ModelRequest) -> AsyncOpenAI:
         """The client for this request; it retries by itself only where nobody else decides and nothing can double."""
+        self._warn_of_settings_without_effect(request)
+        return self._clients.get(retries=request.model_settings.retry is None and not request.stateful)
+
+    def _warn_of_settings_without_effect(self, request: ModelRequest) -> None:
         for name in self.settings_without_effect:
             if getattr(request.model_settings, name) is not None and (self.api_name, name) not in _warned:
                 _warned.add((self.api_name, name))
                 logger.warning("ModelSettings.%s has no effect: %s has no such setting", name, self.api_name)
-        return self._clients.get(retries=request.model_settings.retry is None and not request.stateful)
 
     def _malformed(self, reason: object) -> ModelReplyError:
         """The error for an answer that is not of this API."""

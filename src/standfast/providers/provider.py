@@ -19,6 +19,7 @@ from standfast.providers.client import (
     get_default_model,
     uses_responses_by_default,
 )
+from standfast.providers.other_packages import AnyLLMProvider, LitellmProvider
 from standfast.providers.registration import (
     OpenAIAgentRegistrationConfig,
     resolve_openai_agent_registration_config,
@@ -126,8 +127,9 @@ class MultiProviderMap:
 class MultiProvider(ModelProvider):
     """Finds models by the prefix of their name: "openai/gpt-4.1" and "gpt-4.1" are OpenAI's, others are in the map.
 
-    A prefix of the map wins over the built-in one. `openai_prefix_mode="model_id"` and `unknown_prefix_mode="model_id"`
-    hand names with a slash on whole, for servers whose model names have one.
+    "litellm/…" and "any-llm/…" go through these packages, if they are installed. A prefix of the map wins over the
+    built-in ones. `openai_prefix_mode="model_id"` and `unknown_prefix_mode="model_id"` hand names with a slash on
+    whole, for servers whose model names have one.
     """
 
     def __init__(
@@ -144,6 +146,8 @@ class MultiProvider(ModelProvider):
         openai_use_responses_websocket: bool | None = None,
         openai_responses_websocket_options: Any = None,
         openai_agent_registration: OpenAIAgentRegistrationConfig | dict[str, Any] | None = None,
+        openai_strict_feature_validation: bool = False,
+        openai_buffer_streamed_tool_calls: bool = False,
         openai_prefix_mode: Literal["alias", "model_id"] = "alias",
         unknown_prefix_mode: Literal["error", "model_id"] = "error",
     ) -> None:
@@ -161,8 +165,11 @@ class MultiProvider(ModelProvider):
             use_responses_websocket=openai_use_responses_websocket,
             responses_websocket_options=openai_responses_websocket_options,
             agent_registration=openai_agent_registration,
+            strict_feature_validation=openai_strict_feature_validation,
+            buffer_streamed_tool_calls=openai_buffer_streamed_tool_calls,
         )
         self._openai_prefix_mode, self._unknown_prefix_mode = openai_prefix_mode, unknown_prefix_mode
+        self._others: dict[str, ModelProvider] = {}
 
     def get_model(self, model_name: str | None) -> Model:
         """The model of that name, with or without a prefix."""
@@ -178,6 +185,8 @@ class MultiProvider(ModelProvider):
             return mapped, name
         if prefix == "openai":
             return self.openai_provider, name if self._openai_prefix_mode == "alias" else model_name
+        if prefix in _OTHER_PACKAGES:
+            return self._others.setdefault(prefix, _OTHER_PACKAGES[prefix]()), name
         if self._unknown_prefix_mode == "model_id":
             return self.openai_provider, model_name
         raise UserError(
@@ -196,6 +205,9 @@ class MultiProvider(ModelProvider):
                 first = first or error
         if first is not None:
             raise first
+
+
+_OTHER_PACKAGES: dict[str, type[ModelProvider]] = {"litellm": LitellmProvider, "any-llm": AnyLLMProvider}
 
 
 def _check_mode(name: str, value: Any, known: tuple[str, ...]) -> None:

@@ -160,16 +160,17 @@ def _searched(
     looked_at = 0
     before = None if place is None else place.ref
     while True:
-        wanted = Rows(before=before, limit=WINDOW, times=True)
+        wanted = Rows(before=before, limit=WINDOW)
         sight = yield from look(Look(name, cells=(GENERATIONS,), rows=(wanted,), mark=False, times=True))
         if place is not None:
             check_place(name, place, sight)
         rows = sight.rows[0]
-        for row, at in zip(reversed(rows), reversed(sight.times[0]), strict=True):
+        for row in reversed(rows):
             looked_at += 1
-            hit = _hit(name, needle, row, at, sight)
-            if hit is not None:
-                hits.append(hit)
+            line = _line(needle, row)
+            if line:
+                at = yield from _written_at(name, row)  # asked for hits only: reading a time costs more than a row
+                hits.append(Hit(name.id, _record(row, at, sight), line))
                 if len(hits) >= limit:
                     return hits, place_in(sight, row.ref), looked_at
         if len(rows) < WINDOW:
@@ -180,12 +181,21 @@ def _searched(
             return hits, place, looked_at
 
 
-def _hit(name: Name, needle: Needle, row: Row, at: float | None, sight: Sight) -> Hit | None:
+def _line(needle: Needle, row: Row) -> str:
+    """The line around the words in a record; "" if it does not hold them."""
     if not needle.may_be_in(row.data):
-        return None
-    record = _record(row, at, sight)
-    line = excerpt(said(record.item), needle.words) if record.item is not None else ""
-    return Hit(name.id, record, line) if line else None
+        return ""
+    try:
+        return excerpt(said(decode(row.data)), needle.words)
+    except CorruptJSON:
+        return ""
+
+
+def _written_at(name: Name, row: Row) -> Plan[float | None]:
+    """When a row was written; None where that is not known, or it has gone since."""
+    wanted = Rows(before=row.ref + 1, limit=1, times=True)
+    sight = yield from look(Look(name, rows=(wanted,), mark=False))
+    return sight.times[0][0] if sight.rows[0] and sight.rows[0][0].ref == row.ref else None
 
 
 class _StoreCursor(NamedTuple):

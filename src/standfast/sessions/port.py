@@ -17,7 +17,9 @@ it meets no refusal; a store on a network makes each yield one round trip, and t
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import count, repeat
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -50,6 +52,16 @@ class Tag(NamedTuple):
     replaces: int = 0
 
 
+NOBODY = Tag()
+"""The tag of what is nobody's in particular."""
+
+
+def tags(writer: str, start: int) -> Iterator[Tag]:
+    """The tags of a writer's items from that number on, without end."""
+    # What `Tag(...)` does, without a Python frame for each of ten thousand.
+    return map(partial(tuple.__new__, Tag), zip(repeat(writer), count(start), repeat(0)))
+
+
 class Row(NamedTuple):
     """A stored record. `ref` (1 or more) grows along a box and names the row until the next `Arrange` of its name.
 
@@ -62,7 +74,7 @@ class Row(NamedTuple):
     tag: Tag | None
 
 
-class Cell(NamedTuple):
+class Cell(msgspec.Struct, frozen=True, gc=False):
     """A cell's value. `alive`: it was written since the name was last cleared, by whomever (A12, B10)."""
 
     value: bytes
@@ -212,8 +224,6 @@ class Done(msgspec.Struct, frozen=True, gc=False):
     """The step was done. `marks`: where the live rows end now, one for each of its changes (a run's: "")."""
 
     marks: tuple[str, ...]
-    first_refs: tuple[int, ...] = ()
-    """For each change: the ref of the first row it pushed; 0 where it pushed none."""
 
 
 class Refused(msgspec.Struct, frozen=True, gc=False):
@@ -246,20 +256,17 @@ class Listed(NamedTuple):
 
 
 class Store(Protocol):
-    """What a backend author writes: four methods and two facts. Each method is one atomic step, or raises.
+    """What a backend author writes: four methods and a fact. Each method is one atomic step, or raises.
 
     `StoreTimeoutError` means that the store is busy (another program has its lock): nothing was done, and it is asked
     again until the deadline, so a store need not wait itself. `StoreUnavailableError` means that nothing was done, and
     `OutcomeUnknownError` that the step may have been done (its answer was lost). No method is called from two threads
-    at once, unless the store says that it may be (`is_shareable`).
+    at once.
     """
 
     loses_answers: bool
     """Whether a commit may be done though its answer never arrives: a network lies between. Then each write carries
     something by which a repeat is known."""
-
-    is_shareable: bool
-    """Whether several threads may look at once."""
 
     def look(self, look: Look) -> Sight:
         """Read all that is asked for, at one instant."""
@@ -321,7 +328,10 @@ def carried_out(store: Store, plan: Plan[T], asked: Ask | None = None) -> T:
     try:
         question = next(plan) if asked is None else asked
         while True:
-            answer = ask(store, question)
+            if type(question) is Look:
+                answer: Answer = store.look(question)
+            else:
+                answer = store.commit(question) if type(question) is list else ask(store, question)
             if isinstance(answer, Refused):
                 refusals += 1
                 if refusals > REFUSALS_MAX:

@@ -17,8 +17,9 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from standfast.ground.errors import NotFoundError, SessionConflictError
-from standfast.ground.jsonvalue import CorruptJSON, Item, decode, decode_many
+from standfast.ground.jsonvalue import CorruptJSON, Item, are_items, decode, decode_many
 from standfast.sessions.port import (
+    NOBODY,
     Change,
     Count,
     Done,
@@ -136,11 +137,9 @@ def fault_of(row: Row) -> str:
 
 def faulty(rows: Sequence[Row]) -> dict[int, str]:
     """The refs of those records that are no items, with the reason."""
-    try:
-        decode_many([row.data for row in rows])  # all at once, because nearly always there is none
-    except CorruptJSON:
-        return {row.ref: fault for row in rows if (fault := fault_of(row))}
-    return {}
+    if are_items([row.data for row in rows]):  # all at once, because nearly always there is none
+        return {}
+    return {row.ref: fault for row in rows if (fault := fault_of(row))}
 
 
 def items_of(rows: Sequence[Row], report: Report) -> list[tuple[Row, Item]]:
@@ -177,7 +176,8 @@ def get_items(name: Name, limit: int | None, report: Report) -> Plan[list[Item]]
     """All items, or the latest `limit` (A1, A2)."""
     if limit == 0:
         return []
-    sight = yield from look(Look(name, rows=(Rows(limit=limit),), only_data=True, mark=False))
+    sight = yield Look(name, rows=(Rows(limit=limit),), only_data=True, mark=False)
+    assert isinstance(sight, Sight)
     try:
         return decode_many(sight.data)
     except CorruptJSON:
@@ -300,14 +300,14 @@ def repair(name: Name, lane: Lane | None) -> Plan[list[CorruptRecord]]:
 
 def add(name: Name, encoded: Sequence[bytes], lane: Lane | None) -> Plan[None]:
     """Append a batch of nobody in particular, whole or not at all (A5)."""
-    change = Change(name, push=[(data, Tag()) for data in encoded], touch=True)
+    change = Change(name, push=[(data, NOBODY) for data in encoded], touch=True)
     while True:
         sight = Sight()
         if lane is not None:
             sight = yield from look(Look(name, cells=(lane.cell,), mark=False))
             if noted(lane, sight) is not None:
                 return
-        got = yield [once(lane, sight, change)]
+        got = yield [change if lane is None else once(lane, sight, change)]
         if isinstance(got, Done):
             return
 
@@ -331,10 +331,10 @@ def pop(name: Name, report: Report, lane: Lane | None) -> Plan[Popped | None]:
     """Remove the newest item; records behind it that are none stay where they are (A11, A14)."""
     window = 1
     while True:
-        sight = yield from look(
-            Look(name, cells=(GENERATIONS, *lane_cells(lane)), rows=(Rows(limit=window),), times=True)
-        )
-        note = noted(lane, sight)
+        cells = (GENERATIONS,) if lane is None else (GENERATIONS, lane.cell)
+        sight = yield Look(name, cells=cells, rows=(Rows(limit=window),), times=True)
+        assert isinstance(sight, Sight)
+        note = None if lane is None else noted(lane, sight)
         if note is not None:
             return _as_popped(note)
         rows = sight.rows[0]
@@ -346,7 +346,7 @@ def pop(name: Name, report: Report, lane: Lane | None) -> Plan[Popped | None]:
             continue
         popped = Popped(found[-1][0], sight.epoch, sight.created, value_of(sight, GENERATIONS))
         change = Change(name, mark=sight.mark, drop=[popped.row.ref], touch=True)
-        got = yield from commit([once(lane, sight, change, b"" if lane is None else msgspec.msgpack.encode(popped))])
+        got = yield [change if lane is None else once(lane, sight, change, msgspec.msgpack.encode(popped))]
         if isinstance(got, Done):
             return popped
 

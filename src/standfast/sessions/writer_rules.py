@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from itertools import count, repeat
 from typing import NamedTuple
+
+import msgspec
 
 from standfast.ground.errors import AppendGapError, CorruptRecordError, NotFoundError, SessionConflictError
 from standfast.ground.jsonvalue import DIGEST_BYTES, Item
 from standfast.sessions.generation_rules import everything
 from standfast.sessions.lease_rules import Fence, check_fence, fence_cells, fence_conditions
-from standfast.sessions.port import Cell, Change, Done, Look, Name, Plan, Row, Rows, Sight, Tag
+from standfast.sessions.port import Cell, Change, Done, Look, Name, Plan, Row, Rows, Sight, tags
 from standfast.sessions.protocol import Head
 from standfast.sessions.rules import WRITER, Report, commit, faulty, items_of, look, moved, tagged, value_of
 
@@ -26,7 +27,7 @@ CHUNK = 32
 _COUNTS = struct.Struct("!QQI")
 
 
-class Written(NamedTuple):
+class Written(msgspec.Struct, frozen=True, gc=False):
     """`total` items were accepted; digests are known from number `base` on: `chunks` full cells, then `latest`."""
 
     total: int = 0
@@ -61,7 +62,7 @@ def grown(known: Written, digests: Sequence[bytes]) -> tuple[Written, dict[int, 
     """What a writer has written after these, and the cells of older digests that have become full."""
     data, width = known.latest + b"".join(digests), CHUNK * DIGEST_BYTES
     count = max(0, len(data) - 1) // width  # the latest stay in the writer's own cell, even if they would fill another
-    full = {known.chunks + n: data[n * width : (n + 1) * width] for n in range(count)}
+    full = {known.chunks + n: data[n * width : (n + 1) * width] for n in range(count)} if count else {}
     return Written(known.total + len(digests), known.base, known.chunks + count, data[count * width :]), full
 
 
@@ -111,14 +112,17 @@ def append(name: Name, batch: Batch) -> Plan[Head]:
 
 def batch_look(name: Name, batch: Batch) -> Look:
     """What `appended` must have seen."""
-    return Look(name, cells=(WRITER + batch.writer, *fence_cells(batch.fence)), mark=batch.expect is not None)
+    fence = () if batch.fence is None else fence_cells(batch.fence)
+    return Look(name, cells=(WRITER + batch.writer, *fence), mark=batch.expect is not None)
 
 
 def appended(name: Name, batch: Batch, sight: Sight) -> Plan[Change | None]:
     """The change that stores what is new of a batch; None if nothing is. Refuses what B1, B2 and B7 refuse."""
-    check_fence(name, batch.fence, sight)
+    if batch.fence is not None:
+        check_fence(name, batch.fence, sight)
     cell = WRITER + batch.writer
-    known = written_in(sight.cells.get(cell))
+    found = sight.cells.get(cell)
+    known = written_in(found)
     if not 0 <= batch.start <= known.total:
         raise AppendGapError(
             f"writer {batch.writer!r} has written {known.total} items and this batch starts at {batch.start}",
@@ -132,7 +136,7 @@ def appended(name: Name, batch: Batch, sight: Sight) -> Plan[Change | None]:
     if batch.expect is not None and sight.mark != batch.expect.value:
         raise moved(name, batch.expect, sight.mark)
     now, full = grown(known, batch.digests[old:])
-    cells = {cell: value_of(sight, cell)}
+    cells = {cell: None if found is None else found.value}
     if batch.fence is not None:
         cells |= fence_conditions(batch.fence, sight)
     put: dict[str, bytes | None] = {cell: now.value()}
@@ -142,7 +146,7 @@ def appended(name: Name, batch: Batch, sight: Sight) -> Plan[Change | None]:
         name,
         mark=None if batch.expect is None else batch.expect.value,
         cells=cells,
-        push=list(zip(batch.encoded[old:], map(Tag, repeat(batch.writer), count(known.total)), strict=False)),
+        push=list(zip(batch.encoded[old:], tags(batch.writer, known.total), strict=False)),
         put=put,
         touch=True,
     )
@@ -187,7 +191,9 @@ def written(name: Name, writer: str, report: Report) -> Plan[list[Item]]:
     total = written_in(sight.cells.get(WRITER + writer)).total
     found: dict[int, Item] = {}
     for rows in (*boxes.values(), sight.rows[0]):
-        found |= {row.tag.ordinal: item for row, item in items_of(rows, report) if row.tag is not None}
+        for row, item in items_of(rows, report):
+            if row.tag is not None:
+                found[row.tag.ordinal] = item
     return [found[ordinal] for ordinal in sorted(found) if ordinal < total]
 
 

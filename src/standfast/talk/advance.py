@@ -125,8 +125,8 @@ def _changed(talk: Talk, event: Event, shown: list[Shown]) -> Talk:
             return evolve(_placed(talk, evolve(part, known=True)), asks=asks)
         case Opened():
             return opened(talk, event)
-        case Lost():
-            return lost(talk, shown)
+        case Lost(attached):
+            return lost(talk, attached, shown)
         case Typed(text, content):
             return asking(talk, Part(f"m{talk.claim}x{talk.counter}", "typed", talk.agent, text, content))
         case ReplyWanted():

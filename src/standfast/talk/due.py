@@ -77,6 +77,8 @@ def frames(talk: Talk, link: Link, *, announce: bool = False) -> list[Frame]:
         number = talk.changes[0].number
         if number in link.updates and number != link.confirmed:
             out.append(_settings(number, changed_settings(link.applied, link.updates[number])))
+    if link.search is not None:
+        out += link.search.frames()
     out += _items(talk, link)
     out += _corrections(talk, link)
     if link.active is not None and link.active in link.unwanted and link.active not in link.cancelled:
@@ -275,7 +277,7 @@ def owes_reply(talk: Talk, link: Link) -> bool:
             return False
         if any(not ask.ours and ask.by is None and ask.id in link.has for ask in talk.asks):
             return False
-    if link.pending:
+    if link.pending or (link.search is not None and not link.search.is_over):
         return False
     mine = [part.id for part in talk.open if part.kind in ("typed", "output", "note")]
     if any(item_id not in link.has for item_id in mine):

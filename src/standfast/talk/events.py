@@ -140,7 +140,9 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The connection is gone."""
+    """The connection is gone. `attached`: the conversation, and the reply under way, go on without it."""
+
+    attached: bool = False
 
 
 # --- events: what people and programs did ----------------------------------------------------------------------------

@@ -31,15 +31,15 @@ from standfast.talk.events import (
     Shown,
     Spoke,
 )
+from standfast.talk.gaps import Search
 from standfast.talk.hearing import TAIL_MS, Hearing
 from standfast.talk.link import Link
 from standfast.talk.plain import PlainLink
 from standfast.talk.playback import Playback
+from standfast.talk.settings import SPOKEN_MS_PER_CHAR
 from standfast.talk.talk import Talk
 from standfast.talk.wire import changed_settings
 
-SPOKEN_MS_PER_CHAR = 65
-"""How long people take to say a letter, for calls whose audio we never see."""
 _ALL_MS = 1 << 30
 AUDIO_KEPT_BYTES_MAX = 2_880_000
 """A minute of 24 kHz pcm16: how much input is kept to be said again."""
@@ -335,6 +335,10 @@ class Exchange:
             link.has |= {str((entry.extra or {}).get("id")) for entry in self.talk.ledger}
             link.has |= {one.item_id for one in self.talk.calls}
             link.seeded = True
+            if link.epoch > 1:
+                link.search = Search(
+                    link.epoch, {part.id for part in self.talk.open if part.known and not part.settled}
+                )
         else:
             own = self.talk.ledger[: link.base_upto]
             link.base_ids = frozenset(str((entry.extra or {}).get("id")) for entry in own)
@@ -380,7 +384,7 @@ class Exchange:
             return []
         self.fold()
         self.link_before, self.link = self.link, None
-        return self.tell(Lost(), now)
+        return self.tell(Lost(self.link_before.attached), now)
 
     def overdue(self, now: float) -> list[Shown]:
         """A server has said nothing for too long: what it was to answer by itself is asked for, what was asked for
@@ -388,6 +392,8 @@ class Exchange:
         link = self.link
         if link is None:
             return []
+        for event in link.search.give_up() if link.search is not None else ():
+            self.tell(event, now)
         refused = link.creating is not None
         link.creating = link.doomed = None
         link.spoke.clear()

@@ -27,6 +27,7 @@ from standfast.talk.events import (
     ReplyStarted,
     Transcribed,
 )
+from standfast.talk.gaps import Search
 from standfast.talk.settings import bytes_per_ms
 from standfast.talk.talk import SPEECH, Part
 
@@ -132,6 +133,8 @@ class Link:
     """Whether the error that was received last is nothing to worry about."""
     gap: str | None = None
     """An item the server mentioned and we have never seen, on an attached call."""
+    search: Search | None = None
+    """On an attached call that was away: the look for what happened meanwhile."""
 
     def __post_init__(self) -> None:
         self._understand(self.settings)
@@ -185,6 +188,9 @@ class Link:
                     self.names[item_id] = body["item"]["id"]
                 if text is not None:  # noted when it leaves: until it is confirmed, more may have happened
                     self.given[item_id] = text
+            case "probe" | "unprobe" | "fetch":
+                assert self.search is not None
+                self.search.note_sent(kind, rest)
             case "settings":
                 self.sending = int(rest)
             case "reply":
@@ -288,6 +294,12 @@ class Link:
         item_id = item.get("id")
         if not isinstance(item_id, str) or item_id in self.has:
             return []
+        if self.search is not None and item_id == self.search.probe:
+            self.search.placed(previous, self.has)
+            self.gap = self.search.newest
+            return []
+        if self.search is not None and previous == self.search.probe:
+            previous = None  # it came between the probe and its removal
         if self.attached and isinstance(previous, str) and previous not in self.has and previous != "root":
             self.gap = previous
         item_id = self.ours(item_id)
@@ -351,7 +363,14 @@ class Link:
         return [Removed(item_id)]
 
     def _retrieved(self, item: Mapping[str, Any]) -> list[Event]:
+        found: list[Event] = []
+        if self.search is not None:
+            found = self.search.fetched(item, self.has)
+            self.has.add(str(item.get("id")))
         texts = [part.get("transcript") for part in item.get("content") or () if isinstance(part, Mapping)]
+        return [*found, *self._transcribed(item, texts)]
+
+    def _transcribed(self, item: Mapping[str, Any], texts: list[Any]) -> list[Event]:
         return [Transcribed(str(item.get("id")), text) for text in texts[:1] if isinstance(text, str)]
 
     def _item_done(self, item: Mapping[str, Any], response: Any) -> list[Event]:
@@ -425,6 +444,9 @@ class Link:
         if not isinstance(about, str):
             return []
         kind, _, rest = about.partition("/")
+        if kind in ("probe", "unprobe", "fetch") and self.search is not None:
+            self.expected = True
+            return self.search.failed(kind, rest)
         if about == self.creating:
             self.creating = self.doomed = None
             return [ReplyRefused(error)]

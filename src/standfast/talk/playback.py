@@ -28,28 +28,66 @@ class Playback:
     """The timeline of what is being played in this process."""
 
     def __init__(self) -> None:
-        self.tracks: dict[str, Track] = {}
-        self.free_at = 0.0
-        """When everything that was taken will have been played."""
         self._last: Track | None = None
+        self._tracks: dict[str, Track] = {}
+        self._free_at = 0.0
+        self._taken: dict[str, float] = {}
+        """What readers took since `_taken_at`, in order: it is put on the timeline when somebody looks."""
+        self._taken_at = 0.0
         self.tracked = False
         """Whether somebody reports what was played; then the clock is not asked."""
+
+    @property
+    def tracks(self) -> dict[str, Track]:
+        """The items that are being played, or wait to be."""
+        if self._taken:
+            self._place()
+        return self._tracks
+
+    @property
+    def free_at(self) -> float:
+        """When everything that was taken will have been played."""
+        if self._taken:
+            self._place()
+        return self._free_at
+
+    def take_soon(self, item_id: str, ms: float) -> bool:
+        """A reader has taken so much more of this item, at the moment of the first such call since somebody looked.
+
+        For audio that comes in bursts: a burst costs one place on the timeline. Whether this is the first: then the
+        moment must be given by `since`.
+        """
+        taken = self._taken
+        if item_id in taken:
+            taken[item_id] += ms
+            return False
+        taken[item_id] = ms
+        return len(taken) == 1
+
+    def since(self, now: float) -> None:
+        """The moment of what `take_soon` was told."""
+        self._taken_at = now
+
+    def _place(self) -> None:
+        taken, self._taken = self._taken, {}
+        for item_id, ms in taken.items():
+            self.take(item_id, ms, self._taken_at)
 
     def take(self, item_id: str, ms: float, now: float) -> None:
         """A reader has taken so much more of this item."""
         track = self.tracks.get(item_id)
         if track is None:
-            track = self.tracks[item_id] = Track()
+            track = self._tracks[item_id] = Track()
         track.taken_ms += ms
-        free_at = self.free_at
+        free_at = self._free_at
         if now < free_at and track is self._last:  # it goes on without a pause
             first, length = track.segments[-1]
             track.segments[-1] = (first, length + ms)
-            self.free_at = free_at + ms / 1000
+            self._free_at = free_at + ms / 1000
             return
         start = max(now, free_at)
         track.segments.append((start, ms))
-        self._last, self.free_at = track, start + ms / 1000
+        self._last, self._free_at = track, start + ms / 1000
 
     def miss(self, item_id: str, ms: float) -> None:
         """So much of this item was dropped: nobody will hear it."""
@@ -105,7 +143,7 @@ class Playback:
         """This item is not played any more; the next one can begin."""
         if self.tracks.pop(item_id, None) is self._last:
             self._last = None
-        self.free_at = min(self.free_at, now)
+        self._free_at = min(self._free_at, now)
 
     def forget(self, item_id: str) -> None:
         """Nobody will ask about this item any more."""

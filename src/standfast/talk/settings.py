@@ -182,6 +182,10 @@ def format_name(value: Any) -> str | None:
     return value.lower() if isinstance(value, str) else None
 
 
+SPOKEN_MS_PER_CHAR = 65
+"""How long people take to say a letter, for calls whose audio we never see."""
+
+
 def bytes_per_ms(value: RealtimeAudioFormat | None) -> int:
     """How many bytes of this format a millisecond takes; unknown formats count as pcm16."""
     kind = format_name(value) or ""

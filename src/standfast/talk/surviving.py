@@ -14,12 +14,15 @@ from standfast.talk.events import Opened, Returned, Shown
 from standfast.talk.talk import SPEECH, OpenCall, Part, Talk
 
 
-def lost(talk: Talk, shown: list[Shown]) -> Talk:
-    """The response under way is gone with its connection; what was received of it goes on being heard."""
+def lost(talk: Talk, attached: bool, shown: list[Shown]) -> Talk:
+    """The response under way is gone with its connection; what was received of it goes on being heard.
+
+    On an attached call it goes on, and what became of it is looked for with the next connection.
+    """
     parts = []
     for part in talk.open:
-        if part.kind == "spoken" and not part.done:
-            part = evolve(part, done=True)
+        if part.kind == "spoken" and not part.done and not attached:
+            part = evolve(part, done=True, cut=part.cut or _is_unheard(part))
             shown.append(Shown("cut_off", part.id))
         parts.append(part)
     asks = tuple(evolve(ask, ours=True, by=None) for ask in talk.asks)
@@ -62,7 +65,7 @@ def claimed(talk: Talk, stored: int, shown: list[Shown]) -> Talk:
             shown.append(Shown("cut_off", part.id))  # its audio died with the process
             part = evolve(part, text=SPEECH)
         if part.kind == "spoken":
-            part = evolve(part, done=True, cut=part.cut or part.heard_ms < part.total_ms)
+            part = _broken_off(part)
         parts.append(evolve(part, audio=None))
     asks = tuple(evolve(ask, ours=True, by=None) for ask in talk.asks if ask.id not in gone)
     return evolve(
@@ -92,7 +95,7 @@ def settled(talk: Talk, event: SettledBy) -> Talk:
 
 def _call_settled(talk: Talk, one: OpenCall, event: SettledBy) -> Talk:
     call = one.call
-    if call.child is not None and not call.child.finished:
+    if call.child is not None and not call.child.is_closed:
         child = advance_run(call.child, event)
         if child.paused:
             return put_call(talk, evolve(one, call=evolve(call, state="waiting", reason="approval", child=child)))
@@ -104,11 +107,20 @@ def _call_settled(talk: Talk, one: OpenCall, event: SettledBy) -> Talk:
     return returned(talk, Returned(call.id, event.unknown_text if has_begun else event.not_run_text))
 
 
+def _broken_off(part: Part) -> Part:
+    """A reply of which no more will be heard than was."""
+    return evolve(part, done=True, cut=part.cut or part.heard_ms < part.total_ms or _is_unheard(part))
+
+
+def _is_unheard(part: Part) -> bool:
+    """Whether words of a spoken reply came, and none of its audio yet: nobody has heard them."""
+    return not part.done and not part.written and not part.total_ms
+
+
 def _as_heard(part: Part) -> Part:
     """The part when nothing more will come of it: as it was heard, and as it was understood."""
     if part.kind == "spoken":
-        cut = part.cut or part.heard_ms < part.total_ms
-        part = evolve(part, done=True, cut=cut, judged=max(part.judged, len(part.text or "")))
+        part = evolve(_broken_off(part), judged=max(part.judged, len(part.text or "")))
     text = SPEECH if part.kind == "said" and part.text is None else part.text
     return evolve(part, known=True, text=text)
 

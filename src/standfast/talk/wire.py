@@ -6,7 +6,7 @@ Everything that knows how a thing is spelt on this wire is here and in `link`. A
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -233,8 +233,17 @@ def _text_of(output: Any) -> str:
     return "\n".join(text for text in texts if text)
 
 
-def seeds(history: list[Item]) -> list[tuple[str, dict[str, Any]]]:
-    """A history as items for a new connection, with ids of ours; half a pair of call and output is left out."""
+def seeds(history: list[Item], own: Sequence[tuple[str, Item]] = ()) -> list[tuple[str, dict[str, Any]]]:
+    """A history as items for a new connection, with ids of ours; half a pair of call and output is left out.
+
+    `own` are the items of the call that goes on, with the ids that they had: applications know them by those. They are
+    found from the end, in order; whether an equal item of somebody else is taken for one changes only its name.
+    """
+    names: dict[int, str] = {}
+    left = list(own)
+    for number in range(len(history) - 1, -1, -1):
+        if left and history[number] == left[-1][1]:
+            names[number] = short_id(left.pop()[0])
     made = {str(item.get("call_id")) for item in history if item.get("type") == "function_call"}
     given = {str(item.get("call_id")) for item in history if item.get("type") == "function_call_output"}
     found = []
@@ -244,9 +253,10 @@ def seeds(history: list[Item]) -> list[tuple[str, dict[str, Any]]]:
             and str(item.get("call_id")) not in made & given
         ):
             continue
-        seed = wire_item(item, f"b{number}")
+        item_id = names.get(number, f"b{number}")
+        seed = wire_item(item, item_id)
         if seed is not None:
-            found.append((f"b{number}", seed))
+            found.append((item_id, seed))
     return found
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from standfast.backends.memory.store import MemoryStore
 from standfast.carrying.inline import InlineCarrier
 from standfast.carrying.runs import StoredRunStore
+from standfast.sessions.port import carried_out
 
 
 class InMemoryRunStore(StoredRunStore):
@@ -12,6 +15,6 @@ class InMemoryRunStore(StoredRunStore):
 
     def __init__(self, *, store: MemoryStore | None = None) -> None:
         kept = MemoryStore() if store is None else store
-        carrier = InlineCarrier(kept, kept.lock)
+        carrier = InlineCarrier(partial(carried_out, kept), kept.lock)
         super().__init__(lambda: carrier)
         self.store = kept

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from functools import partial
 from typing import Any
 
 from standfast.backends.memory.runs import InMemoryRunStore
@@ -11,6 +12,7 @@ from standfast.carrying.carrier import Carrier
 from standfast.carrying.inline import InlineCarrier
 from standfast.carrying.leases import StoredLease
 from standfast.carrying.session import StoredSession
+from standfast.sessions.port import carried_out
 from standfast.sessions.protocol import SessionSettings
 
 __all__ = ["InMemoryLease", "InMemorySession", "InMemoryStore"]
@@ -48,7 +50,7 @@ class InMemorySession(StoredSession):
         return self.store.run_store()
 
     def _carrier(self) -> Carrier:
-        return InlineCarrier(self.store, self.store.lock)
+        return InlineCarrier(partial(carried_out, self.store), self.store.lock)
 
     def _store_key(self) -> Hashable:
         return self.store

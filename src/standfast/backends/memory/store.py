@@ -89,7 +89,6 @@ class MemoryStore:
     """
 
     loses_answers = False
-    is_shareable = False
 
     def __init__(self, *, ttl_s: float | None = None) -> None:
         if ttl_s is not None and not ttl_s > 0:
@@ -172,8 +171,7 @@ class MemoryStore:
             if refused is not None:
                 return refused
         arranged = [None if change.arrange is None else self._arranged(change) for change in step]
-        marks, firsts = zip(*map(self._change, step, arranged), strict=True) if step else ((), ())
-        return Done(tuple(marks), tuple(firsts))
+        return Done(tuple(map(self._change, step, arranged)))
 
     def _refused(self, place: int, change: Change) -> Refused | None:
         stored = self._found(change.name) or Stored(0)
@@ -207,11 +205,11 @@ class MemoryStore:
             return found
         return [row._replace(tag=(row.tag or Tag())._replace(replaces=part.replaces)) for row in found]
 
-    def _change(self, change: Change, arranged: tuple[list[Row], list[Row]] | None) -> tuple[str, int]:
-        """Do one change; where the live rows end now, and the ref of the first that was pushed."""
+    def _change(self, change: Change, arranged: tuple[list[Row], list[Row]] | None) -> str:
+        """Do one change; where the live rows end now."""
         if change.remove:
             self._forget_times(self._names.pop(change.name, None))
-            return "", 0
+            return ""
         stored = self._made(change.name)
         if change.wipe is not None:
             kept = {name: cell for name, cell in stored.cells.items() if name.startswith(change.wipe)}
@@ -227,7 +225,7 @@ class MemoryStore:
             for row in change.back:
                 insort(stored.live, row, key=lambda one: one.ref)
             stored.edition = next(self._numbers)
-        first = self._push(stored, change.push)
+        self._push(stored, change.push)
         if change.sweep:
             stored.cells = {name: cell for name, cell in stored.cells.items() if not name.startswith(change.sweep)}
         if change.touch:
@@ -241,7 +239,7 @@ class MemoryStore:
             stored.labels = dict(change.labels)
         if self.ttl_s is not None:
             self._set_expiry(stored, self.ttl_s, change)
-        return stored.mark(), first
+        return stored.mark()
 
     def _set_expiry(self, stored: Stored, ttl_s: float, change: Change) -> None:
         now = time.time()
@@ -250,12 +248,11 @@ class MemoryStore:
         if change.hold_s:
             stored.held_until = max(stored.held_until, now + change.hold_s)
 
-    def _push(self, stored: Stored, rows: Sequence[tuple[bytes, Tag | None]]) -> int:
+    def _push(self, stored: Stored, rows: Sequence[tuple[bytes, Tag | None]]) -> None:
         new = [Row(next(self._numbers), data, tag) for data, tag in rows]
         stored.live.extend(new)
         now = time.time()
         self._written_at.update({row.ref: now for row in new})
-        return new[0].ref if new else 0
 
     def _arrange(self, stored: Stored, arrange: Arrange, arranged: tuple[list[Row], list[Row]]) -> None:
         live, kept = arranged

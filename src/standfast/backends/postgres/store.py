@@ -82,7 +82,6 @@ class PostgresStore:
     """Tables in a PostgreSQL database as a store (see `sessions.port`): one connection, for one thread at a time."""
 
     loses_answers = True
-    is_shareable = False
 
     def __init__(self, dsn: str, tables: Tables, *, options: Mapping[str, Any], create_tables: bool) -> None:
         self._dsn, self._tables, self._options, self._create = dsn, tables, dict(options), create_tables
@@ -277,7 +276,7 @@ def _outcome(
     place: int | None, why: str, marks: Any, firsts: Any, epoch: str | None, names: Any, epochs: Any, values: Any
 ) -> Done | Refused:
     if place is None:
-        return Done(tuple(marks), tuple(firsts))
+        return Done(tuple(marks))
     cells = _cells(names, epochs, values, epoch or "")
     return Refused(place, "cell" if why == "cell" else "mark", (marks or [""])[0], cells)
 

@@ -138,7 +138,7 @@ class ClusterStore(RedisStore):
         if all(change == Change(change.name, remove=True) for change in step):  # each stands for itself
             for change in step:
                 super().commit([change])
-            return Done(("",) * len(step), (0,) * len(step))
+            return Done(("",) * len(step))
         return self._across(step, buckets)
 
     def _across(self, step: Step, buckets: Sequence[int]) -> Done | Refused:
@@ -157,9 +157,8 @@ class ClusterStore(RedisStore):
         done = super().commit([self._brought_in(step[place]) for place in writes])
         if isinstance(done, Refused):
             return msgspec.structs.replace(done, place=writes[done.place])
-        marks, firsts = dict(zip(writes, done.marks, strict=True)), dict(zip(writes, done.first_refs, strict=True))
-        every = range(len(step))
-        return Done(tuple(marks.get(place, "") for place in every), tuple(firsts.get(place, 0) for place in every))
+        marks = dict(zip(writes, done.marks, strict=True))
+        return Done(tuple(marks.get(place, "") for place in range(len(step))))
 
     def _brought_in(self, change: Change) -> Change:
         """The change with rows of other names as new rows."""

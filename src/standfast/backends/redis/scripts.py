@@ -346,11 +346,10 @@ class _Encoding:
 def outcome_of(step: Step, reply: Sequence[Any], refs: Refs) -> Done | Refused:
     """What came of a step."""
     if reply[0] == 1:
-        firsts = tuple(int(ref) for ref in reply[2::2])
-        for change, first in zip(step, firsts, strict=True):
+        for change, first in zip(step, reply[2::2], strict=True):
             if change.push:
-                refs.note(change.name, first + len(change.push) - 1)
-        return Done(tuple(mark.decode() for mark in reply[1::2]), firsts)
+                refs.note(change.name, int(first) + len(change.push) - 1)
+        return Done(tuple(mark.decode() for mark in reply[1::2]))
     _, place, why, mark, epoch, *flat = reply
     return Refused(place, "cell" if why == b"cell" else "mark", mark.decode(), _cells(flat, epoch))
 

@@ -181,7 +181,6 @@ class RedisStore(Codec):
     """A Redis or Valkey server of one node as a store (see `sessions.port`)."""
 
     loses_answers = True
-    is_shareable = False
 
     def __init__(self, link: Any, *, prefix: str, layout: Layout, ttl_ms: int | None) -> None:
         super().__init__(prefix=prefix, layout=layout, ttl_ms=ttl_ms)

@@ -180,9 +180,10 @@ class SealedPlan:
 
     def _opened_cells(self, name: Name, cells: Mapping[str, Cell]) -> dict[str, Cell]:
         found: dict[str, Cell] = {}
-        for cell, (stored, alive) in cells.items():
+        for cell, held in cells.items():
+            stored = held.value
             if is_open(cell):
-                found[cell] = Cell(stored, alive)
+                found[cell] = held
                 continue
             try:
                 value, self._scopes[name] = self._records.opened_cell(name, cell, stored)
@@ -191,7 +192,7 @@ class SealedPlan:
                     raise
                 value = b""  # it only says that no write of ours was the last: somebody used the session unsealed
             self._seen[name, cell] = value, stored
-            found[cell] = Cell(value, alive)
+            found[cell] = Cell(value, held.alive)
         return found
 
     # --- changing ----------------------------------------------------------------------------------------------------

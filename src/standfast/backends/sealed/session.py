@@ -17,7 +17,6 @@ from standfast.backends.sealed.plans import SealedCarrier
 from standfast.backends.sealed.records import Records, Unreadable, fault_in, scope_of
 from standfast.backends.sealed.reseal import resealed, resealed_run, runs_of
 from standfast.carrying.carrier import Carrier
-from standfast.carrying.runs import StoredRunStore
 from standfast.carrying.session import StoredSession
 from standfast.ground.errors import AbilityMissingError, CallerError, InvalidSettingError, ReadBudgetError
 from standfast.ground.jsonvalue import Item
@@ -150,12 +149,6 @@ class EncryptedSession(StoredSession):
         super()._report(row, fault_in(row.data)[0] or fault)
 
     # --- what StoredSession asks --------------------------------------------------------------------------------------
-
-    def run_store(self) -> StoredRunStore:
-        """The run store beside this session's history, sealed too. Does no I/O."""
-        store = super().run_store()
-        store.processes = self.underlying_session.run_store().processes
-        return store
 
     def conversation_key(self) -> Hashable:
         """The wrapped session's: sealing makes no other conversation of it."""

@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-import threading
 import time
-import weakref
 from collections.abc import Callable, Sequence
+from enum import Enum
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
@@ -26,10 +25,11 @@ from typing import Any, TypeVar
 from standfast.backends.sqlite import files
 from standfast.backends.sqlite.faults import is_busy, is_lasting, replaced_file, translated
 from standfast.backends.sqlite.lockstep import carry_out
+from standfast.backends.sqlite.read_threads import Worker
 from standfast.backends.sqlite.schema import VERSION, Tables, migrate, version_of
 from standfast.backends.sqlite.statements import statements
 from standfast.backends.sqlite.store import Transaction
-from standfast.carrying.requests import Request, deliver
+from standfast.carrying.requests import QUEUED, Owing, PutBack, Request, deliver
 from standfast.ground.errors import OutcomeUnknownError, StoreUnavailableError
 from standfast.sessions.port import carried_out
 
@@ -54,67 +54,37 @@ T = TypeVar("T")
 AnyRequest = Request[Any]
 
 
-class PutBack:
-    """A message to the writer: this request was done and its answer never taken."""
+class Signal(Enum):
+    """A message to the writer that asks for nothing to be stored."""
 
-    __slots__ = ("request",)
-
-    def __init__(self, request: AnyRequest) -> None:
-        self.request = request
-
-
-class Released:
-    """A message to the writer: a session object that used the engine is gone."""
+    RELEASED = "a session object that used the engine is gone"
+    STOP = "finish what is queued and end"
+    REST = "other files need threads and descriptors: rest when there is nothing to do"
 
 
-class Stop:
-    """A message to the writer: finish what is queued and end."""
+Message = AnyRequest | PutBack | Signal
 
 
-class Rest:
-    """A message to the writer: other files need threads and descriptors; rest when there is nothing to do."""
-
-
-Message = AnyRequest | PutBack | Released | Stop | Rest
-
-
-class Writer:
+class Writer(Worker, Owing):
     """One file's writing connection and the thread that uses it."""
 
     def __init__(
         self, path: str, file: files.OpenedFile, on_released: Callable[[], bool], on_rest: Callable[[], bool]
     ) -> None:
+        Worker.__init__(self)
+        Owing.__init__(self)
         self.path, self.file = path, file
         self.inbox: SimpleQueue[Message] = SimpleQueue()
         self.ready: set[Tables] = set()
-        self.busy = threading.Lock()  # held while the connection is in use; os.fork waits for it
         self._on_released, self._on_rest = on_released, on_rest
         self._is_to_rest = False
-        self._owed: list[AnyRequest] = []
         self._owed_wait_s = 0.0
-        self._handed: list[weakref.ref[AnyRequest]] = []  # answered, and not known to be taken
-        self._db: sqlite3.Connection | None = None
         self._known: dict[Tables, Transaction] = {}  # what the last transaction left behind
         self._known_at = 0
         self._lock = files.CheckpointLock(path)
         self._checkpoints = files.Checkpoints(file, self._lock)
-        self._thread: threading.Thread | None = None
 
     # --- life ------------------------------------------------------------------------------
-
-    def start(self) -> None:
-        """Start a thread. It opens the file when the first request arrives."""
-        thread = threading.Thread(target=self._run, name="standfast-writer", daemon=True)
-        thread.start()
-        self._thread = thread
-
-    def join(self, timeout_s: float) -> bool:
-        """Wait for the thread to end; whether it did. From inside the thread itself there is nothing to wait for."""
-        thread = self._thread
-        if thread is None or threading.current_thread() is thread:
-            return True
-        thread.join(timeout_s)
-        return not thread.is_alive()
 
     def disconnect(self) -> None:
         """Close the connection; the next group opens it again. The caller holds `busy`."""
@@ -137,14 +107,14 @@ class Writer:
             requests = [message for message in messages if type(message) is Request]
             if len(requests) < len(messages):
                 self._owed += [message.request for message in messages if isinstance(message, PutBack)]
-                going = not any(isinstance(one, Stop) for one in messages)
-                self._is_to_rest = self._is_to_rest or any(isinstance(one, Rest) for one in messages)
-                last_left = [self._on_released() for one in messages if isinstance(one, Released)]
+                going = Signal.STOP not in messages
+                self._is_to_rest = self._is_to_rest or Signal.REST in messages
+                last_left = [self._on_released() for one in messages if one is Signal.RELEASED]
                 if any(last_left):
-                    self.inbox.put(Stop())  # behind what others queued before the last user was known to be gone
+                    self.inbox.put(Signal.STOP)  # behind what others queued before the last user was known to be gone
             if requests or self._owed or not messages:
                 with self.busy:
-                    self._serve_or_fail(requests)
+                    self._serve(requests)
             # A request knows its session. Kept here until the next one arrives, it would keep a session that nobody
             # else knows any more, and with it this thread.
             del messages, requests
@@ -168,7 +138,7 @@ class Writer:
         """Nobody comes after this: undo what is owed to cancelled callers, even if another program has the file now."""
         patience = time.monotonic() + LAST_UNDO_WAIT_S
         while self._owed:
-            self._serve_or_fail([])
+            self._serve([])
             if self._owed and (self.file.is_lost or time.monotonic() > patience):
                 log.error("%d cancelled operations on %s could not be undone", len(self._owed), self.path)
                 return
@@ -177,11 +147,10 @@ class Writer:
 
     def _next_messages(self) -> list[Message]:
         """What was queued since; nothing if for a while there was nothing and there is something else to do."""
-        inbox = self.inbox
-        wait_s: float | None = None
+        inbox, wait_s = self.inbox, None
         if self._owed:
             wait_s = self._owed_wait_s
-        elif self._db is not None and self._checkpoints.is_due:
+        elif self._checkpoints.is_due and self._db is not None:
             wait_s = IDLE_S
         try:
             messages = [inbox.get(timeout=wait_s)]
@@ -189,65 +158,47 @@ class Writer:
             return []
         while not inbox.empty() and len(messages) < GROUP_MAX:  # this thread alone takes from it
             messages.append(inbox.get_nowait())
-        if any(type(message) is Stop for message in messages):
-            while not inbox.empty():  # after a stop comes nothing new: take all there is
-                messages.append(inbox.get_nowait())
         return messages
 
     # --- one group ------------------------------------------------------------------------------
 
-    def _serve_or_fail(self, requests: Sequence[AnyRequest]) -> None:
-        """The thread must outlive whatever happens: callers wait for it."""
+    def _serve(self, requests: Sequence[AnyRequest]) -> None:
+        """Do these requests and answer them, whatever happens: callers wait for this thread, so it outlives it."""
+        todo = [request for request in requests if request.stage is QUEUED]
         try:
-            self._serve(requests)
+            if self._handed:
+                self._look_for_orphans()
+            self._owed_wait_s = UNDO_RETRY_S  # unless this group undoes what is owed
+            try:
+                self._commit_group(self._prepared(todo))
+            except Exception as error:
+                self._roll_back()
+                self._fail(todo, error)
+            deliver(todo)
+            self._remember(todo)
+            if self._db is not None:
+                self._checkpoints.look(self._db, idle=not requests)
         except Exception as error:
             log.exception("the writer of %s failed; its connection is opened anew", self.path)
-            self._fail(requests, error)
-            deliver(requests)
+            self._fail(todo, error)
+            deliver(todo)
             self.disconnect()
 
-    def _serve(self, requests: Sequence[AnyRequest]) -> None:
-        """Do these requests and answer them, whatever happens."""
-        todo = [request for request in requests if request.is_open]
-        if self._handed:
-            self._look_for_orphans()
-        self._owed_wait_s = UNDO_RETRY_S  # unless this group undoes what is owed
-        try:
-            self._commit_together(self._prepared(todo))
-        except Exception as error:
-            self._roll_back()
-            self._fail(todo, error)
-        deliver(todo)
-        self._handed += [weakref.ref(request) for request in todo if request.undo is not None]
-        if self._db is not None:
-            self._checkpoints.look(self._db, idle=not requests)
-
-    def _look_for_orphans(self) -> None:
-        handed = [request for reference in self._handed if (request := reference()) is not None]
-        self._owed += [request for request in handed if request.is_orphaned()]
-        self._handed = [weakref.ref(request) for request in handed if not request.is_taken]
-
-    def _commit_together(self, able: list[AnyRequest]) -> None:
-        requests = [request for request in able if request.kind != "open"]
-        if len(requests) < len(able):
-            for request in able:
-                if request.kind == "open" and request.claim():
-                    request.settle()  # all it wanted was the file and its tables
+    def _commit_group(self, able: list[AnyRequest]) -> None:
+        requests: list[AnyRequest] = []
+        is_durable = bool(self._owed)
+        for request in able:
+            if request.kind == "write":
+                requests.append(request)
+                is_durable = is_durable or request.durable
+            elif request.claim():
+                request.settle()  # all it wanted was the file and its tables
         if not requests and not self._owed:
-            return
-        if self._owed or any(request.durable for request in requests):
-            self._commit_group(requests)
             return
         # Leases need not survive a power cut: whoever held one is gone as well, and the next durable commit syncs
         # the log from its beginning.
-        self._connected(requests).execute("PRAGMA synchronous=NORMAL")
-        try:
-            self._commit_group(requests)
-        finally:
-            if self._db is not None:
-                self._db.execute("PRAGMA synchronous=FULL")
-
-    def _commit_group(self, requests: list[AnyRequest]) -> None:
+        if not is_durable:
+            self._connected(requests).execute("PRAGMA synchronous=NORMAL")
         try:
             self._transact(requests)
         except Exception as error:
@@ -256,6 +207,9 @@ class Writer:
                 self._fail(requests, error)
             else:
                 self._commit_each(requests)
+        finally:
+            if not is_durable and self._db is not None:
+                self._db.execute("PRAGMA synchronous=FULL")
 
     def _commit_each(self, requests: list[AnyRequest]) -> None:
         """The group failed: what is owed first, then each request alone, so that one failure touches one request."""
@@ -294,20 +248,24 @@ class Writer:
         db = self._begun(requests)
         if db is None:
             return
-        owed = list(self._owed)
-        done: list[AnyRequest] = []
-        open_ = self._still_known(db)
-        before = db.total_changes
+        owed, done = list(self._owed), list[AnyRequest]()
+        known, before = self._still_known(db), db.total_changes
         try:
             for request in owed:
-                request.run_undo(partial(carried_out, _of(open_, db, request)))
-            done += [request for request in requests if request.claim()]
-            for tables in {request.where: None for request in done}:
-                theirs = [request for request in done if request.where is tables]
-                carry_out(theirs, _of(open_, db, theirs[0]))
+                request.run_undo(partial(carried_out, self._of(known, request.where)))
+            groups: dict[Tables, list[AnyRequest]] = {}
+            for request in requests:
+                if request.claim():
+                    done.append(request)
+                    groups.setdefault(request.where, []).append(request)
+            for tables, group in groups.items():
+                carry_out(group, known.get(tables) or self._of(known, tables))
             for request in done:
-                request.undo_if_abandoned(partial(carried_out, _of(open_, db, request)))
-            self._check_file()
+                if request.undo is not None and request.is_to_be_undone:
+                    request.run_undo(partial(carried_out, self._of(known, request.where)))
+                    request.undone = True
+            if not self.file.is_same(db):
+                raise replaced_file(self.path)
             self._commit(db)
         except BaseException:
             for request in done:
@@ -315,13 +273,24 @@ class Writer:
             raise
         finally:
             self._lock.unshare()
-        self._known = open_ if len(open_) == 1 else {}  # two pairs may share a table of sessions
+        self._known = known if len(known) == 1 else {}  # two pairs may share a table of sessions
         del self._owed[: len(owed)]
         self._owed_wait_s = 0.0
         self.file.wrote()
-        self._check_file_after(done)
+        if not self.file.is_same(db):
+            raise self._lost_meanwhile(done)
         self._checkpoints.wrote(len(done), db.total_changes - before)
-        self._owed += [request for request in done if request.settle()]
+        for request in done:
+            if request.settle():
+                self._owed.append(request)
+
+    def _of(self, known: dict[Tables, Transaction], tables: Tables) -> Transaction:
+        """What is known in this transaction of a pair of tables."""
+        found = known.get(tables)
+        if found is None:
+            assert self._db is not None
+            found = known[tables] = Transaction(self._db, statements(tables))
+        return found
 
     def _still_known(self, db: sqlite3.Connection) -> dict[Tables, Transaction]:
         """What the last transaction left behind, unless it failed or another connection has committed since."""
@@ -335,23 +304,24 @@ class Writer:
 
     def _begun(self, requests: Sequence[AnyRequest]) -> sqlite3.Connection | None:
         """Begin a transaction that may write, for as long as anybody waits for it; None if nobody does any more."""
-        while True:
+        try:
             try:
-                return self._begin(self._connected(requests))
+                return self._begin(requests)  # nearly always; a lost file is noticed before the commit
             except sqlite3.OperationalError as error:
                 if not is_busy(error):
                     raise
-                if not any(request.is_wanted for request in requests):
-                    if self._owed or any(request.is_claimed for request in requests):
-                        raise  # it could not be done in time; those that were withdrawn are nobody's loss
-                    for request in requests:
-                        request.claim()  # after the deadline, that is what makes it late
-                    return None
-            self._pause()
+            return self._while_wanted(requests, partial(self._begin, requests))
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or self._owed or any(request.is_claimed for request in requests):
+                raise  # it could not be done in time; those that were withdrawn are nobody's loss
+            for request in requests:
+                request.claim()  # after the deadline, that is what makes it late
+            return None
 
-    def _begin(self, db: sqlite3.Connection) -> sqlite3.Connection:
+    def _begin(self, requests: Sequence[AnyRequest]) -> sqlite3.Connection:
         """Take the write lock and share the checkpoint lock, both or none, and wait for neither: a process that was
         stopped in the middle of a checkpoint must not make this one keep everybody else from writing."""
+        db = self._db or self._connected(requests)
         db.execute("BEGIN IMMEDIATE")
         if not self._lock.share():
             db.execute("ROLLBACK")
@@ -403,28 +373,24 @@ class Writer:
             raise
         return db
 
-    def _prepared(self, requests: Sequence[AnyRequest]) -> list[AnyRequest]:
+    def _prepared(self, requests: list[AnyRequest]) -> list[AnyRequest]:
         """Make sure that every table these requests need is there and current; gives those that can go on."""
-        self._connected(requests)
-        able = list(requests)
-        wanted = {request.where for request in requests}
-        for tables in wanted - self.ready:
+        for tables in {request.where for request in requests} - self.ready:
             theirs = [request for request in requests if request.where is tables]
             try:
                 self._while_wanted(theirs, partial(self._migrate, tables, theirs))
             except Exception as error:
                 self._roll_back()
                 self._fail(theirs, error)
-                able = [request for request in able if request.where is not tables]
+                requests = [request for request in requests if request.where is not tables]
             else:
                 self.ready.add(tables)
-        return able
+        return requests
 
     def _migrate(self, tables: Tables, waiting: Sequence[AnyRequest]) -> None:
-        db = self._connected(waiting)
-        if version_of(db, tables) == VERSION:
+        if version_of(self._connected(waiting), tables) == VERSION:
             return
-        self._begin(db)
+        db = self._begin(waiting)
         try:
             foreign = migrate(db, tables)
             self._commit(db)
@@ -447,16 +413,12 @@ class Writer:
         if not self.file.is_same(self._db):
             raise replaced_file(self.path)
 
-    def _check_file_after(self, done: Sequence[AnyRequest]) -> None:
+    def _lost_meanwhile(self, done: Sequence[AnyRequest]) -> StoreUnavailableError:
         """The file went away in the moment of the commit: what it holds may come back with it, and nobody knows."""
-        try:
-            self._check_file()
-        except StoreUnavailableError as error:
-            for request in done:
-                request.fail(
-                    OutcomeUnknownError(str(error), "Put the file back and look, or open a new session on it.")
-                )
-            raise
+        error = replaced_file(self.path)
+        for request in done:
+            request.fail(OutcomeUnknownError(str(error), "Put the file back and look, or open a new session on it."))
+        return error
 
     # --- ends ------------------------------------------------------------------------------
 
@@ -474,11 +436,3 @@ class Writer:
     def _fail(self, requests: Sequence[AnyRequest], error: BaseException) -> None:
         for request in requests:
             request.fail(translated(error, self.path))
-
-
-def _of(open_: dict[Tables, Transaction], db: sqlite3.Connection, request: AnyRequest) -> Transaction:
-    """What is known in this transaction of the tables a request is about."""
-    found = open_.get(request.where)
-    if found is None:
-        found = open_[request.where] = Transaction(db, statements(request.where))
-    return found

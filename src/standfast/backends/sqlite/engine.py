@@ -17,16 +17,16 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine
+from contextlib import ExitStack
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 from standfast.backends.sqlite import files
-from standfast.backends.sqlite.commit_thread import PutBack, Released, Rest, Stop, Writer
+from standfast.backends.sqlite.commit_thread import Signal, Writer
 from standfast.backends.sqlite.read_threads import Reader, Readers
 from standfast.backends.sqlite.schema import Tables
-from standfast.carrying.carrier import Kind, MakePlan, Then, UndoPlan
-from standfast.carrying.requests import Request
+from standfast.carrying.requests import PutBack, Request, RequestCarrier
 from standfast.ground.endings import AtProcessEnd
 from standfast.ground.errors import SessionClosedError, StoreUnavailableError
 from standfast.sessions.port import Plan
@@ -66,28 +66,23 @@ class Engine:
 
     # --- requests ------------------------------------------------------------------------------
 
-    def write(self, request: Request[T]) -> Coroutine[Any, Any, T]:
-        """Do it in a transaction that may be shared with others, invisibly; durable when awaiting this returns."""
-        if request.detached:
-            self._submit_write(request)
-        return request.answer(self._submit_write, self._give_up)
-
-    async def read(self, request: Request[T]) -> T:
+    def read(self, request: Request[T]) -> Coroutine[Any, Any, T]:
         """Do it on a connection that cannot write, beside the writer."""
+        if request.where in self.writer.ready and self._made_up_for == self._given_up:
+            return request.answer(self._submit_read, self.give_up)
+        return self._read_later(request)
+
+    async def _read_later(self, request: Request[T]) -> T:
+        """The first question opens the file and brings its tables up to date; and one that follows a cancelled pop
+        waits until the item is back at its place."""
         given_up = self._given_up
-        if request.where not in self.writer.ready or self._made_up_for < given_up:
-            # The first question opens the file and brings its tables up to date; and one that follows a cancelled pop
-            # waits until the item is back at its place.
-            passing = Request(_nothing, request.where, request.timeout_s, kind="open")
-            await passing.answer(self._submit_write, self._give_up)
-            self._made_up_for = max(self._made_up_for, given_up)
-        return await request.answer(self._submit_read, self._give_up)
+        passing = Request(_nothing, request.where, request.timeout_s, "open")
+        await passing.answer(self.submit, self.give_up)
+        self._made_up_for = max(self._made_up_for, given_up)
+        return await request.answer(self._submit_read, self.give_up)
 
-    def post(self, request: Request[Any]) -> None:
-        """Do it with nobody who waits."""
-        self._submit_write(request)
-
-    def _submit_write(self, request: Request[Any]) -> None:
+    def submit(self, request: Request[Any]) -> None:
+        """Do it in a transaction that may be shared with others, invisibly; durable when it is answered."""
         with self.gate:
             self._wake()
             self.writer.inbox.put(request)
@@ -97,7 +92,8 @@ class Engine:
             self._wake()
             self.readers.submit(request)
 
-    def _give_up(self, request: Request[Any], owes_undo: bool) -> None:
+    def give_up(self, request: Request[Any], owes_undo: bool) -> None:
+        """Nobody waits for it any more; what was done and can be undone is."""
         if request.undo is None:
             return
         with self.gate:
@@ -128,7 +124,7 @@ class Engine:
         if not self.is_awake:
             self.is_awake = True
             try:
-                self.writer.start()
+                self.writer.start("standfast-writer")
             except BaseException:  # no more threads: the next request must try again, not wait for nobody
                 self.is_awake = False
                 raise
@@ -136,7 +132,7 @@ class Engine:
                 _awake.add(self)
                 idle = sorted((one for one in _awake if one is not self), key=lambda one: one.last_use)
             for one in idle[: max(0, len(idle) + 1 - AWAKE_MAX)]:
-                one.writer.inbox.put(Rest())
+                one.writer.inbox.put(Signal.REST)
 
     def _on_rest(self) -> bool:
         """The writer has nothing to do and has closed its connection: whether it may end."""
@@ -168,13 +164,13 @@ class Engine:
         with registry_lock:
             last = self._one_less()
         if last:
-            self.writer.inbox.put(Stop())
+            self.writer.inbox.put(Signal.STOP)
             self.join(CLOSE_WAIT_S)
 
     def release_later(self) -> None:
         """One user less, from a finalizer: it may run anywhere, even inside this very engine, so it takes no lock."""
         if not self.inherited:
-            self.writer.inbox.put(Released())
+            self.writer.inbox.put(Signal.RELEASED)
             if not self.is_awake:
                 _dropped_at_rest.put(self)
 
@@ -185,7 +181,7 @@ class Engine:
                 return  # its thread does
             drops = 0
             while not self.writer.inbox.empty():
-                drops += isinstance(self.writer.inbox.get_nowait(), Released)
+                drops += self.writer.inbox.get_nowait() is Signal.RELEASED
         for _ in range(drops):
             self._one_less()
 
@@ -213,7 +209,7 @@ class Engine:
     def stop(self) -> None:
         """End although sessions still use it: the process is about to exit."""
         self._stop()
-        self.writer.inbox.put(Stop())
+        self.writer.inbox.put(Signal.STOP)
 
     def join(self, timeout_s: float) -> None:
         """Wait for the threads to end, which closes their connections."""
@@ -227,18 +223,17 @@ class Engine:
 
     # --- os.fork ------------------------------------------------------------------------------
 
-    def pause(self, deadline: float) -> list[threading.Lock]:
-        """Close every connection and keep it so; gives the locks to give back. Raises TimeoutError if one is in use."""
-        held: list[threading.Lock] = []
-        for worker in self._workers():
-            if not worker.busy.acquire(timeout=max(0.0, deadline - time.monotonic())):
-                for lock in held:
-                    lock.release()
-                raise TimeoutError
-            held.append(worker.busy)
+    def is_paused(self, deadline: float, held: ExitStack) -> bool:
+        """Close every connection and keep it so until `held` is closed; False, with nothing done, if one is in use."""
+        with ExitStack() as busy:
+            for worker in self._workers():
+                if not worker.busy.acquire(timeout=max(0.0, deadline - time.monotonic())):
+                    return False
+                busy.callback(worker.busy.release)
+            held.push(busy.pop_all())
         for worker in self._workers():
             worker.disconnect()
-        return held
+        return True
 
 
 def _nothing() -> Plan[None]:
@@ -247,56 +242,22 @@ def _nothing() -> Plan[None]:
     yield  # makes it a plan
 
 
-class FileCarrier:
+class FileCarrier(RequestCarrier):
     """Carries plans about one pair of tables to the engine of their file."""
 
-    lane = None
-
     def __init__(self, engine: Engine, tables: Tables) -> None:
-        self.engine, self._tables = engine, tables
+        self.shared, self._where = engine, tables
 
-    @property
-    def inherited(self) -> bool:
-        """Whether it belongs to the process this one was forked from."""
-        return self.engine.inherited
+    def _answered(self, request: Request[T]) -> Coroutine[Any, Any, T]:
+        engine = self.shared
+        if request.kind == "read":
+            return engine.read(request)
+        if request.detached:
+            engine.submit(request)
+        return request.answer(engine.submit, engine.give_up)
 
-    # Not a coroutine of its own: in a group of many turns, passing through one more frame each is measurable.
-    def carry(
-        self,
-        plan: MakePlan[T],
-        timeout_s: float,
-        *,
-        kind: Kind = "write",
-        undo: UndoPlan[T] | None = None,
-        durable: bool = True,
-        detached: bool = False,
-        then: Then | None = None,
-    ) -> Coroutine[Any, Any, T]:
-        """Carry out a plan; see `Carrier.carry`."""
-        if kind == "read":
-            return self.engine.read(Request(plan, self._tables, timeout_s, kind="read"))
-        request = Request(plan, self._tables, timeout_s, undo=undo, durable=durable, detached=detached, then=then)
-        return self.engine.write(request)
-
-    def post(self, plan: MakePlan[T], timeout_s: float, then: Then | None = None) -> None:
-        """Carry out a write without anybody who waits; see `Carrier.post`."""
-        try:
-            self.engine.post(Request(plan, self._tables, timeout_s, durable=False, detached=True, then=then))
-        except Exception as error:  # closed, or no thread can be started
-            if then is not None:
-                then(None, error)
-
-    def add_user(self) -> None:
-        """One user more."""
-        self.engine.add_user()
-
-    def release(self) -> None:
-        """One user less; waits, if it was the last."""
-        self.engine.release()
-
-    def release_later(self) -> None:
-        """One user less, from a finalizer."""
-        self.engine.release_later()
+    def _submit(self, request: Request[Any]) -> None:
+        self.shared.submit(request)
 
 
 # --- the engines of this process ------------------------------------------------------------------------------
@@ -311,7 +272,7 @@ _awake: set[Engine] = set()
 _awake_lock = threading.RLock()
 _dropped_at_rest: SimpleQueue[Engine] = SimpleQueue()
 
-memory_stores: weakref.WeakSet[_HasLock] = weakref.WeakSet()
+memory_databases: weakref.WeakSet[_HasLock] = weakref.WeakSet()
 """Private stores in memory: a fork must not happen in the middle of an operation on one."""
 
 
@@ -356,50 +317,33 @@ def _at_exit() -> None:
         engine.join(CLOSE_WAIT_S)
 
 
-class AnyLock(Protocol):
-    """A lock of either kind."""
-
-    def release(self) -> None:
-        """Let go of it."""
-        ...
-
-
 class _HasLock(Protocol):
     lock: threading.Lock
 
 
-_held_for_fork: list[AnyLock] = []
+_held_for_fork = ExitStack()
 _busy_at_fork: list[str] = []
-
-
-def _hold(locks: Iterable[AnyLock]) -> None:
-    _held_for_fork.extend(locks)
 
 
 def _before_fork() -> None:
     deadline = time.monotonic() + FORK_WAIT_S
     registry_lock.acquire()
-    _hold([registry_lock])
-    for store in list(memory_stores):
-        if store.lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            _hold([store.lock])
+    _held_for_fork.callback(registry_lock.release)
+    for database in list(memory_databases):
+        if database.lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            _held_for_fork.callback(database.lock.release)
     for engine in _all_engines():
         engine.gate.acquire()
-        _hold([engine.gate])
-        try:
-            _hold(engine.pause(deadline))
-        except TimeoutError:
+        _held_for_fork.callback(engine.gate.release)
+        if not engine.is_paused(deadline, _held_for_fork):
             _busy_at_fork.append(engine.path)
     _awake_lock.acquire()
-    _hold([_awake_lock])
+    _held_for_fork.callback(_awake_lock.release)
 
 
 def _give_back() -> None:
-    # Emptied first: when the last of them is free, another thread may begin a fork and put its own in the list.
-    held = list(_held_for_fork)
-    _held_for_fork.clear()
-    for lock in reversed(held):
-        lock.release()
+    # Emptied first: when the last of them is free, another thread may begin a fork and put its own there.
+    _held_for_fork.pop_all().close()
 
 
 def _after_fork_in_parent() -> None:

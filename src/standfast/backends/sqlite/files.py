@@ -157,7 +157,7 @@ class OpenedFile:
     def opened(self) -> None:
         """It was connected to: from now on it is this one."""
         if self._identity is None:
-            self._identity = _identity(self._path)[0]
+            self._identity = _identity(self._path)
 
     def closed(self) -> None:
         """The connection that writes is about to be closed: SQLite may remove the log, and make another later."""
@@ -167,10 +167,15 @@ class OpenedFile:
     def is_same(self, db: sqlite3.Connection | None) -> bool:
         """Whether file and log are still there and whole; once they are not, never again."""
         with self._lock:
-            found, size = _identity(self._path)
-            log, self.log_bytes = (None, 0) if self._log is None else _identity(self._log_path)
-            gone = log != self._log
-            if found != self._identity or gone or not size:
+            try:
+                found = os.stat(self._path)
+                log = None if self._log is None else os.stat(self._log_path)
+            except OSError:
+                self.is_lost = True
+                return False
+            size, self.log_bytes = found.st_size, 0 if log is None else log.st_size
+            is_other_log = log is not None and (log.st_dev, log.st_ino) != self._log
+            if (found.st_dev, found.st_ino) != self._identity or is_other_log or not size:
                 self.is_lost = True
             elif size < self._bytes:
                 if db is None:
@@ -183,19 +188,19 @@ class OpenedFile:
         """A commit was written to the log: it is there, and the one to watch."""
         if self._log is None:
             with self._lock:
-                self._log = _identity(self._log_path)[0]
+                self._log = _identity(self._log_path)
 
 
 _Identity = tuple[int, int]
 
 
-def _identity(path: str) -> tuple[_Identity | None, int]:
-    """What tells this file from another of the same name (None if there is none), and its size."""
+def _identity(path: str) -> _Identity | None:
+    """What tells this file from another of the same name; None if there is none."""
     try:
         found = os.stat(path)
     except OSError:
-        return None, 0
-    return (found.st_dev, found.st_ino), found.st_size
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _is_whole(path: str, db: sqlite3.Connection, size: int) -> bool:
@@ -220,15 +225,20 @@ def _is_whole(path: str, db: sqlite3.Connection, size: int) -> bool:
 def make_file(path: str, mode: int | None) -> None:
     """Make an empty file where there is none: only for its owner, or with exactly this mode."""
     try:
-        if hasattr(os, "mknod"):
-            # Not opened and closed: that would drop the locks of a connection that found the file in between.
-            os.mknod(path, 0o600 | stat.S_IFREG)
-        else:  # pragma: no cover — only where there is no mknod
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        _make(path)
     except OSError:
         return  # it is there; or it cannot be made, and SQLite says why
     if mode is not None:
         os.chmod(path, mode)
+
+
+def _make(path: str) -> None:
+    # Not opened and closed, where that can be helped: it would drop the locks of a connection of this process that
+    # found the file in between. macOS lets only root make a file so, and Windows has no such call at all.
+    with contextlib.suppress(AttributeError, PermissionError):
+        os.mknod(path, 0o600 | stat.S_IFREG)
+        return
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def checkpoint_under_way() -> sqlite3.OperationalError:
@@ -258,16 +268,6 @@ class CheckpointLock:
         """
         self._suffixes = [LOCK_SUFFIX, upgrade_from_1.LOCK_SUFFIX] if upgrade_from_1.is_there(db) else [LOCK_SUFFIX]
 
-    def _descriptors(self) -> list[int]:
-        if not self._held:
-            for suffix in self._suffixes:
-                self._held.append(open_beside(self._database, f"{self._database}{suffix}"))
-        return self._held
-
-    def share(self) -> bool:
-        """Try to hold it together with other commits; whether that worked. Never waits: a checkpoint may be stopped."""
-        return not self._needed or self._lock(fcntl.LOCK_SH)
-
     def unshare(self) -> None:
         """Let go of it."""
         for descriptor in self._held if self._needed else ():
@@ -276,19 +276,22 @@ class CheckpointLock:
     @contextlib.contextmanager
     def alone(self) -> Iterator[bool]:
         """Try to hold it alone; gives whether that worked. Never waits: another commit may hold it for long."""
-        if not self._needed:
-            yield True
-            return
-        held = self._lock(fcntl.LOCK_EX)
+        held = self.share(alone=True)
         try:
             yield held
         finally:
             self.unshare()
 
-    def _lock(self, how: int) -> bool:
+    def share(self, *, alone: bool = False) -> bool:
+        """Try to hold it together with other commits; whether that worked. Never waits: a checkpoint may be stopped."""
+        if not self._needed:
+            return True
+        if not self._held:
+            for suffix in self._suffixes:
+                self._held.append(open_beside(self._database, f"{self._database}{suffix}"))
         try:
-            for descriptor in self._descriptors():
-                fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+            for descriptor in self._held:
+                fcntl.flock(descriptor, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         except BlockingIOError:
             self.unshare()
             return False

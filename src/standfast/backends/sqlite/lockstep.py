@@ -16,7 +16,7 @@ from typing import Any
 from standfast.backends.sqlite.store import Transaction
 from standfast.carrying.requests import Request
 from standfast.ground.errors import StandfastError
-from standfast.sessions.port import Ask, Done, Look, Name, Step, ask
+from standfast.sessions.port import Ask, Done, Look, Name, Step, ask, carried_out
 
 
 class _Going:
@@ -59,14 +59,18 @@ TOGETHER_MAX = 32
 # more than the statements.
 
 
-def carry_out(requests: Iterable[Request[Any]], transaction: Transaction) -> None:
+def carry_out(requests: Sequence[Request[Any]], transaction: Transaction) -> None:
     """Carry out the plans of these requests; each ends with its result or its refusal."""
-    queue = deque(requests)
-    if len(queue) == 1:
-        alone = _Going(queue[0])
-        while alone.asks is not None:
-            alone.answered(ask(transaction, alone.asks))
+    if len(requests) == 1:
+        request, before = requests[0], transaction.db.total_changes
+        try:
+            request.result = carried_out(transaction, request.plan())
+        except StandfastError as error:
+            if transaction.db.total_changes != before:
+                raise  # it refused too late: what it changed must not stay
+            request.error = error
         return
+    queue = deque(requests)
     waiting: list[_Going] = []
     while waiting or queue:
         while queue and len(waiting) < TOGETHER_MAX:

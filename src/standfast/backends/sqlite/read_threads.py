@@ -27,23 +27,39 @@ READERS_MAX = 4
 AnyRequest = Request[Any]
 
 
-class Reader:
-    """One reading connection and the thread that uses it."""
+class Worker:
+    """A thread that has a connection. `busy` is held while the connection is in use; os.fork waits for it."""
 
-    def __init__(
-        self, path: str, inbox: SimpleQueue[AnyRequest | None], idle: IdleCount, file: files.OpenedFile
-    ) -> None:
+    def __init__(self) -> None:
         self.busy = threading.Lock()
-        self._path, self._inbox, self._idle, self._file = path, inbox, idle, file
         self._db: sqlite3.Connection | None = None
-        self._thread = threading.Thread(target=self._run, name="standfast-reader", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
+
+    def start(self, name: str) -> None:
+        """Start a thread. It opens the file when the first request arrives."""
+        thread = threading.Thread(target=self._run, name=name, daemon=True)
+        thread.start()
+        self._thread = thread
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the thread to end; whether it did."""
-        if threading.current_thread() is not self._thread:
-            self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        """Wait for the thread to end; whether it did. From inside the thread itself there is nothing to wait for."""
+        thread = self._thread
+        if thread is None or threading.current_thread() is thread:
+            return True
+        thread.join(timeout_s)
+        return not thread.is_alive()
+
+    def _run(self) -> None:
+        raise NotImplementedError
+
+
+class Reader(Worker):
+    """One reading connection and the thread that uses it."""
+
+    def __init__(self, readers: Readers) -> None:
+        super().__init__()
+        self._readers, self._path, self._file = readers, readers.path, readers.file
+        self.start("standfast-reader")
 
     def disconnect(self) -> None:
         """Close the connection; the next read opens it again. The caller holds `busy`."""
@@ -53,12 +69,12 @@ class Reader:
 
     def _run(self) -> None:
         while True:
-            request = self._inbox.get()
+            request = self._readers.inbox.get()
             if request is None:
                 break
             with self.busy:
                 self._serve(request)
-            self._idle.add(1)
+            self._readers.finished()
             del request  # or the last answer would be kept alive until the next question
         with self.busy:
             self.disconnect()
@@ -66,8 +82,9 @@ class Reader:
     def _serve(self, request: AnyRequest) -> None:
         if request.claim():
             try:
-                request.result = self._carry_out(self._connected(), request)
-                self._check_file()  # afterwards: what was read from a file that is gone is no answer
+                request.result = self._carry_out(self._db or self._connected(), request)
+                if not self._file.is_same(self._db):  # afterwards: what was read from a file that is gone is no answer
+                    raise replaced_file(self._path)
                 request.settle()
             except Exception as error:
                 request.fail(translated(error, self._path))
@@ -89,21 +106,17 @@ class Reader:
         db.execute("COMMIT")
         return result
 
-    def _check_file(self) -> None:
-        if not self._file.is_same(self._db):
-            raise replaced_file(self._path)
-
     def _connected(self) -> sqlite3.Connection:
-        if self._db is None:
-            self._check_file()
-            db = files.connect(self._path)
-            try:
-                files.set_up_reader(db)
-            except BaseException:
-                db.close()
-                raise
-            self._db = db
-        return self._db
+        if not self._file.is_same(None):
+            raise replaced_file(self._path)
+        db = files.connect(self._path)
+        try:
+            files.set_up_reader(db)
+        except BaseException:
+            db.close()
+            raise
+        self._db = db
+        return db
 
     def _end_transaction(self) -> None:
         try:
@@ -114,46 +127,33 @@ class Reader:
             self.disconnect()
 
 
-class IdleCount:
-    """How many readers wait for something to do."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._count = 0
-
-    def add(self, change: int) -> None:
-        """Count readers that have become free."""
-        with self._lock:
-            self._count += change
-
-    def take(self) -> bool:
-        """Count on one free reader; whether there was one."""
-        with self._lock:
-            if self._count <= 0:
-                return False
-            self._count -= 1
-            return True
-
-
 class Readers:
     """The readers of one file."""
 
     def __init__(self, path: str, file: files.OpenedFile) -> None:
-        self._path, self._file = path, file
-        self._inbox: SimpleQueue[AnyRequest | None] = SimpleQueue()
-        self._idle = IdleCount()
+        self.path, self.file = path, file
+        self.inbox: SimpleQueue[AnyRequest | None] = SimpleQueue()
         self.all: list[Reader] = []
+        self._idle = 0  # how many wait for something to do; below 0: so much waits for one of them
+        self._lock = threading.Lock()
 
     def submit(self, request: AnyRequest) -> None:
         """Queue a read; the caller holds the engine's gate, so nobody else starts a reader meanwhile."""
-        self._inbox.put(request)
-        if not self._idle.take():
-            if len(self.all) < READERS_MAX:
-                self.all.append(Reader(self._path, self._inbox, self._idle, self._file))
-            else:
-                self._idle.add(-1)  # one of the busy ones will come back for it
+        self.inbox.put(request)
+        if self._count(-1) < 0 and len(self.all) < READERS_MAX:
+            self.all.append(Reader(self))
+            self._count(1)
+
+    def finished(self) -> None:
+        """One of them is free again."""
+        self._count(1)
+
+    def _count(self, change: int) -> int:
+        with self._lock:
+            self._idle += change
+            return self._idle
 
     def stop(self) -> None:
         """Let every reader end once it has nothing left to do."""
         for _ in self.all:
-            self._inbox.put(None)
+            self.inbox.put(None)

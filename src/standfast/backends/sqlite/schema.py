@@ -73,7 +73,7 @@ class Tables:
         return f"{self.sessions}/{self.messages}".lower()
 
 
-_OWN = ("cells", "cells_by_name", "archive", "by_change", "runs", "runs_by_change", "runs_by_session")
+_OWN = ("cells", "cells_by_name", "archive", "by_change", "runs", "runs_by_change", "runs_by_session", "runs_waiting")
 
 _known: dict[tuple[str, str], Tables] = {}
 
@@ -87,6 +87,11 @@ def label_value(prefix: str, label: str) -> str:
     """The SQL expression of a label's value; the index over one of them is used only by the very same expression."""
     assert _LABEL.match(label), label
     return f"json_extract({prefix}labels, '$.{label}')"
+
+
+WAITING = ("paused", "ready")
+WAITS = f"{label_value('', 'status')} IN {WAITING}"
+"""That a run waits for a person or a worker; the index over those is used only where a statement says the same."""
 
 
 # --- making ------------------------------------------------------------------------------
@@ -171,6 +176,8 @@ def make_own_tables(db: sqlite3.Connection, tables: Tables, *, temporary: bool =
     session = label_value("", "session")  # every run looks for unfinished ones of its session
     db.execute(f"CREATE INDEX IF NOT EXISTS {quoted(tables.own('runs_by_session'))} ON {runs} ({session}, changed)")
     # And on a server's conversation; a file of before has no such index, and reads every run in its place.
+    waiting = quoted(tables.own("runs_waiting"))  # of any number that have ended, none is in it
+    db.execute(f"CREATE INDEX IF NOT EXISTS {waiting} ON {runs} ({label_value('', 'status')}, changed) WHERE {WAITS}")
     server = label_value("", "conversation")
     index = quoted(tables.own("runs_by_conversation"))
     db.execute(f"CREATE INDEX IF NOT EXISTS {index} ON {runs} ({server}, changed) WHERE {server} IS NOT NULL")

@@ -17,8 +17,6 @@ from standfast.backends.sqlite import files, holders
 from standfast.backends.sqlite.engine import FileCarrier, acquire, registry_lock
 from standfast.backends.sqlite.in_memory import MemoryCarrier
 from standfast.backends.sqlite.schema import Tables
-from standfast.carrying.run_leases import Processes
-from standfast.carrying.runs import StoredRunStore
 from standfast.carrying.session import StoredSession
 from standfast.ground.errors import CallerError, InvalidSessionIdError, InvalidSettingError, SettingTypeError
 from standfast.sessions.protocol import SessionSettings, check_session_id
@@ -61,18 +59,18 @@ class SQLiteSession(StoredSession):
             found, self._found = self._found, None
             finalizer, self._finalizer = self._finalizer, None
         if found is not None and finalizer is not None and finalizer.detach() is not None:
-            found.release()
+            found.shared.release()
         return done
 
     def _carrier(self) -> FileCarrier | MemoryCarrier:
         """Whoever leads to the file's engine, of this process."""
         found = self._found
-        if found is not None and not found.inherited:
+        if found is not None and not found.shared.inherited:
             return found
         with registry_lock:
             self._check_open()
             found = self._found
-            if found is None or found.inherited:
+            if found is None or found.shared.inherited:
                 if self._path is None:
                     found = MemoryCarrier(self._tables)
                 else:
@@ -84,7 +82,7 @@ class SQLiteSession(StoredSession):
         if self._finalizer is not None:
             self._finalizer.detach()
         self._found = found
-        self._finalizer = weakref.finalize(self, found.release_later)
+        self._finalizer = weakref.finalize(self, found.shared.release_later)
         self._finalizer.atexit = False  # at exit every engine is ended anyway
 
     def _another(self, new_id: str) -> Self:
@@ -98,10 +96,10 @@ class SQLiteSession(StoredSession):
             file_mode=self.file_mode,
         )
         if self._path is None:
-            shared = self._carrier()
+            carrier = self._carrier()
             with registry_lock:
-                shared.add_user()
-                made._adopt(shared)
+                carrier.shared.add_user()
+                made._adopt(carrier)
         return made
 
     def _store_key(self) -> Hashable:
@@ -121,24 +119,10 @@ class SQLiteSession(StoredSession):
             ) from None
         return found
 
-    def run_store(self) -> StoredRunStore:
-        """The run store beside this session's history. Does no I/O."""
-        store = super().run_store()
-        store.processes = _Processes()
-        return store
-
     def _process(self) -> str:
         return holders.this_one() or ""
 
     def _is_gone(self, process: str) -> bool:
-        return holders.is_gone(process)
-
-
-class _Processes(Processes):
-    def this_one(self) -> str:
-        return holders.this_one() or ""
-
-    def is_gone(self, process: str) -> bool:
         return holders.is_gone(process)
 
 

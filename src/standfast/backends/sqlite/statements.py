@@ -8,15 +8,20 @@ of many sessions: with one sync per group, the number of statements is what a tu
 # ruff: noqa: S608 — a table name cannot be bound; these are checked against a pattern and quoted
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from functools import cache, lru_cache, partial
 from typing import Any
 
-from standfast.backends.sqlite.schema import Tables, label_value, quoted
+from standfast.backends.sqlite.schema import WAITING, WAITS, Tables, label_value, quoted
 from standfast.sessions.port import Kind
 
 AT_ONCE_MAX = 64
 """Rows per statement. SQLite before 3.32 binds at most 999 values."""
+
+WHOLE = "ORDER BY id"
+AFTER = "AND id > ? ORDER BY id LIMIT ?"
+LATEST = "AND id < ? ORDER BY id DESC LIMIT ?"
+"""Which rows are read, and in which order."""
 
 ROW_COLUMNS = "message_data, standfast_writer, standfast_ordinal, standfast_replaces"
 
@@ -26,22 +31,41 @@ def numbered(*values: Any) -> dict[str, Any]:
     return {str(place): value for place, value in enumerate(values, 1)}
 
 
-def chunks(count: int) -> Iterator[tuple[int, int]]:
+@lru_cache(maxsize=1024)
+def chunks(count: int) -> tuple[tuple[int, int], ...]:
     """Cut so many rows into (start, size) of few different sizes, so that few different statements are prepared."""
+    found: list[tuple[int, int]] = []
     start = 0
     while start < count:
-        size = min(AT_ONCE_MAX, 1 << (count - start).bit_length() - 1)
-        yield start, size
-        start += size
+        found.append((start, min(AT_ONCE_MAX, 1 << (count - start).bit_length() - 1)))
+        start += found[-1][1]
+    return tuple(found)
+
+
+def _inserting(begin: str, width: int, end: str, count: int) -> str:
+    """A statement that inserts so many rows of so many values."""
+    row = f"({', '.join('?' * width)})"
+    return f"{begin} {', '.join([row] * count)} {end}"
+
+
+def _reading(messages: str, columns: str, of_writer: bool, order: str) -> str:
+    """Reads rows of a session, of a writer perhaps."""
+    where = "session_id = ? AND standfast_writer = ?" if of_writer else "session_id = ?"
+    return f"SELECT {columns} FROM {messages} WHERE {where} {order}"
+
+
+def _among(names: str, select: str, count: int) -> str:
+    """A statement that looks up so many things, each known by its place and these names."""
+    values = f", {', '.join('?' * (names.count(',') + 1))})"
+    return f"WITH n(place, {names}) AS (VALUES {', '.join(f'({place}{values}' for place in range(count))}) {select}"
 
 
 class Statements:
     """The statements of one pair of tables."""
 
     def __init__(self, tables: Tables) -> None:
-        self.tables = tables
         self.messages = m = quoted(tables.messages)
-        self.archive = a = quoted(tables.own("archive"))
+        a = quoted(tables.own("archive"))
         self.cells = c = quoted(tables.own("cells"))
         s, r = quoted(tables.sessions), quoted(tables.own("runs"))
         self._naming: dict[Kind, tuple[str, str, str]] = {
@@ -73,42 +97,54 @@ class Statements:
             f"UPDATE {s} SET standfast_changed = ?, standfast_seen = ? "
             f"WHERE session_id = (SELECT session_id FROM {m} WHERE id = ?)"
         )
-        self._session_states = (
+        session_states = (
             "SELECT n.place, s.created_at, s.updated_at, s.standfast_labels, s.standfast_epoch, s.standfast_edition, "
             f"(SELECT id FROM {m} WHERE session_id = n.id ORDER BY id LIMIT 1), "
             f"(SELECT id FROM {m} WHERE session_id = n.id ORDER BY id DESC LIMIT 1) "
             f"FROM n LEFT JOIN {s} s ON s.session_id = n.id"
         )
-        self._run_states = (
+        run_states = (
             f"SELECT n.place, created_at, updated_at, labels, epoch, 0, 0, 0 FROM n LEFT JOIN {r} r ON r.run_id = n.id"
         )
-        self._append_rows = f"INSERT INTO {m} (session_id, message_data, standfast_writer, standfast_ordinal) VALUES"
         self.still_newest: dict[Kind, str] = {
-            "session": f"UPDATE {s} SET updated_at = :1, standfast_seen = :3 WHERE session_id = :2",
-            "run": f"UPDATE {r} SET updated_at = :1 WHERE run_id = :2",
+            "session": f"UPDATE {s} SET updated_at = ?, standfast_seen = ? WHERE session_id = ?",
+            "run": f"UPDATE {r} SET updated_at = ? WHERE run_id = ?",
         }
-        self._made: dict[tuple[str, int], str] = {}
+        self._of_many(m, c, session_states, run_states)
+
+    def _of_many(self, m: str, c: str, session_states: str, run_states: str) -> None:
+        """Statements for as many rows as they are called with."""
+        self.states: dict[Kind, Callable[[int], str]] = {
+            "session": cache(partial(_among, "id", session_states)),
+            "run": cache(partial(_among, "id", run_states)),
+        }
+        self.cells_of = cache(
+            partial(
+                _among,
+                "owner, name",
+                f"SELECT n.place, c.epoch, c.value FROM n CROSS JOIN {c} c ON c.owner = n.owner AND c.name = n.name",
+            )
+        )
+        rows = f"INSERT INTO {m} (session_id, message_data, standfast_writer, standfast_ordinal) VALUES"
+        self.insert_rows = cache(partial(_inserting, rows, 4, ""))
+        self.put_cells = cache(
+            partial(
+                _inserting, f"INSERT INTO {c} (owner, name, epoch, value) VALUES", 4,
+                "ON CONFLICT (owner, name) DO UPDATE SET epoch = excluded.epoch, value = excluded.value",
+            )
+        )  # fmt: skip
+        self.touch: dict[Kind, Callable[[int], str]] = {
+            "session": cache(partial(_inserting, *self._touching("session", "standfast_seen"))),
+            "run": cache(partial(_inserting, *self._touching("run"))),
+        }
 
     def _history(self, m: str) -> None:
         self.ends = (
-            f"SELECT (SELECT id FROM {m} WHERE session_id = :1 ORDER BY id LIMIT 1), "
-            f"(SELECT id FROM {m} WHERE session_id = :1 ORDER BY id DESC LIMIT 1)"
+            f"SELECT (SELECT id FROM {m} WHERE session_id = ? ORDER BY id LIMIT 1), "
+            f"(SELECT id FROM {m} WHERE session_id = ? ORDER BY id DESC LIMIT 1)"
         )
-        self.data = f"SELECT message_data FROM {m} WHERE session_id = ? ORDER BY id"
-        self.newest_data = f"SELECT message_data FROM {m} WHERE session_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
-        self.untagged_rows = (
-            f"SELECT id, message_data, NULL FROM {m} WHERE session_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
-        )
-        self.rows = f"SELECT id, {ROW_COLUMNS} FROM {m} WHERE session_id = ? ORDER BY id"
-        self.newest_rows = f"SELECT id, {ROW_COLUMNS} FROM {m} WHERE session_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
-        self.rows_after = f"SELECT id, {ROW_COLUMNS} FROM {m} WHERE session_id = ? AND id > ? ORDER BY id LIMIT ?"
-        self.times_after = f"SELECT created_at FROM {m} WHERE session_id = ? AND id > ? ORDER BY id LIMIT ?"
-        self.newest_times = f"SELECT created_at FROM {m} WHERE session_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
+        self.reading = cache(partial(_reading, m))
         self.count_rows = f"SELECT count(*) FROM {m} WHERE session_id = ?"
-        self.rows_of_writer = (
-            f"SELECT id, message_data, standfast_ordinal, standfast_replaces FROM {m} "
-            "WHERE session_id = ? AND id < ? AND standfast_writer = ? ORDER BY id DESC LIMIT ?"
-        )
         self.row_here = f"SELECT 1 FROM {m} WHERE id = ? AND session_id = ?"
         self.delete_row = f"DELETE FROM {m} WHERE id = ? AND session_id = ?"
         self.delete_rows = f"DELETE FROM {m} WHERE session_id = ? AND id > ? AND id <= ?"
@@ -159,57 +195,17 @@ class Statements:
         kept = "".join(" AND substr(name, 1, length(?)) <> ?" for _ in range(prefix_count))
         return f"DELETE FROM {self.cells} WHERE owner = ?{kept}"
 
-    def states(self, kind: Kind, count: int) -> str:
-        """What is known of so many names: times, incarnation, edition, first and newest row."""
-        key = (kind, count)
-        found = self._made.get(key)
-        if found is None:
-            values = ", ".join(f"({place}, ?)" for place in range(count))
-            select = self._session_states if kind == "session" else self._run_states
-            found = self._made[key] = f"WITH n(place, id) AS (VALUES {values}) {select}"
-        return found
-
-    def cells_of(self, count: int) -> str:
-        """So many cells, each given as owner and name."""
-        key = ("cells", count)
-        found = self._made.get(key)
-        if found is None:
-            values = ", ".join(f"({place}, ?, ?)" for place in range(count))
-            found = self._made[key] = (
-                f"WITH n(place, owner, name) AS (VALUES {values}) SELECT n.place, c.epoch, c.value FROM n "
-                f"CROSS JOIN {self.cells} c ON c.owner = n.owner AND c.name = n.name"
-            )
-        return found
-
-    def insert_rows(self, count: int) -> str:
-        """Insert so many rows that were appended, each of: session, item, writer, ordinal."""
-        return self._inserting(self._append_rows, 4, count, "")
-
-    def put_cells(self, count: int) -> str:
-        """Write so many cells, each of: owner, name, epoch, value."""
-        return self._inserting(
-            f"INSERT INTO {self.cells} (owner, name, epoch, value) VALUES", 4, count,
-            "ON CONFLICT (owner, name) DO UPDATE SET epoch = excluded.epoch, value = excluded.value",
-        )  # fmt: skip
-
-    def touch(self, kind: Kind, count: int) -> str:
-        """Move so many names on, each of: id, created, updated, epoch, change number, labels (NULL: as they were) and,
-        for a session, the newest row there is."""
-        known = self._made.get((f"touch {kind}", count))
-        if known is not None:
-            return known
+    def _touching(self, kind: Kind, *more: str) -> tuple[str, int, str]:
+        """Moves names on, each of: id, created, updated, epoch, change number, labels (NULL: as they were), `more`."""
         table, key, own = self._naming[kind]
-        moved = ["updated_at", f"{own}epoch", f"{own}changed"]
-        moved += ["standfast_seen"] if kind == "session" else []
-        columns = [key, "created_at", "updated_at", f"{own}epoch", f"{own}changed", f"{own}labels", *moved[3:]]
+        moved = ["updated_at", f"{own}epoch", f"{own}changed", *more]
+        columns = [key, "created_at", *moved[:3], f"{own}labels", *more]
         changes = ", ".join(f"{column} = excluded.{column}" for column in moved)
-        made = self._made[f"touch {kind}", count] = self._inserting(
+        return (
             f"INSERT INTO {table} ({', '.join(columns)}) VALUES",
             len(columns),
-            count,
             f"ON CONFLICT ({key}) DO UPDATE SET {changes}, {own}labels = coalesce(excluded.{own}labels, {own}labels)",
         )
-        return made
 
     def set_labels(self, kind: Kind) -> str:
         """Change what a listing shows of a name and nothing else."""
@@ -225,7 +221,7 @@ class Statements:
         """How many names there are."""
         return f"SELECT count(*) FROM {self._naming[kind][0]}"
 
-    def listing(self, kind: Kind, labels: Iterable[str], *, numbered: bool) -> str:
+    def listing(self, kind: Kind, labels: Mapping[str, str], *, numbered: bool) -> str:
         """A page of names behind a change number, newest first, or of those without one behind an id."""
         table, key, own = self._naming[kind]
         where = f"{own}changed < ?" if numbered else f"{own}changed IS NULL AND {key} > ?"
@@ -233,19 +229,13 @@ class Statements:
             value = label_value(own, label)
             # Not null goes without saying, but an index over those that are not null is used only where it is said.
             where += f" AND {value} = ? AND {value} IS NOT NULL"
+        if kind == "run" and labels.get("status") in WAITING:
+            where += f" AND {WAITS}"
         order = f"{own}changed DESC" if numbered else key
         return (
             f"SELECT {key}, created_at, updated_at, {own}labels, {own}changed FROM {table} WHERE {where} "
             f"ORDER BY {order} LIMIT ?"
         )
-
-    def _inserting(self, begin: str, width: int, count: int, end: str) -> str:
-        key = (begin, count)
-        found = self._made.get(key)
-        if found is None:
-            row = f"({', '.join('?' * width)})"
-            found = self._made[key] = f"{begin} {', '.join([row] * count)} {end}"
-        return found
 
 
 @lru_cache(maxsize=64)

@@ -14,12 +14,22 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import repeat
 from typing import Any, TypeVar
 
 from standfast.backends.sqlite import listing
-from standfast.backends.sqlite.statements import AT_ONCE_MAX, Statements, chunks, numbered
+from standfast.backends.sqlite.statements import (
+    AFTER,
+    AT_ONCE_MAX,
+    LATEST,
+    ROW_COLUMNS,
+    WHOLE,
+    Statements,
+    chunks,
+    numbered,
+)
 from standfast.backends.sqlite.values import BEYOND, after_text, as_bytes, as_seconds, labels_in, labels_text, now_text
 from standfast.sessions.port import (
     Arrange,
@@ -59,13 +69,15 @@ class _State:
 
     def __init__(self, name: Name, row: Sequence[Any]) -> None:
         self.owner = name[0][0] + name[1]
-        _, self.created, self.updated, self.labels, epoch, edition, first, newest = row
+        _, self.created, updated, self.labels, epoch, edition, first, newest = row
+        self.updated: bytes | None = None if updated is None else as_bytes(updated)
         self.epoch: bytes = epoch or NO_EPOCH
         self.edition, self.first, self.newest = edition or 0, first or 0, newest or 0
         self.cells: dict[str, _Stored | None] = {}
 
     @property
     def mark(self) -> str:
+        """Where its live rows end."""
         return f"{self.first}.{self.newest}.{self.edition}" if self.newest else ""
 
 
@@ -77,10 +89,9 @@ class Transaction:
     """
 
     loses_answers = False
-    is_shareable = False
 
     def __init__(self, db: sqlite3.Connection, sql: Statements) -> None:
-        self._db, self._sql = db, sql
+        self.db, self._sql = db, sql
         self._states: dict[Name, _State] = {}
         self._changed: int | None = None  # the newest change number of a session; None: not asked yet
         self._run_changed: int | None = None
@@ -106,14 +117,17 @@ class Transaction:
         """Read all that is asked for."""
         if look.only_data:
             return Sight(data=self._data(look.name, look.rows[0]))
-        state = self._states.get(look.name) or self._load([look.name])[0]
-        if look.cells:
+        if look.name not in self._states:
+            self._load([look.name])
+        state = self._states[look.name]
+        if not state.cells.keys() >= set(look.cells):
             self._load_cells([(state, look.cells)])
         return self._sight(state, look)
 
     def look_all(self, looks: Sequence[Look]) -> list[Sight]:
         """Answer several looks, with few statements for all of them."""
-        states = self._load([look.name for look in looks])
+        self._load([look.name for look in looks])
+        states = [self._states[look.name] for look in looks]
         self._load_cells([(state, look.cells) for state, look in zip(states, looks, strict=True)])
         return [self._sight(state, look) for state, look in zip(states, looks, strict=True)]
 
@@ -125,7 +139,7 @@ class Transaction:
                 cells[name] = Cell(stored[1], stored[0] == state.epoch)
         if look.prefixes:
             for prefix in look.prefixes:
-                for found, epoch, value in self._db.execute(self._sql.cells_between, (state.owner, *_between(prefix))):
+                for found, epoch, value in self.db.execute(self._sql.cells_between, (state.owner, *_between(prefix))):
                     cells[found.decode()] = Cell(value, epoch == state.epoch)
         if not look.rows and not look.times and look.upto is None and not look.count:
             return Sight(mark=state.mark if look.mark else "", now=self._now, cells=cells)
@@ -138,11 +152,11 @@ class Transaction:
             epoch=state.epoch.decode(),
             created=as_seconds(state.created) if made else None,
             updated=as_seconds(state.updated) if made else None,
-            labels=labels_in(state.labels) if look.times else {},
+            labels=labels_in(state.labels) if look.times and state.labels else {},
             cells=cells,
             rows=tuple([self._rows(look.name, wanted) for wanted in look.rows]),
             upto=None if look.upto is None else self._place_of(look.name.id, state, look.upto),
-            count=self._db.execute(self._sql.count_rows, (look.name.id,)).fetchone()[0] if look.count else 0,
+            count=self.db.execute(self._sql.count_rows, (look.name.id,)).fetchone()[0] if look.count else 0,
             times=tuple([self._times(look.name, wanted) for wanted in look.rows]) if _asks_times(look) else (),
         )
 
@@ -150,42 +164,39 @@ class Transaction:
         """When each of those rows was written; the SDK writes whole seconds, and so do our rows."""
         if not wanted.times or wanted.box or wanted.writer is not None or name.kind != "session":
             return []
-        if wanted.after is not None:
-            found = self._db.execute(self._sql.times_after, (name.id, wanted.after, _bounds(wanted)[1])).fetchall()
-        else:
-            found = self._db.execute(self._sql.newest_times, (name.id, *_bounds(wanted))).fetchall()[::-1]
-        return [as_seconds(at) or None for (at,) in found]
+        return [as_seconds(at) or None for (at,) in self._read("created_at", name.id, wanted)]
 
-    def _data(self, name: Name, wanted: Rows) -> list[bytes]:
-        if wanted.box or wanted.writer is not None or name.kind != "session":
+    def _data(self, name: Name, wanted: Rows) -> Sequence[bytes]:
+        if wanted.box or name.kind != "session":
             return [row.data for row in self._rows(name, wanted)]
-        session_id = name.id
-        if wanted.limit is None and wanted.before is None:
-            found = self._db.execute(self._sql.data, (session_id,)).fetchall()
-        else:
-            found = self._db.execute(self._sql.newest_data, (session_id, *_bounds(wanted))).fetchall()[::-1]
-        data = [one for (one,) in found]
-        return data if set(map(type, data)) <= {bytes} else [as_bytes(one) for one in data]
+        return _all_bytes([one for (one,) in self._read("message_data", name.id, wanted)])
 
     def _rows(self, name: Name, wanted: Rows) -> list[Row]:
         if name.kind != "session":
             return []
-        db, sql, session_id, (before, limit) = self._db, self._sql, name.id, _bounds(wanted)
+        session_id, writer = name.id, wanted.writer
         if wanted.box:
-            values = (session_id, wanted.box, before, wanted.writer, wanted.writer, limit)
-            found = db.execute(sql.box_rows, values).fetchall()
-        elif wanted.writer is not None:
-            found = db.execute(sql.rows_of_writer, (session_id, before, wanted.writer, limit)).fetchall()
-            return _rows_of(wanted.writer, found[::-1])
-        elif wanted.after is not None:
-            return _as_rows(db.execute(sql.rows_after, (session_id, wanted.after, limit)).fetchall())
-        elif not wanted.tags:
-            return _untagged(db.execute(sql.untagged_rows, (session_id, before, limit)).fetchall()[::-1])
-        elif wanted.limit is None and wanted.before is None:
-            return _as_rows(db.execute(sql.rows, (session_id,)).fetchall())
-        else:
-            found = db.execute(sql.newest_rows, (session_id, before, limit)).fetchall()
-        return _as_rows(found[::-1])
+            before, limit = _bounds(wanted)
+            values = (session_id, wanted.box, before, writer, writer, limit)
+            return _as_rows(self.db.execute(self._sql.box_rows, values).fetchall()[::-1])
+        if writer is not None:
+            columns = "id, message_data, coalesce(standfast_ordinal, 0), coalesce(standfast_replaces, 0)"
+            return _rows_of(writer, self._read(columns, session_id, wanted))
+        if not wanted.tags:
+            return _rows_of(None, self._read("id, message_data", session_id, wanted))
+        return _as_rows(self._read(f"id, {ROW_COLUMNS}", session_id, wanted))
+
+    def _read(self, columns: str, session_id: str, wanted: Rows) -> Iterable[tuple[Any, ...]]:
+        """Columns of live rows, oldest first; of many, one after the other: each is used before the next is read."""
+        whose = (session_id,) if wanted.writer is None else (session_id, wanted.writer)
+        of_writer = wanted.writer is not None
+        if wanted.after is not None:
+            bounds = (wanted.after, _bounds(wanted)[1])
+            return self.db.execute(self._sql.reading(columns, of_writer, AFTER), (*whose, *bounds))
+        if wanted.limit is None and wanted.before is None:
+            return self.db.execute(self._sql.reading(columns, of_writer, WHOLE), whose)
+        statement = self._sql.reading(columns, of_writer, LATEST)
+        return self.db.execute(statement, (*whose, *_bounds(wanted))).fetchall()[::-1]
 
     def _place_of(self, session_id: str, state: _State, mark: str) -> int | None:
         """The id of the last row up to that mark; None if anything up to it has gone.
@@ -201,23 +212,21 @@ class Transaction:
             return None
         if (first, edition) != (state.first, state.edition) or newest > state.newest:
             return None
-        if newest == state.newest or self._db.execute(self._sql.row_here, (newest, session_id)).fetchone():
+        if newest == state.newest or self.db.execute(self._sql.row_here, (newest, session_id)).fetchone():
             return newest
         return None
 
-    def _load(self, names: Sequence[Name]) -> list[_State]:
-        known = self._states
-        missing = [name for name in names if name not in known]
-        if missing:
-            for kind in {name[0]: None for name in missing}:
-                some = [name for name in missing if name[0] == kind]
-                for start in range(0, len(some), AT_ONCE_MAX):
-                    self._load_some(kind, some[start : start + AT_ONCE_MAX])
-        return [known[name] for name in names]
+    def _load(self, names: Iterable[Name]) -> None:
+        """See to it that these names are known."""
+        missing = [name for name in names if name not in self._states]
+        for kind in {name[0]: None for name in missing} if missing else ():
+            some = [name for name in missing if name[0] == kind]
+            for start in range(0, len(some), AT_ONCE_MAX):
+                self._load_some(kind, some[start : start + AT_ONCE_MAX])
 
     def _load_some(self, kind: Kind, some: list[Name]) -> None:
         ids = _padded([name[1] for name in some])
-        for row in self._db.execute(self._sql.states(kind, len(ids)), ids).fetchall():
+        for row in self.db.execute(self._sql.states[kind](len(ids)), ids).fetchall():
             if row[0] < len(some):
                 name = some[row[0]]
                 self._states[name] = _State(name, row)
@@ -234,7 +243,7 @@ class Transaction:
         for start in range(0, len(missing), AT_ONCE_MAX):
             some = missing[start : start + AT_ONCE_MAX]
             pairs: list[str] = [value for state, name in _padded(some) for value in (state.owner, name)]
-            for place, epoch, value in self._db.execute(self._sql.cells_of(len(pairs) // 2), pairs).fetchall():
+            for place, epoch, value in self.db.execute(self._sql.cells_of(len(pairs) // 2), pairs).fetchall():
                 if place < len(some):
                     state, name = some[place]
                     state.cells[name] = (epoch, value)
@@ -244,42 +253,45 @@ class Transaction:
 
     def commit(self, step: Step) -> Done | Refused:
         """Do the whole step if all conditions hold."""
-        return self.commit_all([step])[0]
+        is_conditional = False
+        for change in step:
+            if change.name not in self._states:
+                self._load([change.name])
+            if change.cells or change.mark is not None or change.prefix is not None:
+                is_conditional = True
+        refusal = self._refusal(step) if is_conditional else None
+        if refusal is not None:
+            return refusal
+        self._do(step)
+        return Done((self._states[step[0].name].mark,)) if len(step) == 1 else self._done(step)
 
     def commit_all(self, steps: Sequence[Step]) -> list[Done | Refused]:
         """Do several steps that have no name in common, each whole or not at all."""
-        changes = [change for step in steps for change in step]
-        states = self._load([change.name for change in changes])
-        self._load_cells([(state, change.cells) for state, change in zip(states, changes, strict=True)])
+        self._load([change.name for step in steps for change in step])
         refusals = [self._refusal(step) for step in steps]
-        if any(refusals):
-            changes = [
-                change for step, refusal in zip(steps, refusals, strict=True) if refusal is None for change in step
-            ]
-        first_refs = self._do(changes)
-        return [
-            self._done(step, first_refs) if refusal is None else refusal
-            for step, refusal in zip(steps, refusals, strict=True)
-        ]
+        self._do([change for step, refusal in zip(steps, refusals, strict=True) if refusal is None for change in step])
+        return [refusal or self._done(step) for step, refusal in zip(steps, refusals, strict=True)]
 
-    def _done(self, step: Step, first_refs: Mapping[int, int]) -> Done:
-        marks = tuple([self._states[change.name].mark for change in step])
-        return Done(marks, tuple([first_refs.get(id(change), 0) for change in step]))
+    def _done(self, step: Step) -> Done:
+        if len(step) == 1:
+            return Done((self._states[step[0].name].mark,))
+        return Done(tuple([self._states[change.name].mark for change in step]))
 
     def _refusal(self, step: Step) -> Refused | None:
         for place, change in enumerate(step):
-            if not change.cells and change.mark is None and change.prefix is None:
-                continue
-            state, why = self._states[change.name], None
-            for name, value in change.cells.items():
-                stored = state.cells[name]
-                if (None if stored is None else stored[1]) != value:
-                    why = "cell"
+            state, why = self._states[change.name], ""
+            if change.cells:
+                if not state.cells.keys() >= change.cells.keys():
+                    self._load_cells([(state, change.cells)])
+                for name, value in change.cells.items():
+                    stored = state.cells[name]
+                    if (None if stored is None else stored[1]) != value:
+                        why = "cell"
             if change.mark is not None and change.mark != state.mark:
                 why = why or "mark"
             if change.prefix is not None and self._place_of(change.name.id, state, change.prefix) is None:
                 why = why or "mark"
-            if why is not None:
+            if why:
                 cells = {
                     name: Cell(found[1], found[0] == state.epoch)
                     for name in change.cells
@@ -288,67 +300,80 @@ class Transaction:
                 return Refused(place, why, state.mark, cells)  # type: ignore[arg-type]  # one of the two words
         return None
 
-    def _do(self, changes: Sequence[Change]) -> dict[int, int]:
-        """Do these changes; gives the first ref each pushed, by the change's identity."""
-        first_refs: dict[int, int] = {}
-        while changes:
-            now: dict[Name, Change] = {}
-            later = []  # a step may change one name twice; then in its order
-            for change in changes:
-                if now.setdefault(change.name, change) is not change:
-                    later.append(change)
-            self._do_once(now.values(), first_refs)
-            changes = later
-        return first_refs
-
-    def _do_once(self, changes: Iterable[Change], first_refs: dict[int, int]) -> None:
-        """Do changes of different names: what moves rows one by one, the rest together."""
-        pushed: list[tuple[Change, _State]] = []
+    def _do(self, changes: Sequence[Change]) -> None:
+        """Do changes: what moves rows one by one, the rest together."""
+        if len(changes) > 1 and len({change.name for change in changes}) < len(changes):
+            for change in changes:  # a step changes one name twice: in its order
+                self._do([change])
+            return
+        parts: list[tuple[str, Sequence[tuple[bytes, Tag]]]] = []
+        pushed: list[_State] = []
         touched: list[tuple[Change, _State]] = []
         cells: list[str | bytes] = []
         is_unseen = False  # whether rows come that a listing would take for another program's
         for change in changes:
             if change.remove or change.wipe is not None:
                 self._wipe(change)
-            state = self._states[change.name]
-            if change.touch:
+            name, state = change.name, self._states[change.name]
+            is_moved = bool(change.drop or change.arrange is not None or change.back)
+            if self._changed is None and (change.touch or change.push or is_moved):
                 self._put_in_order()
+            if change.touch:
                 if state.epoch == NO_EPOCH:
-                    self._begin(change.name, state)
+                    self._begin(name, state)
                 touched.append((change, state))
             elif change.labels is not None:
-                statement = self._sql.set_labels(change.name.kind)
-                self._db.execute(statement, (labels_text(change.labels), change.name.id))
-                self._doubtful.add(change.name)
-            if change.drop or change.arrange is not None or change.back:
+                self.db.execute(self._sql.set_labels(name.kind), (labels_text(change.labels), name.id))
+                self._doubtful.add(name)
+            if is_moved:
                 self._move(change, state)
             if change.push:
-                pushed.append((change, state))
-            is_unseen = is_unseen or (not change.touch and bool(change.push or change.arrange))
+                parts.append((name.id, change.push))
+                pushed.append(state)
+            if not change.touch and (change.push or change.arrange):
+                is_unseen = True
             if change.sweep or change.put:
                 self._put(change, state, cells)
-        if pushed:
-            self._push(pushed, first_refs)
-        for start, size in chunks(len(cells) // 4):
-            self._db.execute(self._sql.put_cells(size), cells[4 * start : 4 * (start + size)])
+        if parts:
+            ref = self._insert(parts)
+            for state, (_, rows) in zip(pushed, parts, strict=True):
+                state.first = state.first or ref
+                ref += len(rows)
+                state.newest = self._seen = ref - 1
+        if cells:
+            self._write(self._sql.put_cells, 4, cells)
         if touched:
             self._touch(touched)
         if is_unseen:
-            self._db.execute(self._sql.see, (self._seen,))
+            self.db.execute(self._sql.see, (self._seen,))
+
+    def _write(self, statement: Callable[[int], str], width: int, values: Sequence[Any]) -> int:
+        """Do a statement for all rows of so many values; gives the id of the first row that it inserted, if it did."""
+        first = 0
+        for start, size in chunks(len(values) // width):
+            made = self.db.execute(statement(size), values[width * start : width * (start + size)]).lastrowid
+            first = first or (made or 0) - size + 1
+        return first
 
     def _move(self, change: Change, state: _State) -> None:
-        self._put_in_order()
+        """Do what concerns rows that are there."""
         if change.arrange is not None or change.back or state.created is None:
             self._doubtful.add(change.name)  # nothing is done so often that it pays to know what stands then
+        session_id = change.name.id
         if change.drop:
-            self._drop(change, state)
+            for ref in change.drop:
+                self.db.execute(self._sql.delete_row, (ref, session_id))
+            self._read_ends(session_id, state)
+            if state.newest > min(change.drop):
+                state.edition += 1
+                self.db.execute(self._sql.set_edition, (session_id, state.edition))
         if change.arrange is not None:
-            self._arrange(change.name.id, state, change.arrange)
+            self._arrange(session_id, state, change.arrange)
         for row in change.back:
-            self._put_back(change.name.id, state, row)
+            self._put_back(session_id, state, row)
 
     def _wipe(self, change: Change) -> None:
-        db, sql, name = self._db, self._sql, change.name
+        db, sql, name = self.db, self._sql, change.name
         owner = self._states[name].owner
         if name.kind == "session":
             db.execute(sql.delete_rows, (name.id, 0, BEYOND))
@@ -365,16 +390,8 @@ class Transaction:
         self._states[name] = _State(name, (0, None, None, None, None, 0, 0, 0))
         self._doubtful.add(name)
 
-    def _drop(self, change: Change, state: _State) -> None:
-        session_id = change.name.id
-        self._db.executemany(self._sql.delete_row, [(ref, session_id) for ref in change.drop])
-        self._read_ends(session_id, state)
-        if state.newest > min(change.drop):
-            state.edition += 1
-            self._db.execute(self._sql.set_edition, (session_id, state.edition))
-
     def _read_ends(self, session_id: str, state: _State) -> None:
-        first, newest = self._db.execute(self._sql.ends, numbered(session_id)).fetchone()
+        first, newest = self.db.execute(self._sql.ends, (session_id, session_id)).fetchone()
         state.first, state.newest = first or 0, newest or 0
 
     def _arrange(self, session_id: str, state: _State, arrange: Arrange) -> None:
@@ -383,7 +400,7 @@ class Transaction:
         Everything gets a new id: the SDK reads by id. The database copies by itself; rows pass through Python only
         where they are new.
         """
-        db, sql, old = self._db, self._sql, state.newest
+        db, sql, old = self.db, self._sql, state.newest
         for part in arrange.live:
             if isinstance(part, Range):
                 statement = sql.box_to_live if part.box else sql.live_to_live
@@ -407,12 +424,13 @@ class Transaction:
         upto = BEYOND if part.upto is None else part.upto
         if not part.box:
             owner = Name("session", source)
-            upto = min(upto, self._load([owner])[0].newest)
+            self._load([owner])
+            upto = min(upto, self._states[owner].newest)
         return numbered(source, part.box, part.after or 0, upto, session_id, part.replaces)
 
     def _put_back(self, session_id: str, state: _State, row: Row) -> None:
         """Insert a row under its own id, or, where others have come behind it, under a new one and those again."""
-        db, sql = self._db, self._sql
+        db, sql = self.db, self._sql
         free = state.newest < row.ref
         writer, ordinal, replaces = (None, None, None) if row.tag is None else row.tag
         values = (row.ref if free else None, session_id, row.data, writer, ordinal, replaces or None)
@@ -426,35 +444,18 @@ class Transaction:
             self._seen = state.newest
             db.execute(sql.see, (self._seen,))
 
-    def _push(self, todo: Sequence[tuple[Change, _State]], first_refs: dict[int, int]) -> None:
-        self._put_in_order()
-        ref = self._insert([(change.name[1], change.push) for change, _ in todo])
-        for change, state in todo:
-            first_refs[id(change)] = ref
-            state.first = state.first or ref
-            ref += len(change.push)
-            state.newest = ref - 1
-        self._seen = ref - 1
-
     def _insert(self, parts: Sequence[tuple[str, Sequence[tuple[bytes, Tag]]]]) -> int:
         """Insert rows of several sessions; gives the id of the first. Ids are consecutive: nobody else writes now."""
         values: list[Any] = []
-        width = 4
         try:
             for session_id, rows in parts:
                 for data, (writer, ordinal, replaces) in rows:
                     if replaces:
-                        width = 5
+                        return self._insert_each(parts)
                     values += (session_id, data.decode(), writer, ordinal)
         except UnicodeDecodeError:  # a record that was corrupt comes back as it was
-            width = 0
-        if width != 4:
             return self._insert_each(parts)
-        first, db, statement = 0, self._db, self._sql.insert_rows
-        for start, size in chunks(len(values) // 4):
-            made = db.execute(statement(size), values[4 * start : 4 * (start + size)]).lastrowid
-            first = first or (made or 0) - size + 1
-        return first
+        return self._write(self._sql.insert_rows, 4, values)
 
     def _insert_each(self, parts: Sequence[tuple[str, Sequence[tuple[bytes, Tag]]]]) -> int:
         """As `_insert`, for rows that stand in for a generation, or are no text."""
@@ -462,7 +463,7 @@ class Transaction:
         for session_id, rows in parts:
             for data, tag in rows:
                 values = (None, session_id, data, tag.writer, tag.ordinal, tag.replaces or None)
-                made = self._db.execute(self._sql.insert_bytes, values).lastrowid
+                made = self.db.execute(self._sql.insert_bytes, values).lastrowid
                 first = first or made or 0
         return first
 
@@ -470,9 +471,9 @@ class Transaction:
         """Begin an incarnation: what was put since the last one ended belongs to it, what was archived does not."""
         epoch = f"{now_text(self._now)}-{os.urandom(4).hex()}"
         state.epoch = epoch.encode()
-        self._db.execute(self._sql.rename_epoch, (epoch, state.owner, ""))
+        self.db.execute(self._sql.rename_epoch, (epoch, state.owner, ""))
         if name.kind == "session":
-            self._db.execute(self._sql.delete_boxes, (name.id,))
+            self.db.execute(self._sql.delete_boxes, (name.id,))
         for cell, stored in state.cells.items():
             if stored is not None and stored[0] == NO_EPOCH:
                 state.cells[cell] = (state.epoch, stored[1])
@@ -480,12 +481,12 @@ class Transaction:
     def _put(self, change: Change, state: _State, values: list[str | bytes]) -> None:
         """Remove cells, and add those to write to `values`."""
         for prefix in change.sweep:
-            self._db.execute(self._sql.delete_cells_between, (state.owner, *_between(prefix)))
+            self.db.execute(self._sql.delete_cells_between, (state.owner, *_between(prefix)))
             state.cells.clear()
         epoch = state.epoch.decode()
         for name, value in change.put.items():
             if value is None:
-                self._db.execute(self._sql.delete_cell, (state.owner, name))
+                self.db.execute(self._sql.delete_cell, (state.owner, name))
                 state.cells[name] = None
             else:
                 values += (state.owner, name, epoch, value)
@@ -499,37 +500,33 @@ class Transaction:
         for change, state in todo:
             kind, name = change.name
             updated = now
-            if state.updated is not None and as_bytes(state.updated) >= now_bytes:
-                updated = after_text(as_bytes(state.updated))
+            if state.updated is not None and state.updated >= now_bytes:
+                updated = after_text(state.updated)
             state.updated = now_bytes if updated is now else updated.encode()
             state.created = state.created or state.updated
             labels = None if change.labels is None else labels_text(change.labels).encode()
+            seen = (self._seen,) if kind == "session" else ()
             if self._newest.get(kind) == name and labels in (None, state.labels):
                 # It stands first already. Its number is left alone, and with it every index over it.
-                self._db.execute(self._sql.still_newest[kind], numbered(updated, name, self._seen))
+                self.db.execute(self._sql.still_newest[kind], (updated, *seen, name))
                 continue
             self._newest[kind] = name
             state.labels = labels or state.labels
-            values = kinds.setdefault(kind, [])
             text = None if labels is None else labels.decode()
-            values += (name, updated, updated, state.epoch.decode(), self._next_change(kind), text)
-            if kind == "session":
-                values.append(self._seen)
-        for kind, values in kinds.items():
-            width = 7 if kind == "session" else 6
-            for start, size in chunks(len(values) // width):
-                self._db.execute(self._sql.touch(kind, size), values[width * start : width * (start + size)])
+            values = (name, updated, updated, state.epoch.decode(), self._next_change(kind), text, *seen)
+            kinds.setdefault(kind, []).extend(values)
+        for kind, all_values in kinds.items():
+            self._write(self._sql.touch[kind], 7 if kind == "session" else 6, all_values)
 
     # --- the order of changes ------------------------------------------------------------------------------
 
     def _put_in_order(self) -> None:
         """Before the first change: what other programs have written since our last one comes before it in a listing."""
-        if self._changed is None:
-            self._changed, seen, self._seen = listing.order(self._db, self._sql)
-            if self._seen > seen:
-                self._newest.pop("session", None)
-                for _, row_id in self._db.execute(self._sql.foreign, (seen,)).fetchall():
-                    self._db.execute(self._sql.adopt, (self._next_change("session"), self._seen, row_id))
+        self._changed, seen, self._seen = listing.order(self.db, self._sql)
+        if self._seen > seen:
+            self._newest.pop("session", None)
+            for _, row_id in self.db.execute(self._sql.foreign, (seen,)).fetchall():
+                self.db.execute(self._sql.adopt, (self._next_change("session"), self._seen, row_id))
 
     def _next_change(self, kind: Kind) -> int:
         if kind == "session":
@@ -537,7 +534,7 @@ class Transaction:
             self._changed += 1
             return self._changed
         if self._run_changed is None:
-            self._run_changed = self._db.execute(self._sql.newest_run).fetchone()[0] or 0
+            self._run_changed = self.db.execute(self._sql.newest_run).fetchone()[0] or 0
         self._run_changed += 1
         return self._run_changed
 
@@ -545,11 +542,11 @@ class Transaction:
 
     def listing(self, kind: Kind, *, after: str | None, limit: int, labels: Mapping[str, str]) -> Sequence[Listed]:
         """Names of a kind, newest change first."""
-        return listing.page(self._db, self._sql, kind, after, limit, labels)
+        return listing.page(self.db, self._sql, kind, after, limit, labels)
 
     def count(self, kind: Kind) -> int:
         """How many names of a kind there are."""
-        return int(self._db.execute(self._sql.count(kind)).fetchone()[0])
+        return int(self.db.execute(self._sql.count(kind)).fetchone()[0])
 
 
 def is_one_statement(look: Look) -> bool:
@@ -581,17 +578,24 @@ _as_tag = partial(tuple.__new__, Tag)
 _as_row = partial(tuple.__new__, Row)  # what `Row(...)` does, without a Python frame for each of ten thousand
 
 
-def _untagged(found: list[tuple[int, Any, None]]) -> list[Row]:
-    if set(map(type, [data for _, data, _ in found])) <= {bytes}:
-        return list(map(_as_row, found))
-    return [Row(ref, as_bytes(data), None) for ref, data, _ in found]
+def _all_bytes(data: Sequence[Any]) -> Sequence[bytes]:
+    """Records as they are, whatever another program has put there."""
+    return data if set(map(type, data)) <= {bytes} else [as_bytes(one) for one in data]
 
 
-def _rows_of(writer: str, found: Iterable[tuple[int, Any, int | None, int | None]]) -> list[Row]:
-    return [
-        _as_row((ref, data if type(data) is bytes else as_bytes(data), _as_tag((writer, ordinal or 0, replaces or 0))))
-        for ref, data, ordinal, replaces in found
-    ]
+def _rows_of(writer: str | None, found: Iterable[tuple[Any, ...]]) -> list[Row]:
+    """Rows of one writer, from ids, records, ordinals and replaced generations; of None: without their tags.
+
+    Column by column: ten thousand rows would be ten thousand turns of a Python loop.
+    """
+    columns = list(zip(*found, strict=True))
+    if not columns:
+        return []
+    refs, data, *rest = columns
+    tags: Iterable[Tag | None] = repeat(None)
+    if writer is not None:
+        tags = map(_as_tag, zip(repeat(writer), *rest))
+    return list(map(_as_row, zip(refs, _all_bytes(data), tags)))  # noqa: B905 — as above
 
 
 def _as_rows(found: Iterable[Sequence[Any]]) -> list[Row]:

@@ -33,6 +33,7 @@ def after_text(stored: bytes) -> str:
         return now_text(time.time())  # somebody else's notion of a time
 
 
+@lru_cache(maxsize=256)
 def as_seconds(value: Any) -> float:
     """A stored time in seconds since 1970; the SDK writes UTC without saying so."""
     text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
@@ -54,7 +55,9 @@ def labels_text(labels: Mapping[str, str]) -> str:
 
 def labels_in(stored: str | bytes | None) -> dict[str, str]:
     """What `labels_text` was given."""
-    found = json.loads(stored) if stored else {}
+    if not stored:
+        return {}
+    found = json.loads(stored)
     return {label: value.replace("\x1b0", "\0").replace("\x1b1", "\x1b") for label, value in found.items()}
 
 

@@ -153,7 +153,9 @@ class LoopbackRealtimeServer(ServedInThread):
         return self._serving.holds.add(kind, skip, about)
 
     def reject(self, rejected: Rejected | int, *, times: int = 1) -> None:
-        """Answer the next attempts to connect with an HTTP status."""
+        """Answer the next attempts to connect with an HTTP status; `times=0`: from now on take all of them again."""
+        if not times:
+            self._rejections.clear()
         one = Rejected(rejected) if isinstance(rejected, int) else rejected
         self._rejections.extend([one] * times)
 

@@ -1,0 +1,107 @@
+"""Ending a voice session: everything it owns is ended in order, whoever asks for it and how often (E2, E3)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from standfast.agents.realtime_events import RealtimeCallDropped
+from standfast.calls.keeping import Keeping
+from standfast.calls.observing import Observing
+from standfast.calls.scope import CallScope
+from standfast.calls.standing import Standing
+from standfast.driver.reconcile import ignore_exception
+from standfast.ground.errors import CloseTimeoutError, ConnectionLostError
+from standfast.tools.threads import ThreadWatch
+
+
+class Closing:
+    """The end of one session: begun once, awaited by everybody, begun again only if the model's close failed."""
+
+    def __init__(
+        self,
+        scope: CallScope,
+        standing: Standing,
+        *,
+        keeping: Keeping,
+        observing: Observing,
+        threads: ThreadWatch,
+        let_go: Callable[[], None],
+        failure: Callable[[], BaseException | None],
+    ) -> None:
+        self._scope, self._standing, self._keeping = scope, standing, keeping
+        self._observing, self._threads = observing, threads
+        self._let_go, self._failure = let_go, failure
+        """What the session itself holds that waits for nothing: listener, timer, futures of its callers."""
+        self.hangs_up = True
+        self._task: asyncio.Task[None] | None = None
+        self._model_closed = False
+        self._left_behind: list[str] = []
+
+    def begin(self) -> asyncio.Task[None]:
+        """The one task that ends the session; made by whoever asks first."""
+        if self._task is None or (self._task.done() and self._standing.state != "closed"):
+            if self._task is None:
+                self._report_dropped()  # before readers are told that it is over
+            self._standing.move("closing")
+            self._task = asyncio.get_running_loop().create_task(self._close())
+            self._task.add_done_callback(ignore_exception)
+        return self._task
+
+    def is_own(self, task: asyncio.Task[object] | None) -> bool:
+        """Whether this task belongs to the session: then it would wait for itself."""
+        return self._scope.hands.owns(task) or self._observing.owns(task)
+
+    async def _close(self) -> None:
+        scope, hands = self._scope, self._scope.hands
+        scope.wake_readers()
+        await self._stop_work()
+        problems: list[BaseException] = []
+        failure = self._failure()
+        # Nobody has hung up on a call that only lost its connection: whoever takes it over goes on with it.
+        hang_up = self.hangs_up and not isinstance(failure, ConnectionLostError)
+        problem = await self._keeping.end(failure, hang_up=hang_up)
+        if problem is not None:
+            problems.append(problem)
+        self._let_go()
+        if not self._model_closed:
+            try:
+                await scope.model.close()
+                self._model_closed = True
+            except Exception as error:
+                problems.insert(0, error)
+        scope.offers.clear()
+        if self._model_closed:
+            self._standing.move("closed")
+        scope.wake_readers()
+        if self._left_behind:
+            names, self._left_behind = self._left_behind, []
+            problems.append(
+                CloseTimeoutError(
+                    f"closed while this was still running: {', '.join(names)}",
+                    "Let tools notice cancellation, give them a timeout, or raise close_timeout_s.",
+                )
+            )
+        if problems:
+            for other in problems[1:]:
+                problems[0].add_note(f"While closing, this happened too: {other!r}")
+            raise problems[0]
+        assert hands.stopped or hands.task is None
+
+    async def _stop_work(self) -> None:
+        hands = self._scope.hands
+        timeout_s = self._scope.config.get("close_timeout_s", 5.0)
+        self._left_behind += await hands.stop(timeout_s)
+        self._left_behind += await self._threads.left_after(timeout_s)
+        self._left_behind += await self._observing.stop(timeout_s)
+        hands.stopped = True
+
+    def _report_dropped(self) -> None:
+        """Without a session nothing of what waits, or could not be sent, is kept: say so (E2)."""
+        scope, talk = self._scope, self._scope.hands.talk
+        if scope.memory is not None:
+            return
+        for one in talk.calls:
+            part = next((part for part in talk.open if part.call_id == one.call.id), None)
+            output = part.text if part is not None else None
+            scope.show(RealtimeCallDropped(one.call.id, one.call.name, output, scope.info))
