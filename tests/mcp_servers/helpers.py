@@ -88,9 +88,9 @@ def children() -> set[int]:
     for entry in os.listdir("/proc"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError, ValueError):
             fields = Path(f"/proc/{int(entry)}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-            if int(fields[1]) == os.getpid() and fields[0] not in "ZX":
-                if b"guardian" in Path(f"/proc/{int(entry)}/cmdline").read_bytes():
-                    found.add(int(entry))
+            is_below = int(fields[1]) == os.getpid() and fields[0] not in "ZX"
+            if is_below and b"guardian" in Path(f"/proc/{int(entry)}/cmdline").read_bytes():
+                found.add(int(entry))
     return found
 
 
