@@ -43,7 +43,7 @@ HIDING = {"agents.responses_websocket_session"}
 PENDING = {
     "tools with free-form input": "CustomTool and programmatic calls",
 }
-PENDING_NAMES = {"AdvancedSQLiteSession", "EncryptedEnvelope", "SQLAlchemySession"}
+PENDING_NAMES = {"AdvancedSQLiteSession", "EncryptedEnvelope"}
 
 
 @cache
