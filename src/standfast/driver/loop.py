@@ -85,7 +85,7 @@ class Loop(Reconciler[Run, Event, Effect]):
         self.saver: RunSaver[Run] | None = None
         self._moved = moved
         self._session = session
-        self._keeps_lease, self._is_nested = keeps_lease, moved is not None
+        self.keeps_lease, self._is_nested = keeps_lease, moved is not None
         """Whether the session is still needed after the last append: to compact it."""
         self.children: set[Loop] = set()
         """Nested runs that are under way in calls of this one."""
@@ -172,7 +172,7 @@ class Loop(Reconciler[Run, Event, Effect]):
             await self.save()
             await session.append(end.items, writer=end.run.spec.run_id, start=end.start)
         else:
-            await self._record(end, session, release=not self._keeps_lease and not due(end.run))
+            await self._record(end, session, release=not self.keeps_lease and not due(end.run))
         await self.record(Appended(effect.end, end.run.marks.billed), completes=effect)
 
     def _with_items(self, start: int, end: int) -> _Stored:
