@@ -12,6 +12,7 @@ import pytest
 from standfast import Agent, EncryptedSession, RunConfig, Runner, SQLiteSession, ToolContext, function_tool, open_store
 from standfast.ground.errors import InvalidSettingError, OwnerError, RunStateError
 from standfast.testing import ScriptedModel, function_call
+from tests.helpers.cancelling import WAYS, Way, cancelled_at, suspensions
 from tests.saved_runs.desk import Desk, asks, kinds, look, outputs, pay, says
 
 RUN = RunConfig(run_id="r1")
@@ -170,4 +171,25 @@ async def test_a_policy_that_is_none_is_refused_when_a_cut_call_is_settled_and_t
         await asyncio.wait_for(Runner.resume(agent, "r1", session=session), 30)
     act.on_unknown = "report"
     assert (await Runner.resume(agent, "r1", session=session)).final_output == "Done."
+    await session.close()
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_looking_at_a_run_that_waits_writes_nothing_wherever_it_is_cancelled(tmp_path: Path, way: Way) -> None:
+    """Written on the way out, its head was ahead of its logs, and nobody could read the run any more."""
+    session = SQLiteSession("s", tmp_path / "t.db")
+    await Desk([asks(look("the book", "c0"), pay(5, "c1"))]).run("Pay 5.", session=session, run_config=RUN)
+    clerk = Desk([says("Paid.")])
+
+    async def looked() -> None:
+        assert (await Runner.resume(clerk.agent, "r1", session=session)).interruptions
+
+    async with open_store(tmp_path / "t.db") as store:
+        before = await store.run("r1")
+        for at in range(await suspensions(looked)):
+            await cancelled_at(looked, at, way)
+            assert await store.run("r1") == before
+        await store.decide("r1", "c1", True, by="ada")
+    assert (await Runner.resume(clerk.agent, "r1", session=session)).final_output == "Paid."
+    assert clerk.done == [("pay", 5)]
     await session.close()

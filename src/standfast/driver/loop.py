@@ -440,8 +440,8 @@ class Loop(Reconciler[Run, Event, Effect]):
             error.remedy = f"Resume it: Runner.resume(agent, {run_id!r}, session=...)."
 
     async def _save_at_rest(self) -> None:
-        if self.saver is None or not (self.saver.needed or self.state.paused):
-            return
+        if self.saver is None or not (self.saver.needed or self.state.paused) or self.saver.has(self.state):
+            return  # one that was only looked at is not written either, however the looking ends
         self.saver.needed = True
         try:
             await self.save()

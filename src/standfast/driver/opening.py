@@ -275,10 +275,13 @@ async def _hold(scope: RunScope, resumed: ResumedRun) -> None:
 
 async def _look_at(scope: RunScope, run: Run, revision: int) -> Opened:
     """A run that has ended, or about which nobody has decided: it is read, and neither written nor consumed."""
+    saver = _saver(scope, revision=revision, saved=run)
     if not run.is_closed:
         run = advance(run, Claimed(run.progress.claim or "", stored=await _stored_count(scope, run)))
     _restore(scope, run)
-    return Opened(run, _saver(scope, revision=revision, saved=run))
+    if saver is not None:
+        saver.take_for_saved(run)
+    return Opened(run, saver)
 
 
 async def _claim(scope: RunScope, run: Run, revision: int) -> Opened:
