@@ -34,6 +34,7 @@ ISLANDS: dict[str, tuple[str, str]] = {  # island: (its rooms, its library)
     "sqlite": ("backends.sqlite", ""),
     "redis": ("backends.redis", "redis"),
     "postgres": ("backends.postgres", "psycopg"),
+    "sqlalchemy": ("backends.sqlalchemy", "sqlalchemy"),
     "sealed": ("backends.sealed", "cryptography"),
     "openai": ("providers backends.conversations backends.compaction", "openai"),
     "telemetry": ("telemetry", "opentelemetry"),

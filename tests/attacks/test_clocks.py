@@ -17,8 +17,17 @@ from helpers.namespaces import PID, TIME, cases, name_of, run_python
 from helpers.processes import Child, Line
 from helpers.wrong_clock import set_ahead
 
-from standfast import Agent, RunConfig, Runner, SQLiteSession
-from standfast.testing import ScriptedModel, final
+from standfast import (
+    Agent,
+    LeaseLostError,
+    RunClaimedError,
+    RunConfig,
+    Runner,
+    SQLiteSession,
+    ToolContext,
+    function_tool,
+)
+from standfast.testing import ScriptedModel, final, function_call
 
 DAY_S = 86_400.0
 
@@ -150,3 +159,52 @@ async def test_items_keep_their_order_over_a_clock_that_went_back(tmp_path: Path
 async def adds(line: Line, *, path: str, text: str, ahead_s: float) -> None:
     set_ahead(ahead_s)
     await SQLiteSession("s", path).add_items([{"role": "user", "content": text}])
+
+
+async def sends_ahead(line: Line, *, path: str) -> list[Any]:
+    """A message of a process whose clock is a day ahead; what its model saw."""
+    set_ahead(DAY_S)
+    session = SQLiteSession("s", path)
+    model = ScriptedModel([final("re hello")])
+    await Runner.run(Agent(name="B", model=model), "hello", session=session, run_config=RunConfig(lease_wait_s=5.0))
+    session.close()
+    assert model.first_call is not None
+    seen: Any = model.first_call.input
+    return list(seen)
+
+
+async def test_a_clock_ahead_that_takes_a_held_lease_fences_its_holder(tmp_path: Path) -> None:
+    """B7: a lease ends at its ttl at the latest, and may end earlier: a file has no clock but its users', and one that
+    is ahead takes a session from a run that is alive. What had begun is told as unknown; nothing more of it begins."""
+    path, began, go_on, effects = tmp_path / "a.db", asyncio.Event(), asyncio.Event(), list[str]()
+
+    @function_tool
+    async def pay(ctx: ToolContext[Any]) -> str:
+        """Pay."""
+        effects.append(ctx.tool_call_id)
+        began.set()
+        await go_on.wait()
+        return "paid"
+
+    session = SQLiteSession("s", path)
+    model = ScriptedModel([[function_call("pay", {}, call_id="c1")], [function_call("pay", {}, call_id="c2")]])
+    agent: Agent[Any] = Agent(name="A", tools=[pay], model=model)
+    running = asyncio.create_task(Runner.run(agent, "go", session=session, run_config=RunConfig(run_id="r")))
+    await began.wait()
+    with Child(sends_ahead, path=str(path)) as child:
+        name, told = await asyncio.to_thread(child.result)
+    assert name == "ok", told
+    assert [item.get("type", item.get("role")) for item in told] == [
+        "user",
+        "function_call",
+        "function_call_output",
+        "user",
+    ]
+    assert "not known" in told[2]["output"] or "unknown" in told[2]["output"]
+    go_on.set()
+    with pytest.raises((LeaseLostError, RunClaimedError)):
+        await running
+    assert effects == ["c1"], "nothing more of it began"
+    outputs = [item for item in await session.get_items() if item.get("type") == "function_call_output"]
+    assert [one["call_id"] for one in outputs] == ["c1"], "told once"
+    session.close()

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import random
+import tempfile
 import uuid
 from collections.abc import Callable
 from typing import Any
 
+import psycopg
 import pytest
 from agents.extensions.memory import RedisSession as AgentsRedis, SQLAlchemySession as AgentsSQLAlchemy
 from sqlalchemy.pool import NullPool
 
-from standfast import NotFoundError, PostgresSession, RedisSession, SessionConflictError
+from standfast import NotFoundError, PostgresSession, RedisSession, SessionConflictError, SQLAlchemySession
 from standfast.backends.postgres.schema import Tables
 from standfast.backends.postgres.store import PostgresStore
 from standfast.backends.redis.store import Link, RedisStore
+from standfast.backends.sqlalchemy.links import ThreadStore
 from standfast.conformance import message
 from standfast.sessions.port import Look, Name, Rows
 from tests.helpers import servers
@@ -46,11 +49,44 @@ def on_postgres() -> tuple[Callable[[], Any], Callable[[], Any], Any]:
     )
 
 
-SERVERS = {"redis": on_redis, "postgres": on_postgres}
+def through_sqlalchemy(url: str, **options: Any) -> tuple[Callable[[], Any], Callable[[], Any], Any]:
+    store = ThreadStore(url, options, "agent_sessions", "agent_messages", create=True, ascii=True)
+    given: Any = {"create_tables": True}
+    return (
+        lambda: SQLAlchemySession.from_url("c", url=url, engine_kwargs=options, **given),
+        lambda: AgentsSQLAlchemy.from_url("c", url=url, engine_kwargs={**options, "poolclass": NullPool}, **given),
+        store,
+    )
+
+
+def on_postgres_through_sqlalchemy() -> tuple[Callable[[], Any], Callable[[], Any], Any]:
+    url, schema = servers.postgres_url(), f"b{uuid.uuid4().hex}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f'CREATE SCHEMA "{schema}"')
+    arguments = {"server_settings": {"search_path": schema}}
+    return through_sqlalchemy(url.replace("postgresql://", "postgresql+asyncpg://"), connect_args=arguments)
+
+
+def on_sqlite_through_sqlalchemy() -> tuple[Callable[[], Any], Callable[[], Any], Any]:
+    return through_sqlalchemy(f"sqlite+aiosqlite:///{tempfile.mkdtemp()}/talks.db")
+
+
+SERVERS = {
+    "redis": on_redis,
+    "postgres": on_postgres,
+    "sqlalchemy, postgres": on_postgres_through_sqlalchemy,
+    "sqlalchemy, sqlite": on_sqlite_through_sqlalchemy,
+}
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param("redis", marks=pytest.mark.redis), pytest.param("postgres", marks=pytest.mark.postgres)]
+    "kind",
+    [
+        pytest.param("redis", marks=pytest.mark.redis),
+        pytest.param("postgres", marks=pytest.mark.postgres),
+        pytest.param("sqlalchemy, postgres", marks=pytest.mark.postgres),
+        "sqlalchemy, sqlite",
+    ],
 )
 async def test_equal_heads_mean_equal_histories_whoever_wrote(kind: str, request: pytest.FixtureRequest) -> None:
     ours, theirs, store = SERVERS[kind]()
@@ -111,7 +147,7 @@ async def test_equal_heads_mean_equal_histories_whoever_wrote(kind: str, request
     await asyncio.gather(writing(1), writing(2), peering(3))
     done.set()
     await looker
-    store.close()
+    await asyncio.to_thread(store.close)
     await first.append([message("last")], writer="last", start=0)  # what the SDK wrote last gets its order now
     peer = theirs()
     assert await peer.get_items() == await first.get_items()

@@ -13,6 +13,7 @@ from typing import Any
 
 import agents.extensions.memory
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from standfast import (
     AbilityMissingError,
@@ -30,10 +31,11 @@ from standfast import (
     SQLiteSession,
     function_tool,
 )
-from standfast.backends.sealed.records import cell_place, place_of
+from standfast.backends.sealed.keys import Key, KeyRing
+from standfast.backends.sealed.records import Records, authors_of, cell_place, place_of
 from standfast.conformance import message
 from standfast.engine.run_store import LogTail
-from standfast.sessions.port import Name
+from standfast.sessions.port import Name, Tag
 from standfast.testing import ScriptedModel, final, function_call
 
 SECRET = base64.urlsafe_b64encode(b"k" * 32).decode()
@@ -189,6 +191,33 @@ def test_each_part_of_a_cells_place_is_authenticated(part: str) -> None:
 
 def _cell(tenant: str, kind: Any, id: str, cell: str, scope: str) -> bytes:
     return cell_place(tenant, Name(kind, id), cell, scope)
+
+
+class OneKey(KeyRing):
+    """Gives every session and tenant one key, so that only what is authenticated tells their records apart."""
+
+    def sealing(self, scope: str) -> Key:
+        return Key(AESGCM(b"k" * 32), b"same")
+
+    def opening(self, key_id: str, scope: str) -> Key:
+        return self.sealing(scope)
+
+
+@pytest.mark.parametrize(("tenant", "session_id"), [("t", "b"), ("u", "a"), ("t", "a")])
+def test_the_place_of_a_record_is_authenticated_though_the_key_were_the_same(tenant: str, session_id: str) -> None:
+    here, there = Records(OneKey({"1": b"x"}, "1", "t")), Records(OneKey({"1": b"x"}, "1", tenant))
+    name, other = Name("session", "a"), Name("session", session_id)
+    (row,) = here.sealed_rows(name, zip([b"{}"], authors_of([Tag("w", 0)]), strict=True))
+    cell = here.sealed_cell(name, "w/run", "session/a", b"value")
+    if (tenant, session_id) == ("t", "a"):
+        assert there.opened_rows(other, [row]).data == [b"{}"]
+        assert there.opened_cell(other, "w/run", cell)[0] == b"value"
+        with pytest.raises(SealBrokenError):
+            there.opened_cell(other, "w/other", cell)
+    else:
+        assert there.opened_rows(other, [row]).authors == [None]
+        with pytest.raises(SealBrokenError):
+            there.opened_cell(other, "w/run", cell)
 
 
 async def test_a_saved_run_cannot_be_put_in_place_of_another(book: Book) -> None:

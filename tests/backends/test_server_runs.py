@@ -16,10 +16,16 @@ WORKER = Path(__file__).parent.parent / "helpers" / "paying_worker.py"
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param("redis", marks=pytest.mark.redis), pytest.param("postgres", marks=pytest.mark.postgres)]
+    "kind",
+    [
+        pytest.param("redis", marks=pytest.mark.redis),
+        pytest.param("postgres", marks=pytest.mark.postgres),
+        pytest.param("sealed", marks=pytest.mark.redis),
+        pytest.param("sqlalchemy", marks=pytest.mark.postgres),
+    ],
 )
 def test_a_run_killed_in_a_tool_is_finished_once_by_four_workers_at_once(kind: str, tmp_path: Path) -> None:
-    url = servers.redis_url() if kind == "redis" else servers.postgres_url()
+    url = servers.redis_url() if kind in ("redis", "sealed") else servers.postgres_url()
     ledger = tmp_path / "ledger"
     command = [sys.executable, str(WORKER), kind, url, f"n{uuid.uuid4().hex}", str(ledger)]
     first = subprocess.run([*command, "die"], capture_output=True, text=True, timeout=60, check=False)

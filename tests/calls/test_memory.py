@@ -240,7 +240,7 @@ async def test_ten_seconds_of_audio_go_on_while_a_store_stands_still():
     assert ran == [1]
 
 
-async def test_the_sdk_reads_the_session_of_a_call(tmp_path: Path):
+async def test_the_sdk_reads_the_session_of_a_call_and_a_text_run_of_ours_goes_on_after_it(tmp_path: Path):
     """E14: stored items are ordinary ones: the OpenAI Agents SDK opens the file and sees the conversation."""
     import agents
 
@@ -266,7 +266,12 @@ async def test_the_sdk_reads_the_session_of_a_call(tmp_path: Path):
         "assistant",
     ]
     assert items == await store.get_items()
+    await peer.add_items([{"role": "user", "content": "from the SDK"}])
     peer.close()
+    model = ScriptedModel([[assistant_message("Blue, you were told.")]])
+    await Runner.run(Agent(name="text", model=model), "which was it?", session=store)
+    seen = [item.get("content", item.get("output", item.get("name"))) for item in model.calls[0].input]
+    assert seen == ["what colour?", "look", "blue", "It is blue.", "from the SDK", "which was it?"]
     await store.close()
 
 

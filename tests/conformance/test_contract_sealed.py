@@ -5,18 +5,12 @@ from __future__ import annotations
 import pytest
 
 from standfast.conformance import suite
+from tests.conformance.narrowed import without
 from tests.conformance.sealed_backends import SealedMemory, SealedPostgres, SealedRedis, SealedSQLite
 
 CARRIED_BY_THE_STORE = ("A9", "A13", "A21", "A22", "A23", "B7")
 # First writers, deadlines, threads and forks, leases: what carries a sealed session's plans is the wrapped session's
 # own carrier, and it is taken through these with that. Here they are left out on servers, where they take the longest.
-
-
-def without(clauses: tuple[str, ...], tests: type) -> type:
-    """The same tests without those of some clauses."""
-    for name in [name for name in vars(tests) if name.startswith(tuple(f"test_{clause}_" for clause in clauses))]:
-        delattr(tests, name)
-    return tests
 
 
 TestSealedMemory = suite(SealedMemory())

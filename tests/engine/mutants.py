@@ -86,7 +86,7 @@ MUTANTS = [
         'state="doubt", reason="unknown")',
         'state="doubt")',
     ),
-    Mutant("a claim doubts no request", "advance", "doubt=doubt, is_ready", "doubt=False, is_ready"),
+    Mutant("a claim doubts no request", "advance", "doubt=run.progress.outgoing is not None", "doubt=False"),
     Mutant(
         "a claim leaves the view where it was",
         "advance",

@@ -442,6 +442,13 @@ def test_a_reply_that_an_observer_failed_over_waits_for_whoever_resumes():
         assert due(after(run, Claimed("me"))) == (RunCall(1, "a"),)
 
 
+def test_a_handoff_that_had_begun_in_a_kept_reply_is_in_doubt_and_not_begun_again():
+    """Its callback may have run: found by a generated schedule, after an observer had failed beside it."""
+    run = after(started("replay"), replied(1, call("h", "handoff")), Begun("h"), Stopped("failed", keeps_turn=True))
+    assert (due(run), run.status) == ((), "failed")
+    assert due(after(run, Claimed("me"))) == (Settle(1, "h"),)
+
+
 def test_a_server_is_not_asked_again_for_a_reply_that_it_gave():
     """The turn was closed without its conclusion, and an empty request followed."""
     for stopped in (Stopped("failed"), Stopped("immediate")):

@@ -57,6 +57,7 @@ OURS_MORE: dict[str, set[str]] = {
     "ToolApprovalItem": {"reason", "agent_key", "same_as_run"},
     "ModelStep": {"delay_s", "hangs", "cut_after", "chunk_chars"},
     "ModelRetryNormalizedError": {"never_sent"},
+    "ModelResponse": {"model"},  # which model answered, for what it cost
 }
 
 

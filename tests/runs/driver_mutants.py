@@ -158,10 +158,4 @@ MUTANTS = [
         "def _claimed(run: Run, event: Claimed) -> Run:\n"
         "    return evolve(run, progress=evolve(run.progress, stop=None))\n",
     ),
-    Mutant(
-        "a resumer does not ask what the session holds",
-        "engine.advance",
-        "min(event.stored, len(run.ledger))",
-        "0",
-    ),
 ]

@@ -1,4 +1,4 @@
-"""A run that has ended gives its result by its id, and one that has not goes on by it, watched and with new limits."""
+"""A run that has ended gives its result by its id; one that has not goes on by it, watched or with other limits."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from standfast import InMemorySession, ModelRetryAdvice, RunState, SQLiteSession
+from standfast import InMemorySession, ModelRetryAdvice, RunState, SessionABC, SQLiteSession
 from standfast.testing import ModelStep, assistant_message, reasoning
 
 from .desk import Desk, asks, kinds, look, outputs, pay, says
@@ -45,6 +45,29 @@ def sqlite(folder: Path) -> Owner:
     return Owner("sqlite", {"session": SQLiteSession("s", folder / "conversation.db")})
 
 
+class Plain(SessionABC):
+    """Somebody's own session: a list."""
+
+    def __init__(self) -> None:
+        self.session_id, self.items = "s", list[Any]()
+
+    async def get_items(self, limit: int | None = None) -> list[Any]:
+        return list(self.items if limit is None else self.items[-limit:] if limit else [])
+
+    async def add_items(self, items: list[Any]) -> None:
+        self.items += items
+
+    async def pop_item(self) -> Any:
+        return self.items.pop() if self.items else None
+
+    async def clear_session(self) -> None:
+        self.items.clear()
+
+
+def plain(folder: Path) -> Owner:
+    return Owner("plain", {"session": Plain()})
+
+
 def conversation(folder: Path) -> Owner:
     return Owner("conversation", {"conversation_id": "conv"})
 
@@ -73,6 +96,7 @@ OWNERS: list[Callable[[Path], Owner]] = [
     replay,
     memory,
     sqlite,
+    plain,
     conversation,
     conversation_remembered,
     chain_given,
@@ -141,14 +165,15 @@ async def test_a_resumed_run_sends_what_an_uninterrupted_one_sends(
     assert len(result.raw_responses) == len(expected.raw_responses) == 4
     if owner.session is not None:
         assert await owner.session.get_items() == await calm_owner.session.get_items()
-        owner.session.close()
-        calm_owner.session.close()
+        await owner.session.close()
+        await calm_owner.session.close()
 
 
 SENT_AFTER = {
     "replay": ["user", "call c1", "call c2", "output c1", "output c2"],
     "memory": ["user", "assistant", "user", "call c1", "call c2", "output c1", "output c2"],
     "sqlite": ["user", "assistant", "user", "call c1", "call c2", "output c1", "output c2"],
+    "plain": ["user", "assistant", "user", "call c1", "call c2", "output c1", "output c2"],
     "conversation": ["output c1", "output c2"],
     "chain": ["output c1", "output c2"],
 }
@@ -176,7 +201,7 @@ async def test_the_table_of_the_specification(make: Callable[[Path], Owner], tmp
     if owner.session is not None:
         stored = await owner.session.get_items()
         assert kinds(stored) == [*SENT_AFTER[owner.name], "assistant"]
-        owner.session.close()
+        await owner.session.close()
 
 
 @pytest.mark.clause("D7", backend="runs")

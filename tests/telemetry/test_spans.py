@@ -6,6 +6,7 @@ import asyncio
 import logging
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from standfast import (
     Agent,
     RunConfig,
     Runner,
-    UserError,
+    TracingProcessor,
     add_trace_processor,
     custom_span,
     enable_verbose_stdout_logging,
@@ -34,6 +35,7 @@ from standfast import (
     trace,
 )
 from standfast.telemetry import switch as telemetry_switch
+from standfast.telemetry.spans import get_trace_provider
 from standfast.testing import ScriptedModel, final, function_call
 
 
@@ -61,8 +63,10 @@ def told() -> Told:
 
 
 @pytest.fixture(autouse=True)
-def _the_switch_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def _the_switch_is_put_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(telemetry_switch, "_disabled", None)
+    yield
+    set_trace_processors([])
 
 
 def agent(name: str = "clerk", **more: Any) -> Agent[Any]:
@@ -185,15 +189,56 @@ def test_ids_have_the_sdks_shape_and_differ():
     assert gen_trace_id() != gen_trace_id()
 
 
-def test_what_opentelemetry_does_instead_is_said():
-    with pytest.raises(UserError, match="span processor"):
-        add_trace_processor(object())
-    with pytest.raises(UserError, match="span processor"):
-        set_trace_processors([object()])
-    with pytest.raises(UserError, match="set_tracer_provider"):
-        set_trace_provider(object())
-    set_trace_processors([])  # the SDK's way to say: send nothing
+class Listening(TracingProcessor):
+    """Keeps the kinds of the spans that ended."""
+
+    def __init__(self) -> None:
+        self.kinds: list[str] = []
+
+    def on_trace_start(self, trace: Any) -> None:
+        self.kinds.append("begin")
+
+    def on_trace_end(self, trace: Any) -> None:
+        self.kinds.append("end")
+
+    def on_span_start(self, span: Any) -> None:
+        pass
+
+    def on_span_end(self, span: Any) -> None:
+        self.kinds.append(span.span_data.type)
+
+    def shutdown(self) -> None:
+        pass
+
+    def force_flush(self) -> None:
+        pass
+
+
+async def test_processors_are_told_whether_or_not_opentelemetry_is_set_up(told: Told):
     set_tracing_export_api_key("sk-unused")
+    listening = Listening()
+    add_trace_processor(listening)
+    await Runner.run(agent(), "hi")
+    assert listening.kinds == ["begin", "generation", "agent", "end"]
+    await Runner.run(agent(), "hi", run_config=told.config)
+    assert listening.kinds[4:] == ["begin", "generation", "agent", "end"]
+    assert told.parents() == {"chat": "invoke_agent clerk", "invoke_agent clerk": None}
+    set_trace_processors([])
+    await Runner.run(agent(), "hi")
+    assert len(listening.kinds) == 8
+
+
+async def test_a_provider_of_the_sdks_kind_is_told_through_its_processors():
+    class Provider:
+        _multi_processor = Listening()
+
+    before = get_trace_provider()
+    try:
+        set_trace_provider(Provider())
+        await Runner.run(agent(), "hi")
+        assert Provider._multi_processor.kinds == ["begin", "generation", "agent", "end"]
+    finally:
+        set_trace_provider(before)
 
 
 # --- the two conveniences that are not about tracing -----------------------------------------------------------------

@@ -14,12 +14,15 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from openai import AsyncOpenAI
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
+from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
+from opentelemetry.semconv.attributes import server_attributes
 from opentelemetry.trace import StatusCode
 
 from standfast import (
@@ -38,8 +41,10 @@ from standfast import (
     output_guardrail,
     retry_policies,
 )
+from standfast.providers.responses import OpenAIResponsesModel
 from standfast.telemetry import otel as telemetry
 from standfast.testing import ModelStep, ScriptedModel, assistant_message, final, function_call, handoff_call
+from standfast.testing.loopback import LoopbackServer
 
 SECRET = "the-safe-opens-with-4711"
 
@@ -144,6 +149,7 @@ async def test_a_run_is_a_tree_of_requests_and_calls(traced: Traced, streamed: b
     first = attributes(next(span for span in traced.spans if span.name == "chat"))
     assert first["gen_ai.usage.input_tokens"] == 10
     assert first["gen_ai.response.id"] == "resp-789"
+    assert first["gen_ai.response.finish_reasons"] == ("tool_call",)
     assert first.get("gen_ai.request.stream", False) is streamed
     assert all(span.status.status_code is StatusCode.UNSET for span in traced.spans)
 
@@ -479,12 +485,56 @@ def test_the_programs_own_provider_is_used_without_being_named():
     assert child(program) == "['chat', 'invoke_agent clerk']"
 
 
+def test_tokens_and_durations_are_measured_where_a_meter_is_set_up():
+    program = """
+        from opentelemetry import metrics
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+        from standfast import Agent, Runner, function_tool
+        from standfast.testing import ScriptedModel, final, function_call
+
+        reader = InMemoryMetricReader()
+        metrics.set_meter_provider(MeterProvider([reader]))
+        add = function_tool(lambda: "x", name_override="add")
+        model = ScriptedModel([[function_call("add", {}, call_id="c")], final("d")])
+        agent = Agent(name="clerk", tools=[add], model=model)
+        Runner.run_sync(agent, "hi")
+        (scope,) = reader.get_metrics_data().resource_metrics[0].scope_metrics
+        for metric in sorted(scope.metrics, key=lambda one: one.name):
+            points = metric.data.data_points
+            print(metric.name, metric.unit, sorted(
+                (point.attributes["gen_ai.operation.name"], point.attributes.get("gen_ai.token.type"), point.count)
+                for point in points
+            ))
+    """
+    duration, tokens = child(program).splitlines()
+    assert duration == (
+        "gen_ai.client.operation.duration s [('chat', None, 2), ('execute_tool', None, 1), ('invoke_agent', None, 1)]"
+    )
+    assert tokens == "gen_ai.client.token.usage {token} [('chat', 'input', 2), ('chat', 'output', 2)]"
+
+
+async def test_a_request_says_where_it_went_and_which_model_answered(traced: Traced):
+    async with LoopbackServer() as server:
+        client = AsyncOpenAI(api_key="k", base_url=server.base_url)
+        agent = Agent(name="clerk", model=OpenAIResponsesModel("gpt-x", client))
+        await run(agent, traced.config())
+        await client.close()
+        port = int(server.base_url.split(":")[2].partition("/")[0])
+    asked = attributes(next(span for span in traced.spans if span.name.startswith("chat")))
+    assert asked["server.address"] == "127.0.0.1"
+    assert asked["server.port"] == port
+    assert asked["gen_ai.response.model"] == "gpt-x"
+    assert asked["gen_ai.response.finish_reasons"] == ("stop",)
+
+
 # --- the names -------------------------------------------------------------------------------------------------------
 
 
 def test_every_name_we_take_from_the_conventions_is_one_of_theirs():
     """So that a span is understood where the conventions are; a name they have not is ours, and says so."""
-    theirs = {value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI_")}
+    modules = (gen_ai_attributes, server_attributes, gen_ai_metrics)
+    theirs = {value for module in modules for name, value in vars(module).items() if name.isupper()}
     values = [value for name, value in vars(telemetry).items() if name.isupper() and isinstance(value, str)]
     values += telemetry.SETTINGS.values()
     named = [value for value in values if "." in value and value != "error.type"]

@@ -355,6 +355,16 @@ def test_how_a_history_is_cut_into_turns_does_not_change_what_is_sent(items, dat
         assert len(prepared) == len(kept)
 
 
+def test_a_program_does_not_own_what_an_earlier_one_of_its_id_made():
+    """Found by the property above: a whole list kept the second, a list that grew did not."""
+    made = call("c", caller={"type": "program", "caller_id": "a"})
+    items = [call("a", "program"), output("a", "program"), made, output("c"), call("a", "program")]
+    prepared = Prepared()
+    for item in items:
+        prepared.extend([item])
+    assert prepared.list() == prune(items)[0] == items[:-1]
+
+
 def test_a_program_does_not_own_what_came_before_it_however_the_list_grew():
     items = [call("a", caller={"type": "program", "caller_id": "p"}), call("p", "program"), output("a"), user()]
     prepared = Prepared()

@@ -79,7 +79,7 @@ ABSENT: dict[str, Kind] = {
     ),
     "hosted tracing export": Kind(
         (),
-        "BackendSpanExporter",
+        "BackendSpanExporter default_exporter default_processor",
         "Give an OpenTelemetry TracerProvider an exporter, or add_trace_processor one of your own: "
         "docs/how-to/trace-runs.md shows both.",
     ),
@@ -89,31 +89,6 @@ ABSENT: dict[str, Kind] = {
         "CustomToolExecutor CustomToolOnApprovalFunction CustomToolOnApprovalFunctionResult "
         "ProgrammaticToolCallingTool",
         "Write a function tool with one parameter of type str.",
-    ),
-    "tracing system of its own": Kind(
-        (
-            "tracing.config",
-            "tracing.context",
-            "tracing.create",
-            "tracing.logger",
-            "tracing.model_tracing",
-            "tracing.processor_interface",
-            "tracing.processors",
-            "tracing.provider",
-            "tracing.scope",
-            "tracing.setup",
-            "tracing.span_data",
-            "tracing.spans",
-            "tracing.traces",
-            "tracing.util",
-        ),
-        "AgentSpanData CustomSpanData FunctionSpanData GenerationSpanData GuardrailSpanData HandoffSpanData "
-        "MCPListToolsSpanData ResponseSpanData SpanData SpanError SpeechGroupSpanData SpeechSpanData TaskSpanData "
-        "TraceCtxManager TraceProvider TracingConfig TracingProcessor TranscriptionSpanData TurnSpanData agent_span "
-        "function_span generation_span get_current_span get_trace_provider guardrail_span handoff_span "
-        "mcp_tools_span response_span speech_group_span speech_span task_span transcription_span turn_span",
-        "Runs make OpenTelemetry spans by themselves: read them with a span processor of OpenTelemetry's, and add your "
-        "own with trace() and custom_span(). docs/how-to/trace-runs.md shows both.",
     ),
     "hosted multi-agent beta": Kind(
         ("extensions.experimental.hosted_multi_agent",),
@@ -126,11 +101,13 @@ ABSENT: dict[str, Kind] = {
         "Use the Responses API, whose reasoning items are kept and sent back; other servers' is left out.",
     ),
     "machinery of the SDK's own loop": Kind(
-        ("agent_tool_state", "models.chatcmpl_stream_handler"),
-        "AgentRunner ensure_function_tool_supports_responses_only_features ensure_tool_choice_supports_backend "
-        "get_default_agent_runner get_function_tool_responses_only_features has_required_tool_search_surface "
-        "has_responses_tool_search_surface is_required_tool_search_surface is_responses_tool_search_surface "
-        "prune_orphaned_tool_search_tools set_default_agent_runner "
+        ("agent_tool_state", "models.chatcmpl_stream_handler", "tracing.model_tracing"),
+        "AgentRunner NoOpSpan NoOpTrace ReattachedTrace SpanImpl SynchronousMultiTracingProcessor TraceImpl "
+        "TraceState create_trace_for_run ensure_function_tool_supports_responses_only_features "
+        "ensure_tool_choice_supports_backend get_default_agent_runner get_function_tool_responses_only_features "
+        "get_model_tracing_impl has_required_tool_search_surface has_responses_tool_search_surface "
+        "include_task_and_turn_spans is_required_tool_search_surface is_responses_tool_search_surface "
+        "prune_orphaned_tool_search_tools reattach_trace set_default_agent_runner "
         "validate_responses_programmatic_tool_calling_configuration validate_responses_tool_search_configuration "
         "with_function_tool_failure_error_handler",
         "It is no part of that package's documented use; hooks, filters and a Model of your own reach the same places.",

@@ -135,6 +135,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "backends.sqlite.async_session": ("AsyncSQLiteSession",),
     "backends.redis.session": ("RedisSession",),
     "backends.postgres.session": ("PostgresSession",),
+    "backends.sqlalchemy.session": ("SQLAlchemySession",),
     "backends.sealed.session": ("EncryptedSession",),
     "backends.sealed.keys": ("ErasureReceipt", "SessionKeys"),
     "backends.sealed.key_file": ("KeyFile",),
@@ -168,6 +169,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "ToolOutputFileContentDict",
     ),
     "words.usage": ("Usage",),
+    "words.model_texts": ("ModelTexts", "set_model_texts"),
     "words.stream_events": (
         "RawResponsesStreamEvent",
         "RunItemStreamEvent",
@@ -294,14 +296,40 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "face.repl": ("run_demo_loop",),
     "face.logs": ("enable_verbose_stdout_logging",),
     "telemetry.switch": ("set_tracing_disabled",),
+    "telemetry.span_data": (
+        "SpanData",
+        "AgentSpanData",
+        "CustomSpanData",
+        "FunctionSpanData",
+        "GenerationSpanData",
+        "GuardrailSpanData",
+        "HandoffSpanData",
+        "MCPListToolsSpanData",
+        "ResponseSpanData",
+        "SpeechGroupSpanData",
+        "SpeechSpanData",
+        "TaskSpanData",
+        "TranscriptionSpanData",
+        "TurnSpanData",
+    ),
+    "telemetry.records": ("Trace", "Span", "SpanError", "TracingProcessor", "gen_trace_id", "gen_span_id"),
     "telemetry.spans": (
-        "Trace",
         "trace",
-        "Span",
         "custom_span",
+        "agent_span",
+        "function_span",
+        "generation_span",
+        "guardrail_span",
+        "handoff_span",
+        "mcp_tools_span",
+        "response_span",
+        "speech_group_span",
+        "speech_span",
+        "task_span",
+        "transcription_span",
+        "turn_span",
         "get_current_trace",
-        "gen_trace_id",
-        "gen_span_id",
+        "get_current_span",
         "flush_traces",
         "set_tracing_export_api_key",
         "add_trace_processor",
@@ -326,6 +354,24 @@ PUBLIC: dict[str, tuple[str, ...]] = {
 """Module (below `standfast`) to the names it gives to `standfast`."""
 
 BEHIND_DOORS: dict[str, tuple[str, ...]] = {
+    "telemetry.exporting": (
+        "BatchTraceProcessor",
+        "ConsoleSpanExporter",
+        "TracingConfig",
+        "TracingExporter",
+    ),
+    "telemetry.records": (
+        "Scope",
+        "TSpanData",
+        "gen_group_id",
+        "time_iso",
+    ),
+    "telemetry.spans": (
+        "DefaultTraceProvider",
+        "TraceCtxManager",
+        "TraceProvider",
+        "get_trace_provider",
+    ),
     "testing.scripted_model": ("ScriptedModel",),
     "testing.script": (
         "InvalidModelStep",
@@ -715,8 +761,13 @@ DOORS: dict[str, str] = {
     "run_context": "AgentHookContext RunContextWrapper TContext",
     "strict_schema": "ensure_strict_json_schema",
     "tool_context": "ToolContext",
-    "tracing": "Span Trace add_trace_processor custom_span flush_traces gen_span_id gen_trace_id get_current_trace "
-    "set_trace_processors set_trace_provider set_tracing_disabled set_tracing_export_api_key trace",
+    "tracing": "AgentSpanData CustomSpanData FunctionSpanData GenerationSpanData GuardrailSpanData HandoffSpanData "
+    "MCPListToolsSpanData ResponseSpanData Span SpanData SpanError SpeechGroupSpanData SpeechSpanData TaskSpanData "
+    "Trace TraceCtxManager TraceProvider TracingConfig TracingProcessor TranscriptionSpanData TurnSpanData "
+    "add_trace_processor agent_span custom_span flush_traces function_span gen_span_id gen_trace_id generation_span "
+    "get_current_span get_current_trace get_trace_provider guardrail_span handoff_span mcp_tools_span response_span "
+    "set_trace_processors set_trace_provider set_tracing_disabled set_tracing_export_api_key speech_group_span "
+    "speech_span task_span trace transcription_span turn_span",
     "models.multi_provider": "MultiProvider MultiProviderMap",
     "models.openai_chatcompletions": "OpenAIChatCompletionsModel",
     "mcp": "LocalMCPApprovalCallable MCPServer MCPServerManager MCPServerSse MCPServerSseParams MCPServerStdio "
@@ -809,6 +860,23 @@ DOORS: dict[str, str] = {
     "extensions.memory.encrypt_session": "EncryptedSession",
     "extensions.memory.redis_session": "RedisSession",
     "extensions.memory.sqlalchemy_session": "SQLAlchemySession",
+    "tracing.config": "TracingConfig",
+    "tracing.context": "TraceCtxManager",
+    "tracing.create": "agent_span custom_span function_span generation_span get_current_span get_current_trace "
+    "guardrail_span handoff_span mcp_tools_span response_span speech_group_span speech_span task_span trace "
+    "transcription_span turn_span",
+    "tracing.logger": "logger",
+    "tracing.processor_interface": "TracingExporter TracingProcessor",
+    "tracing.processors": "BatchTraceProcessor ConsoleSpanExporter",
+    "tracing.provider": "DefaultTraceProvider TraceProvider",
+    "tracing.scope": "Scope",
+    "tracing.setup": "get_trace_provider set_trace_provider",
+    "tracing.span_data": "AgentSpanData CustomSpanData FunctionSpanData GenerationSpanData GuardrailSpanData "
+    "HandoffSpanData MCPListToolsSpanData ResponseSpanData SpanData SpeechGroupSpanData SpeechSpanData TaskSpanData "
+    "TranscriptionSpanData TurnSpanData",
+    "tracing.spans": "Span SpanError TSpanData",
+    "tracing.traces": "Trace",
+    "tracing.util": "gen_group_id gen_span_id gen_trace_id time_iso",
 }
 """Module paths that the OpenAI Agents SDK documents, to the names it has there. Programs that import them keep working
 when `agents` becomes `standfast`. They are real modules, written by `./dev names`, so that type checkers and editors
@@ -833,6 +901,7 @@ EXTRAS: dict[str, str] = {
     "psycopg": "postgres",
     "genai_prices": "prices",
     "cryptography": "encrypt",
+    "sqlalchemy": "sqlalchemy",
     "websockets": "realtime",
     "starlette": "testing",
     "uvicorn": "testing",

@@ -24,6 +24,7 @@ from standfast.tools.names import function_style
 from standfast.tools.schema import validation_faults
 from standfast.tools.strict import ensure_strict_json_schema
 from standfast.words.items import ItemHelpers, RunItem, ToolApprovalItem
+from standfast.words.model_texts import model_text
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -117,7 +118,7 @@ class Handoff(Generic[TContext, TAgent]):
     @classmethod
     def default_tool_description(cls, agent: Any) -> str:
         """What the model is told unless something else was given."""
-        return f"Hand the conversation over to {agent.name}. {agent.handoff_description or ''}".strip()
+        return f"{model_text('handoff_offer', agent_name=agent.name)} {agent.handoff_description or ''}".strip()
 
 
 @overload
@@ -253,7 +254,6 @@ async def resolve_handoffs(agent: Any, ctx: RunContextWrapper[Any]) -> list[Hand
 # --- nesting ---------------------------------------------------------------------------------------------------------
 
 _DEFAULT_WRAPPERS = ("<CONVERSATION HISTORY>", "</CONVERSATION HISTORY>")
-_PREAMBLE = "This is what was said before you took over:"
 _NOTHING = "(nothing yet)"
 _FOLDED_TYPES = frozenset({"function_call", "function_call_output", "reasoning"})
 _BOOKKEEPING = frozenset({"id", "status", "provider_data"})
@@ -309,7 +309,7 @@ def default_handoff_history_mapper(transcript: list[Item]) -> list[Item]:
     """One assistant message with the whole transcript, one numbered line for each item."""
     lines = [f"{number}. {_line(item)}" for number, item in enumerate(transcript, start=1)] or [_NOTHING]
     start, end = _wrappers
-    return [{"role": "assistant", "content": "\n".join([_PREAMBLE, start, *lines, end])}]
+    return [{"role": "assistant", "content": "\n".join([model_text("history_before"), start, *lines, end])}]
 
 
 def _as_list(history: str | tuple[Item, ...]) -> str | list[Item]:
@@ -369,7 +369,7 @@ def _transcript_in(item: Item) -> list[Item] | None:
     if item.get("role") != "assistant" or not isinstance(content, str):
         return None
     start, end = _wrappers
-    head, tail = f"{_PREAMBLE}\n{start}\n", f"\n{end}"
+    head, tail = f"{model_text('history_before')}\n{start}\n", f"\n{end}"
     if not content.startswith(head) or not content.endswith(tail):
         return None
     body = content[len(head) : -len(tail)]

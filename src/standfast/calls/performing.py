@@ -37,7 +37,8 @@ from standfast.talk.talk import OpenCall
 from standfast.tools.approval import Refused, Waits as WaitsForPerson
 from standfast.tools.desk import CallSpan, after_a_crash, carry_out
 from standfast.tools.function import FunctionTool
-from standfast.tools.texts import UNKNOWN_OUTCOME, unknown_tool_text
+from standfast.tools.texts import unknown_tool_text
+from standfast.words.model_texts import model_text
 
 logger = logging.getLogger("standfast")
 
@@ -242,7 +243,7 @@ class Performing:
             case "ask":
                 scope.hands.tell(Waits(one.call.id, "unknown"))
             case _:
-                scope.hands.tell(Returned(one.call.id, UNKNOWN_OUTCOME))
+                scope.hands.tell(Returned(one.call.id, model_text("outcome_unknown")))
 
     # --- agents ------------------------------------------------------------------------------------------------------
 

@@ -345,15 +345,15 @@ class _Deadlines:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self.waiting: dict[Request[Any], None] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self.timer: asyncio.TimerHandle | None = None
         self.due = math.inf
 
     def arm(self, due: float) -> None:
         """Look at that time."""
-        if self._timer is not None:
-            self._timer.cancel()
+        if self.timer is not None:
+            self.timer.cancel()
         self.due = due
-        self._timer = self._loop.call_later(max(0.0, due - time.monotonic()), self._look)
+        self.timer = self._loop.call_later(max(0.0, due - time.monotonic()), self._look)
 
     def _look(self) -> None:
         now = time.monotonic()
@@ -367,6 +367,11 @@ class _Deadlines:
 
 _deadlines: weakref.WeakValueDictionary[int, _Deadlines] = weakref.WeakValueDictionary()
 # By the identity of a loop, which is nobody else's as long as what is found here lives: it refers to the loop.
+
+
+def idle_timers() -> set[asyncio.TimerHandle]:
+    """The timers that are left running while no request waits in their loop."""
+    return {one.timer for one in _deadlines.values() if one.timer is not None and not one.waiting}
 
 
 def waiting_in(loop: asyncio.AbstractEventLoop, request: Request[Any]) -> dict[Request[Any], None]:

@@ -25,8 +25,9 @@ from standfast.ground.jsonvalue import Item
 from standfast.tools.approval import Refused, Waits, hosted_approval
 from standfast.tools.desk import after_a_crash, answer_of, carry_out, guardrail_json
 from standfast.tools.function import FunctionTool
-from standfast.tools.texts import HANDOFF_IGNORED, UNKNOWN_OUTCOME, unknown_tool_text
+from standfast.tools.texts import unknown_tool_text
 from standfast.words.items import ItemHelpers
+from standfast.words.model_texts import model_text
 
 
 async def perform_call(loop: Loop, scope: RunScope, effect: RunCall) -> None:
@@ -36,7 +37,7 @@ async def perform_call(loop: Loop, scope: RunScope, effect: RunCall) -> None:
         case "handoff":
             await hand_over(loop, scope, effect, one.agent, one.turn, one.call)
         case "ignored":
-            await one.answer(HANDOFF_IGNORED)
+            await one.answer(model_text("handoff_ignored"))
         case "unknown":
             await one.answer_unknown()
         case "hosted":
@@ -56,7 +57,7 @@ async def settle_call(loop: Loop, scope: RunScope, effect: Settle) -> None:
             await loop.record(ApprovalNeeded(call.id, reason="unknown"), completes=effect)
             tell_unknown(loop.run, call.id, "a person is asked")
         case "report":
-            await one.answer(UNKNOWN_OUTCOME, extra={"outcome": "unknown"}, used=(call.name,))
+            await one.answer(model_text("outcome_unknown"), extra={"outcome": "unknown"}, used=(call.name,))
             tell_unknown(loop.run, call.id, "the model is told so")
 
 

@@ -22,7 +22,6 @@ from standfast.agents.guardrails import (
 from standfast.agents.run_config import OutputGuardrailBlockedMessageArgs
 from standfast.driver.loop import Loop
 from standfast.driver.run_scope import GuardrailResults, RunScope, logger
-from standfast.engine.advance import WITHHELD
 from standfast.engine.events import Judge, Judged
 from standfast.engine.run import Run
 from standfast.ground.errors import (
@@ -32,6 +31,7 @@ from standfast.ground.errors import (
 )
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.tools.desk import json_or_repr
+from standfast.words.model_texts import model_text
 
 G = TypeVar("G")
 
@@ -105,15 +105,15 @@ async def _judge_output(loop: Loop, scope: RunScope, effect: Judge, agent: Agent
 
 def _blocked_message(scope: RunScope, agent: Agent[Any], guardrail_name: str) -> str:
     """What stands in the place of a refused tool result; the usual text if a function declines or fails."""
-    wanted = scope.config.output_guardrail_blocked_message
+    wanted, usual = scope.config.output_guardrail_blocked_message, model_text("output_withheld")
     if callable(wanted):
         try:
-            wanted = wanted(OutputGuardrailBlockedMessageArgs(WITHHELD, guardrail_name, agent, scope.wrapper))
+            wanted = wanted(OutputGuardrailBlockedMessageArgs(usual, guardrail_name, agent, scope.wrapper))
         except Exception as error:
             # The verdict stands whatever the text does: the result must not be stored because a formatter failed.
             logger.warning("output_guardrail_blocked_message raised %s; the usual text is used", type(error).__name__)
             wanted = None
-    return wanted if isinstance(wanted, str) and wanted else WITHHELD
+    return wanted if isinstance(wanted, str) and wanted else usual
 
 
 async def _verdict(

@@ -12,13 +12,13 @@ from typing import Any
 from standfast.driver.conclude import Final, final_from_text, final_from_tools, restored_output
 from standfast.driver.reply_parsing import call_digest
 from standfast.driver.run_scope import RunScope
-from standfast.engine.advance import DID_NOT_RUN, NOT_COMPLETED
 from standfast.engine.run import Call, Entry, Marks, Run, Turn, View, evolve
 from standfast.ground.errors import RunStateError, SessionConflictError
 from standfast.ground.jsonvalue import Item, encode_value
 from standfast.words.history import output_key
 from standfast.words.item_kinds import kind_of
 from standfast.words.items import ItemHelpers
+from standfast.words.model_texts import known_texts
 
 
 async def rebuilt_from_items(
@@ -114,7 +114,7 @@ async def _meaning(scope: RunScope, run: Run, last: list[Entry]) -> Final | None
 
 
 def _cut_short(entry: Entry) -> bool:
-    return entry.item.get("output") in (NOT_COMPLETED, DID_NOT_RUN)
+    return entry.item.get("output") in known_texts("not_completed", "did_not_run")
 
 
 def _turn_of(run: Run, calls: list[Entry], outputs: dict[Any, Entry]) -> Turn:

@@ -25,7 +25,7 @@ from standfast.driver.session_hold import SessionHold
 from standfast.driver.telling import tell_begun
 from standfast.driver.unfinished_calls import FoundCall, read_call, settle_call
 from standfast.driver.unsent import unsent_items
-from standfast.engine.advance import DID_NOT_RUN, advance
+from standfast.engine.advance import advance
 from standfast.engine.codec import RunRecord, decode_saved, has_ended
 from standfast.engine.costs import Costs, unbilled
 from standfast.engine.events import Appended, Claimed, NotTaken, SettledBy, Stopped
@@ -37,7 +37,7 @@ from standfast.ground.errors import RunClaimedError, RunStateError, StandfastErr
 from standfast.ground.jsonvalue import Item
 from standfast.ground.operators import tell
 from standfast.talk.codec import is_call
-from standfast.tools.texts import BEGUN_AND_WAITS, UNKNOWN_OUTCOME, WAITS_FOR_A_PERSON
+from standfast.words.model_texts import model_text
 from standfast.words.usage import Usage
 
 OPEN = ("running", "paused", "ready")
@@ -77,7 +77,7 @@ class Found:
 
     def shown(self) -> list[Item]:
         """Its open turn, as requests of others show it."""
-        return open_turn(self.run, WAITS_FOR_A_PERSON, BEGUN_AND_WAITS)
+        return open_turn(self.run, model_text("waits_for_a_person"), model_text("begun_and_waits"))
 
     def questions(self) -> Iterator[tuple[str, Call, str]]:
         """Every question of it that waits: the agent that asks, the call, and what a sticky decision is about."""
@@ -278,7 +278,7 @@ def given_up(text: str, run: Run, stored: int) -> Run:
 
 def settling(by: str, stored: int) -> SettledBy:
     """The event by which run `by` settles a gone one."""
-    return SettledBy(by, uuid.uuid4().hex, UNKNOWN_OUTCOME, DID_NOT_RUN, stored)
+    return SettledBy(by, uuid.uuid4().hex, model_text("outcome_unknown"), model_text("did_not_run"), stored)
 
 
 def _settled(by: str, child: Run, stored: int) -> Run:

@@ -23,7 +23,7 @@ from standfast.talk.advance import advance
 from standfast.talk.codec import TalkRecord, decode_saved
 from standfast.talk.events import Appended
 from standfast.talk.talk import Talk, call_item
-from standfast.tools.texts import BEGUN_AND_WAITS, WAITS_FOR_A_PERSON
+from standfast.words.model_texts import model_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class FoundCall:
         items: list[Item] = []
         for one in self.talk.calls:
             if one.call.state == "waiting":
-                text = BEGUN_AND_WAITS if one.call.has_begun else WAITS_FOR_A_PERSON
+                text = model_text("begun_and_waits" if one.call.has_begun else "waits_for_a_person")
                 items += [call_item(one), {"type": "function_call_output", "call_id": one.call.id, "output": text}]
         return items
 

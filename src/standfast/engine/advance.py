@@ -30,12 +30,12 @@ from standfast.engine.events import (
 from standfast.engine.run import Call, Conclusion, Entry, Marks, Progress, Run, Stop, Turn, View, evolve
 from standfast.ground.errors import CallerError, RunStateError
 from standfast.ground.jsonvalue import Item
+from standfast.words.model_texts import DEFAULT_TEXTS, model_text
 
-WITHHELD = "Output withheld by an output guardrail."
-NOT_COMPLETED = (
-    "This call was not completed: the run stopped while it was at work, and whether it took effect is not known."
-)
-DID_NOT_RUN = "This call did not run: the run stopped before it began."
+# The sentences as they are unless the application has set others.
+WITHHELD = DEFAULT_TEXTS.output_withheld
+NOT_COMPLETED = DEFAULT_TEXTS.not_completed
+DID_NOT_RUN = DEFAULT_TEXTS.did_not_run
 
 _FEED_WHAT_WAS_DUE = "Feed a run only results of effects that due() asked for."
 
@@ -121,7 +121,7 @@ def _output_judged(run: Run, turn: Turn, conclusion: Conclusion, event: Judged) 
         marks = evolve(run.marks, ready=len(run.ledger))
         return evolve(run, turn=None, marks=marks, progress=evolve(run.progress, ended=True, output=None))
     # A tool has run: its call must stay in history, so only what it said is withheld.
-    calls = _withheld(turn, conclusion, event.withheld or WITHHELD)
+    calls = _withheld(turn, conclusion, event.withheld or model_text("output_withheld"))
     run = _join(run, evolve(turn, calls=calls, conclusion=Conclusion(final=True)))
     return _progress(run, output=None)
 
@@ -214,8 +214,8 @@ def _concluded(run: Run, number: int, conclusion: Conclusion, judged: bool) -> R
 
 def _claimed(run: Run, event: Claimed) -> Run:
     stop = run.progress.stop if run.finished else None  # a run that was given up stays so while it is being stored
-    doubt = run.progress.outgoing is not None
-    progress = evolve(run.progress, claim=event.claim, stop=stop, doubt=doubt, is_ready=False)
+    known = evolve(run.progress, claim=event.claim, stop=stop, is_ready=False)
+    progress = evolve(known, doubt=run.progress.outgoing is not None)
     # What the session holds now it holds in the history that is read again (D7): sent from the ledger too, it would be
     # sent twice. So the view begins behind it, also where the answer to an append was lost.
     marks = evolve(run.marks, stored=max(run.marks.stored, min(event.stored, len(run.ledger))))
@@ -288,7 +288,7 @@ def _must_keep(run: Run, turn: Turn, event: Stopped) -> bool:
 
 def _last_word(call: Call, event: Stopped) -> str:
     """What an unfinished call gets: only of one that has not begun can it be said that it did not run."""
-    return NOT_COMPLETED if call.has_begun else event.message or DID_NOT_RUN
+    return model_text("not_completed") if call.has_begun else event.message or model_text("did_not_run")
 
 
 def _settled(run: Run, event: SettledBy) -> Run:
@@ -334,7 +334,9 @@ def _without_unjudged(run: Run, turn: Turn) -> Turn | None:
         return None
     if conclusion is None or not conclusion.final:
         return turn
-    return evolve(turn, calls=_withheld(turn, conclusion, WITHHELD), conclusion=Conclusion(final=False))
+    return evolve(
+        turn, calls=_withheld(turn, conclusion, model_text("output_withheld")), conclusion=Conclusion(final=False)
+    )
 
 
 # --- shared steps ----------------------------------------------------------------------------------------------------

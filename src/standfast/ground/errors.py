@@ -376,7 +376,7 @@ class AlreadyDecidedError(ApprovalError):
     """Somebody else decided about this call first; what they decided stands, and nothing was changed."""
 
     def __init__(
-        self, what: str, remedy: str = "", *, approved: bool, by: str | None = None, at: datetime | None = None
+        self, what: str, remedy: str = "", *, approved: bool = False, by: str | None = None, at: datetime | None = None
     ) -> None:
         super().__init__(what, remedy)
         self.approved, self.by, self.at = approved, by, at

@@ -70,6 +70,7 @@ class StreamAssembler:
             self.response_id,
             read(response, "_request_id"),
             to_plain(usage) if preserve_raw_usage and usage is not None else None,
+            model=read(response, "model"),
         )
 
     def _note_id(self, event: Any) -> None:

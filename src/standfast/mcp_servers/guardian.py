@@ -15,7 +15,7 @@ import select
 import signal
 import sys
 
-PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+PASSED_ON = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 # These reach the whole group, server included; the guardian itself only ends when the server has.
 
 

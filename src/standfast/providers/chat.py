@@ -93,6 +93,7 @@ def _model_response(completion: Any, *, keep_raw_usage: bool) -> ModelResponse:
         response_id=None,  # a completion's id leads to no stored response: nothing can be continued from it
         request_id=getattr(completion, "_request_id", None),
         raw_usage=to_plain(usage) if keep_raw_usage and usage is not None else None,
+        model=getattr(completion, "model", None),
     )
 
 

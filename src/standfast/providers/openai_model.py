@@ -45,6 +45,10 @@ class OpenAIModel(RequestModel):
         """Close what this model opened; a client that was given stays open."""
         await self._clients.aclose()
 
+    def server_address(self) -> str:
+        """Where this model is asked, for traces."""
+        return str(self._clients.get(retries=True).base_url)
+
     def wants_prompt_cache_key(self) -> bool:
         """Whether requests are to carry a `prompt_cache_key`: OpenAI's own API knows it, another may refuse it."""
         return is_official_openai_client(self._clients.get(retries=True))

@@ -289,6 +289,7 @@ def model_response(response: Any, *, keep_raw_usage: bool = False) -> ModelRespo
         response_id=getattr(response, "id", None) or None,
         request_id=getattr(response, "_request_id", None),
         raw_usage=to_plain(usage) if keep_raw_usage and usage is not None else None,
+        model=getattr(response, "model", None),
     )
 
 

@@ -12,16 +12,20 @@ Those conventions are still in development: a name that changes is changed in th
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any
+from urllib.parse import urlsplit
 
-from opentelemetry import context, trace
+from opentelemetry import context, metrics, trace
 from opentelemetry.trace import NoOpTracer, SpanKind, StatusCode
 
 from standfast.ground import operators
 from standfast.ground.errors import SettingTypeError
 from standfast.telemetry import switch as telemetry_switch
+from standfast.telemetry.records import processors
+from standfast.telemetry.run_records import RunRecord, record_of
 from standfast.words.items import ItemHelpers, to_plain
 from standfast.words.usage import Usage
 
@@ -38,6 +42,13 @@ MODEL = "gen_ai.request.model"
 STREAM = "gen_ai.request.stream"
 OUTPUT_TYPE = "gen_ai.output.type"
 RESPONSE_ID = "gen_ai.response.id"
+RESPONSE_MODEL = "gen_ai.response.model"
+FINISH_REASONS = "gen_ai.response.finish_reasons"
+SERVER = "server.address"
+PORT = "server.port"
+TOKEN_TYPE = "gen_ai.token.type"
+TOKENS_METRIC = "gen_ai.client.token.usage"
+DURATION_METRIC = "gen_ai.client.operation.duration"
 TOOL = "gen_ai.tool.name"
 TOOL_TYPE = "gen_ai.tool.type"
 TOOL_DESCRIPTION = "gen_ai.tool.description"
@@ -114,6 +125,8 @@ def tracer_for(config: Any) -> RunTracer | None:
     if config.tracing_disabled or telemetry_switch.is_off():
         return None
     tracer = tracer_from(config.tracing)
+    if tracer is None and (processors or _meters() is not None):
+        tracer = NoOpTracer()  # nobody wants spans, and a meter or the SDK's kind of processor wants to be told
     return None if tracer is None else RunTracer(tracer, config)
 
 
@@ -166,36 +179,50 @@ class RunTracer:
         attributes = _STARTS[kind](facts, self.config, self.content)
         if kind in OPERATIONS:
             attributes[OPERATION] = OPERATIONS[kind]
-        return RunSpan(self._tracer, kind, f"{SPAN_NAMES[kind]} {name}".rstrip(), attributes, self.content)
+        record = record_of(kind, facts, self.config, content=self.content)
+        title = f"{SPAN_NAMES[kind]} {name}".rstrip()
+        return RunSpan(self._tracer, kind, title, attributes, self.content, record)
 
 
 class RunSpan:
     """One span. Entered and left in one task, so that parallel calls stay beside each other."""
 
-    def __init__(self, tracer: Any, kind: str, name: str, attributes: Attributes, content: bool) -> None:
+    def __init__(
+        self, tracer: Any, kind: str, name: str, attributes: Attributes, content: bool, record: RunRecord | None
+    ) -> None:
         self._tracer, self._kind, self._name, self._attributes = tracer, kind, name, attributes
-        self._content = content
+        self._content, self._record = content, record
         self._span: Any = None
         self._token: Any = None
+        self._began_at = 0.0
 
     def __enter__(self) -> RunSpan:
         # A request leaves the process; everything else is our own doing.
         kind = SpanKind.CLIENT if self._kind == "model" else SpanKind.INTERNAL
         self._span = self._tracer.start_span(self._name, kind=kind, attributes=present(self._attributes))
         self._token = context.attach(trace.set_span_in_context(self._span))
+        if self._record is not None:
+            self._record.__enter__()
+        self._began_at = time.perf_counter()
         return self
 
     def note(self, **facts: Any) -> None:
         """Add what is known by now; an `error` marks the span as failed though nothing was raised."""
+        error = facts.pop("error", None)
+        if self._record is not None:
+            self._record.note(facts, error)
+        measure_end(self._kind, self._attributes, facts)
         if not self._span.is_recording():
             return
-        error = facts.pop("error", None)
         self._span.set_attributes(present(_ENDS[self._kind](facts, self._content)))
         if error is not None:
             mark_failed(self._span, error, content=self._content)
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: TracebackType | None) -> None:
         try:
+            measure_duration(self._kind, self._attributes, time.perf_counter() - self._began_at, error)
+            if self._record is not None:
+                self._record.__exit__(kind, error, traceback)
             if error is not None and self._span.is_recording():
                 mark_failed(self._span, error, content=self._content)
         finally:
@@ -265,6 +292,7 @@ def _model_start(facts: Facts, config: Any, content: bool) -> Attributes:
         AGENT: facts["agent"].name,
         PROVIDER: getattr(offer.model, "provider_name", None),
         MODEL: _name(offer.model),
+        **_server(offer.model),
         STREAM: facts["stream"] or None,
         OUTPUT_TYPE: "text" if offer.schema is None or offer.schema.is_plain_text() else "json",
         CONVERSATION: facts["conversation"],
@@ -277,6 +305,21 @@ def _model_start(facts: Facts, config: Any, content: bool) -> Attributes:
         if facts["instructions"]:
             attributes[INSTRUCTIONS] = _text([{"type": "text", "content": facts["instructions"]}])
     return attributes
+
+
+def _server(model: Any) -> Attributes:
+    """Where the model is asked, if it says so: an address that a program can look up in its own logs."""
+    address = getattr(model, "server_address", None)
+    parts = urlsplit(str(address())) if callable(address) else None
+    if parts is None or parts.hostname is None:
+        return {}
+    return {SERVER: parts.hostname, PORT: parts.port or (443 if parts.scheme in ("https", "wss") else 80)}
+
+
+def _finish_reasons(response: Any) -> list[str]:
+    """Why the reply ended, in the conventions' words: it calls tools, or it has come to its end."""
+    kinds = {to_plain(item).get("type") for item in response.output}
+    return ["tool_call" if any(str(kind).endswith("_call") for kind in kinds) else "stop"]
 
 
 def _name(model: Any) -> str | None:
@@ -337,7 +380,12 @@ def _run_end(facts: Facts, content: bool) -> Attributes:
 
 def _model_end(facts: Facts, content: bool) -> Attributes:
     response = facts["response"]
-    attributes = {RESPONSE_ID: response.response_id, **_tokens(Usage.from_provider(response.usage))}
+    attributes = {
+        RESPONSE_ID: response.response_id,
+        RESPONSE_MODEL: getattr(response, "model", None),
+        FINISH_REASONS: _finish_reasons(response),
+        **_tokens(Usage.from_provider(response.usage)),
+    }
     if content:
         attributes[OUTPUT] = _messages(response.output)
     return attributes
@@ -376,6 +424,51 @@ def _tokens(usage: Usage) -> Attributes:
         CACHE_WRITE_TOKENS: usage.input_tokens_details.cache_write_tokens or None,
         REASONING_TOKENS: usage.output_tokens_details.reasoning_tokens or None,
     }
+
+
+# --- metrics ---------------------------------------------------------------------------------------------------------
+
+_LABELS = (OPERATION, PROVIDER, MODEL, RESPONSE_MODEL, SERVER, PORT, AGENT, TOOL)
+
+
+def measure_end(kind: str, attributes: Attributes, facts: Facts) -> None:
+    """Count the tokens of a reply, where the application has set up a meter."""
+    if kind != "model" or (meters := _meters()) is None:
+        return
+    usage = Usage.from_provider(facts["response"].usage)
+    labels = _labels(attributes)
+    for name, count in (("input", usage.input_tokens), ("output", usage.output_tokens)):
+        meters[0].record(count, {**labels, TOKEN_TYPE: name})
+
+
+def measure_duration(kind: str, attributes: Attributes, seconds: float, error: BaseException | None) -> None:
+    """Note how long a request, a tool or a run took, where the application has set up a meter."""
+    if kind not in OPERATIONS or (meters := _meters()) is None:
+        return
+    failed = {} if error is None else {ERROR_TYPE: _class_name(error)}
+    meters[1].record(seconds, {**_labels(attributes), **failed})
+
+
+def _labels(attributes: Attributes) -> Attributes:
+    return {name: attributes[name] for name in _LABELS if attributes.get(name) is not None}
+
+
+def _meters() -> tuple[Any, Any] | None:
+    """The two instruments of the conventions; None until the application has set a meter provider."""
+    global _instruments
+    provider = metrics.get_meter_provider()
+    if type(provider).__module__.startswith("opentelemetry.metrics"):
+        return None  # the API's own stand-in
+    if _instruments[0] is not provider:
+        meter = provider.get_meter(SCOPE)
+        tokens = meter.create_histogram(TOKENS_METRIC, unit="{token}", description="Tokens of a request.")
+        duration = meter.create_histogram(DURATION_METRIC, unit="s", description="How long an operation took.")
+        _instruments = provider, (tokens, duration)
+    found: tuple[Any, Any] = _instruments[1]
+    return found
+
+
+_instruments: tuple[Any, Any] = (None, None)
 
 
 # --- what was said ---------------------------------------------------------------------------------------------------

@@ -12,6 +12,9 @@ from typing import Any
 current_trace: ContextVar[Any] = ContextVar("standfast_trace", default=None)
 """The `Trace` that the current task is in, None outside of any."""
 
+current_span: ContextVar[Any] = ContextVar("standfast_span", default=None)
+"""The `Span` that the current task is in, None outside of any."""
+
 VARIABLES = ("STANDFAST_DISABLE_TRACING", "OPENAI_AGENTS_DISABLE_TRACING")
 
 _disabled: bool | None = None

@@ -19,7 +19,8 @@ from standfast.ground.jsonvalue import Item
 from standfast.tools.function import FunctionTool
 from standfast.tools.hosted import MCPToolApprovalRequest
 from standfast.tools.invoke import judge_before_approval, needs_approval
-from standfast.tools.texts import UNKNOWN_OUTCOME, ToolErrorFormatter, rejection_text
+from standfast.tools.texts import ToolErrorFormatter, rejection_text
+from standfast.words.model_texts import model_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ async def approval_of(
 
 async def _rejection(owner: DecisionOwner, call: Call, context: ToolContext[Any], message: str | None) -> str:
     if message is None and call.reason == "unknown":
-        return UNKNOWN_OUTCOME  # a person chose not to run it again; that it did not run is not known
+        return model_text("outcome_unknown")  # a person chose not to run it again; that it did not run is not known
     return await rejection_text(
         context, tool_name=call.name, call_id=call.id, message=message, formatter=owner.formatter
     )

@@ -22,6 +22,7 @@ from standfast.tools.docstrings import DocstringStyle
 from standfast.tools.schema import function_schema
 from standfast.tools.strict import ensure_strict_json_schema
 from standfast.tools.threads import run_in_thread
+from standfast.words.model_texts import model_text
 
 if TYPE_CHECKING:
     from standfast.words.items import RunItem, ToolApprovalItem, ToolOrigin
@@ -39,12 +40,12 @@ ToolInvoker = Callable[[ToolContext[Any], str], Awaitable[Any]]
 
 def default_tool_error_function(ctx: RunContextWrapper[Any], error: Exception) -> str:
     """What the model reads when a tool raised and nothing else was arranged: what went wrong, so that it can react."""
-    return f"The tool failed: {str(error) or type(error).__name__}"
+    return model_text("tool_failed", error=str(error) or type(error).__name__)
 
 
 def timeout_text(tool_name: str, timeout_seconds: float) -> str:
     """What the model reads when a tool took too long and nothing else was arranged."""
-    return f"Tool {tool_name!r} did not finish within {timeout_seconds:g} seconds."
+    return model_text("tool_timed_out", tool_name=tool_name, seconds=timeout_seconds)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import Any, Generic, Literal
 
 from standfast.agents.context import RunContextWrapper, TContext
 from standfast.ground.awaiting import maybe_await
+from standfast.words.model_texts import DEFAULT_TEXTS, model_text
 
 logger = logging.getLogger("standfast")
 
@@ -37,22 +38,17 @@ class ToolErrorFormatterArgs(Generic[TContext]):
 ToolErrorFormatter = Callable[[ToolErrorFormatterArgs[Any]], "Awaitable[str | None] | str | None"]
 """Replaces a text that a model would read about a call; None keeps the default."""
 
-REJECTED = "This call was not approved and did not run."
-UNKNOWN_OUTCOME = (
-    "The program stopped while this call was running. Whether it took effect is not known; it was not run again. "
-    "Check before repeating it."
-)
-WAITS_FOR_A_PERSON = "This call waits for a person to decide about it and has not run. Do not ask for it again."
-BEGUN_AND_WAITS = (
-    "This call had begun before and now waits for a person to decide about it. Whether it took effect is not known. "
-    "Do not ask for it again."
-)
-HANDOFF_IGNORED = "Another handoff in the same reply was followed; this one was not."
+# The sentences as they are unless the application has set others; `words.model_texts` has them.
+REJECTED = DEFAULT_TEXTS.call_rejected
+UNKNOWN_OUTCOME = DEFAULT_TEXTS.outcome_unknown
+WAITS_FOR_A_PERSON = DEFAULT_TEXTS.waits_for_a_person
+BEGUN_AND_WAITS = DEFAULT_TEXTS.begun_and_waits
+HANDOFF_IGNORED = DEFAULT_TEXTS.handoff_ignored
 
 
 def not_found_text(tool_name: str) -> str:
     """What the model reads when it called a tool that it was not shown."""
-    return f"There is no tool named {tool_name!r}. Use only the tools you were given."
+    return model_text("tool_not_found", tool_name=tool_name)
 
 
 async def formatted(formatter: ToolErrorFormatter | None, args: ToolErrorFormatterArgs[Any]) -> str:
@@ -83,7 +79,8 @@ async def rejection_text(
     if message is not None:
         return message
     return await formatted(
-        formatter, ToolErrorFormatterArgs("approval_rejected", tool_type, tool_name, call_id, REJECTED, ctx)
+        formatter,
+        ToolErrorFormatterArgs("approval_rejected", tool_type, tool_name, call_id, model_text("call_rejected"), ctx),
     )
 
 

@@ -297,10 +297,13 @@ def _judge(items: Sequence[Item], programs: Iterable[Key] = _NONE, at_work: Iter
                 dropped[place] = NO_CALL
     unanswered = {key: places for key, places in waiting.items() if places}
     dropped.update((place, NO_OUTPUT) for key, places in unanswered.items() if key[0] != "program" for place in places)
-    kept_owners = {owner for owner, places in owned.items() if any(place not in dropped for place in places)}
+    last_made = {
+        key: max((place for place in places if place not in dropped), default=-1) for key, places in owned.items()
+    }
+    kept_owners = {owner for owner, place in last_made.items() if place >= 0}
     for key, places in unanswered.items():
-        if key[0] == "program" and key not in kept_owners:
-            dropped.update((place, NO_OUTPUT) for place in places)
+        if key[0] == "program":  # what stands before it was made by an earlier one of the same id
+            dropped.update((place, NO_OUTPUT) for place in places if place > last_made.get(key, -1))
     if dropped:
         _drop_reasoning(items, dropped)
     left = {key: places[0] for key, places in unanswered.items()}

@@ -345,6 +345,8 @@ class ModelResponse:
     response_id: str | None
     request_id: str | None = None
     raw_usage: dict[str, Any] | None = None
+    model: str | None = field(default=None, kw_only=True, compare=False, repr=False)
+    """The model that answered, by the provider's word: for traces."""
 
     def to_input_items(self) -> list[TResponseInputItem]:
         """The output as input for a next request: fresh JSON dicts."""

@@ -63,14 +63,22 @@ _REASONING = "openai.types.shared.reasoning"
 
 def input_details(cached_tokens: int = 0, cache_write_tokens: int = 0) -> InputTokensDetails:
     """Details of input tokens: of openai's class where that is loaded, else ours."""
-    made = _class(_USAGE, "InputTokensDetails") or InputTokensDetails
-    return cast(InputTokensDetails, made(cached_tokens=cached_tokens, cache_write_tokens=cache_write_tokens))
+    return input_details_class()(cached_tokens=cached_tokens, cache_write_tokens=cache_write_tokens)
 
 
 def output_details(reasoning_tokens: int = 0) -> OutputTokensDetails:
     """Details of output tokens: of openai's class where that is loaded, else ours."""
-    made = _class(_USAGE, "OutputTokensDetails") or OutputTokensDetails
-    return cast(OutputTokensDetails, made(reasoning_tokens=reasoning_tokens))
+    return output_details_class()(reasoning_tokens=reasoning_tokens)
+
+
+def input_details_class() -> type[InputTokensDetails]:
+    """The class of which `input_details` are made now."""
+    return _class(_USAGE, "InputTokensDetails") or InputTokensDetails
+
+
+def output_details_class() -> type[OutputTokensDetails]:
+    """The class of which `output_details` are made now."""
+    return _class(_USAGE, "OutputTokensDetails") or OutputTokensDetails
 
 
 def reasoning_of(value: Any) -> Any:

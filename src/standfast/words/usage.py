@@ -12,7 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from standfast.words.openai_shapes import InputTokensDetails, OutputTokensDetails, input_details, output_details
+from standfast.words.openai_shapes import (
+    InputTokensDetails,
+    OutputTokensDetails,
+    input_details,
+    input_details_class,
+    output_details,
+    output_details_class,
+)
 
 
 @dataclass(slots=True)
@@ -69,13 +76,16 @@ class Usage:
         self.input_tokens += tokens_in
         self.output_tokens += tokens_out
         self.total_tokens += tokens
+        # Made anew only where there is something to add: openai's classes check what they are given, which is dear.
         mine = self.input_tokens_details
-        self.input_tokens_details = input_details(
-            mine.cached_tokens + cached.cached_tokens, mine.cache_write_tokens + cached.cache_write_tokens
-        )
-        self.output_tokens_details = output_details(
-            self.output_tokens_details.reasoning_tokens + reasoned.reasoning_tokens
-        )
+        if cached.cached_tokens or cached.cache_write_tokens:
+            self.input_tokens_details = input_details(
+                mine.cached_tokens + cached.cached_tokens, mine.cache_write_tokens + cached.cache_write_tokens
+            )
+        if reasoned.reasoning_tokens:
+            self.output_tokens_details = output_details(
+                self.output_tokens_details.reasoning_tokens + reasoned.reasoning_tokens
+            )
         entries = other.request_usage_entries
         if entries:
             self.request_usage_entries.extend([_read_entry(entry) for entry in entries])
@@ -169,23 +179,21 @@ def _first(value: Any) -> Any:
 
 def _input_details(value: Any) -> InputTokensDetails:
     """These details, whole: as they are where they are of the kind that is made now and nothing is missing."""
-    made = input_details()
-    if type(value) is type(made) and value.cached_tokens is not None and value.cache_write_tokens is not None:
+    if type(value) is input_details_class() and None not in (value.cached_tokens, value.cache_write_tokens):
         return value
     value = _first(value)
     if value is None:
-        return made
+        return input_details()
     read = value.get if isinstance(value, Mapping) else _reader(value)
     return input_details(_count(read("cached_tokens")), _count(read("cache_write_tokens")))
 
 
 def _output_details(value: Any) -> OutputTokensDetails:
-    made = output_details()
-    if type(value) is type(made) and value.reasoning_tokens is not None:
+    if type(value) is output_details_class() and value.reasoning_tokens is not None:
         return value
     value = _first(value)
     if value is None:
-        return made
+        return output_details()
     read = value.get if isinstance(value, Mapping) else _reader(value)
     return output_details(_count(read("reasoning_tokens")))
 

@@ -44,6 +44,8 @@ from standfast.sessions.rules import LANE, LEASE, OPEN_RUN
 T = TypeVar("T")
 
 Asking = Generator[Ask, Answer, T]
+Shown = list[tuple[Row, float | None]]
+"""Rows, and when each was written."""
 
 
 def is_open(cell: str) -> bool:
@@ -133,33 +135,35 @@ class SealedPlan:
                 assert isinstance(everything, Sight)
                 shown = (yield from self._shown(look.name, everything.data))[-limit:]
             return replace(sight, cells=cells, data=shown)
-        boxes: list[Sequence[Row]] = []
-        times: list[Sequence[float | None]] = list(sight.times)
-        for place, (wanted, rows) in enumerate(zip(look.rows, sight.rows, strict=True)):
-            found = yield from self._rows(look.name, rows, wanted)
-            if len(found) < len(rows):
-                seen: Sight | Answer = sight
-                if wanted.limit is not None:
-                    seen = yield _everything(look, place)
-                    assert isinstance(seen, Sight)
-                    found = yield from self._rows(look.name, seen.rows[0], wanted)
-                    found = found[: wanted.limit] if wanted.after is not None else found[-wanted.limit :]
-                if wanted.times:
-                    times[place] = _times_of(found, seen, 0 if seen is not sight else place)
+        boxes: list[Shown] = []
+        for place, wanted in enumerate(look.rows):
+            found = yield from self._rows(look.name, sight, place, wanted)
+            if len(found) < len(sight.rows[place]) and wanted.limit is not None:
+                everything = yield _everything(look, place)
+                assert isinstance(everything, Sight)
+                found = yield from self._rows(look.name, everything, 0, wanted)
+                found = found[-wanted.limit :] if wanted.after is None else found[: wanted.limit]
             boxes.append(found)
-        return replace(sight, cells=cells, rows=tuple(boxes), times=tuple(times))
+        return replace(
+            sight,
+            cells=cells,
+            rows=tuple([row for row, _ in found] for found in boxes),
+            times=tuple([at for _, at in found] if look.rows[n].times else () for n, found in enumerate(boxes)),
+        )
 
-    def _rows(self, name: Name, rows: Sequence[Row], wanted: Rows) -> Asking[list[Row]]:
+    def _rows(self, name: Name, sight: Sight, place: int, wanted: Rows) -> Asking[Shown]:
         """Rows with their contents, without those whose time has passed. Tags are as the authors signed them."""
+        rows = sight.rows[place]
         opened = yield from self._opened(name, [row.data for row in rows])
-        found: list[Row] = []
-        for row, data, author in zip(rows, opened.data, opened.authors, strict=True):
+        found: Shown = []
+        times = sight.times[place] if wanted.times else [None] * len(rows)
+        for row, at, data, author in zip(rows, times, opened.data, opened.authors, strict=True):
             if data is None:
                 continue
             tag = row.tag
             if author is not None and wanted.tags:
                 tag = author.tag(0 if tag is None else tag.replaces)
-            found.append(Row(row.ref, data, tag))
+            found.append((Row(row.ref, data, tag), at))
         return found
 
     def _shown(self, name: Name, stored: Sequence[bytes]) -> Asking[list[bytes]]:
@@ -290,13 +294,6 @@ class SealedPlan:
             contents.append((data, author or unknown))
             tags.append(Tag(replaces=replaces) if author is None else author.tag(replaces))
         return list(zip(self._records.sealed_rows(name, contents), tags, strict=True))
-
-
-def _times_of(rows: Sequence[Row], seen: Sight | Answer, place: int) -> list[float | None]:
-    """When these of the rows that were seen were written."""
-    assert isinstance(seen, Sight)
-    known = dict(zip([row.ref for row in seen.rows[place]], seen.times[place], strict=True))
-    return [known.get(row.ref) for row in rows]
 
 
 def _everything(look: Look, place: int) -> Look:

@@ -65,6 +65,7 @@ class EncryptedSession(StoredSession):
         }  # fmt: skip
         foreign = sdk_rows.reader(ring.secrets.values(), ttl) if reads_sdk_data else None
         self._records = Records(ring, ttl_s=ttl, unreadable=unreadable, foreign=foreign)
+        self._found: SealedCarrier | None = None
         super().__init__(
             session_id,
             session_settings=underlying_session.session_settings,
@@ -83,6 +84,7 @@ class EncryptedSession(StoredSession):
     def close(self) -> Coroutine[Any, Any, None]:
         """Close this session and the wrapped one, now; awaiting the result is allowed and not needed."""
         done = super().close()
+        self._found = None  # connections end with the last session that uses them
         done.close()  # there is nothing left to wait for
         return self.underlying_session.close()
 
@@ -155,7 +157,10 @@ class EncryptedSession(StoredSession):
         return self.underlying_session.conversation_key()
 
     def _carrier(self) -> Carrier:
-        return SealedCarrier(self.underlying_session._opened(), self._records)
+        carrier, found = self.underlying_session._opened(), self._found
+        if found is None or found.carrier is not carrier:
+            found = self._found = SealedCarrier(carrier, self._records)
+        return found
 
     def _store_key(self) -> Hashable:
         return ("sealed", self._records.ring.tenant, self.underlying_session._store_key())

@@ -175,9 +175,9 @@ def make_own_tables(db: sqlite3.Connection, tables: Tables, *, temporary: bool =
     db.execute(f"CREATE INDEX IF NOT EXISTS {quoted(tables.own('runs_by_change'))} ON {runs} (changed)")
     session = label_value("", "session")  # every run looks for unfinished ones of its session
     db.execute(f"CREATE INDEX IF NOT EXISTS {quoted(tables.own('runs_by_session'))} ON {runs} ({session}, changed)")
-    # And on a server's conversation; a file of before has no such index, and reads every run in its place.
     waiting = quoted(tables.own("runs_waiting"))  # of any number that have ended, none is in it
     db.execute(f"CREATE INDEX IF NOT EXISTS {waiting} ON {runs} ({label_value('', 'status')}, changed) WHERE {WAITS}")
+    # And on a server's conversation; a file of before has no such index, and reads every run in its place.
     server = label_value("", "conversation")
     index = quoted(tables.own("runs_by_conversation"))
     db.execute(f"CREATE INDEX IF NOT EXISTS {index} ON {runs} ({server}, changed) WHERE {server} IS NOT NULL")

@@ -1,0 +1,1 @@
+"""Sessions in a database that SQLAlchemy reaches."""

@@ -1,0 +1,249 @@
+"""How questions reach the database: in a thread with a loop of its own, or over an engine that was handed in.
+
+Each question is one transaction. An error before the commit means that nothing was done; only a commit whose answer is
+lost leaves that open, and then the question is asked again: it carries what a repeat is known by.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError, InterfaceError, SQLAlchemyError, TimeoutError as PoolTimeoutError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from standfast.backends.sqlalchemy.store import Transaction
+from standfast.backends.sqlalchemy.tables import DIALECTS, Tables
+from standfast.ground.errors import (
+    CallerError,
+    InvalidSettingError,
+    NotADatabaseError,
+    OutcomeUnknownError,
+    StandfastError,
+    StoreError,
+    StoreFullError,
+    StoreReadOnlyError,
+    StoreTimeoutError,
+    StoreUnavailableError,
+)
+from standfast.sessions.port import Answer, Ask, Count, Done, Kind, Listed, Listing, Look, Refused, Sight, Step
+
+ANSWER_S_MAX = 20.0
+"""How long one transaction may take before its connection is given up."""
+
+LOCK_WAIT_MS = 1000
+# How long PostgreSQL waits for a lock of another program's. SQLite does not wait at all: the question is asked again,
+# and can be withdrawn meanwhile (A13).
+
+_LATER = ("40001", "40P01", "55P03", "57014", "23505", "42P07")
+# Serialisation, deadlock, a lock that is not to be had, cancelled; and a table or its type that another program, which
+# does not know of our lock, has made at the same moment.
+
+
+class Link:
+    """The tables in a database, and what becomes of a question there."""
+
+    def __init__(self, dialect: str, sessions: str, messages: str, *, create: bool, ascii: bool) -> None:
+        if dialect not in DIALECTS:
+            raise CallerError(
+                f"SQLAlchemySession has not been tried on {dialect}",
+                f"Use one of {', '.join(DIALECTS)}, or write a store: docs/how-to/write-a-backend.md.",
+            )
+        self._tables, self._create, self._ascii = Tables(sessions, messages, dialect), create, ascii
+        self._is_ready = False
+
+    def answered(self, connection: sa.Connection, question: Ask) -> Answer:
+        """What the database answers; the first question makes the tables too. All but the commit."""
+        if not self._is_ready:
+            self._begin(connection, writing=True)
+            self._tables.install(connection, create=self._create)
+            connection.commit()
+            self._is_ready = True
+        self._begin(connection, writing=not _is_read(question))
+        return Transaction(self._tables, connection, ensure_ascii=self._ascii).answer(question)
+
+    def _begin(self, connection: sa.Connection, *, writing: bool) -> None:
+        """Begin a transaction that sees one instant (a look), or that nobody else's change comes in between of."""
+        level = "READ COMMITTED" if writing else "REPEATABLE READ, READ ONLY"
+        if self._tables.is_sqlite:
+            begin = ["BEGIN IMMEDIATE" if writing else "BEGIN"]
+        else:
+            begin = [f"SET TRANSACTION ISOLATION LEVEL {level}"]
+            # Acknowledged means durable (A23).
+            more = ["SET LOCAL synchronous_commit = on", f"SET LOCAL lock_timeout = {LOCK_WAIT_MS}"]
+            begin += more if writing else []
+        for statement in begin:
+            connection.exec_driver_sql(statement)
+
+
+class AwaitedLink(Link):
+    """An engine of SQLAlchemy's asyncio, awaited in its own event loop."""
+
+    def __init__(self, engine: AsyncEngine, sessions: str, messages: str, **given: bool) -> None:
+        super().__init__(engine.dialect.name, sessions, messages, **given)
+        self._engine = engine
+
+    async def ask(self, question: Ask) -> Answer:
+        """One transaction."""
+        is_committing = False
+        try:
+            async with asyncio.timeout(ANSWER_S_MAX), self._engine.connect() as connection:
+                answer = await connection.run_sync(self.answered, question)
+                if not _is_read(question) and not isinstance(answer, Refused):
+                    is_committing = True
+                    await connection.commit()
+                return answer
+        except (SQLAlchemyError, OSError, TimeoutError) as error:
+            raise meaning(error, is_committing=is_committing) from error
+
+    async def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
+        """Each by itself: a refusal or an error of one must not undo another."""
+        found: list[Answer | Exception] = []
+        for question in questions:
+            try:
+                found.append(await self.ask(question))
+            except StandfastError as error:
+                found.append(error)
+        return found
+
+
+class ThreadStore:
+    """A database as a store (see `sessions.port`), on connections of our own in one of our threads.
+
+    The drivers are asynchronous: they get an event loop of the thread's own that nobody else sees. SQLite's is a thread
+    around the standard library's `sqlite3`, so here that is used itself.
+    """
+
+    def __init__(self, url: str, options: Mapping[str, Any], sessions: str, messages: str, **given: bool) -> None:
+        self.loses_answers = not url.startswith("sqlite")
+        engine = self._engine = made_engine(url, options)
+        self._link = AwaitedLink(engine, sessions, messages, **given)
+        self._runner: asyncio.Runner | None = None
+        self._file: sa.Engine | None = None
+        if self.loses_answers:
+            self._runner = asyncio.Runner()
+        else:
+            self._file = sa.create_engine(engine.url.set(drivername="sqlite"), **options)
+            sa.event.listen(self._file, "connect", _set_up)
+
+    def _ask(self, question: Ask) -> Any:
+        if self._runner is not None:
+            return self._runner.run(self._link.ask(question))
+        assert self._file is not None
+        is_committing = False
+        try:
+            with self._file.connect() as connection:
+                answer = self._link.answered(connection, question)
+                if not _is_read(question) and not isinstance(answer, Refused):
+                    is_committing = True
+                    connection.commit()
+                return answer
+        except (SQLAlchemyError, OSError, sqlite3.Error) as error:  # the last: while a connection is set up
+            raise meaning(error, is_committing=is_committing) from error
+
+    def look(self, look: Look) -> Sight:
+        """One read-only transaction."""
+        found: Sight = self._ask(look)
+        return found
+
+    def commit(self, step: Step) -> Done | Refused:
+        """One transaction."""
+        found: Done | Refused = self._ask(step)
+        return found
+
+    def listing(self, kind: Kind, *, after: str | None, limit: int, labels: Mapping[str, str]) -> Sequence[Listed]:
+        """A page by the order of changes."""
+        found: Sequence[Listed] = self._ask(Listing(kind, after, limit, labels))
+        return found
+
+    def count(self, kind: Kind) -> int:
+        """How many names there are."""
+        return int(self._ask(Count(kind)))
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._file is not None:
+            self._file.dispose()
+        if self._runner is not None:
+            self._runner.run(self._engine.dispose())
+            self._runner.close()
+
+
+def _is_read(question: Ask) -> bool:
+    return isinstance(question, Look | Count)  # a listing also notes what other programs have written
+
+
+def made_engine(url: str, options: Mapping[str, Any]) -> AsyncEngine:
+    """An engine for a URL; on SQLite as the SDK sets one up, and with every commit on the disk."""
+    try:
+        engine = create_async_engine(url, **options)
+    except (SQLAlchemyError, ImportError) as error:
+        raise CallerError(
+            f"SQLAlchemy cannot use this URL: {error}",
+            "Give one with an asynchronous driver that is installed: sqlite+aiosqlite:///talks.db, "
+            "postgresql+psycopg://user@host/database or postgresql+asyncpg://user@host/database.",
+        ) from error
+    if engine.dialect.name == "sqlite":
+        sa.event.listen(engine.sync_engine, "connect", _set_up)
+    return engine
+
+
+def _set_up(connection: Any, _: Any) -> None:
+    cursor = connection.cursor()
+    for pragma in ("busy_timeout = 0", "journal_mode = WAL", "synchronous = FULL"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def meaning(error: Exception, *, is_committing: bool) -> StandfastError:
+    """What an error of SQLAlchemy's means here: was anything done, and what can be done about it."""
+    said = " ".join(str(getattr(error, "orig", None) or error).split()) or type(error).__name__
+    code = _code(error)
+    answered = code and code[:2] != "08" and code[:3] != "57P"
+    if code in ("22021", "22P05") or "NUL" in said:
+        return InvalidSettingError(
+            f"the database cannot store this: {said}", "Use ids and names of valid Unicode, without NUL."
+        )
+    if "is locked" in said or "busy" in said or code in _LATER or isinstance(error, PoolTimeoutError):
+        return StoreTimeoutError(f"the database is busy: {said}", "Try again.")
+    if is_committing and not answered:
+        return OutcomeUnknownError(
+            f"the database did not answer a commit: {said}",
+            "It was done whole or not at all. Repeating an append under the same writer and number is safe.",
+        )
+    kinds: list[tuple[bool, type[StoreError], str]] = [
+        ("full" in said or code[:2] == "53", StoreFullError, "Make room on the database's disk."),
+        ("readonly" in said or code == "25006", StoreReadOnlyError, "Let this program write to the database."),
+        (
+            "not a database" in said or code in ("42703", "42804"),
+            NotADatabaseError,
+            "Name another file or other tables.",
+        ),
+    ]
+    for holds, kind, remedy in kinds:
+        if holds:
+            return kind(f"the database refused: {said}", remedy)
+    made = StoreUnavailableError(
+        f"the database cannot be used: {said}",
+        "Is it there, and are user, password, database and rights as they should be?",
+    )
+    refused = (
+        isinstance(error, DBAPIError) and not isinstance(error, InterfaceError) and not error.connection_invalidated
+    )
+    made.is_lasting = bool(answered) and refused and code[:2] not in ("40", "55", "57")
+    made.is_lasting = made.is_lasting or any(text in said for text in ("does not exist", "authentication failed"))
+    return made
+
+
+def _code(error: Exception) -> str:
+    """The SQLSTATE, whatever the driver calls it; "" where there is none."""
+    found: Any = getattr(error, "orig", None)
+    while found is not None:
+        code = getattr(found, "sqlstate", None) or getattr(found, "pgcode", None)
+        if isinstance(code, str):
+            return code
+        found = found.__cause__
+    return ""

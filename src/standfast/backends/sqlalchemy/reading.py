@@ -1,0 +1,206 @@
+"""Looking: what stands in the tables for one name, in SQL that both PostgreSQL and SQLite understand."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from standfast.backends.sqlalchemy.tables import Tables
+from standfast.sessions.port import Cell, Look, Name, Row, Rows, Sight, Tag
+
+Timed = list[tuple[Row, float | None]]
+"""Rows, and when each was written."""
+
+
+class Known(NamedTuple):
+    """What is known of a name besides its rows and cells."""
+
+    now: float
+    edition: int = 0
+    place: int = 0
+    epoch: str = ""
+    has_epoch: bool = False
+    """Whether the epoch is that of what is stored, not of cells that were written before it."""
+    is_there: bool = False
+    created: float | None = None
+    updated: float | None = None
+    labels: Mapping[str, str] = {}
+
+
+class Reading:
+    """A transaction that looks."""
+
+    def __init__(self, tables: Tables, connection: Connection) -> None:
+        self._t, self._c, self._is_sqlite = tables, connection, tables.is_sqlite
+
+    def look(self, look: Look) -> Sight:
+        """Read all that is asked for."""
+        name = look.name
+        if look.only_data:
+            return Sight(data=[row.data for row in self._rows(name, look.rows[0], None)])
+        known = self._known(name)
+        is_session = name.kind == "session"
+        boxes = [self._timed(name, wanted, known.place) for wanted in look.rows]
+        return Sight(
+            mark=self._mark(name.id, known.edition) if look.mark and is_session else "",
+            now=known.now, epoch=known.epoch, created=known.created, updated=known.updated, labels=known.labels,
+            cells=self._cells(name, known.epoch, look.cells, look.prefixes),
+            rows=tuple([row for row, _ in found] for found in boxes),
+            upto=None if look.upto is None else self._upto(name.id, known, look.upto),
+            count=self._count(name.id) if look.count and is_session else 0,
+            times=tuple([at for _, at in found] if look.rows[n].times else () for n, found in enumerate(boxes)),
+        )  # fmt: skip
+
+    def _known(self, name: Name) -> Known:
+        n, s = self._t.n, self._t.s
+        now = sa.literal(time.time()) if self._is_sqlite else sa.extract("epoch", sa.func.clock_timestamp())
+        one = sa.select(sa.cast(now, sa.Double).label("now")).subquery()
+        joined: Any = one.outerjoin(n, sa.and_(n.c.kind == name.kind, n.c.id == name.id))
+        columns = [one.c.now, n.c.edition, n.c.place, n.c.next_epoch, n.c.epoch, n.c.created, n.c.updated, n.c.labels]
+        if name.kind == "run":
+            row = self._c.execute(sa.select(*columns).select_from(joined)).one()
+            there = row.epoch is not None
+            known = Known(row.now, row.edition or 0, row.place or 0, row.epoch or row.next_epoch or "", there, there)
+            labels = json.loads(row.labels) if row.labels else {}
+            return known._replace(created=row.created, updated=row.updated, labels=labels) if there else known
+        joined = joined.outerjoin(s, s.c.session_id == name.id)
+        columns += [s.c.session_id, s.c.standfast_epoch]
+        columns += [self._seconds(s.c.created_at).label("born"), self._seconds(s.c.updated_at).label("moved")]
+        row = self._c.execute(sa.select(*columns).select_from(joined)).one()
+        created = updated = None
+        if row.session_id is not None:
+            created = row.created if row.standfast_epoch is not None and row.created is not None else row.born
+            updated = max(value for value in (created, row.updated, row.moved) if value is not None)
+        epoch, is_ours = row.standfast_epoch or row.next_epoch or "", row.standfast_epoch is not None
+        return Known(
+            row.now, row.edition or 0, row.place or 0, epoch, is_ours, row.session_id is not None, created, updated
+        )
+
+    def _seconds(self, column: Any) -> Any:
+        """A time of the SDK's as seconds since 1970."""
+        if self._is_sqlite:
+            return (sa.func.julianday(column) - 2440587.5) * 86400.0
+        return sa.cast(sa.extract("epoch", sa.cast(column, sa.TIMESTAMP(timezone=True))), sa.Double)
+
+    def _mark(self, session_id: str, edition: int) -> str:
+        """Where the rows end.
+
+        Other programs remove the newest row or all of them, and a place is never given twice: the last one vouches for
+        everything before it. What others wrote since, and has no place yet, is told by its ids.
+        """
+        m, place = self._t.m, self._t.place
+        last = self._c.execute(sa.select(sa.func.max(place)).where(m.c.session_id == session_id)).scalar()
+        loose = [] if self._is_sqlite else self._loose(session_id)
+        return f"{edition}.{last or 0}.{len(loose)}.{_digest(loose)}" if last is not None or loose else ""
+
+    def _loose(self, session_id: str) -> list[int]:
+        m = self._t.m
+        found = sa.select(m.c.id).where(m.c.session_id == session_id, self._t.place.is_(None)).order_by(m.c.id)
+        return list(self._c.execute(found).scalars())
+
+    def _upto(self, session_id: str, known: Known, mark: str) -> int | None:
+        """The ref of the last row a mark covers; None if anything up to it has changed."""
+        if not mark:
+            return 0
+        parts = mark.split(".")
+        if len(parts) != 4 or not all(part.isascii() and part.isdigit() and len(part) < 19 for part in parts[:3]):
+            return None
+        edition, last, count = (int(part) for part in parts[:3])
+        m, place = self._t.m, self._t.place
+        mine = m.c.session_id == session_id
+        if edition != known.edition:
+            return None
+        if last and self._c.execute(sa.select(m.c.id).where(mine, place == last)).first() is None:
+            return None
+        if not count:
+            return last
+        behind = sa.select(m.c.id, place).where(mine, sa.or_(place > last, place.is_(None)))
+        found = self._c.execute(behind.order_by(place.is_(None), place, m.c.id).limit(count)).all()
+        if len(found) != count or _digest([id_ for id_, _ in found]) != parts[3]:
+            return None
+        loose = sum(at is None for _, at in found)
+        return known.place + loose if loose else int(found[-1][1])
+
+    def _count(self, session_id: str) -> int:
+        m = self._t.m
+        return int(self._c.execute(sa.select(sa.func.count()).where(m.c.session_id == session_id)).scalar_one())
+
+    def _rows(self, name: Name, wanted: Rows, given: int | None) -> list[Row]:
+        return [row for row, _ in self._timed(name, wanted, given)]
+
+    def _timed(self, name: Name, wanted: Rows, given: int | None) -> Timed:
+        """Rows of a box, oldest first, and when each was written, if that is wanted.
+
+        What has no place yet counts on from the highest that was given.
+        """
+        if wanted.box:
+            b = self._t.b
+            columns = (b.c.place, self._text(b.c.message_data), b.c.writer, b.c.ordinal, b.c.replaces, sa.null())
+            query = sa.select(*columns).where(b.c.session_id == name.id, b.c.box == wanted.box)
+            return self._read(query, b.c.place, b.c.writer, wanted)
+        m, place = self._t.m, self._t.place
+        at = self._seconds(m.c.created_at) if wanted.times else sa.null()
+        signed = (m.c.standfast_writer, m.c.standfast_ordinal, m.c.standfast_replaces)
+        query = sa.select(place, self._text(m.c.message_data), *signed, at).where(m.c.session_id == name.id)
+        rows = self._read(query.where(place.is_not(None)), place, m.c.standfast_writer, wanted)
+        if self._is_sqlite or wanted.writer is not None:
+            return rows
+        loose = self._c.execute(query.where(place.is_(None)).order_by(m.c.id)).all()
+        if loose and given is None:
+            given = self._known(name).place
+        added = [_row(((given or 0) + n, *row[1:])) for n, row in enumerate(loose, 1)]
+        rows += [one for one in added if wanted.before is None or one[0].ref < wanted.before]
+        if wanted.after is not None:
+            rows = [one for one in rows if one[0].ref > wanted.after]
+            return rows[: wanted.limit]
+        return rows if wanted.limit is None else rows[max(0, len(rows) - wanted.limit) :]
+
+    def _read(self, query: Any, place: Any, writer: Any, wanted: Rows) -> Timed:
+        if wanted.before is not None:
+            query = query.where(place < wanted.before)
+        if wanted.after is not None:
+            query = query.where(place > wanted.after)
+        if wanted.writer is not None:
+            query = query.where(writer == wanted.writer.encode())
+        if wanted.limit is None or wanted.after is not None:
+            return [_row(row) for row in self._c.execute(query.order_by(place).limit(wanted.limit))]
+        return [_row(row) for row in self._c.execute(query.order_by(place.desc()).limit(wanted.limit))][::-1]
+
+    def _text(self, column: Any) -> Any:
+        """A record's bytes: SQLite lets text be none, and one such record must not fail the whole read (A14)."""
+        return sa.cast(column, sa.LargeBinary) if self._is_sqlite else column
+
+    def _cells(self, name: Name, epoch: str, names: Iterable[str], prefixes: Iterable[str] = ()) -> dict[str, Cell]:
+        c = self._t.c
+        wanted = [c.c.name == cell.encode() for cell in names]
+        wanted += [begins(c.c.name, prefix) for prefix in prefixes]
+        if not wanted:
+            return {}
+        query = sa.select(c.c.name, c.c.epoch, c.c.value).where(
+            c.c.kind == name.kind, c.c.id == name.id, sa.or_(*wanted)
+        )
+        return {
+            bytes(cell).decode(): Cell(bytes(value), bool(epoch) and born == epoch)
+            for cell, born, value in self._c.execute(query)
+        }
+
+
+def _row(row: Any) -> tuple[Row, float | None]:
+    ref, data, writer, ordinal, replaces, at = row
+    tag = None if writer is None else Tag(bytes(writer).decode(), ordinal or 0, replaces or 0)
+    return Row(ref, data.encode() if isinstance(data, str) else bytes(data), tag), at
+
+
+def begins(column: Any, prefix: str) -> Any:
+    """A condition that an index serves: no UTF-8 has a byte of all ones."""
+    return sa.and_(column >= prefix.encode(), column < prefix.encode() + b"\xff")
+
+
+def _digest(ids: Sequence[int]) -> str:
+    return hashlib.md5(",".join(map(str, ids)).encode(), usedforsecurity=False).hexdigest() if ids else ""

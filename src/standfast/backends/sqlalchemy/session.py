@@ -1,0 +1,166 @@
+"""`SQLAlchemySession`: conversations in the tables of the OpenAI Agents SDK's class of that name, with every ability.
+
+What a session does is in `StoredSession`, what it promises in the rules of `sessions/`; this says which database and
+which tables. Constructing one does no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Hashable, Mapping
+from typing import Any, NamedTuple, Self
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from standfast.backends.sqlalchemy.links import AwaitedLink, ThreadStore, made_engine
+from standfast.backends.sqlalchemy.tables import checked_names
+from standfast.carrying.looped import LoopCarrier
+from standfast.carrying.session import StoredSession
+from standfast.carrying.threads import ThreadCarrier, shared
+from standfast.ground.errors import CallerError, InvalidSessionIdError
+from standfast.sessions.protocol import SessionSettings, check_session_id
+
+__all__ = ["SQLAlchemySession"]
+
+
+class Address(NamedTuple):
+    """A database to connect to, in place of an engine that was handed in."""
+
+    url: str
+    options: tuple[tuple[str, Any], ...]
+
+
+class SQLAlchemySession(StoredSession):
+    """A conversation in PostgreSQL or SQLite, through SQLAlchemy 2.
+
+    `engine` is an `AsyncEngine` of yours: it is used in its own event loop only, and never disposed here. `from_url`
+    needs none, and works in every loop and thread. `create_tables=False`: tables and additions must be there.
+    `timeout_s` is the deadline of each operation.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        *,
+        engine: AsyncEngine | Any,
+        create_tables: bool = False,
+        sessions_table: str = "agent_sessions",
+        messages_table: str = "agent_messages",
+        session_settings: SessionSettings | dict[str, Any] | None = None,
+        ensure_ascii: bool = True,
+        timeout_s: float = 30.0,
+    ) -> None:
+        self._target = _checked_target(engine)
+        super().__init__(session_id, session_settings=session_settings, timeout_s=timeout_s)
+        self.create_tables, self.ensure_ascii = create_tables, ensure_ascii
+        self.sessions_table, self.messages_table = checked_names(sessions_table, messages_table)
+        self._found: ThreadCarrier | LoopCarrier | None = None
+        self._engine: AsyncEngine | None = None
+
+    @classmethod
+    def from_url(
+        cls,
+        session_id: str,
+        *,
+        url: str,
+        engine_kwargs: Mapping[str, Any] | None = None,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """A session in the database of that URL, over connections that all sessions of the process share.
+
+        `engine_kwargs` are options of the engine, as `create_async_engine` takes them. `kwargs` are those of the
+        constructor.
+        """
+        address = Address(str(url), tuple(sorted((engine_kwargs or {}).items())))
+        return cls(session_id, engine=address, session_settings=session_settings, **kwargs)
+
+    @property
+    def engine(self) -> AsyncEngine:
+        """The engine that was handed in; or one for the same URL, made for you when first asked for: dispose it."""
+        if not isinstance(self._target, Address):
+            return self._target
+        if self._engine is None:
+            self._engine = made_engine(self._target.url, dict(self._target.options))
+        return self._engine
+
+    def close(self) -> Coroutine[Any, Any, None]:
+        """Close this session object, now; awaiting the result is allowed and not needed."""
+        done = super().close()
+        self._found = None  # connections end with the last session that uses them
+        return done
+
+    # --- what StoredSession asks --------------------------------------------------------------------------------------
+
+    def _carrier(self) -> ThreadCarrier | LoopCarrier:
+        found = self._found
+        if found is None:
+            # A database in memory is each object's own.
+            made = self._made_carrier() if self._is_private else shared(self._store_key(), self._made_carrier)
+            found = self._found = made
+        return found
+
+    def _made_carrier(self) -> ThreadCarrier | LoopCarrier:
+        target, given = self._target, {"create": self.create_tables, "ascii": self.ensure_ascii}
+        sessions, messages = self.sessions_table, self.messages_table
+        if not isinstance(target, Address):
+            return LoopCarrier(AwaitedLink(target, sessions, messages, **given))
+        url, options = target.url, dict(target.options)
+
+        def opened() -> ThreadStore:
+            return ThreadStore(url, options, sessions, messages, **given)
+
+        return ThreadCarrier(opened, loses_answers=not url.startswith("sqlite"), readers=0 if self._is_private else 1)
+
+    @property
+    def _is_private(self) -> bool:
+        target = self._target
+        return isinstance(target, Address) and target.url.startswith("sqlite") and _is_memory(target.url)
+
+    def _store_key(self) -> Hashable:
+        target = self._target
+        where: Hashable = (target.url, repr(target.options)) if isinstance(target, Address) else id(target)
+        if self._is_private:
+            where = id(self._carrier())
+        return ("sqlalchemy", where, self.sessions_table, self.messages_table, self.create_tables, self.ensure_ascii)
+
+    def _another(self, new_id: str) -> Self:
+        made = type(self)(
+            new_id,
+            engine=self._target,
+            create_tables=self.create_tables,
+            sessions_table=self.sessions_table,
+            messages_table=self.messages_table,
+            session_settings=self._copied_settings(),
+            ensure_ascii=self.ensure_ascii,
+            timeout_s=self.timeout_s,
+        )
+        if self._is_private:
+            made._found = self._carrier()
+        return made
+
+    def _check_id(self, session_id: str) -> str:
+        """The id, if these databases can hold it exactly (A18)."""
+        found = check_session_id(session_id)
+        try:
+            found.encode()
+        except UnicodeEncodeError:
+            found = "\0"
+        if "\0" in found:
+            raise InvalidSessionIdError(
+                f"{session_id!r} holds a NUL or half of a surrogate pair, which a database may not store",
+                "Use an id that is valid Unicode, without NUL.",
+            )
+        return found
+
+
+def _is_memory(url: str) -> bool:
+    return url.partition("://")[2].partition("?")[0] in ("", "/", "/:memory:")
+
+
+def _checked_target(engine: Any) -> AsyncEngine | Address:
+    if isinstance(engine, AsyncEngine) or (isinstance(engine, Address) and engine.url):
+        return engine
+    raise CallerError(
+        f"a {type(engine).__name__} is no engine of SQLAlchemy's asyncio",
+        "Give create_async_engine(url), or use SQLAlchemySession.from_url(session_id, url=...).",
+    )

@@ -1,0 +1,419 @@
+"""Listing and changing, inside a transaction of the caller's.
+
+The code is synchronous: SQLAlchemy's asyncio connections run it with `run_sync`, whatever driver is below.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from standfast.backends.sqlalchemy.reading import Known, Reading, begins
+from standfast.backends.sqlalchemy.tables import LABELS, Tables
+from standfast.ground.errors import NotFoundError
+from standfast.sessions.port import (
+    Answer,
+    Arrange,
+    Ask,
+    Change,
+    Count,
+    Done,
+    Kind,
+    Listed,
+    Listing,
+    Look,
+    Name,
+    Range,
+    Refused,
+    Row,
+    Rows,
+    Step,
+    Tag,
+)
+
+SOME = 500
+"""How many values one statement names at most: SQLite knows a limit, and so does patience."""
+
+TICK_S = 1e-6
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
+
+
+class Transaction(Reading):
+    """One transaction on one connection: answers one question."""
+
+    def __init__(self, tables: Tables, connection: Connection, *, ensure_ascii: bool) -> None:
+        super().__init__(tables, connection)
+        self._new = _escaped if ensure_ascii else bytes
+
+    def answer(self, question: Ask) -> Answer:
+        """What a plan asked for."""
+        if isinstance(question, Look):
+            return self.look(question)
+        if isinstance(question, Listing):
+            return self.listing(question.kind, question.after, question.limit, question.labels)
+        if isinstance(question, Count):
+            return self.count(question.kind)
+        return self.commit(question)
+
+    # --- listing -----------------------------------------------------------------------------------------------------
+
+    def listing(self, kind: Kind, after: str | None, limit: int, labels: Mapping[str, str]) -> list[Listed]:
+        """A page by the order of changes, from an index."""
+        n, s = self._t.n, self._t.s
+        if after is not None and not (after.isascii() and after.isdigit() and int(after) < 2**62):
+            raise NotFoundError(f"{after!r} is no cursor of this listing", "Use the cursor that an earlier page gave.")
+        if kind == "session":
+            if after is None:
+                self._adopt_sessions()
+            born = sa.case(
+                (sa.or_(s.c.standfast_epoch.is_(None), n.c.created.is_(None)), self._seconds(s.c.created_at)),
+                else_=n.c.created,
+            )
+            query = sa.select(n.c.id, born, self._seconds(s.c.updated_at), n.c.updated, sa.null(), n.c.seq)
+            query = query.join(s, s.c.session_id == n.c.id).where(n.c.kind == kind)
+        else:
+            query = sa.select(n.c.id, n.c.created, n.c.updated, n.c.updated, n.c.labels, n.c.seq)
+            query = query.where(n.c.kind == kind, n.c.epoch.is_not(None))
+        query = query.where(*(n.c[label] == value for label, value in labels.items() if label in LABELS))
+        query = query.where(n.c.seq.is_not(None), *(() if after is None else (n.c.seq < int(after),)))
+        rest = {label: value for label, value in labels.items() if label not in LABELS}
+        found: list[Listed] = []
+        for id_, created, moved, updated, has, seq in self._c.execute(
+            query.order_by(n.c.seq.desc()).limit(None if rest else limit)
+        ):
+            known = json.loads(has) if has else {}
+            if all(known.get(label) == value for label, value in rest.items()):
+                found.append(Listed(id_, created, max(created, moved or 0.0, updated or 0.0), known, str(seq)))
+        return found[:limit]
+
+    def count(self, kind: Kind) -> int:
+        """How many names there are."""
+        n, s = self._t.n, self._t.s
+        runs = sa.select(sa.func.count()).select_from(n).where(n.c.kind == "run", n.c.epoch.is_not(None))
+        return int(self._c.execute(runs if kind == "run" else sa.select(sa.func.count()).select_from(s)).scalar_one())
+
+    def _adopt_sessions(self) -> None:
+        """Put sessions that other programs have written to since at the front of the listing, by their times."""
+        n, s = self._t.n, self._t.s
+        moved = self._seconds(s.c.updated_at)
+        joined = s.outerjoin(n, sa.and_(n.c.kind == "session", n.c.id == s.c.session_id))
+        newer = sa.or_(n.c.seq.is_(None), moved > n.c.updated + 1.0)
+        query = (
+            sa.select(s.c.session_id, moved, n.c.updated)
+            .select_from(joined)
+            .where(newer)
+            .order_by(moved, s.c.session_id)
+        )
+        for id_, at, before in self._c.execute(query).all():
+            name = Name("session", id_)
+            self._lock(name)
+            self._update(name, seq=self._next(), updated=max(at or 0.0, before or 0.0))
+
+    def _next(self) -> int:
+        """The next number in the order of changes."""
+        if self._t.seq is not None:
+            return int(self._c.execute(sa.select(self._t.seq.next_value())).scalar_one())
+        return int(self._c.execute(sa.select(sa.func.coalesce(sa.func.max(self._t.n.c.seq), 0) + 1)).scalar_one())
+
+    # --- changing ----------------------------------------------------------------------------------------------------
+
+    def commit(self, step: Step) -> Done | Refused:
+        """Do the whole step if all conditions hold."""
+        for name in sorted({change.name for change in step}):  # in one order for everybody
+            self._lock(name)
+        seen: list[Known] = []
+        for place, change in enumerate(step):
+            known = self._known(change.name)
+            refused = self._refused(place, change, known)
+            if refused is not None:
+                return refused
+            seen.append(known)
+        arranged = [None if change.arrange is None else self._arranged(change.name, change.arrange) for change in step]
+        done = [self._change(change, rows, known) for change, rows, known in zip(step, arranged, seen, strict=True)]
+        return Done(tuple(done))
+
+    def _lock(self, name: Name) -> None:
+        """Keep others from changing a name. Other programs' inserts wait at the session's row, by their foreign key."""
+        n, s = self._t.n, self._t.s
+        mine = sa.and_(n.c.kind == name.kind, n.c.id == name.id)
+        query = sa.select(n.c.id).where(mine).with_for_update()
+        if self._c.execute(query).first() is None:
+            made = _insert(self._is_sqlite, n).values(kind=name.kind, id=name.id, edition=0, place=0)
+            self._c.execute(made.on_conflict_do_nothing())
+            self._c.execute(query)
+        if name.kind == "session" and not self._is_sqlite:
+            self._c.execute(sa.select(s.c.session_id).where(s.c.session_id == name.id).with_for_update())
+
+    def _update(self, name: Name, **values: Any) -> None:
+        n = self._t.n
+        self._c.execute(sa.update(n).where(n.c.kind == name.kind, n.c.id == name.id).values(**values))
+
+    def _refused(self, place: int, change: Change, known: Known) -> Refused | None:
+        is_session = change.name.kind == "session"
+        cells = self._cells(change.name, known.epoch, change.cells)
+        is_other = any((cells[cell].value if cell in cells else None) != value for cell, value in change.cells.items())
+        mark = ""
+        if is_session and (is_other or change.mark is not None or change.prefix is not None):
+            mark = self._mark(change.name.id, known.edition)
+        if is_other:
+            return Refused(place, "cell", mark, cells)
+        if change.mark is not None and mark != change.mark:
+            return Refused(place, "mark", mark, cells)
+        if change.prefix is not None and self._upto(change.name.id, known, change.prefix) is None:
+            return Refused(place, "mark", mark, cells)
+        return None
+
+    def _arranged(self, name: Name, arrange: Arrange) -> tuple[list[Row], list[Row]]:
+        """The live rows and the kept ones of an arrangement, taken from what is there before the step."""
+        live: list[Row] = []
+        for part in arrange.live:
+            live += self._range(name, part) if isinstance(part, Range) else self._rows_of(part)
+        return live, [row for part in arrange.keep for row in self._range(name, part)]
+
+    def _rows_of(self, new: Sequence[tuple[bytes, Tag]]) -> list[Row]:
+        return [Row(0, self._new(data), tag) for data, tag in new]
+
+    def _range(self, name: Name, part: Range) -> list[Row]:
+        before = None if part.upto is None else part.upto + 1
+        rows = self._rows(part.of or name, Rows(box=part.box, before=before), None)
+        rows = [row for row in rows if part.after is None or row.ref > part.after]
+        if part.replaces is None:
+            return rows
+        return [row._replace(tag=(row.tag or Tag())._replace(replaces=part.replaces)) for row in rows]
+
+    def _change(self, change: Change, arranged: tuple[list[Row], list[Row]] | None, known: Known) -> str:
+        """Do one change; where the live rows end now."""
+        name, is_session = change.name, change.name.kind == "session"
+        if change.remove or change.wipe is not None:
+            self._empty(name, None if change.remove else change.wipe)
+            if change.remove:
+                return ""
+            known = self._known(name)
+        epoch = known.epoch
+        if not known.has_epoch and (change.touch or change.put):
+            epoch = epoch or secrets.token_hex(8)
+            if known.is_there:  # into the session's own row, so that it ends when the SDK clears the session
+                self._c.execute(
+                    sa.update(self._t.s).where(self._t.s.c.session_id == name.id).values(standfast_epoch=epoch)
+                )
+            self._update(name, next_epoch=None if known.is_there else epoch)
+        moves = bool(change.drop or change.arrange is not None or change.back or change.push)
+        if change.touch or (moves and not known.is_there):
+            self._touch(name, known, epoch or secrets.token_hex(8), is_new=change.touch)
+        edition = self._move(change, arranged, known) if moves else known.edition
+        c = self._t.c
+        mine = sa.and_(c.c.kind == name.kind, c.c.id == name.id)
+        if change.sweep:
+            self._c.execute(sa.delete(c).where(mine, sa.or_(*(begins(c.c.name, prefix) for prefix in change.sweep))))
+        for cell, value in change.put.items():
+            if value is None:
+                self._c.execute(sa.delete(c).where(mine, c.c.name == cell.encode()))
+                continue
+            made = _insert(self._is_sqlite, c).values(
+                kind=name.kind, id=name.id, name=cell.encode(), epoch=epoch, value=value
+            )
+            self._c.execute(
+                made.on_conflict_do_update(index_elements=["kind", "id", "name"], set_={"epoch": epoch, "value": value})
+            )
+        if change.labels is not None:
+            columns = {label: change.labels.get(label) for label in LABELS}
+            self._update(name, labels=json.dumps(dict(change.labels)), **columns)
+        return self._mark(name.id, edition) if is_session else ""
+
+    def _empty(self, name: Name, keep: tuple[str, ...] | None) -> None:
+        """Remove a name altogether, or all but cells whose names begin with one of `keep`."""
+        t = self._t
+        if name.kind == "session":
+            self._adopt(name, self._known(name))
+            for table in (t.m, t.s, t.b):
+                self._c.execute(sa.delete(table).where(table.c.session_id == name.id))
+        c = t.c
+        kept = [] if keep is None else [sa.not_(begins(c.c.name, prefix)) for prefix in keep]
+        self._c.execute(sa.delete(c).where(c.c.kind == name.kind, c.c.id == name.id, *kept))
+        if keep is None:
+            self._c.execute(sa.delete(t.n).where(t.n.c.kind == name.kind, t.n.c.id == name.id))
+        else:
+            self._update(
+                name,
+                edition=t.n.c.edition + 1,
+                next_epoch=None,
+                epoch=None,
+                seq=None,
+                labels=None,
+                **dict.fromkeys(LABELS),
+            )
+
+    def _touch(self, name: Name, known: Known, epoch: str, *, is_new: bool) -> None:
+        """Make the name if it is not there, and, if `is_new`, move its time on and put it first in the listing."""
+        s = self._t.s
+        stamp = self._stamp()
+        moment = known.now if known.updated is None else max(known.now, known.updated + TICK_S)
+        if name.kind == "session" and not known.is_there:
+            made = _insert(self._is_sqlite, s).values(
+                session_id=name.id, created_at=stamp, updated_at=stamp, standfast_epoch=epoch
+            )
+            self._c.execute(made.on_conflict_do_update(index_elements=["session_id"], set_={"standfast_epoch": epoch}))
+        elif name.kind == "session":
+            moved = {"standfast_epoch": epoch, "updated_at": _later(s.c.updated_at, stamp)}
+            self._c.execute(sa.update(s).where(s.c.session_id == name.id).values(**moved))
+        if is_new:
+            values: dict[str, Any] = {"seq": self._next(), "updated": moment, "next_epoch": None}
+            values |= {} if known.is_there else {"created": known.now, "updated": known.now}
+            self._update(name, **values, epoch=epoch if name.kind == "run" else None)
+
+    # --- rows --------------------------------------------------------------------------------------------------------
+
+    def _move(self, change: Change, arranged: tuple[list[Row], list[Row]] | None, known: Known) -> int:
+        """Do what a change does to rows; the edition then."""
+        name, m, place = change.name, self._t.m, self._t.place
+        mine = m.c.session_id == name.id
+        given = self._adopt(name, known)
+        edition = known.edition
+        if change.drop:
+            for some in _parts(list(change.drop)):
+                self._c.execute(sa.delete(m).where(mine, place.in_(some)))
+            # A hole that no mark could tell of: none that was given out may hold any more.
+            if self._c.execute(sa.select(m.c.id).where(mine, place > min(change.drop)).limit(1)).first() is not None:
+                edition += 1
+        if change.arrange is not None and arranged is not None:
+            edition += 1
+            given = self._arrange(name, change.arrange, arranged, given)
+        for row in change.back:
+            edition += 1
+            self._put_back(name.id, row)
+        if change.push:
+            given = self._add(name.id, self._rows_of(change.push), given)
+        self._update(name, edition=edition, place=given)
+        return edition
+
+    def _last(self, session_id: str) -> Any:
+        """The latest time among the rows; None if there is none."""
+        m = self._t.m
+        return self._c.execute(sa.select(sa.func.max(m.c.created_at)).where(m.c.session_id == session_id)).scalar()
+
+    def _adopt(self, name: Name, known: Known) -> int:
+        """Give a place to what other programs wrote, behind what has one, and times that follow each other."""
+        m, place = self._t.m, self._t.place
+        mine = m.c.session_id == name.id
+        new = place > known.place if self._is_sqlite else place.is_(None)
+        loose = self._c.execute(sa.select(m.c.id, m.c.created_at).where(mine, new).order_by(m.c.id)).all()
+        if not loose:
+            return known.place
+        last = self._c.execute(sa.select(sa.func.max(m.c.created_at)).where(mine, sa.not_(new))).scalar()
+        given = known.place
+        for id_, at in loose:
+            last = (
+                at if last is None else max(at, last) if self._is_sqlite else max(at, last + timedelta(microseconds=1))
+            )
+            given = id_ if self._is_sqlite else given + 1
+            values = {"created_at": last} | ({} if self._is_sqlite else {"standfast_place": given})
+            self._c.execute(sa.update(m).where(m.c.id == id_).values(**values))
+        self._update(name, place=given)
+        return given
+
+    def _arrange(self, name: Name, arrange: Arrange, arranged: tuple[list[Row], list[Row]], given: int) -> int:
+        """Write the live rows anew, in order, and those that are kept into their box."""
+        m, b, (live, kept) = self._t.m, self._t.b, arranged
+        boxes = [*arrange.forget, *((arrange.box,) if arrange.box else ())]
+        if boxes:
+            self._c.execute(sa.delete(b).where(b.c.session_id == name.id, b.c.box.in_(boxes)))
+        if arrange.box and kept:
+            values = [
+                {"session_id": name.id, "box": arrange.box, "place": at, "message_data": self._stored(row.data)}
+                | _signed(row.tag, "")
+                for at, row in enumerate(kept, 1)
+            ]
+            self._c.execute(sa.insert(b), values)
+        last = self._last(name.id)
+        self._c.execute(sa.delete(m).where(m.c.session_id == name.id))
+        return self._add(name.id, live, given, last) if live else given
+
+    def _add(self, session_id: str, rows: Sequence[Row], given: int, last: Any = None) -> int:
+        """Insert rows at the end; the last one's place."""
+        stamp = self._stamp()
+        last = last or self._last(session_id)
+        if self._is_sqlite:
+            used = self._c.exec_driver_sql(
+                "SELECT seq FROM sqlite_sequence WHERE name = ?", (self._t.messages,)
+            ).scalar()
+            given, stamp = max(int(used or 0), given), stamp if last is None else max(stamp, last)
+        elif last is not None:
+            stamp = max(stamp, last + timedelta(microseconds=1))
+        values = []
+        for at, row in enumerate(rows):
+            when = stamp if self._is_sqlite else stamp + timedelta(microseconds=at)
+            values.append(self._values(session_id, row, given + 1 + at, when))
+        self._c.execute(sa.insert(self._t.m), values)
+        return given + len(rows)
+
+    def _put_back(self, session_id: str, row: Row) -> None:
+        """Insert a row where its ref belongs, with a time by which the SDK reads it there."""
+        m, place = self._t.m, self._t.place
+        times = sa.select(m.c.created_at).where(m.c.session_id == session_id).limit(1)
+        before = self._c.execute(times.where(place < row.ref).order_by(place.desc())).scalar()
+        after = self._c.execute(times.where(place > row.ref).order_by(place)).scalar()
+        if self._is_sqlite:
+            when = before or after or self._stamp()
+        elif before is not None and after is not None:
+            when = before + (after - before) / 2
+        else:
+            tick = timedelta(microseconds=1)
+            when = before + tick if before is not None else after - tick if after is not None else self._stamp()
+        self._c.execute(sa.insert(m), [self._values(session_id, row, row.ref, when)])
+
+    def _values(self, session_id: str, row: Row, place: int, when: Any) -> dict[str, Any]:
+        values = {"session_id": session_id, "message_data": self._stored(row.data), "created_at": when}
+        values["id" if self._is_sqlite else "standfast_place"] = place
+        return values | _signed(row.tag, "standfast_")
+
+    def _stored(self, data: bytes) -> Any:
+        """A record as text; on SQLite even one that is none can be moved."""
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            if not self._is_sqlite:
+                raise
+            return sa.cast(sa.literal(data, sa.LargeBinary), sa.Text)
+
+    def _stamp(self) -> Any:
+        """Now, as the SDK's columns have it."""
+        if self._is_sqlite:
+            return datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
+        return self._c.execute(sa.select(sa.cast(sa.func.clock_timestamp(), sa.TIMESTAMP(timezone=False)))).scalar_one()
+
+
+def _escaped(data: bytes) -> bytes:
+    """JSON in ASCII, as the SDK writes it unless told otherwise: outside of strings there is nothing else anyway."""
+    return data if data.isascii() else _NOT_ASCII.sub(_escape, data.decode()).encode()
+
+
+def _escape(found: re.Match[str]) -> str:
+    return json.dumps(found[0])[1:-1]
+
+
+def _signed(tag: Tag | None, prefix: str) -> dict[str, Any]:
+    """The columns that say who wrote a row."""
+    if tag is None:
+        return {f"{prefix}writer": None, f"{prefix}ordinal": None, f"{prefix}replaces": None}
+    return {f"{prefix}writer": tag.writer.encode(), f"{prefix}ordinal": tag.ordinal, f"{prefix}replaces": tag.replaces}
+
+
+def _later(column: Any, stamp: Any) -> Any:
+    return sa.case((column > stamp, column), else_=stamp)
+
+
+def _insert(is_sqlite: bool, table: sa.Table) -> Any:
+    from sqlalchemy.dialects import postgresql, sqlite
+
+    return sqlite.insert(table) if is_sqlite else postgresql.insert(table)
+
+
+def _parts(values: list[int]) -> list[list[int]]:
+    return [values[start : start + SOME] for start in range(0, len(values), SOME)]

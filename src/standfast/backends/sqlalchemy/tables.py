@@ -1,0 +1,188 @@
+"""The OpenAI Agents SDK's two tables in SQLAlchemy's words, with nullable columns of ours, and tables beside them.
+
+PostgreSQL gives ids in another order than transactions become visible, so a row's place in the history is a column
+of its own, given under the session's lock. SQLite has one writer at a time and never gives an id twice: there the id is
+the place. The SDK reads by `created_at`, then id. On SQLite its times are text in whole seconds, so ours are too: a
+fraction would sort behind a row that came later in the same second.
+"""
+
+# ruff: noqa: S608 — a table name cannot be bound; these are checked against a pattern
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import NoSuchTableError
+from sqlalchemy.schema import CreateIndex, CreateSequence, CreateTable
+
+from standfast.ground.errors import InvalidNameError, NotADatabaseError, SchemaTooNewError, StoreUnavailableError
+
+VERSION = 1000
+"""The layout of this backend, in the same tables of versions that SQLiteSession and PostgresSession keep theirs in.
+
+Theirs are small numbers: what one class has written to, another does not mistake for its own, but says so.
+"""
+
+LABELS = ("session", "conversation", "status")
+"""What runs are looked for by: columns, beside all their labels as JSON."""
+
+DIALECTS = ("postgresql", "sqlite")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
+_LOCK = 7_236_514_022  # the advisory lock that PostgresSession makes its tables under, too
+
+
+class Tables:
+    """The tables of one pair of names, for one dialect."""
+
+    def __init__(self, sessions: str, messages: str, dialect: str) -> None:
+        self.sessions, self.messages, self.is_sqlite = sessions, messages, dialect == "sqlite"
+        known = hashlib.sha256(f"{sessions}/{messages}".encode()).hexdigest()[:8]
+        stem = f"{messages[:28]}_{known}_standfast_"
+        meta = self.meta = sa.MetaData()
+        text, blob, number = sa.Text(), sa.LargeBinary(), sa.BigInteger()
+        when: Any = sa.Text() if self.is_sqlite else sa.TIMESTAMP(timezone=False)
+        now: dict[str, Any] = {"server_default": sa.text("CURRENT_TIMESTAMP"), "nullable": False}
+        self.s = sa.Table(
+            sessions, meta, sa.Column("session_id", sa.String, primary_key=True),
+            sa.Column("created_at", when, **now), sa.Column("updated_at", when, **now),
+            sa.Column("standfast_epoch", text),
+        )  # fmt: skip
+        owned = sa.ForeignKey(f"{sessions}.session_id", ondelete="CASCADE")
+        self.m = sa.Table(
+            messages, meta, sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+            sa.Column("session_id", sa.String, owned, nullable=False),
+            sa.Column("message_data", text, nullable=False), sa.Column("created_at", when, **now),
+            sa.Column("standfast_place", number), sa.Column("standfast_writer", blob),
+            sa.Column("standfast_ordinal", number), sa.Column("standfast_replaces", sa.Integer),
+            sa.Index(f"idx_{messages[:46]}_session_time", "session_id", "created_at"), sqlite_autoincrement=True,
+        )  # fmt: skip
+        self.place: Any = self.m.c.id if self.is_sqlite else self.m.c.standfast_place
+        sa.Index(f"{stem}place", self.m.c.session_id, self.place)
+        # `place`: the highest that was given. `next_epoch`: the incarnation of cells written before the session was.
+        # `seq`: newest change first; NULL if never changed.
+        self.n = sa.Table(
+            f"{stem}sql_names", meta, sa.Column("kind", sa.String(8), primary_key=True),
+            sa.Column("id", sa.String, primary_key=True), sa.Column("edition", number, nullable=False),
+            sa.Column("place", number, nullable=False), sa.Column("next_epoch", text), sa.Column("epoch", text),
+            sa.Column("seq", number), sa.Column("created", sa.Double), sa.Column("updated", sa.Double),
+            *(sa.Column(label, sa.String) for label in LABELS), sa.Column("labels", text),
+            sa.Index(f"{stem}sql_seq", "kind", "seq"), sa.Index(f"{stem}sql_runs", "session", "seq"),
+            sa.Index(f"{stem}sql_talks", "conversation", "seq"),
+        )  # fmt: skip
+        self.c = sa.Table(
+            f"{stem}sql_cells", meta, sa.Column("kind", sa.String(8), primary_key=True),
+            sa.Column("id", sa.String, primary_key=True), sa.Column("name", blob, primary_key=True),
+            sa.Column("epoch", text, nullable=False), sa.Column("value", blob, nullable=False),
+        )  # fmt: skip
+        self.b = sa.Table(
+            f"{stem}sql_boxes", meta, sa.Column("session_id", sa.String, primary_key=True),
+            sa.Column("box", sa.Integer, primary_key=True, autoincrement=False),
+            sa.Column("place", number, primary_key=True, autoincrement=False),
+            sa.Column("message_data", text, nullable=False), sa.Column("writer", blob),
+            sa.Column("ordinal", number), sa.Column("replaces", sa.Integer),
+        )  # fmt: skip
+        self.seq = None if self.is_sqlite else sa.Sequence(f"{stem}sql_seq_numbers", metadata=meta)
+        self.versions = "standfast_schema" if self.is_sqlite else f"{stem}version"
+        self.key = f"{sessions}/{messages}".lower()
+
+    # --- making ------------------------------------------------------------------------------------------------------
+
+    def install(self, connection: Connection, *, create: bool) -> None:
+        """Make what is not there. The caller has begun a transaction in which nobody else does.
+
+        A look comes first: DDL that finds nothing to do still takes locks, and deadlocks with writers.
+        """
+        if self.version(connection) == VERSION:
+            return
+        if not create:
+            raise StoreUnavailableError(
+                f"the tables {self.sessions!r} and {self.messages!r} have no additions of standfast",
+                "Open the session with create_tables=True once, as somebody who may create tables.",
+            )
+        if not self.is_sqlite:
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+            if self.version(connection) == VERSION:
+                return
+        there = self._theirs(connection)
+        # Not `create_all`: it asks for each table first, and every statement here is one that a first write waits for.
+        for table in self.meta.sorted_tables:
+            connection.execute(CreateTable(table, if_not_exists=True))
+        for table in (self.s, self.m):
+            for column in [
+                column for column in table.columns if column.name not in there.get(table.name, table.columns)
+            ]:
+                kind = column.type.compile(connection.dialect)
+                connection.exec_driver_sql(f'ALTER TABLE "{table.name}" ADD COLUMN {column.name} {kind}')
+        for table in self.meta.sorted_tables:
+            for index in sorted(table.indexes, key=lambda index: str(index.name)):
+                connection.execute(CreateIndex(index, if_not_exists=True))
+        if self.seq is not None:
+            connection.execute(CreateSequence(self.seq, if_not_exists=True))
+        if self.is_sqlite:
+            connection.exec_driver_sql(
+                f"CREATE TABLE IF NOT EXISTS {self.versions} (tables TEXT PRIMARY KEY, version INTEGER NOT NULL)"
+            )
+            connection.exec_driver_sql(f"INSERT INTO {self.versions} VALUES ('{self.key}', {VERSION})")
+        else:
+            connection.exec_driver_sql(f'CREATE TABLE "{self.versions}" (version INTEGER PRIMARY KEY)')
+            connection.exec_driver_sql(f'INSERT INTO "{self.versions}" VALUES ({VERSION})')
+
+    def _theirs(self, connection: Connection) -> dict[str, set[str]]:
+        """The columns of the SDK's tables, where they are there.
+
+        Refuses tables of these names that are something else, before anything is changed.
+        """
+        inspector, there = sa.inspect(connection), dict[str, set[str]]()
+        for table in (self.s, self.m):
+            try:
+                there[table.name] = {column["name"] for column in inspector.get_columns(table.name)}
+            except NoSuchTableError:
+                continue
+            wanted = {column.name for column in table.columns if not column.name.startswith("standfast_")}
+            if not wanted <= there[table.name]:
+                raise NotADatabaseError(
+                    f"the table {table.name!r} has other columns than the SDK's", "Choose other table names."
+                )
+        found = connection.execute(
+            sa.text("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = :name"), {"name": self.messages}
+        ).scalar() if self.is_sqlite else None  # fmt: skip
+        if found and "AUTOINCREMENT" not in found.upper():
+            raise NotADatabaseError(
+                f"the table {self.messages!r} lets SQLite use row ids again (it has no AUTOINCREMENT): a history that "
+                "changed could look unchanged",
+                "Give other table names or another file, and copy the conversations over.",
+            )
+        return there
+
+    def version(self, connection: Connection) -> int:
+        """The layout that is there; 0 if none of ours is. Refuses what another class of standfast keeps."""
+        if not sa.inspect(connection).has_table(self.versions):
+            return 0
+        where = f" WHERE tables = '{self.key}'" if self.is_sqlite else ""
+        found = connection.exec_driver_sql(f'SELECT max(version) FROM "{self.versions}"{where}').scalar() or 0
+        if found > VERSION:
+            raise SchemaTooNewError(f"a newer standfast has changed {self.messages!r}", "Upgrade standfast here.")
+        if 0 < found < VERSION:
+            other = "SQLiteSession" if self.is_sqlite else "PostgresSession"
+            made = StoreUnavailableError(
+                f"{other} keeps its own records beside {self.messages!r}", f"Open these tables with {other}."
+            )
+            made.is_lasting = True
+            raise made
+        return int(found)
+
+
+def checked_names(sessions: Any, messages: Any) -> tuple[str, str]:
+    """Names of tables (A15)."""
+    for name in (sessions, messages):
+        if not isinstance(name, str) or not _NAME.match(name) or name.lower().startswith("sqlite_"):
+            raise InvalidNameError(
+                f"{name!r} is no table name", "Use letters, digits and underscores, 63 at most, no digit first."
+            )
+    if sessions.lower() == messages.lower():
+        raise InvalidNameError(f"sessions and messages cannot both be in {sessions!r}", "Name two tables.")
+    return sessions, messages

@@ -1,0 +1,17 @@
+"""What the OpenAI Agents SDK documents as `agents.tracing.processor_interface`.
+
+Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from standfast._doors.lazy import lazy
+
+if TYPE_CHECKING:
+    from standfast.telemetry.exporting import TracingExporter
+    from standfast.telemetry.records import TracingProcessor
+
+__all__ = ["TracingExporter", "TracingProcessor"]
+__getattr__, __dir__ = lazy(__name__)
