@@ -193,3 +193,19 @@ async def test_looking_at_a_run_that_waits_writes_nothing_wherever_it_is_cancell
     assert (await Runner.resume(clerk.agent, "r1", session=session)).final_output == "Paid."
     assert clerk.done == [("pay", 5)]
     await session.close()
+
+
+async def test_a_run_that_was_given_up_does_not_go_on_when_it_is_started_again_under_its_id(tmp_path: Path) -> None:
+    """A queue delivers a message twice; meanwhile an operator has given its run up."""
+    session = SQLiteSession("s", tmp_path / "t.db")
+    await Desk([asks(pay(5, "c1"))]).run("Pay 5.", session=session, run_config=RUN)
+    async with open_store(tmp_path / "t.db") as store:
+        await store.cancel("r1", by="ada")
+    again = Desk([asks(pay(5, "c2"))])
+    with pytest.raises(RunStateError, match="given up"):
+        await again.run("Pay 5.", session=session, run_config=RUN)
+    assert again.sent == []
+    result = await Runner.result(again.agent, "r1", session=session)
+    assert (result.final_output, result.to_state().status) == (None, "cancelled")
+    assert len(result.to_input_list()) == 3
+    await session.close()

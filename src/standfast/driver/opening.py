@@ -208,6 +208,11 @@ async def _open_earlier(scope: RunScope, fresh: Run) -> Opened | None:
             raise RunStateError(f"run {run_id!r} has ended", "Start the next run under another run_id.")
         return None
     run = await rebuilt_from_items(scope, fresh, items, ending)
+    if run.status == "cancelled":
+        raise RunStateError(
+            f"run {run_id!r} was given up and has ended",
+            "Start the next run under another run_id; the history has what this one did.",
+        )
     if not run.is_closed:
         await look_for_unfinished(scope, run_id)
     return Opened(run, _saver(scope, revision=saved.revision if saved is not None else 0, needed=saved is None))
