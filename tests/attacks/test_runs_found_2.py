@@ -209,3 +209,14 @@ async def test_a_run_that_was_given_up_does_not_go_on_when_it_is_started_again_u
     assert (result.final_output, result.to_state().status) == (None, "cancelled")
     assert len(result.to_input_list()) == 3
     await session.close()
+
+
+async def test_what_a_nested_run_cost_that_failed_is_kept_with_the_conversation(tmp_path: Path) -> None:
+    session = SQLiteSession("s", tmp_path / "t.db")
+    helper = Desk([asks(look("the book", "i1"))]).agent.as_tool("helper", "Help.", max_turns=1)
+    model = ScriptedModel([asks(function_call("helper", {"input": "go"}, call_id="o1")), says("It could not.")])
+    outer: Any = Agent(name="outer", tools=[helper], model=model)
+    result = await Runner.run(outer, "start", session=session, run_config=RUN)
+    (cost,) = await session.usage()
+    assert len(cost.requests) == result.context_wrapper.usage.requests == 3
+    await session.close()

@@ -59,11 +59,12 @@ def child_runner(
             result = await result_of(child, events, request)
         finally:
             children.discard(child.loop)
+            if not child.run.paused:  # also of one that failed: its replies were paid for
+                scope.child_responses[call.id] = [replace(one, hidden=True) for one in child.run.responses]
         if child.run.paused:
             scope.children[call.id] = child.scope
             await tell_owner(child.run)
             raise ChildPaused(child.run)
-        scope.child_responses[call.id] = [replace(one, hidden=True) for one in child.run.responses]
         return result
 
     return run_agent
