@@ -62,11 +62,12 @@ def nested_agent(agent: Agent[Any], call: Call) -> Agent[Any] | None:
 
 
 def questions_of(run: Run) -> Iterator[tuple[str, Call, str]]:
-    """Every question of a run that waits, of runs inside it too: the agent that asks, the call, and what a sticky
-    decision about it covers."""
+    """Every question of a parked run, of runs inside it too: the agent that asks, the call, and what a sticky decision
+    about it covers. One that was decided and not yet run is still the same question: asked and approved once more
+    elsewhere, it would be done twice."""
     turn = run.turn
     for call in run.calls:
         if call.child is not None:
             yield from questions_of(call.child)
-        elif call.state == "waiting" and turn is not None:
+        elif call.is_question and turn is not None:
             yield turn.agent, call, scope_of_call(call, call_item(turn, call) or {})

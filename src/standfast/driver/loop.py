@@ -85,7 +85,7 @@ class Loop(Reconciler[Run, Event, Effect]):
         self.saver: RunSaver[Run] | None = None
         self._moved = moved
         self._session = session
-        self._keeps_lease, self._is_nested = keeps_lease, moved is not None
+        self.keeps_lease, self._is_nested = keeps_lease, moved is not None
         """Whether the session is still needed after the last append: to compact it."""
         self.children: set[Loop] = set()
         """Nested runs that are under way in calls of this one."""
@@ -172,7 +172,7 @@ class Loop(Reconciler[Run, Event, Effect]):
             await self.save()
             await session.append(end.items, writer=end.run.spec.run_id, start=end.start)
         else:
-            await self._record(end, session, release=not self._keeps_lease and not due(end.run))
+            await self._record(end, session, release=not self.keeps_lease and not due(end.run))
         await self.record(Appended(effect.end, end.run.marks.billed), completes=effect)
 
     def _with_items(self, start: int, end: int) -> _Stored:
@@ -440,8 +440,8 @@ class Loop(Reconciler[Run, Event, Effect]):
             error.remedy = f"Resume it: Runner.resume(agent, {run_id!r}, session=...)."
 
     async def _save_at_rest(self) -> None:
-        if self.saver is None or not (self.saver.needed or self.state.paused):
-            return
+        if self.saver is None or not (self.saver.needed or self.state.paused) or self.saver.has(self.state):
+            return  # one that was only looked at is not written either, however the looking ends
         self.saver.needed = True
         try:
             await self.save()

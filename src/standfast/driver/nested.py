@@ -7,10 +7,10 @@ to wait for a person its call waits, and is entered again later with the run whe
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
 from standfast.agents.as_tool import AgentTool, AgentToolRun, relay_events
 from standfast.agents.context import ChildPaused
@@ -22,6 +22,8 @@ from standfast.driver.run_scope import AgentToolInvocation, ResumedRun, RunArgum
 from standfast.engine.run import Call, Run
 from standfast.ground.errors import UserError
 from standfast.tools.desk import OwnerFailed
+
+NOBODY_TO_WAIT_WITH = "This call did not run: it needs an approval, and this run was started where nobody can give one."
 
 
 def child_runner(
@@ -57,11 +59,12 @@ def child_runner(
             result = await result_of(child, events, request)
         finally:
             children.discard(child.loop)
+            if not child.run.paused:  # also of one that failed: its replies were paid for
+                scope.child_responses[call.id] = [replace(one, hidden=True) for one in child.run.responses]
         if child.run.paused:
             scope.children[call.id] = child.scope
             await tell_owner(child.run)
             raise ChildPaused(child.run)
-        scope.child_responses[call.id] = [replace(one, hidden=True) for one in child.run.responses]
         return result
 
     return run_agent
@@ -109,31 +112,43 @@ def by_hand_runner(children: set[Loop], scope: RunScope, call: Call, run_id: str
     for it: it cannot be entered again half way, so nothing of it is saved and it must not have to wait for a person.
     """
 
-    numbers = itertools.count(1)
-
     async def run_agent(request: AgentToolRun) -> RunResultBase:
         async def nothing(child: Run) -> None:
             """It is not saved; if its process dies, its call is one of unknown outcome."""
 
         events = EventBuffer() if request.tool.on_stream is not None else None
-        child = _spawned(scope, request, call, f"{run_id}/{next(numbers)}", events, nothing)
+        # A name of its own each time: where the call is repeated after a crash, this is another run, and under the name
+        # of the first its session would take what it stores for a repeat.
+        child = _spawned(scope, request, call, f"{run_id}/{uuid4().hex[:12]}", events, nothing)
         children.add(child.loop)
         try:
             result = await result_of(child, events, request)
+            if child.run.paused:
+                await _give_up(scope, child)
+                refuse_to_wait(child.run, request.tool)
         finally:
             children.discard(child.loop)
-        refuse_to_wait(child.run, request.tool)
-        scope.child_responses.setdefault(call.id, []).extend(replace(one, hidden=True) for one in child.run.responses)
+            paid = [replace(one, hidden=True) for one in child.run.responses]
+            scope.child_responses.setdefault(call.id, []).extend(paid)
         return result
 
     return run_agent
+
+
+async def _give_up(scope: RunScope, child: StartedRun) -> None:
+    """Reject what a run that cannot wait waits for, and store its turn: what its other calls did stays known (C8)."""
+    resumed = ResumedRun(child.run)
+    assert scope.spawn is not None  # it has spawned this one
+    closing = scope.spawn(replace(child.scope.arguments, events=None, resumed=resumed))
+    await closing.abandon(resumed, NOBODY_TO_WAIT_WITH)
 
 
 def refuse_to_wait(run: Run, tool: AgentTool) -> None:
     """Raise if this run waits for a person: one that was started by hand has nobody to wait with."""
     if run.paused:
         raise UserError(
-            f"agent {tool.agent.name!r}, whose tool was called by hand, waits for a person",
+            f"agent {tool.agent.name!r}, whose tool was called by hand, waits for a person; what its calls did before"
+            " stands",
             "Give the tool to an agent, so that the run around it can wait; or take the approvals off its tools.",
         )
 

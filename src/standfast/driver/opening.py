@@ -16,16 +16,23 @@ from standfast.driver.rebuild import rebuilt_from_items
 from standfast.driver.run_saver import RunSaver
 from standfast.driver.run_scope import ResumedRun, RunScope, usage_of
 from standfast.driver.saved_checks import check_owner, check_saved, check_tools, check_unclaimed
-from standfast.driver.unfinished import given_input_of, look_for_unfinished, settle_on_server
+from standfast.driver.unfinished import given_input_of, given_up, look_for_unfinished, settle_on_server
 from standfast.engine.advance import advance, refuse_finished, refuse_settled
 from standfast.engine.codec import RunRecord, decode_saved, ending_of, has_ended
 from standfast.engine.due import due
-from standfast.engine.events import Claimed, Stopped
+from standfast.engine.events import Claimed
 from standfast.engine.log import Log
 from standfast.engine.run import Run, Verdict, View, begin, evolve
 from standfast.engine.run_store import SavedRun
 from standfast.ground.awaiting import maybe_await
-from standfast.ground.errors import RunClaimedError, RunStateError, SessionBusyError, SessionConflictError, UserError
+from standfast.ground.errors import (
+    OwnerError,
+    RunClaimedError,
+    RunStateError,
+    SessionBusyError,
+    SessionConflictError,
+    UserError,
+)
 from standfast.ground.jsonvalue import Item, copy_json, encode
 from standfast.ground.operators import tell
 from standfast.words.history import canonical, deduplicate, normalise, sanitise_for_store
@@ -201,6 +208,11 @@ async def _open_earlier(scope: RunScope, fresh: Run) -> Opened | None:
             raise RunStateError(f"run {run_id!r} has ended", "Start the next run under another run_id.")
         return None
     run = await rebuilt_from_items(scope, fresh, items, ending)
+    if run.status == "cancelled":
+        raise RunStateError(
+            f"run {run_id!r} was given up and has ended",
+            "Start the next run under another run_id; the history has what this one did.",
+        )
     if not run.is_closed:
         await look_for_unfinished(scope, run_id)
     return Opened(run, _saver(scope, revision=saved.revision if saved is not None else 0, needed=saved is None))
@@ -268,10 +280,13 @@ async def _hold(scope: RunScope, resumed: ResumedRun) -> None:
 
 async def _look_at(scope: RunScope, run: Run, revision: int) -> Opened:
     """A run that has ended, or about which nobody has decided: it is read, and neither written nor consumed."""
+    saver = _saver(scope, revision=revision, saved=run)
     if not run.is_closed:
         run = advance(run, Claimed(run.progress.claim or "", stored=await _stored_count(scope, run)))
     _restore(scope, run)
-    return Opened(run, _saver(scope, revision=revision, saved=run))
+    if saver is not None:
+        saver.take_for_saved(run)
+    return Opened(run, saver)
 
 
 async def _claim(scope: RunScope, run: Run, revision: int) -> Opened:
@@ -304,6 +319,11 @@ async def open_finished(scope: RunScope, saved: SavedRun) -> Opened:
         raise UserError(
             f"run {saved.run_id!r} ended in a session, which has what it said", "Pass that session: session=..."
         )
+    if not await scope.session.accepted(saved.run_id):
+        raise OwnerError(
+            f"run {saved.run_id!r} has stored nothing in session {scope.session.session_id!r}: it is another's",
+            "Pass the session that it ran on; Runner.list_runs(...) tells its id.",
+        )
     items = await scope.session.written(saved.run_id)
     count = ending.get("input_count")
     fresh = begin(
@@ -335,8 +355,7 @@ async def open_abandoned(scope: RunScope, resumed: ResumedRun, message: str) -> 
     check_owner(run, scope.arguments.session)
     await _hold(scope, resumed)
     await _hold_run(scope, run.spec.run_id)
-    run = advance(run, Claimed(uuid.uuid4().hex, stored=await _stored_count(scope, run)))
-    run = advance(run, Stopped("abandoned", message=message)) if not run.finished else run
+    run = given_up(message, run, await _stored_count(scope, run))
     return Opened(run, _saver(scope, revision=resumed.revision, needed=True))
 
 

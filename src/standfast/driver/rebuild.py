@@ -12,7 +12,7 @@ from typing import Any
 from standfast.driver.conclude import Final, final_from_text, final_from_tools, restored_output
 from standfast.driver.reply_parsing import call_digest
 from standfast.driver.run_scope import RunScope
-from standfast.engine.run import Call, Entry, Marks, Run, Turn, View, evolve
+from standfast.engine.run import Call, Entry, Marks, Run, Stop, Turn, View, evolve
 from standfast.ground.errors import RunStateError, SessionConflictError
 from standfast.ground.jsonvalue import Item, encode_value
 from standfast.words.history import output_key
@@ -65,6 +65,9 @@ async def rebuilt_from_items(
         run = evolve(run, progress=progress)
         scope.final_output = restored_output(scope, run)
         return run
+    if ending is not None and ending["status"] == "cancelled":  # given up: it has no output, and does not go on
+        stop = Stop("abandoned", turns)
+        return evolve(run, progress=evolve(run.progress, agent=ending["agent"], ended=True, stop=stop))
     return await _finished(scope, run, last)
 
 

@@ -19,6 +19,7 @@ from standfast.driver.opening import Opened, fresh_run, open_abandoned, open_fin
 from standfast.driver.result import RunResultBase
 from standfast.driver.run_scope import ResumedRun, RunArguments, RunScope, logger, usage_of
 from standfast.driver.session_hold import SessionHold
+from standfast.driver.unfinished import given_up, store_nested
 from standfast.driver.unsent import warn_if_unsent
 from standfast.engine.advance import refuse_finished
 from standfast.engine.due import due
@@ -171,10 +172,15 @@ class RunAttempt:
     async def abandon(self, resumed: ResumedRun, message: str) -> None:
         """Give up a saved run: what is open is closed with `message`, written down, and stored whole."""
         try:
+            self.loop.keeps_lease = True
             self._start_with(await open_abandoned(self.scope, resumed, message))
             if not due(self.run):
                 await self.loop.save()  # at rest already: whoever gives it up must hear if it is not saved
             await self.loop.drive()
+            hold = self.scope.session
+            if hold is not None:
+                # Behind the run's own turn: from that on nobody else can go on with what runs inside it.
+                await store_nested(hold, resumed.run.calls, resumed.run.spec.owner, partial(given_up, message))
         finally:
             await self._give_back()
 

@@ -73,6 +73,17 @@ class RunSaver(Generic[State]):
 
     # --- saving ------------------------------------------------------------------------------------------------------
 
+    def has(self, state: State) -> bool:
+        """Whether the store has this very state, so that there is nothing to save."""
+        return state is self._done
+
+    def take_for_saved(self, state: State) -> None:
+        """Write nothing for this state: it differs from the saved one only in what was read since.
+
+        What the store has stays what it was saved with: the logs of this one may be longer.
+        """
+        self._done = state
+
     async def save(self, state: State) -> None:
         """Return when this state, or a later one, is saved; raises RunClaimedError if it is another's now."""
         self._newest = state

@@ -164,6 +164,10 @@ class StartedRun(Protocol):
         """Run to rest. Raises what ended the run."""
         ...
 
+    async def abandon(self, resumed: ResumedRun, message: str) -> None:
+        """Give the run up: what is open is closed with `message` and stored whole."""
+        ...
+
 
 Spawner: TypeAlias = Callable[[RunArguments], StartedRun]
 """Starts a nested run. Handed down by whoever knows how, so that calls need not know the runner that made them."""

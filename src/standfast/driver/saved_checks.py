@@ -196,9 +196,9 @@ async def check_unclaimed(run: Run, store: RunStore | None, revision: int) -> st
         refuse_settled(run_id, (ending_of(saved) or {}).get("settled_by"))
     if saved.revision != revision:
         raise RunClaimedError(
-            f"run {run_id!r} was resumed by another worker since it was loaded (revision {saved.revision}, not"
-            f" {revision})",
-            "Load it again, and resume it only if it still waits.",
+            f"run {run_id!r} was resumed by another worker, or somebody decided about it, since it was loaded"
+            f" (revision {saved.revision}, not {revision})",
+            "Load it again, and resume it only if it still waits or is ready.",
         )
     # The revision is the same, so the calls must be: a state that was changed by hand would run something else.
     known = decode_saved(saved)

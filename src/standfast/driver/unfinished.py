@@ -28,7 +28,7 @@ from standfast.driver.unsent import unsent_items
 from standfast.engine.advance import advance
 from standfast.engine.codec import RunRecord, decode_saved, has_ended
 from standfast.engine.costs import Costs, unbilled
-from standfast.engine.events import Appended, NotTaken, SettledBy
+from standfast.engine.events import Appended, Claimed, NotTaken, SettledBy, Stopped
 from standfast.engine.log import Log
 from standfast.engine.request import open_turn
 from standfast.engine.run import Call, Entry, Owner, Run, evolve
@@ -140,7 +140,7 @@ async def _closed(
         calls, owner = [each.call for each in one.talk.calls], Owner("session", one.talk.session_id)
         one = await settle_call(hold, settling(own_id, await hold.accepted(one.run_id)), one, store)
         if one.is_gone:
-            await _store_nested(hold, own_id, calls, owner)
+            await store_nested(hold, calls, owner, partial(_settled, own_id))
     if not one.is_gone:
         return one, "left alone"
     waits = ": a call waits for a person" if one.state == "paused" else ""
@@ -262,7 +262,7 @@ async def _settle(hold: SessionHold, by: str, one: Found, store: RunStore) -> Fo
         logger.warning("run %s was taken by another worker while it was being settled", run_id)
         return Found(one.run, one.revision, is_gone=False)
     tell_begun(one.run, f"run {by} has settled it and says so")
-    await _store_nested(hold, by, one.run.calls, run.spec.owner)
+    await store_nested(hold, one.run.calls, run.spec.owner, partial(_settled, by))
     if run.marks.stored < run.storable:
         await _append(hold, run, costs=unbilled(run))
         run = advance(run, Appended(run.storable))
@@ -270,20 +270,35 @@ async def _settle(hold: SessionHold, by: str, one: Found, store: RunStore) -> Fo
     return Found(run, saver.revision, is_gone=True)
 
 
+def given_up(text: str, run: Run, stored: int) -> Run:
+    """The run, taken from whoever had it and given up: what is open is closed with `text`."""
+    claimed = advance(run, Claimed(uuid.uuid4().hex, stored=stored))
+    return claimed if claimed.finished else advance(claimed, Stopped("abandoned", message=text))
+
+
 def settling(by: str, stored: int) -> SettledBy:
     """The event by which run `by` settles a gone one."""
     return SettledBy(by, uuid.uuid4().hex, model_text("outcome_unknown"), model_text("did_not_run"), stored)
 
 
-async def _store_nested(hold: SessionHold, by: str, calls: Sequence[Call], owner: Owner) -> None:
-    """Store what runs inside these calls left open, where they are on the same conversation."""
+def _settled(by: str, child: Run, stored: int) -> Run:
+    return advance(child, settling(by, stored))
+
+
+async def store_nested(
+    hold: SessionHold, calls: Sequence[Call], owner: Owner, closed: Callable[[Run, int], Run]
+) -> None:
+    """Store what runs inside these calls left open, where they are on the same conversation.
+
+    `closed` ends one of them; it is told how many of its items the session has.
+    """
     for call in calls:
         child = call.child
         if child is None:
             continue
-        await _store_nested(hold, by, child.calls, owner)
+        await store_nested(hold, child.calls, owner, closed)
         if child.spec.owner == owner and not child.is_closed:
-            await _append(hold, advance(child, settling(by, await hold.accepted(child.spec.run_id))))
+            await _append(hold, closed(child, await hold.accepted(child.spec.run_id)))
 
 
 async def _append(hold: SessionHold, run: Run, *, costs: Costs | None = None) -> None:

@@ -141,6 +141,11 @@ class Call:
         # A decision does not undo a beginning: once entered, nobody can say that it did not run.
         return self.state in ("begun", "doubt") or self.child is not None or self.reason == "unknown"
 
+    @property
+    def is_question(self) -> bool:
+        """Whether a person may decide about it: it waits for that, or was decided and nobody has run it yet."""
+        return self.state == "waiting" or (self.state == "asked" and self.decision is not None)
+
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:

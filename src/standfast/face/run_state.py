@@ -395,7 +395,7 @@ def open_calls(run: Run, path: Path = ()) -> Iterator[tuple[Path, Call, str, str
     for call in turn.calls if turn is not None else ():
         if call.child is not None:
             yield from open_calls(call.child, (*path, call.id))
-        elif call.state == "waiting" or (call.state == "asked" and call.decision is not None):
+        elif call.is_question:
             assert turn is not None
             yield path, call, scope_of_call(call, call_item(turn, call) or {}), turn.agent
 

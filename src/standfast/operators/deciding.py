@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from uuid import uuid4
 
 from standfast.agents.approvals import arguments_digest
 from standfast.carrying.leases import StoredLease
 from standfast.carrying.runs import StoredRunStore
 from standfast.carrying.session import StoredSession
 from standfast.driver.loop import items_to_store
-from standfast.driver.unfinished import settling
+from standfast.driver.unfinished import given_up
 from standfast.driver.unsent import unsent_items
 from standfast.engine.advance import advance, refuse_finished
 from standfast.engine.codec import RunRecord, decode_saved
 from standfast.engine.costs import unbilled
-from standfast.engine.events import Appended, Claimed, Decided, Stopped
+from standfast.engine.events import Appended, Decided
 from standfast.engine.run import Call, Decision, Run
 from standfast.engine.run_store import SavedRun
 from standfast.face.run_state import open_calls
@@ -169,7 +168,7 @@ async def cancel(
     if session is None:
         async with await runs.lease_run(run_id, ttl_s=LEASE_S, wait_s=0.0):
             saved, run = await _loaded_open(runs, run_id)
-            after = _given_up(run, text, 0)
+            after = given_up(text, run, 0)
             if unsent_items(after):
                 raise RunStateError(
                     f"a server keeps the conversation of run {run_id!r}, and has not got the outputs of its calls",
@@ -179,12 +178,13 @@ async def cancel(
         return
     async with await session.lease(ttl_s=LEASE_S, wait_s=0.0, holder=f"{by} cancels run {run_id}") as lease:
         saved, run = await _loaded_open(runs, run_id)
-        await _store_nested(session, run, by, lease)
-        before = _given_up(run, text, await session.accepted(run_id))
+        before = given_up(text, run, await session.accepted(run_id))
         start, end = before.marks.stored, before.storable
         after, costs = advance(before, Appended(max(start, end), len(before.responses))), unbilled(before)
         save, items = _save_of(after, saved), items_to_store(before, start, end)
         await session.record(items=items, writer=run_id, start=start, run=save, lease=lease, costs=costs)
+        # Behind it: until then somebody may decide about a call of theirs, which needs no lease.
+        await _store_nested(session, run, text, lease)
 
 
 async def _loaded_open(runs: StoredRunStore, run_id: str) -> tuple[SavedRun, Run]:
@@ -196,20 +196,15 @@ async def _loaded_open(runs: StoredRunStore, run_id: str) -> tuple[SavedRun, Run
     return saved, run
 
 
-def _given_up(run: Run, text: str, stored: int) -> Run:
-    claimed = advance(run, Claimed(uuid4().hex, stored=stored))
-    return claimed if claimed.finished else advance(claimed, Stopped("abandoned", message=text))
-
-
-async def _store_nested(session: StoredSession, run: Run, by: str, lease: StoredLease) -> None:
+async def _store_nested(session: StoredSession, run: Run, text: str, lease: StoredLease) -> None:
     """Store what runs inside its calls left open, where they are on the same conversation."""
     for call in run.turn.calls if run.turn is not None else ():
         child = call.child
         if child is None:
             continue
-        await _store_nested(session, child, by, lease)
+        await _store_nested(session, child, text, lease)
         if child.spec.owner == run.spec.owner and not child.is_closed:
-            closed = advance(child, settling(by, await session.accepted(child.spec.run_id)))
+            closed = given_up(text, child, await session.accepted(child.spec.run_id))
             start, end = closed.marks.stored, closed.storable
             items = items_to_store(closed, start, end)
             if items:

@@ -96,13 +96,7 @@ class RunView:
 
 async def load(runs: RunStore, run_id: str) -> SavedRun:
     """A saved run; raises NotFoundError if there is none, RunStateError if what is there cannot be read."""
-    try:
-        saved = await runs.load_run(run_id)
-    except ValueError:  # its head has no revision: what a store without the key of a sealed session sees
-        raise RunStateError(
-            f"run {run_id!r} cannot be read here: it is sealed, or it was damaged",
-            "Open the sessions with their key (EncryptedSession), or restore the store from a backup.",
-        ) from None
+    saved = await runs.load_run(run_id)
     if saved is None:
         raise NotFoundError(f"there is no saved run {run_id!r}", "List them with Store.runs().")
     return saved

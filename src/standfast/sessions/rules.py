@@ -49,6 +49,9 @@ LANE = "l/"
 ORIGIN = "origin"
 USAGE = "u/"
 
+SEALED = b"\x02sealed\x00"
+"""Begins a cell of an encrypted session, as it is seen without the key."""
+
 KEPT_BY_CLEAR = (WRITER, LEASE, LANE, OPEN_RUN)
 # A count must outlive a clear, or a late repeat would bring back what was cleared; so must the fencing number (A12).
 # Which runs are open is decided for each, so that one that was saved a moment ago is not forgotten unseen.

@@ -15,7 +15,7 @@ import msgspec
 
 from standfast.engine.codec import conversation_of, is_left_open
 from standfast.engine.run_store import LogTail, RunSummary, SavedRun, check_run_id
-from standfast.ground.errors import NotFoundError, RunClaimedError
+from standfast.ground.errors import NotFoundError, RunClaimedError, RunStateError
 from standfast.ground.jsonvalue import Item, encode_value
 from standfast.sessions.lease_rules import (
     Fence,
@@ -27,7 +27,7 @@ from standfast.sessions.lease_rules import (
 )
 from standfast.sessions.port import Change, Done, Listed, Look, Name, Plan, Sight
 from standfast.sessions.protocol import Head
-from standfast.sessions.rules import OPEN_RUN, USAGE, as_time, commit, listing, look, value_of
+from standfast.sessions.rules import OPEN_RUN, SEALED, USAGE, as_time, commit, listing, look, value_of
 from standfast.sessions.writer_rules import Batch, appended, batch_look
 
 HEAD, LENGTHS, LOG = "head", "logs", "log/"
@@ -74,7 +74,7 @@ def load_run(run_id: str) -> Plan[SavedRun | None]:
     value = value_of(sight, HEAD)
     if value is None:
         return None
-    revision, head = _parts(value)
+    revision, head = _parts(run_id, value)
     logs: dict[str, list[bytes]] = {}
     for cell in sorted(cell for cell in sight.cells if cell.startswith(LOG)):
         for log, (start, records) in msgspec.msgpack.decode(sight.cells[cell].value).items():
@@ -82,9 +82,21 @@ def load_run(run_id: str) -> Plan[SavedRun | None]:
     return SavedRun(run_id, revision, head, {log: tuple(records) for log, records in logs.items() if records})
 
 
-def _parts(value: bytes) -> tuple[int, bytes]:
+def _parts(run_id: str, value: bytes) -> tuple[int, bytes]:
+    """The revision and the rest of a head; raises what says why it has none."""
     revision, _, head = value.partition(b"|")
-    return int(revision), head
+    if revision.isdigit():
+        return int(revision), head
+    if value.startswith(SEALED):
+        raise _sealed(run_id)
+    raise RunStateError(f"run {run_id!r} cannot be read here: it was damaged", "Restore the store from a backup.")
+
+
+def _sealed(run_id: str) -> RunStateError:
+    return RunStateError(
+        f"run {run_id!r} cannot be read here: it is sealed",
+        "Open its session with its key (EncryptedSession). If the key is lost for good, clear the session.",
+    )
 
 
 def run_look(save: RunSave) -> Look:
@@ -98,7 +110,7 @@ def saved(save: RunSave, sight: Sight) -> tuple[Change | None, int]:
     No change if this very save was done before.
     """
     value = value_of(sight, HEAD)
-    revision, head = (0, b"") if value is None else _parts(value)
+    revision, head = (0, b"") if value is None else _parts(save.run_id, value)
     ahead = revision - save.expect
     if value is not None and head == save.head and (ahead == 1 or (ahead == 2 and save.in_flight is not None)):
         return None, revision
@@ -288,6 +300,8 @@ def delete_run(run_id: str, *, loses_answers: bool) -> Plan[bool]:
         value = value_of(sight, HEAD)
         if value is None:
             return was_there
+        if value.startswith(SEALED):
+            raise _sealed(run_id)  # whoever has the key can read it, and it may wait for somebody (C15)
         was_there = loses_answers  # then a refusal may be the echo of this very step; else somebody else removed it
         step = [Change(name, cells={HEAD: value}, remove=True)]
         if "session" in sight.labels:
@@ -325,9 +339,11 @@ def _pruned(one: Listed) -> Plan[bool]:
     name, session = Name("run", one.id), one.labels.get("session")
     sight = yield from look(Look(name, cells=(HEAD,), mark=False))
     value = value_of(sight, HEAD)
-    if value is None or str(_parts(value)[0]) != one.labels["revision"]:
+    if value is None or value.startswith(SEALED):
+        return False  # without its key nobody can tell whether it has something to tell
+    revision, head = _parts(one.id, value)
+    if str(revision) != one.labels["revision"]:
         return False
-    head = _parts(value)[1]
     if is_left_open(head) and (session is not None or conversation_of(head) is not None):
         return False  # its label does not say so: it was saved before there was that label
     step = [Change(name, cells={HEAD: value}, remove=True)]

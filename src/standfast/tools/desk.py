@@ -17,7 +17,7 @@ from standfast.agents.context import ToolContext
 from standfast.agents.guardrails import ToolInputGuardrailResult, ToolOutputGuardrailResult
 from standfast.agents.hooks import RunHooksBase
 from standfast.engine.run import Call, Entry
-from standfast.ground.errors import ItemNotStorableError, UserError
+from standfast.ground.errors import InvalidSettingError, ItemNotStorableError, UserError
 from standfast.ground.jsonvalue import Item, encode
 from standfast.tools.approval import DecisionOwner, Refused, Waits, approval_of
 from standfast.tools.function import FunctionTool
@@ -114,7 +114,12 @@ def after_a_crash(call: Call, tool: FunctionTool | None) -> Literal["rerun", "as
     # A nested run notes where it stands before it does anything that counts: one that is not there has done nothing.
     if call.kind == "agent":
         return "rerun"
-    return getattr(tool, "on_unknown", "report")
+    policy: Literal["rerun", "ask", "report"] = getattr(tool, "on_unknown", "report")
+    if policy not in ("rerun", "ask", "report"):  # set behind the check of its constructor
+        raise InvalidSettingError(
+            f"on_unknown={policy!r} of tool {call.name!r} is no policy", "Choose 'rerun', 'ask' or 'report'."
+        )
+    return policy
 
 
 # --- what a call leaves in a history ---------------------------------------------------------------------------------

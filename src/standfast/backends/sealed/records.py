@@ -24,9 +24,9 @@ from cryptography.exceptions import InvalidTag
 from standfast.backends.sealed.keys import Key, KeyRing, joined, text_bytes
 from standfast.ground.errors import SealBrokenError, SealKeyError
 from standfast.sessions.port import Name, Tag
+from standfast.sessions.rules import SEALED as CELL_START
 
 START, MIDDLE, END = b'{"__enc__":2,"kid":"', b'","payload":"', b'"}'
-CELL_START = b"\x02sealed\x00"
 NONCE_BYTES = 12
 HEADER = struct.Struct(">4sQQBI")
 """What the key is known by, microseconds since 1970, the number, whether a writer has a name, and its length."""
