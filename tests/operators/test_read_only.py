@@ -205,7 +205,9 @@ def as_nobody(path: Path) -> str:
 
 def open_the_way(path: Path) -> None:
     """Let everybody reach the folder of a test."""
-    for place in path.parents[:3]:
+    for place in path.parents:
+        if place.stat().st_mode & 0o055 == 0o055:
+            return
         place.chmod(place.stat().st_mode | 0o055)
 
 
