@@ -137,6 +137,7 @@ class _Worker:
         try:
             while (message := self._inbox.get()) is not None:
                 self._do(message)
+                del message  # or, while this waits for the next, it would keep alive whatever its plan refers to
         finally:
             self._close_store()
 

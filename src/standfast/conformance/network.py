@@ -69,6 +69,8 @@ class Proxy:
     def close(self) -> None:
         """Cut every connection and accept no more."""
         self._closed = True
+        with contextlib.suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)  # a close alone leaves a thread that waits in accept()
         self._listening.close()
         for link in list(self._links):
             link.cut()

@@ -79,21 +79,24 @@ class SealedCarrier:
         then: Then | None = None,
     ) -> Coroutine[Any, Any, T]:
         """Carry out a plan on sealed records."""
-        undone = None if undo is None else partial(self._undone, undo)
-        made = partial(self._sealed, plan)
+        # Of the records, not of this: what a thread of the carrier works on must not keep the carrier alive.
+        undone = None if undo is None else partial(_undone, self._records, undo)
+        made = partial(_sealed, self._records, plan)
         return self.carrier.carry(
             made, timeout_s, kind=kind, undo=undone, durable=durable, detached=detached, then=then
         )
 
     def post(self, plan: MakePlan[T], timeout_s: float, then: Then | None = None) -> None:
         """Carry out a plan on sealed records without anybody who waits."""
-        self.carrier.post(partial(self._sealed, plan), timeout_s, then)
+        self.carrier.post(partial(_sealed, self._records, plan), timeout_s, then)
 
-    def _sealed(self, plan: MakePlan[T]) -> Plan[T]:
-        return SealedPlan(self._records).through(plan())
 
-    def _undone(self, undo: UndoPlan[T], result: T) -> Plan[None]:
-        return SealedPlan(self._records).through(undo(result))
+def _sealed(records: Records, plan: MakePlan[T]) -> Plan[T]:
+    return SealedPlan(records).through(plan())
+
+
+def _undone(records: Records, undo: UndoPlan[T], result: T) -> Plan[None]:
+    return SealedPlan(records).through(undo(result))
 
 
 class SealedPlan:
