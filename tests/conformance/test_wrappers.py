@@ -7,6 +7,7 @@ from typing import Any
 
 from standfast.backends.compaction.responses import OpenAIResponsesCompactionSession
 from standfast.conformance import suite
+from standfast.operators.store import store_of
 from tests.conformance.kit_backends import Memory
 
 
@@ -19,6 +20,10 @@ class CompactingMemory(Memory):
     def handed_in(self, session_id: str) -> tuple[Any, Callable[[], Awaitable[Any]]]:
         session, still_works = super().handed_in(session_id)
         return OpenAIResponsesCompactionSession(session_id, session), still_works
+
+    def whole_store(self, *, read_only: bool = False) -> Any:
+        """A store is opened below what is put around its sessions."""
+        return store_of(super().open, self.name, read_only=read_only)
 
 
 TestCompactingMemory = suite(CompactingMemory())

@@ -85,12 +85,16 @@ def test_a_driver_that_does_not_save_what_begins_is_found(monkeypatch: pytest.Mo
 
 
 def test_an_append_that_is_not_exactly_once_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    append = SimulatedSession.append
+    append, record = SimulatedSession.append, SimulatedSession.record
 
     async def forgetful(self: Any, items: Any, *, writer: str, start: int, **named: Any) -> Any:
         return await append(self, items, writer=f"{writer} {uuid.uuid4()}", start=0, **named)
 
+    def forgetful_step(self: Any, *, writer: str = "", start: int = 0, **named: Any) -> Any:
+        return record(self, writer=writer and f"{writer} {uuid.uuid4()}", start=0, **named)
+
     monkeypatch.setattr(SimulatedSession, "append", forgetful)
+    monkeypatch.setattr(SimulatedSession, "record", forgetful_step)
     _dies(range(120))
 
 

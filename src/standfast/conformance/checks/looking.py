@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import asyncio
-import statistics
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -149,10 +148,10 @@ async def a_page_of_a_long_history_costs_what_one_of_a_short_one_does(lab: Lab) 
             await session.records(after=middle, limit=20)
             await session.records(before=middle, limit=20)
             taken.append(time.perf_counter() - began)
-        times[size] = statistics.median(taken)
+        times[size] = min(taken)  # what it costs when nothing else is at work
     # Fifty times the history. What reads all of it takes tens of times as long.
     lab.expect(
-        times[10_000] < 8 * times[200] + 0.02,
+        times[10_000] < 8 * times[200] + 0.002,
         f"three pages of 20 took {times[10_000] * 1e3:.1f} ms in 10,000 records and {times[200] * 1e3:.1f} ms in 200",
     )
 
