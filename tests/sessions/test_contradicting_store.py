@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from standfast import InMemorySession
+from standfast import InMemorySession, SQLiteSession
 from standfast.backends.memory.session import InMemoryStore
+from standfast.backends.sqlite.store import Transaction
 from standfast.ground.errors import StoreError
 from standfast.sessions.port import Change, Done, Refused, Step
 
@@ -36,3 +39,20 @@ async def test_it_is_refused_with_a_remedy_instead_of_being_asked_for_ever(write
     store.__dict__.update(honest.__dict__)
     with pytest.raises(StoreError, match="conformance kit"):
         await write(InMemorySession("s", store=store))
+
+
+@pytest.mark.parametrize("sessions", [1, 5], ids=["alone", "in a group"])
+async def test_a_file_that_contradicts_itself_is_not_asked_for_ever_either(
+    sessions: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alone a plan is carried out by itself, several go in step: neither may hold the file's one writer for ever."""
+    opened = [SQLiteSession(f"s{number}", tmp_path / "a.db") for number in range(sessions)]
+    for session in opened:
+        await session.add_items([{"n": 0}])
+    with monkeypatch.context() as wrong:
+        wrong.setattr(Transaction, "_refusal", lambda self, step: Refused(0, "mark", "", {}))
+        told = await asyncio.gather(*(session.pop_item() for session in opened), return_exceptions=True)
+    assert [type(error) for error in told] == [StoreError] * sessions
+    for session in opened:
+        assert await session.pop_item() == {"n": 0}
+        await session.close()

@@ -318,6 +318,16 @@ def under(change: Change, cells: Mapping[str, bytes | None]) -> Change:
     return msgspec.structs.replace(change, cells={**cells, **change.cells})
 
 
+def one_more_refusal(before: int) -> int:
+    """Count a refusal that a plan met while nothing else could change the store; raises when they do not end."""
+    if before >= REFUSALS_MAX:
+        raise StoreError(
+            f"the store refused {before + 1} steps of one plan though nothing else could change it",
+            "Its conditions do not agree with its answers: check it with the conformance kit.",
+        )
+    return before + 1
+
+
 def carried_out(store: Store, plan: Plan[T], asked: Ask | None = None) -> T:
     """The result of a plan, with one call of the store for each thing it yields. `asked`: what it yielded already.
 
@@ -332,13 +342,8 @@ def carried_out(store: Store, plan: Plan[T], asked: Ask | None = None) -> T:
                 answer: Answer = store.look(question)
             else:
                 answer = store.commit(question) if type(question) is list else ask(store, question)
-            if isinstance(answer, Refused):
-                refusals += 1
-                if refusals > REFUSALS_MAX:
-                    raise StoreError(
-                        f"the store refused {refusals} steps in a row though nothing else could change it",
-                        "Its conditions do not agree with its answers: check it with the conformance kit.",
-                    )
+            if type(answer) is Refused:
+                refusals = one_more_refusal(refusals)
             question = plan.send(answer)
     except StopIteration as end:
         result: T = end.value

@@ -16,19 +16,20 @@ from typing import Any
 from standfast.backends.sqlite.store import Transaction
 from standfast.carrying.requests import Request
 from standfast.ground.errors import StandfastError
-from standfast.sessions.port import Ask, Done, Look, Name, Step, ask, carried_out
+from standfast.sessions.port import Ask, Done, Look, Name, Refused, Step, ask, carried_out, one_more_refusal
 
 
 class _Going:
     """A request's plan, and what it asks now."""
 
-    __slots__ = ("asks", "has_changed", "plan", "request")
+    __slots__ = ("asks", "has_changed", "plan", "refusals", "request")
 
     def __init__(self, request: Request[Any]) -> None:
         self.request = request
         self.plan: Generator[Ask, Any, Any] = request.plan()
         self.asks: Ask | None = None
         self.has_changed = False
+        self.refusals = 0
         self.answered(None)
 
     def answered(self, answer: Any) -> None:
@@ -36,6 +37,8 @@ class _Going:
         if type(answer) is Done:
             self.has_changed = True
         try:
+            if type(answer) is Refused:
+                self.refusals = one_more_refusal(self.refusals)
             self.asks = self.plan.send(answer)
         except StopIteration as end:
             self.asks, self.request.result = None, end.value
