@@ -81,10 +81,15 @@ class ReadingOnly:
         _refused(then).close()
 
 
-def _refused(then: Then | None) -> Coroutine[Any, Any, Any]:
-    error = StoreReadOnlyError(
+def opened_to_look() -> StoreReadOnlyError:
+    """What whoever wants to change something is told."""
+    return StoreReadOnlyError(
         "this store was opened to be looked at, and nothing in it is changed", "Open it with read_only=False."
     )
+
+
+def _refused(then: Then | None) -> Coroutine[Any, Any, Any]:
+    error = opened_to_look()
     if then is not None:
         then(None, error)
     return Done(error=error)

@@ -14,11 +14,12 @@ from types import TracebackType
 from typing import Self
 
 from standfast.carrying.looking import check_page, checked_words
+from standfast.carrying.reading_only import opened_to_look
 from standfast.carrying.runs import StoredRunStore
 from standfast.carrying.session import StoredSession
 from standfast.engine.codec import has_ended
 from standfast.engine.run_store import RunSummary
-from standfast.ground.errors import NotFoundError, RunStateError, StandfastError, StoreReadOnlyError
+from standfast.ground.errors import NotFoundError, RunStateError, StandfastError
 from standfast.operators.run_view import CallView, RunView, load, view_of
 from standfast.sessions import look_rules, rules
 from standfast.sessions.look_rules import Seen
@@ -404,9 +405,7 @@ class Store:
 
     def _check_writable(self) -> None:
         if self.read_only:
-            raise StoreReadOnlyError(
-                "this store was opened to be looked at, and nothing in it is changed", "Open it with read_only=False."
-            )
+            raise opened_to_look()
 
 
 def store_of(session: Callable[[str], StoredSession], backend: str, *, read_only: bool = False) -> Store:
