@@ -13,6 +13,7 @@ import sys
 import time
 import weakref
 from abc import abstractmethod
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Hashable, Sequence
 from functools import partial
 from typing import Any, ClassVar, Self, TypeVar
@@ -56,7 +57,7 @@ T = TypeVar("T")
 
 _log = logging.getLogger("standfast.sessions")
 
-_reported: dict[Hashable, None] = {}  # in the order in which they were logged
+_reported: OrderedDict[Hashable, None] = OrderedDict()  # in the order in which they were logged
 _REPORTED_MAX = 10_000
 
 
@@ -359,9 +360,9 @@ class StoredSession(LooksInto, SessionABC):
         """Log a corrupt record, once, without its content (A14)."""
         key = (self.conversation_key(), row.ref)
         if key not in _reported:
-            while len(_reported) >= _REPORTED_MAX:  # bounded: the oldest would be logged a second time
-                _reported.pop(next(iter(_reported)), None)
             _reported[key] = None
+            if len(_reported) > _REPORTED_MAX:  # the oldest would be logged a second time
+                _reported.popitem(last=False)
             _log.warning(
                 "record %d of session %r is %s; it stays where it is: see corrupt_records()",
                 row.ref,
