@@ -15,11 +15,10 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from itertools import repeat
 from typing import Any, TypeVar
 
 from standfast.backends.sqlite import listing
+from standfast.backends.sqlite.rows import all_bytes, as_rows, rows_of
 from standfast.backends.sqlite.statements import (
     AFTER,
     AT_ONCE_MAX,
@@ -169,7 +168,7 @@ class Transaction:
     def _data(self, name: Name, wanted: Rows) -> Sequence[bytes]:
         if wanted.box or name.kind != "session":
             return [row.data for row in self._rows(name, wanted)]
-        return _all_bytes([one for (one,) in self._read("message_data", name.id, wanted)])
+        return all_bytes([one for (one,) in self._read("message_data", name.id, wanted)])
 
     def _rows(self, name: Name, wanted: Rows) -> list[Row]:
         if name.kind != "session":
@@ -178,13 +177,13 @@ class Transaction:
         if wanted.box:
             before, limit = _bounds(wanted)
             values = (session_id, wanted.box, before, writer, writer, limit)
-            return _as_rows(self.db.execute(self._sql.box_rows, values).fetchall()[::-1])
+            return as_rows(self.db.execute(self._sql.box_rows, values).fetchall()[::-1])
         if writer is not None:
             columns = "id, message_data, coalesce(standfast_ordinal, 0), coalesce(standfast_replaces, 0)"
-            return _rows_of(writer, self._read(columns, session_id, wanted))
+            return rows_of(writer, self._read(columns, session_id, wanted))
         if not wanted.tags:
-            return _rows_of(None, self._read("id, message_data", session_id, wanted))
-        return _as_rows(self._read(f"id, {ROW_COLUMNS}", session_id, wanted))
+            return rows_of(None, self._read("id, message_data", session_id, wanted))
+        return as_rows(self._read(f"id, {ROW_COLUMNS}", session_id, wanted))
 
     def _read(self, columns: str, session_id: str, wanted: Rows) -> Iterable[tuple[Any, ...]]:
         """Columns of live rows, oldest first; of many, one after the other: each is used before the next is read."""
@@ -263,7 +262,7 @@ class Transaction:
         if refusal is not None:
             return refusal
         self._do(step)
-        return Done((self._states[step[0].name].mark,)) if len(step) == 1 else self._done(step)
+        return self._done(step)
 
     def commit_all(self, steps: Sequence[Step]) -> list[Done | Refused]:
         """Do several steps that have no name in common, each whole or not at all."""
@@ -273,7 +272,7 @@ class Transaction:
         return [refusal or self._done(step) for step, refusal in zip(steps, refusals, strict=True)]
 
     def _done(self, step: Step) -> Done:
-        if len(step) == 1:
+        if len(step) == 1:  # nearly always
             return Done((self._states[step[0].name].mark,))
         return Done(tuple([self._states[change.name].mark for change in step]))
 
@@ -572,42 +571,3 @@ def _padded(some: list[T]) -> list[T]:
     """As many as the next power of two, by repeating one: so that few different statements are prepared."""
     size = 1 << (len(some) - 1).bit_length()
     return some + some[:1] * (size - len(some))
-
-
-_as_tag = partial(tuple.__new__, Tag)
-_as_row = partial(tuple.__new__, Row)  # what `Row(...)` does, without a Python frame for each of ten thousand
-
-
-def _all_bytes(data: Sequence[Any]) -> Sequence[bytes]:
-    """Records as they are, whatever another program has put there."""
-    return data if set(map(type, data)) <= {bytes} else [as_bytes(one) for one in data]
-
-
-def _rows_of(writer: str | None, found: Iterable[tuple[Any, ...]]) -> list[Row]:
-    """Rows of one writer, from ids, records, ordinals and replaced generations; of None: without their tags.
-
-    Column by column: ten thousand rows would be ten thousand turns of a Python loop.
-    """
-    columns = list(zip(*found, strict=True))
-    if not columns:
-        return []
-    refs, data, *rest = columns
-    tags: Iterable[Tag | None] = repeat(None)
-    if writer is not None:
-        tags = map(_as_tag, zip(repeat(writer), *rest))
-    return list(map(_as_row, zip(refs, _all_bytes(data), tags)))  # noqa: B905 — as above
-
-
-def _as_rows(found: Iterable[Sequence[Any]]) -> list[Row]:
-    names: dict[bytes | None, str] = {None: ""}
-    rows = []
-    for ref, data, writer, ordinal, replaces in found:
-        if writer is None and replaces is None:
-            tag = None
-        else:
-            name = names.get(writer)
-            if name is None:
-                name = names[writer] = as_bytes(writer).decode()
-            tag = _as_tag((name, ordinal or 0, replaces or 0))
-        rows.append(_as_row((ref, data if type(data) is bytes else as_bytes(data), tag)))
-    return rows

@@ -1,0 +1,50 @@
+"""Rows of the port, made of what SQLite gives: the part of reading that is done once for every record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import repeat
+from typing import Any
+
+from standfast.backends.sqlite.values import as_bytes
+from standfast.sessions.port import Row, Tag
+
+_as_tag = partial(tuple.__new__, Tag)
+_as_row = partial(tuple.__new__, Row)  # what `Row(...)` does, without a Python frame for each of ten thousand
+
+
+def all_bytes(data: Sequence[Any]) -> Sequence[bytes]:
+    """Records as they are, whatever another program has put there."""
+    return data if set(map(type, data)) <= {bytes} else [as_bytes(one) for one in data]
+
+
+def rows_of(writer: str | None, found: Iterable[tuple[Any, ...]]) -> list[Row]:
+    """Rows of one writer, from ids, records, ordinals and replaced generations; of None: without their tags.
+
+    Column by column: ten thousand rows would be ten thousand turns of a Python loop.
+    """
+    columns = list(zip(*found, strict=True))
+    if not columns:
+        return []
+    refs, data, *rest = columns
+    tags: Iterable[Tag | None] = repeat(None)
+    if writer is not None:
+        tags = map(_as_tag, zip(repeat(writer), *rest))
+    return list(map(_as_row, zip(refs, all_bytes(data), tags)))  # noqa: B905 — as above
+
+
+def as_rows(found: Iterable[Sequence[Any]]) -> list[Row]:
+    """Rows with their tags, from ids and the columns that `ROW_COLUMNS` names; None for what another program wrote."""
+    names: dict[bytes | None, str] = {None: ""}
+    rows = []
+    for ref, data, writer, ordinal, replaces in found:
+        if writer is None and replaces is None:
+            tag = None
+        else:
+            name = names.get(writer)
+            if name is None:
+                name = names[writer] = as_bytes(writer).decode()
+            tag = _as_tag((name, ordinal or 0, replaces or 0))
+        rows.append(_as_row((ref, data if type(data) is bytes else as_bytes(data), tag)))
+    return rows
