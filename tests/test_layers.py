@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import standfast
-from standfast._doors import exports
+from standfast._doors.paths import DOORS
 
 SOURCE = Path(standfast.__file__).parent
 
@@ -127,7 +127,7 @@ def imports(module: str, is_package: bool, tree: ast.Module, known: set[str]) ->
 PARSED = modules()
 PACKAGE_NAMES = {name for name in PARSED if any(other.startswith(f"{name}.") for other in PARSED)} | {""}
 # Written by ./dev names: lazy faces, which show every name to type checkers whatever layer it lives in.
-WRITTEN = {"", *exports.DOORS}
+WRITTEN = {"", *DOORS}
 IMPORTS = {name: sorted(set(imports(name, name in PACKAGE_NAMES, tree, set(PARSED)))) for name, tree in PARSED.items()}
 
 

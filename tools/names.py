@@ -20,6 +20,7 @@ from pathlib import Path
 
 from standfast._doors import exports
 from standfast._doors.absent import ABSENT
+from standfast._doors.paths import DOORS
 from standfast.sessions import clauses
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -55,8 +56,8 @@ conversation, a *store* what sessions live in, a *run* one call of the runner.
 def written_files() -> dict[Path, str]:
     """Every file that follows from the table, with what it should say."""
     modules = {SOURCE / "__init__.py": lazy_module("", PUBLIC_DOC, version=True)}
-    below = [*exports.DOORS, *(module for kind in ABSENT.values() for module in kind.modules)]
-    for path in exports.DOORS:
+    below = [*DOORS, *(module for kind in ABSENT.values() for module in kind.modules)]
+    for path in DOORS:
         is_package = any(other.startswith(f"{path}.") for other in below)
         file = SOURCE / path.replace(".", "/")
         file = file / "__init__.py" if is_package else file.with_suffix(".py")

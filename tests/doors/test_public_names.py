@@ -14,6 +14,7 @@ import pytest
 
 import standfast
 from standfast._doors import exports
+from standfast._doors.paths import DOORS
 from tools import names as tool
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,7 +70,7 @@ def test_dir_and_all_show_every_public_name():
     assert expected <= set(dir(standfast))
 
 
-@pytest.mark.parametrize("path", list(exports.DOORS))
+@pytest.mark.parametrize("path", list(DOORS))
 def test_each_door_offers_its_names(path: str):
     module = import_module(f"standfast.{path}")
     for name, home in exports.homes(path).items():
@@ -90,7 +91,7 @@ def test_an_unknown_name_is_an_attribute_error():
         exec("from standfast.extensions.memory import NoSuchSession")
 
 
-PLANNED = [(path, name) for path in exports.DOORS for name in sorted(exports.planned(path))]
+PLANNED = [(path, name) for path in DOORS for name in sorted(exports.planned(path))]
 
 
 @pytest.mark.parametrize(("path", "name"), PLANNED, ids=[f"{path}.{name}" for path, name in PLANNED])

@@ -14,7 +14,8 @@ from importlib import import_module
 from typing import Any
 
 from standfast._doors.absent import absent, absent_module
-from standfast._doors.exports import DOORS, EXTRAS, homes, planned
+from standfast._doors.exports import EXTRAS, homes, planned
+from standfast._doors.paths import DOORS
 
 ROOT = __name__.partition(".")[0]
 MEANWHILE = (
