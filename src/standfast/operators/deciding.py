@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
+from functools import partial
 
 from standfast.agents.approvals import arguments_digest
-from standfast.carrying.leases import StoredLease
 from standfast.carrying.runs import StoredRunStore
 from standfast.carrying.session import StoredSession
-from standfast.driver.loop import items_to_store
+from standfast.driver.storing import ended_nested, items_to_store
 from standfast.driver.unfinished import given_up
 from standfast.driver.unsent import unsent_items
 from standfast.engine.advance import advance, refuse_finished
@@ -182,9 +182,8 @@ async def cancel(
         start, end = before.marks.stored, before.storable
         after, costs = advance(before, Appended(max(start, end), len(before.responses))), unbilled(before)
         save, items = _save_of(after, saved), items_to_store(before, start, end)
-        await session.record(items=items, writer=run_id, start=start, run=save, lease=lease, costs=costs)
-        # Behind it: until then somebody may decide about a call of theirs, which needs no lease.
-        await _store_nested(session, run, text, lease)
+        nested = await ended_nested(session.accepted, run.calls, run.spec.owner, partial(given_up, text))
+        await session.record(items=items, writer=run_id, start=start, run=save, lease=lease, costs=costs, nested=nested)
 
 
 async def _loaded_open(runs: StoredRunStore, run_id: str) -> tuple[SavedRun, Run]:
@@ -194,18 +193,3 @@ async def _loaded_open(runs: StoredRunStore, run_id: str) -> tuple[SavedRun, Run
     if run.is_closed:
         refuse_finished(run)
     return saved, run
-
-
-async def _store_nested(session: StoredSession, run: Run, text: str, lease: StoredLease) -> None:
-    """Store what runs inside its calls left open, where they are on the same conversation."""
-    for call in run.turn.calls if run.turn is not None else ():
-        child = call.child
-        if child is None:
-            continue
-        await _store_nested(session, child, text, lease)
-        if child.spec.owner == run.spec.owner and not child.is_closed:
-            closed = given_up(text, child, await session.accepted(child.spec.run_id))
-            start, end = closed.marks.stored, closed.storable
-            items = items_to_store(closed, start, end)
-            if items:
-                await session.append(items, writer=child.spec.run_id, start=start, lease=lease)
