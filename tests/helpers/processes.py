@@ -160,6 +160,16 @@ def _live(program: Program, told: dict[str, Any], connection: Connection) -> Non
     connection.send(ended)
 
 
+def exit_between_callbacks(number: signal.Signals) -> None:
+    """Let a signal raise SystemExit out of the running loop, between two of its callbacks.
+
+    A handler of `signal.signal` that raises does so anywhere, also where asyncio has taken a callback off its queue and
+    not called it yet. That callback is lost, and `asyncio.run` waits for its task without end: tests/attacks/README.md
+    has the numbers.
+    """
+    asyncio.get_running_loop().add_signal_handler(number, sys.exit, 0)
+
+
 def wait_until(condition: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
     """What `condition` gives as soon as it is true."""
     end = time.monotonic() + patience_s

@@ -212,6 +212,7 @@ async def _open_earlier(scope: RunScope, fresh: Run) -> Opened | None:
             raise RunStateError(f"run {run_id!r} has ended", "Start the next run under another run_id.")
         return None
     run = await rebuilt_from_items(scope, fresh, items, ending)
+    await _add_kept_usage(scope, run_id)
     if run.status == "cancelled":
         raise RunStateError(
             f"run {run_id!r} was given up and has ended",
@@ -329,6 +330,7 @@ async def open_finished(scope: RunScope, saved: SavedRun) -> Opened:
             "Pass the session that it ran on; Runner.list_runs(...) tells its id.",
         )
     items = await scope.session.written(saved.run_id)
+    await _add_kept_usage(scope, saved.run_id)
     count = ending.get("input_count")
     fresh = begin(
         run_id=saved.run_id,
@@ -340,6 +342,14 @@ async def open_finished(scope: RunScope, saved: SavedRun) -> Opened:
     )
     scope.history = []
     return Opened(await rebuilt_from_items(scope, fresh, items, ending), None, has_read=True)
+
+
+async def _add_kept_usage(scope: RunScope, run_id: str) -> None:
+    """Count what the run cost before, where its session keeps that (B15): it is part of what it costs."""
+    assert scope.session is not None  # whoever asks has read the run from it
+    for one in await scope.session.usage():
+        if one.run_id == run_id:
+            scope.wrapper.usage.add(one.total)
 
 
 def _leading(items: list[Item]) -> int:

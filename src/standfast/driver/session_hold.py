@@ -28,6 +28,7 @@ from standfast.ground.operators import tell
 from standfast.plain.adapter import PlainSession
 from standfast.plain.turn_lock import ProcessLease
 from standfast.sessions.protocol import Lease, Session, SessionSettings, abilities, conversation_key, ended_abilities
+from standfast.sessions.records import RunUsage
 from standfast.sessions.run_rules import NestedItems, Recorded, RunSave
 from standfast.sessions.signatures import takes
 
@@ -347,6 +348,13 @@ class SessionHold:
                 "Resume the run with the session it was started with; if that is gone, start a new run.",
             )
         return held
+
+    async def usage(self) -> list[RunUsage]:
+        """What runs of this conversation cost, if the session keeps that."""
+        if not self.keeps_costs:
+            return []
+        kept: list[RunUsage] = await self.session.usage()
+        return kept
 
     async def written(self, writer: str) -> list[Item]:
         """What this run wrote before, if the session can tell."""

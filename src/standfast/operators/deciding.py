@@ -8,7 +8,6 @@ checks it against what they have. Whoever decides here does not go on with the r
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
 from functools import partial
 
 from standfast.agents.approvals import arguments_digest
@@ -20,12 +19,12 @@ from standfast.driver.unsent import unsent_items
 from standfast.engine.advance import advance, refuse_finished
 from standfast.engine.codec import RunRecord, decode_saved
 from standfast.engine.costs import unbilled
+from standfast.engine.decisions import already_decided
 from standfast.engine.events import Appended, Decided
 from standfast.engine.run import Call, Decision, Run
 from standfast.engine.run_store import SavedRun
 from standfast.face.run_state import open_calls
 from standfast.ground.errors import (
-    AlreadyDecidedError,
     ApprovalError,
     InvalidSettingError,
     RunClaimedError,
@@ -57,7 +56,7 @@ async def decide(
         run = _parked(saved)
         path, call, scope, agent = _shown(run, call_id, arguments)
         if call.decision is not None:
-            raise _decided(run_id, call, call.decision)
+            raise already_decided(run_id, call.id, call.decision)
         decision = Decision(
             approve, call.id, scope, False, reason, arguments_digest(call.arguments), agent, by, time.time()
         )
@@ -116,20 +115,6 @@ def _shown(run: Run, call_id: str, arguments: str | None) -> tuple[tuple[str, ..
             f"call id {call_id!r} waits in more than one nested run", "Give nested agents models with unique call ids."
         )
     return found[0]
-
-
-def _decided(run_id: str, call: Call, decision: Decision) -> AlreadyDecidedError:
-    at = None if decision.at is None else datetime.fromtimestamp(decision.at, UTC)
-    who = decision.by or "somebody"
-    when = "" if at is None else f" at {at.isoformat(timespec='seconds')}"
-    did = "approved" if decision.approved else "rejected"
-    return AlreadyDecidedError(
-        f"{who} {did} call {call.id!r} of run {run_id!r}{when}; that stands",
-        "Whoever resumes the run goes by it.",
-        approved=decision.approved,
-        by=decision.by,
-        at=at,
-    )
 
 
 async def _save(runs: StoredRunStore, run: Run, saved: SavedRun) -> None:
