@@ -87,12 +87,6 @@ def ending_of(error: BaseException) -> Ending:
 
 
 def _explained(error: BaseException) -> str:
-    if isinstance(error, ModuleNotFoundError) and error.name:
-        from standfast._doors.exports import EXTRAS
-
-        package = error.name.partition(".")[0]
-        if package in EXTRAS:
-            return f"this needs the package {package!r}. Install it with: pip install 'standfast[{EXTRAS[package]}]'"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error) or type(error).__name__
