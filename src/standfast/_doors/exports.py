@@ -136,10 +136,12 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "backends.memory.runs": ("InMemoryRunStore",),
     "backends.sqlite.session": ("SQLiteSession",),
     "backends.sqlite.async_session": ("AsyncSQLiteSession",),
+    "backends.sqlite.advanced_session": ("AdvancedSQLiteSession",),
     "backends.redis.session": ("RedisSession",),
     "backends.postgres.session": ("PostgresSession",),
     "backends.sqlalchemy.session": ("SQLAlchemySession",),
     "backends.sealed.session": ("EncryptedSession",),
+    "backends.sealed.sdk_rows": ("EncryptedEnvelope",),
     "backends.sealed.keys": ("ErasureReceipt", "SessionKeys"),
     "backends.sealed.key_file": ("KeyFile",),
     "words.items": (
