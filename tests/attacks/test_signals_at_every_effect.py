@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from helpers.books import asked_next, lines, outputs, says_unknown, short, wrongs
-from helpers.processes import Child, Line, exit_between_callbacks
+from helpers.processes import Child, Line, exit_between_callbacks, stop_outside_writes
 from helpers.workers import PLACES, calm_history, work
 
 from standfast import Runner, SQLiteSession
@@ -86,7 +86,7 @@ def test_a_worker_stopped_past_its_lease_at_any_place_hides_and_repeats_nothing(
             for at, path in paths.items():  # one after the other, so that none is starved out of its short lease
                 firsts[at] = stack.enter_context(_worker(path, "first", at=at, ttl_s=2.0))
                 firsts[at].hear_until("here")
-                firsts[at].send_signal(signal.SIGSTOP)
+                stop_outside_writes(firsts[at].pid, path)
             for at, path in paths.items():
                 with _worker(path, "second", ttl_s=60.0) as second:
                     said = second.result()
