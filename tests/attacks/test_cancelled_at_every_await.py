@@ -19,8 +19,9 @@ import uvloop
 from helpers.books import asked_next, done, lines, write, wrongs
 from helpers.cancelling import WAYS, Way, cancelled_at, no_task_is_left, suspensions
 
-from standfast import Agent, InMemorySession, RunConfig, Runner, SQLiteSession, ToolContext, function_tool
+from standfast import Agent, RunConfig, Runner, SQLiteSession, ToolContext, function_tool
 from standfast.testing import ScriptedModel, final, function_call
+from tests.helpers.stores import opened, place
 
 ROUNDS = int(os.environ.get("STANDFAST_ATTACK_ROUNDS", "1"))
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
@@ -35,21 +36,18 @@ class Desk:
     """One store with many conversations, and an agent whose tools write down what they do."""
 
     def __init__(self, folder: Path, backend: str) -> None:
-        self.folder, self.backend = folder, backend
+        self.folder, self.where = folder, place(backend, folder)
         self._number = itertools.count()
         self.book, self.session = folder / "book", self._made()
 
     def _made(self) -> Any:
         name = f"s{next(self._number)}"
         self.book = self.folder / f"{name}.book"
-        return InMemorySession(name) if self.backend == "memory" else SQLiteSession(name, self.folder / "a.db")
+        return opened(self.where, name)
 
-    def begin(self) -> None:
+    async def begin(self) -> None:
         """Another conversation with its own book."""
-        if self.backend == "memory":
-            self.session = self._made()
-            return
-        self.session.close()
+        await self.session.close()
         self.session = self._made()
 
     def agent(self, *, asks: bool = False) -> Agent[Any]:
@@ -136,14 +134,25 @@ RUNS: dict[str, Work] = {
 }
 
 
+WORLDS = [
+    ("asyncio", "sqlite"),
+    ("asyncio", "memory"),
+    ("uvloop", "sqlite"),
+    pytest.param("asyncio", "redis", marks=pytest.mark.redis),
+    pytest.param("asyncio", "postgres", marks=pytest.mark.postgres),
+]
+
+
 def _stride(loop: str, backend: str, way: Way) -> int:
     """Every await where it costs little; a third of them, shifted, in the combinations that repeat it."""
-    return 1 if ROUNDS > 1 or ((loop, backend) == ("asyncio", "sqlite") and way in ("twice", "anyio")) else 4
+    if ROUNDS > 1 or ((loop, backend) == ("asyncio", "sqlite") and way in ("twice", "anyio")):
+        return 1
+    return 4 if backend in ("sqlite", "memory") else 7
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("what", RUNS)
-@pytest.mark.parametrize(("loop", "backend"), [("asyncio", "sqlite"), ("asyncio", "memory"), ("uvloop", "sqlite")])
+@pytest.mark.parametrize(("loop", "backend"), WORLDS)
 def test_whatever_a_tool_did_is_stored_or_said_to_be_unknown_and_the_lease_is_free(
     loop: str, backend: str, what: str, way: Way, tmp_path: Path
 ) -> None:
@@ -155,11 +164,10 @@ def test_whatever_a_tool_did_is_stored_or_said_to_be_unknown_and_the_lease_is_fr
         step = _stride(loop, backend, way)
         for _ in range(ROUNDS):
             for at in range(len(way) % step, count, step):
-                desk.begin()
+                await desk.begin()
                 await cancelled_at(lambda: RUNS[what](desk), at, way)
                 await desk.check(f"{what} on {backend}, cancelled {way} at await {at} of {count}")
-        if backend == "sqlite":
-            desk.session.close()
+        await desk.session.close()
 
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
         runner.run(scenario())

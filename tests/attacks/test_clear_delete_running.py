@@ -14,7 +14,6 @@ from helpers.processes import Child, Line
 
 from standfast import (
     Agent,
-    InMemorySession,
     RunConfig,
     Runner,
     SQLiteSession,
@@ -23,8 +22,9 @@ from standfast import (
     function_tool,
 )
 from standfast.testing import ScriptedModel, final, function_call
+from tests.helpers.stores import BACKENDS, opened, place
 
-both_sessions = pytest.mark.parametrize("backend", ["memory", "sqlite"])
+every_session = pytest.mark.parametrize("backend", BACKENDS)
 
 
 class Running:
@@ -32,7 +32,7 @@ class Running:
 
     def __init__(self, folder: Path, backend: str) -> None:
         self.book = folder / "book"
-        self.session: Any = InMemorySession("s") if backend == "memory" else SQLiteSession("s", folder / "a.db")
+        self.session: Any = opened(place(backend, folder))
         self.paid, self.go_on = asyncio.Event(), asyncio.Event()
 
     def agent(self) -> Agent[Any]:
@@ -60,7 +60,7 @@ class Running:
 WHOLE = ["U(go)", "C(c1)", "O(c1: done)", "A(done)"]
 
 
-@both_sessions
+@every_session
 async def test_a_run_under_way_cannot_be_deleted(backend: str, tmp_path: Path) -> None:
     """C15, attack 13: a housekeeping job; the worker's next save must find its run, and what it paid is stored."""
     running = Running(tmp_path, backend)
@@ -74,7 +74,7 @@ async def test_a_run_under_way_cannot_be_deleted(backend: str, tmp_path: Path) -
     assert await Runner.delete_run("r", session=running.session), "it has ended now"
 
 
-@both_sessions
+@every_session
 async def test_pruning_takes_no_run_that_is_under_way(backend: str, tmp_path: Path) -> None:
     """C15: pruning removes ended runs only."""
     running = Running(tmp_path, backend)
@@ -85,7 +85,7 @@ async def test_pruning_takes_no_run_that_is_under_way(backend: str, tmp_path: Pa
     assert short(await running.session.get_items()) == WHOLE
 
 
-@both_sessions
+@every_session
 async def test_a_cleared_session_keeps_what_a_run_under_way_stores_later(backend: str, tmp_path: Path) -> None:
     """A12, C15: the run keeps its record, and its turn belongs to the new history."""
     running = Running(tmp_path, backend)
@@ -98,7 +98,7 @@ async def test_a_cleared_session_keeps_what_a_run_under_way_stores_later(backend
     await running.check()
 
 
-@both_sessions
+@every_session
 async def test_cancelling_a_run_that_another_worker_is_at_hides_nothing(backend: str, tmp_path: Path) -> None:
     """C15: whether the order is refused, waits, or stops the run: what was paid is there, or said to be unknown."""
     running = Running(tmp_path, backend)
@@ -111,11 +111,11 @@ async def test_cancelling_a_run_that_another_worker_is_at_hides_nothing(backend:
     await running.check()
 
 
-@both_sessions
+@every_session
 async def test_a_run_that_was_cleared_away_while_it_waited_is_not_carried_out(backend: str, tmp_path: Path) -> None:
     """A12: open turns of runs that nobody holds go with the history; an old approval finds nothing to approve."""
     book = tmp_path / "book"
-    session: Any = InMemorySession("s") if backend == "memory" else SQLiteSession("s", tmp_path / "a.db")
+    session: Any = opened(place(backend, tmp_path))
 
     @function_tool(needs_approval=True)
     async def pay(ctx: ToolContext[Any]) -> str:

@@ -16,8 +16,9 @@ from typing import Any
 from helpers.books import done, write
 from helpers.processes import Line
 
-from standfast import Agent, RunConfig, Runner, SQLiteSession, StandfastError, ToolContext, function_tool
+from standfast import Agent, RunConfig, Runner, StandfastError, ToolContext, function_tool
 from standfast.testing import AnsweringModel, function_call
+from tests.helpers.stores import opened
 
 CONFIG: dict[str, Any] = {"lease_ttl_s": 3.0, "lease_wait_s": 60.0}
 
@@ -25,10 +26,10 @@ CONFIG: dict[str, Any] = {"lease_ttl_s": 3.0, "lease_wait_s": 60.0}
 class Actor:
     """One process's share of a story."""
 
-    def __init__(self, path: str, who: str, seed: int, *, may_die: bool) -> None:
+    def __init__(self, path: str, who: str, seed: int, *, may_die: bool, where: str | None = None) -> None:
         self.book, self.who, self.may_die = f"{path}.book", who, may_die
         self.chance = random.Random(f"{seed} {who}")
-        self.session = SQLiteSession("s", path)
+        self.session = opened(where or f"sqlite {path}")
         self.numbers = itertools.count()
         self.told: list[str] = []
         """What went wrong that is not an answer."""
@@ -121,9 +122,11 @@ class Actor:
             await Runner.delete_run(run_id, session=self.session)
 
 
-async def act(line: Line, *, path: str, who: str, seed: int, acts: int, may_die: bool) -> list[str]:
+async def act(
+    line: Line, *, path: str, who: str, seed: int, acts: int, may_die: bool, where: str | None = None
+) -> list[str]:
     """Do so many things; what went wrong that is not an answer of ours."""
-    actor = Actor(path, who, seed, may_die=may_die)
+    actor = Actor(path, who, seed, may_die=may_die, where=where)
     await actor.session.get_items()
     line.say("ready")
     await line.told()

@@ -10,6 +10,7 @@ from helpers.processes import Line
 
 from standfast import Agent, RunConfig, Runner, SQLiteSession, ToolContext, function_tool
 from standfast.testing import AnsweringModel, function_call
+from tests.helpers.stores import opened
 
 JOB = "job"
 
@@ -37,7 +38,14 @@ def paying_agent(book: str, model: Any, line: Line | None, *, stands: bool) -> A
 
 
 async def start(
-    line: Line, *, path: str, owner: str, stands: bool = False, base_url: str = "", owner_id: str = ""
+    line: Line,
+    *,
+    path: str,
+    owner: str,
+    stands: bool = False,
+    base_url: str = "",
+    owner_id: str = "",
+    where: str | None = None,
 ) -> str:
     """Start the job on its owner as soon as the parent says so, and return its final output."""
     model: Any = AnsweringModel(_answer)
@@ -48,7 +56,7 @@ async def start(
 
         model = OpenAIResponsesModel("m", loopback_client(base_url))
     agent = paying_agent(f"{path}.book", model, line, stands=stands)
-    session = SQLiteSession("s", path)
+    session = opened(where or f"sqlite {path}")
     await session.get_items()
     more: dict[str, Any] = {}
     config = RunConfig(run_id=JOB, run_store=session.run_store())

@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis.asyncio
 
-from standfast import InMemorySession, PostgresSession, RedisSession, SQLiteSession
+from standfast import EncryptedSession, InMemorySession, PostgresSession, RedisSession, SQLiteSession
 from tests.helpers import servers
 
 SERVERS = [
     pytest.param("redis", marks=pytest.mark.redis),
     pytest.param("postgres", marks=pytest.mark.postgres),
 ]
+"""Those of them that are servers. "client" is Redis over a client of the loop, "sealed" is sealed there."""
 SHARED = ["sqlite", *SERVERS]
 """The stores that several processes can open."""
 BACKENDS = ["memory", *SHARED]
@@ -34,8 +36,8 @@ def place(kind: str, tmp_path: Path) -> str:
             return "memory"
         case "sqlite":
             return f"sqlite {tmp_path / name}.db"
-        case "redis":
-            return f"redis {name} {servers.redis_url()}"
+        case "redis" | "client" | "sealed":
+            return f"{kind} {name} {servers.redis_url()}"
         case "postgres":
             return f"postgres {name} {servers.postgres_url()}"
     raise AssertionError(kind)
@@ -51,7 +53,16 @@ def opened(where: str, session_id: str = "s") -> Any:
     name, _, url = rest.partition(" ")
     if kind == "redis":
         return RedisSession.from_url(session_id, url=url, key_prefix=name)
+    if kind == "client":
+        return RedisSession(session_id, redis_client=redis.asyncio.from_url(url), key_prefix=name)
+    if kind == "sealed":
+        return EncryptedSession(session_id, opened(where.replace("sealed", "redis", 1), session_id), "a key of all")
     return PostgresSession(session_id, url=url, messages_table=f"{name}_m")
+
+
+def looked_at(where: str, session_id: str = "s") -> Any:
+    """The same session, for whoever looks afterwards: not over a client, which somebody would have to close."""
+    return opened(where.replace("client", "redis", 1), session_id)
 
 
 @pytest.fixture(params=BACKENDS)

@@ -12,8 +12,9 @@ from typing import Any
 from helpers.books import done, write
 from helpers.processes import Line
 
-from standfast import Agent, RunConfig, RunHooks, Runner, SQLiteSession, ToolContext, function_tool
+from standfast import Agent, RunConfig, RunHooks, Runner, ToolContext, function_tool
 from standfast.testing import ModelStep, ScriptedModel, final, function_call
+from tests.helpers.stores import opened
 
 PLACES = (
     "agent start",
@@ -101,11 +102,12 @@ async def work(
     config: Mapping[str, Any] | None = None,
     tool: Mapping[str, Any] | None = None,
     streamed: bool = False,
+    where: str | None = None,
 ) -> str:
-    """Run the payer on session "s" of this file, under the run id `who`."""
+    """Run the payer on session "s" of this file, or of another store, under the run id `who`."""
     standing = Standing(line, at)
     agent = payer(f"{path}.book", who, standing, **(tool or {}))
-    session = SQLiteSession("s", path)
+    session = opened(where or f"sqlite {path}")
     settings = RunConfig(**{"run_id": who, **(config or {})})
     line.say("starting")
     if streamed:
