@@ -11,6 +11,7 @@ look has brought. A fork's rows are opened and sealed for their new place, in th
 from __future__ import annotations
 
 from collections.abc import Coroutine, Generator, Mapping, Sequence
+from contextvars import Context
 from functools import partial
 from typing import Any, TypeVar
 
@@ -86,9 +87,11 @@ class SealedCarrier:
             made, timeout_s, kind=kind, undo=undone, durable=durable, detached=detached, then=then
         )
 
-    def post(self, plan: MakePlan[T], timeout_s: float, then: Then | None = None) -> None:
+    def post(
+        self, plan: MakePlan[T], timeout_s: float, then: Then | None = None, context: Context | None = None
+    ) -> None:
         """Carry out a plan on sealed records without anybody who waits."""
-        self.carrier.post(partial(_sealed, self._records, plan), timeout_s, then)
+        self.carrier.post(partial(_sealed, self._records, plan), timeout_s, then, context)
 
 
 def _sealed(records: Records, plan: MakePlan[T]) -> Plan[T]:
