@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,15 +102,18 @@ def test_a_file_in_use_is_left_as_it_is(ours: Path, capsys: pytest.CaptureFixtur
 
 @pytest.fixture
 def readable(ours: Path) -> Iterator[Path]:
-    """The file where everybody may read it and nobody may write: neither the file nor the folder."""
-    (ours.parent / "talks.db-standfast-lock").unlink(missing_ok=True)
-    for place in ours.parents:
-        if place.stat().st_mode & 0o055 != 0o055:
-            place.chmod(place.stat().st_mode | 0o055)
-    ours.chmod(0o444)
-    ours.parent.chmod(0o555)
-    yield ours
-    ours.parent.chmod(0o755)
+    """The file where everybody may read it and nobody may write: neither the file nor the folder.
+
+    Not below pytest's own folders: whichever pytest starts next takes them away from everybody else.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        path = folder / "talks.db"
+        shutil.copy(ours, path)
+        path.chmod(0o444)
+        folder.chmod(0o555)
+        yield path
+        folder.chmod(0o755)
 
 
 AS_NOBODY = """
