@@ -677,26 +677,6 @@ BEHIND_DOORS: dict[str, tuple[str, ...]] = {
 KITS: tuple[str, ...] = ("conformance", "testing")
 """Packages for tests. Their public names are those of their own `__all__`; nothing here loads them."""
 
-EXTRAS: dict[str, str] = {
-    "openai": "openai",
-    "mcp": "mcp",
-    "mcp_types": "mcp",
-    "httpx2": "mcp",
-    "anyio": "mcp",
-    "redis": "redis",
-    "psycopg": "postgres",
-    "genai_prices": "prices",
-    "cryptography": "encrypt",
-    "sqlalchemy": "sqlalchemy",
-    "websockets": "realtime",
-    "starlette": "testing",
-    "uvicorn": "testing",
-    "hypothesis": "conformance",
-    "pytest": "conformance",
-    "pytest_asyncio": "conformance",
-}
-"""Third-party package to the extra of standfast that installs it."""
-
 
 def homes(module: str) -> dict[str, str]:
     """The names that lazy module `module` offers, each with the module it lives in (both below `standfast`)."""

@@ -135,6 +135,12 @@ def _checked_path(path: Any) -> str:
         raise InvalidSettingError(
             f"db_path {text!r} names no file", "Give the path of a file, or ':memory:' for a store of its own."
         )
+    if "://" in text and isinstance(path, str):  # its folder would be called "redis:"; and a URL may hold a password
+        raise InvalidSettingError(
+            f"db_path is a URL ({text.partition('://')[0]}://…), not the path of a file",
+            "For a store by its URL use open_store(url).session(session_id); for Redis and PostgreSQL there are"
+            " RedisSession.from_url and PostgresSession. A file with such a name: give a pathlib.Path.",
+        )
     return text
 
 
