@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from standfast.cli.output import Output
 
 GROUPS: dict[str, tuple[str, str]] = {  # word: (module that has `add(commands)`, what it is for)
+    "verify": ("standfast.cli.verify", "whether a store keeps the contract, in a scratch name space of it"),
     "version": ("standfast.cli.version", "which release this is, and what it finds installed"),
 }
 OTHER_OPTIONS = {"--version": "version", "-V": "version"}

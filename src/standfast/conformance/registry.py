@@ -64,6 +64,7 @@ _WITHHELD = {
     "inject_record": "records are damaged behind the store's back, which is not done to the file itself",
     "damage_newest": "records are damaged behind the store's back, which is not done to the file itself",
     "shift_times": "times are changed behind the store's back, which is not done to the file itself",
+    "watch_durability": "it looks into connections that are made for it",
     "handed_in": "it needs a client made for it",
     "peer": "the OpenAI Agents SDK would have to write beside it",
 }

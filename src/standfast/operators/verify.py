@@ -24,6 +24,7 @@ from standfast.conformance.run import declared_abilities, prepared
 from standfast.conformance.scorecard import Scorecard
 from standfast.ground.durations import check_seconds
 from standfast.ground.errors import InvalidSettingError, StoreError, UnknownSchemeError
+from standfast.ground.extras import needed_by
 from standfast.operators.store_url import StoreURL, parsed
 from standfast.operators.verify_site import Leftover, Site
 from standfast.sessions.clauses import clause
@@ -159,8 +160,13 @@ def _site(found: StoreURL, clauses: Sequence[str], *, in_place: bool, timeout_s:
     if in_place and found.scheme != "sqlite":
         raise InvalidSettingError(
             f"a {found.scheme}:// store is always verified in place, in a name space of its own",
-            "Leave in_place out.",
+            "Leave in_place (--in-place) out.",
         )
+    with needed_by(f"a store at {found.scheme}://"):
+        return _opened(found, in_place=in_place, timeout_s=timeout_s)
+
+
+def _opened(found: StoreURL, *, in_place: bool, timeout_s: float) -> Site:
     match found.scheme:
         case "sqlite":
             from standfast.operators.verify_sqlite import FileSite

@@ -102,7 +102,7 @@ class RedisSite(Site):
         super().__init__(self._live)
         self.where = f"{url.shown}, in keys that begin with {PREFIX}"
         self.writes = (
-            "Some 60,000 small values under such keys, about 20 MB at a time; all of them are removed afterwards.",
+            "Some ten thousand small values under such keys, a few megabytes at a time; all are removed afterwards.",
             "Keys of others are neither read nor written. A server that evicts keys when its memory is full may evict "
             "others' for these.",
         )
