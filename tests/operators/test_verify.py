@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import stat
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from html.parser import HTMLParser
@@ -59,6 +60,16 @@ class Used:
                 await session.replace([message("summary")], upto=await session.head())
                 await (await session.lease(ttl_s=30, wait_s=0)).release()
                 await session.close()
+        if self.url.startswith("sqlite"):
+            await at_rest(Path(self.url.removeprefix("sqlite:///")))
+
+
+async def at_rest(path: Path) -> None:
+    """Wait until the thread that writes has closed the file, which takes its log away."""
+    deadline = time.monotonic() + 120
+    while path.with_name(f"{path.name}-wal").exists():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.005)
 
 
 def _files(path: Path) -> dict[str, tuple[bytes, int]]:

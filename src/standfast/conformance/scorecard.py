@@ -22,6 +22,7 @@ from standfast.conformance.results import (
     Result,
     value_of,
 )
+from standfast.conformance.scorecard_page import page
 from standfast.sessions.clauses import CLAUSES, PARTS, sort_key
 
 _WORDS = {KEPT: "kept", BROKEN: "BROKEN", NOT_APPLICABLE: "n/a", NOT_CLAIMED: "not claimed", NOT_RUN: "·"}
@@ -178,9 +179,7 @@ class Scorecard:
 
     def html(self, title: str = "Scorecard", facts: Mapping[str, str] | None = None) -> str:
         """A page of its own for a browser, which loads nothing from elsewhere; `facts` stand above the table."""
-        from standfast.conformance.scorecard_page import page  # most of its callers only want the values
-
-        return page(self, title, facts or {})
+        return page(self.data(), title, facts or {})
 
     def _word(self, backend: str, clause_id: str) -> str:
         """A value for the terminal; with how many checks could be made if that is not all of them."""

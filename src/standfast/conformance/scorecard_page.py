@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from standfast.conformance.results import BROKEN, KEPT, LEFT_OUT, NOT_APPLICABLE, NOT_CLAIMED, NOT_RUN
-from standfast.sessions.clauses import CLAUSES, PARTS
-
-if TYPE_CHECKING:
-    from standfast.conformance.scorecard import Scorecard
+from standfast.sessions.clauses import CLAUSES, PARTS, sort_key
 
 _KINDS = {KEPT: "kept", BROKEN: "broken", NOT_APPLICABLE: "none", NOT_CLAIMED: "unclaimed", NOT_RUN: "none"}
 
@@ -45,16 +42,15 @@ summary {{ cursor: pointer; }} li, p {{ overflow-wrap: anywhere; }}
 """
 
 
-def page(card: Scorecard, title: str, facts: Mapping[str, str]) -> str:
-    """The whole page; `facts` are shown above the table, in their order."""
+def page(data: Mapping[str, Any], title: str, facts: Mapping[str, str]) -> str:
+    """The whole page of what `Scorecard.data` gives; `facts` are shown above the table, in their order."""
     out = [_HEAD.format(title=escape(title))]
     if facts:
         out.append("<dl>")
         out += [f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in facts.items()]
         out.append("</dl>")
-    data = card.data()
     out += [f"<p>{escape(name)}: {_summed(column)}</p>" for name, column in data.items()]
-    out += _table(card, data)
+    out += _table(data)
     out += ["</main>", "</body>", "</html>"]
     return "\n".join(out) + "\n"
 
@@ -73,13 +69,13 @@ def _summed(column: Mapping[str, Any]) -> str:
     return ", ".join(said)
 
 
-def _table(card: Scorecard, data: Mapping[str, Any]) -> Iterator[str]:
+def _table(data: Mapping[str, Any]) -> Iterator[str]:
     yield "<table>"
     names = "".join(f'<th scope="col">{escape(name)}</th>' for name in data)
     yield f'<thead><tr><th scope="col">clause</th>{names}</tr></thead>'
     yield "<tbody>"
     part = ""
-    for clause_id in card.clauses:
+    for clause_id in sorted({one for column in data.values() for one in column}, key=sort_key):
         if clause_id[0] != part:
             part = clause_id[0]
             heading = f"{part}. {PARTS.get(part, '')}"
