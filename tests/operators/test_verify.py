@@ -65,11 +65,16 @@ class Used:
 
 
 async def at_rest(path: Path) -> None:
-    """Wait until the thread that writes has closed the file, which takes its log away."""
+    """Wait until the threads of this process have closed the file, and its log is gone.
+
+    Whoever closes last takes the log away; of two that close at once, neither may. So somebody closes after them.
+    """
     deadline = time.monotonic() + 120
     while path.with_name(f"{path.name}-wal").exists():
         assert time.monotonic() < deadline
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(0.01)
+        with closing(sqlite3.connect(path)) as db:
+            db.execute("SELECT count(*) FROM sqlite_master").fetchone()
 
 
 def _files(path: Path) -> dict[str, tuple[bytes, int]]:

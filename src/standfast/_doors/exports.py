@@ -137,10 +137,12 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "backends.memory.runs": ("InMemoryRunStore",),
     "backends.sqlite.session": ("SQLiteSession",),
     "backends.sqlite.async_session": ("AsyncSQLiteSession",),
+    "backends.sqlite.advanced_session": ("AdvancedSQLiteSession",),
     "backends.redis.session": ("RedisSession",),
     "backends.postgres.session": ("PostgresSession",),
     "backends.sqlalchemy.session": ("SQLAlchemySession",),
     "backends.sealed.session": ("EncryptedSession",),
+    "backends.sealed.sdk_rows": ("EncryptedEnvelope",),
     "backends.sealed.keys": ("ErasureReceipt", "SessionKeys"),
     "backends.sealed.key_file": ("KeyFile",),
     "words.items": (
@@ -687,8 +689,3 @@ def homes(module: str) -> dict[str, str]:
     everything |= {name: home for home, names in BEHIND_DOORS.items() for name in names}
     everything |= OWN_HOMES.get(module, {})
     return {name: everything[name] for name in DOORS[module].split() if name in everything}
-
-
-def planned(module: str) -> set[str]:
-    """The names that an alias module will offer once they exist."""
-    return set(DOORS.get(module, "").split()) - homes(module).keys()

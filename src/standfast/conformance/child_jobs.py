@@ -95,7 +95,6 @@ def run_out_of_space(backend: Any, wire: Wire, *, earlier: int, size: int) -> No
     """Fill the disk: no file may grow any more, as far as this process is concerned, then it may again."""
     import resource  # POSIX has it: the other jobs need it not
 
-
     async def work() -> None:
         session = backend.open("conversation")
         await session.add_items(batch("before", earlier))

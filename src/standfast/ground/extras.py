@@ -23,6 +23,8 @@ EXTRAS: dict[str, str] = {
     "cryptography": "encrypt",
     "sqlalchemy": "sqlalchemy",
     "websockets": "realtime",
+    "starlette": "inspect",
+    "uvicorn": "inspect",
     "hypothesis": "conformance",
     "pytest": "conformance",
     "pytest_asyncio": "conformance",

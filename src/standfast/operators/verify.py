@@ -104,7 +104,10 @@ async def plan_verification(
     Raises UnknownSchemeError, StoreNotFoundError and StoreUnavailableError as `open_store` does.
     """
     site = _site(parsed(url), clauses, in_place=in_place, timeout_s=timeout_s)
-    return await asyncio.to_thread(_planned, parsed(url), site, clauses)
+    try:
+        return await asyncio.to_thread(_planned, parsed(url), site, clauses)
+    finally:
+        site.close()
 
 
 async def verify_store(
@@ -125,12 +128,12 @@ async def verify_store(
     """
     where = parsed(url)
     site = _site(where, clauses, in_place=in_place, timeout_s=timeout_s)
-    plan = await asyncio.to_thread(_planned, where, site, clauses)
     started, at = time.monotonic(), datetime.now(UTC)
     removed: list[str] = []
     left: list[str] = []
     results: list[Result] = []
     try:
+        plan = await _whole(asyncio.to_thread(_planned, where, site, clauses))
         await _whole(asyncio.to_thread(site.begin))
         removed, left = await _whole(asyncio.to_thread(site.remove_dead))
         checks = prepared(site.backend, *clauses, options=options)
@@ -147,6 +150,8 @@ async def verify_store(
             await _whole(asyncio.to_thread(site.end))
         except (StoreError, OSError):
             left.append(site.name)  # it is said to be dead soon, and the next verification removes it
+        finally:
+            site.close()
     card = Scorecard.of(site.backend, results, clause_ids=clauses)
     took_s = time.monotonic() - started
     return Verification(plan, card, tuple(results), tuple(removed), tuple(left), at, took_s)

@@ -87,6 +87,9 @@ class Site:
         """Remove everything of our own, and then the sign that it is in use."""
         raise NotImplementedError
 
+    def close(self) -> None:
+        """Close what looking has opened."""
+
     def remove_dead(self) -> tuple[list[str], list[str]]:
         """Remove what verifications that were killed have left; the names of those, and of what could not be."""
         removed, left = [], []

@@ -133,6 +133,10 @@ class FileSite(Site):
         """Raise if the file has gone, is no database, or has no conversations."""
         self._reading.layout(self._timeout_s)
 
+    def close(self) -> None:
+        """Close the connection that was only looked through."""
+        self._reading.close()
+
     # --- which are in use
 
     def _folder(self, name: str) -> str:
@@ -226,7 +230,6 @@ class FileSite(Site):
             if self.name:
                 self.remove(self.name)
         finally:
-            self._reading.close()
             if self._held is not None:
                 os.close(self._held)
                 self._held = None
