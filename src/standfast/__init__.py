@@ -185,6 +185,7 @@ if TYPE_CHECKING:
         StoreUsage,
         WaitingCall,
     )
+    from .operators.verify import Verification, VerificationPlan, plan_verification, verify_store
     from .plain.copying import CopyReport, NotCarried, copy_history
     from .plain.repairing import BrokenItem, RepairReport, repair_history
     from .providers.chat import OpenAIChatCompletionsModel
@@ -639,6 +640,8 @@ __all__ = [
     "UnknownSchemeError",
     "Usage",
     "UserError",
+    "Verification",
+    "VerificationPlan",
     "WaitingCall",
     "WebSearchTool",
     "WebSearchToolImageSettings",
@@ -672,6 +675,7 @@ __all__ = [
     "nest_handoff_history",
     "open_store",
     "output_guardrail",
+    "plan_verification",
     "price_of",
     "price_of_run",
     "register_store",
@@ -703,5 +707,6 @@ __all__ = [
     "trace",
     "transcription_span",
     "turn_span",
+    "verify_store",
 ]
 __getattr__, __dir__ = lazy(__name__)

@@ -130,6 +130,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "RunListing",
         "WaitingCall",
     ),
+    "operators.verify": ("verify_store", "plan_verification", "Verification", "VerificationPlan"),
     "operators.prices": ("Price", "price_of", "price_of_run"),
     "operators.run_view": ("RunView", "CallView", "DecisionView"),
     "backends.memory.session": ("InMemorySession", "InMemoryStore"),
