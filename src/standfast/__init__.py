@@ -151,6 +151,7 @@ if TYPE_CHECKING:
         ToolInputGuardrailTripwireTriggered,
         ToolOutputGuardrailTripwireTriggered,
         ToolTimeoutError,
+        UndoFileError,
         UnfinishedRunError,
         UnknownSchemeError,
         UserError,
@@ -169,6 +170,9 @@ if TYPE_CHECKING:
     )
     from .llm.settings import ModelSettings
     from .llm.settlement import ModelSettlement, SendEvidence, Settled
+    from .operators.doctor.examination import Examination, examine_store
+    from .operators.doctor.findings import Finding
+    from .operators.doctor.mending import FixReport, SessionFix, mend_store, undo_mend
     from .operators.opening import open_store, register_store
     from .operators.prices import Price, price_of, price_of_run
     from .operators.run_view import CallView, DecisionView, RunView
@@ -398,7 +402,10 @@ __all__ = [
     "DynamicPromptFunction",
     "EncryptedSession",
     "ErasureReceipt",
+    "Examination",
     "FileSearchTool",
+    "Finding",
+    "FixReport",
     "FunctionSpanData",
     "FunctionTool",
     "FunctionToolCustomDataContext",
@@ -559,6 +566,7 @@ __all__ = [
     "SessionClosedError",
     "SessionConflictError",
     "SessionErasedError",
+    "SessionFix",
     "SessionInfo",
     "SessionInputCallback",
     "SessionKeys",
@@ -630,6 +638,7 @@ __all__ = [
     "TracingProcessor",
     "TranscriptionSpanData",
     "TurnSpanData",
+    "UndoFileError",
     "UnfinishedRun",
     "UnfinishedRunError",
     "UnknownSchemeError",
@@ -648,6 +657,7 @@ __all__ = [
     "default_tool_error_function",
     "enable_verbose_stdout_logging",
     "ensure_strict_json_schema",
+    "examine_store",
     "flush_traces",
     "function_span",
     "function_tool",
@@ -663,6 +673,7 @@ __all__ = [
     "input_guardrail",
     "is_openai_responses_compaction_aware_session",
     "mcp_tools_span",
+    "mend_store",
     "move_to_conversation",
     "move_to_session",
     "nest_handoff_history",
@@ -699,5 +710,6 @@ __all__ = [
     "trace",
     "transcription_span",
     "turn_span",
+    "undo_mend",
 ]
 __getattr__, __dir__ = lazy(__name__)

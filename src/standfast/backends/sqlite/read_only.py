@@ -124,6 +124,10 @@ class ReadOnlyFile:
         """The version of the tables as they are in the file: 0 is the SDK's own."""
         return self._asked(lambda db, layout: layout, timeout_s)
 
+    def asked(self, ask: Callable[[sqlite3.Connection], T], timeout_s: float) -> T:
+        """What a function finds in the file, of one instant; it may be called more than once. For tools."""
+        return self._asked(lambda db, layout: ask(db), timeout_s)
+
     def close(self) -> None:
         """Close what is open."""
         with self._lock:
