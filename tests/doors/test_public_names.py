@@ -15,6 +15,7 @@ import pytest
 import standfast
 from standfast._doors import exports
 from standfast._doors.paths import DOORS
+from standfast.ground import extras
 from tools import names as tool
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -102,7 +103,7 @@ def test_a_name_that_comes_later_says_so(path: str, name: str):
 
 def test_a_name_whose_package_is_not_installed_names_the_extra(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "msgspec", None)
-    monkeypatch.setitem(exports.EXTRAS, "msgspec", "json")
+    monkeypatch.setitem(extras.EXTRAS, "msgspec", "json")
     monkeypatch.delitem(sys.modules, "standfast.ground.jsonvalue", raising=False)
     monkeypatch.delitem(sys.modules, "standfast.sessions.protocol", raising=False)
     lookup: Any = standfast.__getattr__

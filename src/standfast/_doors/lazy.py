@@ -14,8 +14,9 @@ from importlib import import_module
 from typing import Any
 
 from standfast._doors.absent import absent, absent_module
-from standfast._doors.exports import EXTRAS, homes, planned
+from standfast._doors.exports import homes, planned
 from standfast._doors.paths import DOORS
+from standfast.ground.extras import needed_by
 
 ROOT = __name__.partition(".")[0]
 MEANWHILE = (
@@ -73,13 +74,5 @@ if not any(getattr(finder, "__name__", "") == _Explanations.__name__ for finder 
 
 
 def _import_home(home: str, name: str) -> Any:
-    try:
+    with needed_by(name):
         return import_module(f"{ROOT}.{home}")
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package not in EXTRAS:
-            raise
-        extra = EXTRAS[package]
-        raise ImportError(
-            f"{name} needs the package {package!r}. Install it with: pip install 'standfast[{extra}]'", name=error.name
-        ) from error
