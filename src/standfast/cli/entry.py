@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from standfast.cli.output import Output
 
 GROUPS: dict[str, tuple[str, str]] = {  # word: (module that has `add(commands)`, what it is for)
+    "doctor": ("standfast.cli.doctor", "what is wrong with a store, mending it, and undoing that"),
     "inspect": ("standfast.cli.inspecting", "conversations, calls and costs on a page in the browser"),
     "version": ("standfast.cli.version", "which release this is, and what it finds installed"),
 }

@@ -66,7 +66,9 @@ class Examination:
         clock: Clock | None,
         quiet_for_s: float,
         waiting_for_s: float,
+        progress: Callable[[int], None] | None,
     ) -> None:
+        self._progress = progress
         self._store, self._wanted = store, sessions
         self._clock = clock
         self._quiet_for_s = check_seconds("quiet_for_s", quiet_for_s)
@@ -104,6 +106,8 @@ class Examination:
             self.sessions += part.sessions
             self.items += part.items
             self._is_foreign = self._is_foreign or part.is_foreign
+            if self._progress is not None:
+                self._progress(part.items)
             for session_id, diagnosis, sight in part.found:
                 for one in diagnosis.findings:
                     yield one
@@ -191,14 +195,16 @@ def examine_store(
     clock: Clock | None = None,
     quiet_for_s: float = QUIET_FOR_S,
     waiting_for_s: float = WAITING_FOR_S,
+    progress: Callable[[int], None] | None = None,
 ) -> Examination:
     """What is wrong with a store, as findings to iterate over with `async for`; nothing is changed.
 
     `sessions`: only these, their runs, and the store itself. `waiting_for_s`: how long a call may wait for a person
     before that is worth telling; `quiet_for_s`: how long a run may be without a sign of its worker. `clock` gives the
-    time in seconds since 1970. Reads everything once, in time proportional to it.
+    time in seconds since 1970; `progress` is told how many more records were read. Reads everything once, in time
+    proportional to it.
     """
-    return Examination(store, sessions, clock, quiet_for_s, waiting_for_s)
+    return Examination(store, sessions, clock, quiet_for_s, waiting_for_s, progress)
 
 
 def _of(run: RunSummary, kind: str, detail: str) -> Finding:

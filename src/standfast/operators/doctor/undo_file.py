@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from standfast.ground.errors import UndoFileError
+from standfast.ground.errors import NotFoundError, UndoFileError
 from standfast.sessions.mend_rules import Mend, Removed
 from standfast.sessions.port import Range, Row, Tag
 
@@ -155,10 +155,15 @@ def _bytes_in(given: Any) -> bytes | None:
 
 
 def read_undo_file(path: str | os.PathLike[str]) -> UndoContents:
-    """What an undo file holds; raises UndoFileError if it is none, is damaged, or comes from a newer release."""
+    """What an undo file holds.
+
+    Raises NotFoundError if there is none, UndoFileError if it is damaged, another file, or of a newer release.
+    """
     shown = str(path)
     try:
         data = Path(path).read_bytes()
+    except FileNotFoundError:
+        raise NotFoundError(f"there is no file {shown!r}", USE_IT) from None
     except OSError as error:
         raise UndoFileError(f"{shown!r} cannot be read ({error.strerror})", USE_IT) from error
     lines = data.split(b"\n")
