@@ -692,8 +692,3 @@ def homes(module: str) -> dict[str, str]:
     everything |= {name: home for home, names in BEHIND_DOORS.items() for name in names}
     everything |= OWN_HOMES.get(module, {})
     return {name: everything[name] for name in DOORS[module].split() if name in everything}
-
-
-def planned(module: str) -> set[str]:
-    """The names that an alias module will offer once they exist."""
-    return set(DOORS.get(module, "").split()) - homes(module).keys()

@@ -181,8 +181,20 @@ async def run_id_of(store: Store, given: str) -> str:
 def only_one(kind: str, given: str, found: Sequence[str], listing: str) -> str:
     """The one id among those that begin so; raises what says that there is none, or which there are."""
     if not found:
-        raise NotFoundError(f"there is no {kind} {given!r}", f"See: {listing}")
+        raise NotFoundError(f"there is no {kind}: {given!r}", f"See: {listing}")
     if len(found) > 1:
         some = ", ".join(found[:SHOWN_OF_SEVERAL]) + (", …" if len(found) > SHOWN_OF_SEVERAL else "")
-        raise UsageError(f"{given!r} fits more than one {kind}: {some}", "Give more of the id.")
+        raise UsageError(f"more than one {kind} begins with {given!r}: {some}", "Give more of the id.")
     return found[0]
+
+
+def whoever() -> str:
+    """Who uses this command line: the user's name and the host's."""
+    import getpass
+    import socket
+
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a container whose user has no name
+        user = f"user {os.getuid()}"
+    return f"{user}@{socket.gethostname()}"

@@ -25,16 +25,34 @@ WIDTH_MIN = 8
 # A column that gives way keeps at least this much.
 
 
+def as_shown(value: Any) -> str:
+    """A value for people; a dash where there is none."""
+    return "–" if value is None else str(value)
+
+
+def as_plain(value: Any) -> str:
+    """A value in a pipe: a time as ISO 8601 has it, and nothing where there is none."""
+    if value is None:
+        return ""
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a table: its heading, which value of a row it shows, and how."""
+    """One column of a table: its heading, which value of a row it shows ("": the row), and how."""
 
     title: str
     key: str
-    show: Callable[[Any], str] = lambda value: "–" if value is None else str(value)
+    show: Callable[[Any], str] = as_shown
+    plain: Callable[[Any], str] = as_plain
+    """How in a pipe, where a program may read it: no thousands apart, no "2 min ago"."""
     is_right: bool = False
     gives_way: bool = False
     """Whether it is the one that is cut when the terminal is narrow."""
+
+    def value_in(self, row: Row) -> Any:
+        """What of a row it shows."""
+        return row.get(self.key) if self.key else row
 
 
 @dataclass(slots=True)
@@ -101,13 +119,18 @@ class Output:
             return count
         if not self.is_terminal:
             for row in rows:
-                self._write("\t".join(safe(column.show(row.get(column.key))) for column in columns))
+                self._write("\t".join(safe(column.plain(column.value_in(row))) for column in columns))
                 count += 1
             return count
-        cells = [[safe(column.show(row.get(column.key))) for column in columns] for row in rows]
+        cells = [[safe(column.show(column.value_in(row))) for column in columns] for row in rows]
         for text in _as_table(columns, cells, self.width, pretty=self._pretty()):
             self._write(text)
         return len(cells)
+
+    def cells(self, texts: Sequence[str]) -> None:
+        """One row of a table whose other rows are still to come: cut to the terminal, whole in a pipe."""
+        row = [safe(text) for text in texts]
+        self._write(shortened("  ".join(row), self.width) if self.is_terminal else "\t".join(row))
 
     def tree(self, root: Node) -> None:
         """A line, and below it what belongs to it."""
@@ -247,9 +270,14 @@ class Progress:
 
 def json_line(value: Mapping[str, Any]) -> str:
     """A value on one line of JSON in ASCII: nothing in it can act on a terminal."""
+    return json_text(value, ascii_only=True).replace("\x7f", "\\u007f")
+
+
+def json_text(value: Any, *, ascii_only: bool = False) -> str:
+    """A value of JSON, times, tuples and bytes as text. What is shown to people is made safe where it is printed."""
     import json
 
-    return json.dumps(value, default=_as_json, ensure_ascii=True, separators=(", ", ": ")).replace("\x7f", "\\u007f")
+    return json.dumps(value, default=_as_json, ensure_ascii=ascii_only, separators=(", ", ": "))
 
 
 def _as_json(value: Any) -> Any:
