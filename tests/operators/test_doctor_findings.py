@@ -295,6 +295,16 @@ def test_every_kind_of_the_table_has_a_case() -> None:
         assert name in globals()
 
 
+def test_the_reference_has_the_table_as_it_is() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "doctor.md").read_text(encoding="utf-8")
+    rows = {line for line in page.splitlines() if line.startswith("| `")}
+    told = {
+        f"| `{name}` | {kind.level} | {'✓' if kind.fixable else ''} | {kind.what} | {kind.effect} | {kind.remedy} |"
+        for name, kind in KINDS.items()
+    }
+    assert rows == told
+
+
 @pytest.mark.parametrize("kind", CASES)
 async def test_it_is_found_and_looking_changes_nothing(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "talks.db"

@@ -25,7 +25,7 @@ from standfast.operators.doctor.examination import QUIET_FOR_S, Clock, read
 from standfast.operators.doctor.undo_file import UndoFile, read_undo_file
 from standfast.operators.opening import open_store
 from standfast.operators.store import Store
-from standfast.sessions import mend_rules
+from standfast.sessions import mend_rules, rules
 from standfast.sessions.mend_rules import is_held
 from standfast.sessions.port import Name, Sight
 
@@ -152,6 +152,7 @@ async def undo_mend(
         raise opened_to_look()
     report = FixReport(undo_file=Path(undo_file), is_whole=found.is_whole)
     try:
+        await opened.looked(rules.count_sessions)  # the store stays open from here on, and not for each session anew
         for session_id, mend in reversed(found.mends):
             session = opened.session(session_id)
             try:
