@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
+import sys
 import time
+import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ from standfast import (
     Store,
     StoreReadOnlyError,
     UndoFileError,
+    examine_store,
     mend_store,
     open_store,
     undo_mend,
@@ -29,7 +33,9 @@ from standfast.ground.jsonvalue import encode
 from standfast.operators.doctor.undo_file import UndoFile, read_undo_file
 from standfast.operators.store import store_of
 from standfast.sessions.mend_rules import Mend
+from tests.helpers import servers
 from tests.operators.doctor_world import bytes_of, call, later, output, put, user
+from tests.operators.test_read_only import CHILD_ENVIRONMENT
 
 Items = list[dict[str, Any]]
 
@@ -358,3 +364,71 @@ def test_what_is_read_from_an_undo_file_is_what_was_written(tmp_path: Path) -> N
     file.add("a\nb", mend)
     file.end()
     assert read_undo_file(tmp_path / "undo").mends == (("a\nb", mend),)
+
+
+# --- a real death, and real servers ----------------------------------------------------------------------------------
+
+DYING = """
+import asyncio, os, sys, time
+from standfast import mend_store, open_store
+from standfast.operators.doctor.undo_file import UndoFile
+
+class Deadly(UndoFile):
+    def add(self, session_id, mend):
+        if sys.argv[3] == "before":
+            os._exit(9)
+        super().add(session_id, mend)
+        if sys.argv[3] == "written":
+            os._exit(9)
+
+    def end(self):
+        os._exit(9)
+
+async def main():
+    async with open_store(sys.argv[1]) as store:
+        await mend_store(store, Deadly(sys.argv[2], sys.argv[1]), clock=lambda: time.time() + 10_000)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(("moment", "then"), [("before", ORPHAN), ("written", ORPHAN), ("mended", MENDED)])
+async def test_a_fix_that_is_killed_can_be_repeated_and_undone(moment: str, then: Items, tmp_path: Path) -> None:
+    path, first, second = tmp_path / "talks.db", tmp_path / "first", tmp_path / "second"
+    async with open_store(path, create=True) as store:
+        await put(store, "guest", encoded(ORPHAN))
+    command = [sys.executable, "-c", DYING, str(path), str(first), moment]
+    assert subprocess.run(command, env=CHILD_ENVIRONMENT, check=False, timeout=120).returncode == 9
+    async with open_store(path) as store:
+        assert await items_of(store) == then
+        report = await mend_store(store, second, clock=later)
+        assert [one.state for one in report.fixes] == ([] if then == MENDED else ["mended"])
+        assert await items_of(store) == MENDED
+    for file in (second, first):
+        if file.exists():
+            report = await undo_mend(file)  # opened by what the file says
+            assert report.is_whole == (file == second)
+    async with open_store(path) as store:
+        assert await items_of(store) == ORPHAN
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param("redis", marks=pytest.mark.redis), pytest.param("postgres", marks=pytest.mark.postgres)]
+)
+async def test_a_store_on_a_server_is_examined_mended_and_undone_by_its_url(kind: str, tmp_path: Path) -> None:
+    own = uuid.uuid4().hex[:8]
+    if kind == "redis":
+        url = f"{servers.redis_url()}?key_prefix=doctor-{own}"
+    else:
+        url = f"{servers.postgres_url()}?sessions_table=s{own}&messages_table=m{own}"
+    async with open_store(url) as store:
+        await put(store, "guest", encoded(ORPHAN))
+    async with open_store(url, read_only=True) as store:
+        found = [one async for one in examine_store(store)]
+        assert [(one.kind, one.index) for one in found] == [("call_without_output", 1)]
+    async with open_store(url) as store:
+        await mended(store, tmp_path / "undo")
+        await put(store, "guest", encoded([user("later")]))
+    assert [one.state for one in (await undo_mend(tmp_path / "undo")).fixes] == ["put back"]
+    async with open_store(url) as store:
+        assert await items_of(store) == [*ORPHAN, user("later")]

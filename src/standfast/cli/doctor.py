@@ -161,7 +161,7 @@ async def _undo(args: argparse.Namespace, words: list[str], out: Output) -> int:
 
     out.changes = True
     named = read_undo_file(words[0]).store
-    if not args.store_option and ":***@" in named:
+    if not args.store_option and "***" in named:
         raise UsageError(f"the file names the store without its password ({named})", "Give its URL with --store.")
     args.store, args.store_option = None, args.store_option or named
     async with opened(args, read_only=False) as store:
