@@ -153,6 +153,7 @@ if TYPE_CHECKING:
         ToolInputGuardrailTripwireTriggered,
         ToolOutputGuardrailTripwireTriggered,
         ToolTimeoutError,
+        UndoFileError,
         UnfinishedRunError,
         UnknownSchemeError,
         UserError,
@@ -171,6 +172,9 @@ if TYPE_CHECKING:
     )
     from .llm.settings import ModelSettings
     from .llm.settlement import ModelSettlement, SendEvidence, Settled
+    from .operators.doctor.examination import Examination, examine_store
+    from .operators.doctor.findings import Finding
+    from .operators.doctor.mending import FixReport, SessionFix, mend_store, undo_mend
     from .operators.opening import open_store, register_store
     from .operators.prices import Price, price_of, price_of_run
     from .operators.run_view import CallView, DecisionView, RunView
@@ -403,7 +407,10 @@ __all__ = [
     "EncryptedEnvelope",
     "EncryptedSession",
     "ErasureReceipt",
+    "Examination",
     "FileSearchTool",
+    "Finding",
+    "FixReport",
     "FunctionSpanData",
     "FunctionTool",
     "FunctionToolCustomDataContext",
@@ -564,6 +571,7 @@ __all__ = [
     "SessionClosedError",
     "SessionConflictError",
     "SessionErasedError",
+    "SessionFix",
     "SessionInfo",
     "SessionInputCallback",
     "SessionKeys",
@@ -635,6 +643,7 @@ __all__ = [
     "TracingProcessor",
     "TranscriptionSpanData",
     "TurnSpanData",
+    "UndoFileError",
     "UnfinishedRun",
     "UnfinishedRunError",
     "UnknownSchemeError",
@@ -655,6 +664,7 @@ __all__ = [
     "default_tool_error_function",
     "enable_verbose_stdout_logging",
     "ensure_strict_json_schema",
+    "examine_store",
     "flush_traces",
     "function_span",
     "function_tool",
@@ -670,6 +680,7 @@ __all__ = [
     "input_guardrail",
     "is_openai_responses_compaction_aware_session",
     "mcp_tools_span",
+    "mend_store",
     "move_to_conversation",
     "move_to_session",
     "nest_handoff_history",
@@ -707,6 +718,7 @@ __all__ = [
     "trace",
     "transcription_span",
     "turn_span",
+    "undo_mend",
     "verify_store",
 ]
 __getattr__, __dir__ = lazy(__name__)

@@ -342,6 +342,10 @@ class StoredSession(LooksInto, SessionABC):
     def _read(self, plan: Callable[[], Plan[T]]) -> Coroutine[Any, Any, T]:
         return self._opened().carry(plan, self.timeout_s, kind="read")
 
+    def changed(self, plan: Callable[[], Plan[T]]) -> Coroutine[Any, Any, T]:
+        """The result of a plan that may change something; for tools that do what no method does."""
+        return self._write(plan)
+
     def _opened(self) -> Carrier:
         if self._closed:
             self._check_open()

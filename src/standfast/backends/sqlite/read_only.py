@@ -142,6 +142,10 @@ class ReadOnlyFile:
 
         self._asked(copied, timeout_s)
 
+    def asked(self, ask: Callable[[sqlite3.Connection], T], timeout_s: float) -> T:
+        """What a function finds in the file, of one instant; it may be called more than once. For tools."""
+        return self._asked(lambda db, layout: ask(db), timeout_s)
+
     def close(self) -> None:
         """Close what is open."""
         with self._lock:
