@@ -13,7 +13,8 @@ import psycopg
 
 from standfast.ground.errors import InvalidNameError, SchemaTooNewError, StoreUnavailableError
 
-VERSION = 1
+VERSION = 2
+# 2: a step may bring a history that was kept elsewhere.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
 _LOCK = 7_236_514_022  # any number that only standfast uses for its advisory lock
 
