@@ -103,6 +103,7 @@ if TYPE_CHECKING:
         ConnectionLostError,
         ConnectionRefusedByServerError,
         CorruptRecordError,
+        ExportFileError,
         GuardrailTripped,
         InputGuardrailTripwireTriggered,
         InvalidLimitError,
@@ -169,6 +170,9 @@ if TYPE_CHECKING:
     )
     from .llm.settings import ModelSettings
     from .llm.settlement import ModelSettlement, SendEvidence, Settled
+    from .operators.export_markdown import session_markdown
+    from .operators.exporting import export_session, import_session
+    from .operators.moving import CopyProgress, SessionCopied, copy_sessions
     from .operators.opening import open_store, register_store
     from .operators.prices import Price, price_of, price_of_run
     from .operators.run_view import CallView, DecisionView, RunView
@@ -182,6 +186,7 @@ if TYPE_CHECKING:
         StoreFacts,
         StoreUsage,
         WaitingCall,
+        store_of,
     )
     from .plain.copying import CopyReport, NotCarried, copy_history
     from .plain.repairing import BrokenItem, RepairReport, repair_history
@@ -390,6 +395,7 @@ __all__ = [
     "CompactionRefusedError",
     "ConnectionLostError",
     "ConnectionRefusedByServerError",
+    "CopyProgress",
     "CopyReport",
     "CorruptRecord",
     "CorruptRecordError",
@@ -398,6 +404,7 @@ __all__ = [
     "DynamicPromptFunction",
     "EncryptedSession",
     "ErasureReceipt",
+    "ExportFileError",
     "FileSearchTool",
     "FunctionSpanData",
     "FunctionTool",
@@ -558,6 +565,7 @@ __all__ = [
     "SessionBusyError",
     "SessionClosedError",
     "SessionConflictError",
+    "SessionCopied",
     "SessionErasedError",
     "SessionInfo",
     "SessionInputCallback",
@@ -643,11 +651,13 @@ __all__ = [
     "add_trace_processor",
     "agent_span",
     "copy_history",
+    "copy_sessions",
     "custom_span",
     "default_handoff_history_mapper",
     "default_tool_error_function",
     "enable_verbose_stdout_logging",
     "ensure_strict_json_schema",
+    "export_session",
     "flush_traces",
     "function_span",
     "function_tool",
@@ -660,6 +670,7 @@ __all__ = [
     "guardrail_span",
     "handoff",
     "handoff_span",
+    "import_session",
     "input_guardrail",
     "is_openai_responses_compaction_aware_session",
     "mcp_tools_span",
@@ -677,6 +688,7 @@ __all__ = [
     "responses_websocket_session",
     "retry_policies",
     "run_demo_loop",
+    "session_markdown",
     "set_conversation_history_wrappers",
     "set_default_openai_agent_registration",
     "set_default_openai_api",
@@ -692,6 +704,7 @@ __all__ = [
     "speech_group_span",
     "speech_span",
     "start_openai_conversations_session",
+    "store_of",
     "task_span",
     "tool_input_guardrail",
     "tool_namespace",

@@ -48,12 +48,16 @@ WRITER = "w/"
 LANE = "l/"
 ORIGIN = "origin"
 USAGE = "u/"
+IMPORTED = "imported"
+MOVING = "m/"
+BROUGHT = "b/"
 
 SEALED = b"\x02sealed\x00"
 """Begins a cell of an encrypted session, as it is seen without the key."""
 
-KEPT_BY_CLEAR = (WRITER, LEASE, LANE, OPEN_RUN)
+KEPT_BY_CLEAR = (WRITER, LEASE, LANE, OPEN_RUN, BROUGHT)
 # A count must outlive a clear, or a late repeat would bring back what was cleared; so must the fencing number (A12).
+# Which runs were moved here must outlive it too, or repeating that move would bring one back that has acted since.
 # Which runs are open is decided for each, so that one that was saved a moment ago is not forgotten unseen.
 
 Report = Callable[[Row, str], None]
