@@ -42,7 +42,7 @@ async def export_session(
     *,
     move: bool = False,
     overwrite: bool = False,
-    wait_s: float = 5.0,
+    wait_s: float = 15.0,
 ) -> SessionCopied:
     """Write a session to a file, with everything that makes it the same session, while it is in use.
 

@@ -48,7 +48,8 @@ from standfast.sessions.picture_rules import (
 from standfast.sessions.port import Name
 
 PAGE = 256
-LEASE_S = 30.0
+LEASE_S = 10.0
+# Of a mover that was killed: whoever repeats the move waits for its end where nobody can tell that it is gone.
 TRIES = 20
 # How often a session is read again because somebody changed it in between: a copy waits for nobody, but gives up.
 
@@ -108,7 +109,7 @@ async def copy_sessions(
     *,
     move: bool = False,
     progress: Callable[[CopyProgress], None] | None = None,
-    wait_s: float = 5.0,
+    wait_s: float = 15.0,
     elsewhere: bool = False,
 ) -> CopyReport:
     """Copy sessions to another store: these, or all of them, each whole and in one step, while both are in use.
