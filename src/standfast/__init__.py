@@ -77,8 +77,10 @@ if TYPE_CHECKING:
     from .backends.redis.session import RedisSession
     from .backends.sealed.key_file import KeyFile
     from .backends.sealed.keys import ErasureReceipt, SessionKeys
+    from .backends.sealed.sdk_rows import EncryptedEnvelope
     from .backends.sealed.session import EncryptedSession
     from .backends.sqlalchemy.session import SQLAlchemySession
+    from .backends.sqlite.advanced_session import AdvancedSQLiteSession
     from .backends.sqlite.async_session import AsyncSQLiteSession
     from .backends.sqlite.session import SQLiteSession
     from .driver.result import RunResult, RunResultStreaming
@@ -172,7 +174,7 @@ if TYPE_CHECKING:
     from .llm.settlement import ModelSettlement, SendEvidence, Settled
     from .operators.export_markdown import session_markdown
     from .operators.exporting import export_session, import_session
-    from .operators.moving import CopyProgress, SessionCopied, copy_sessions
+    from .operators.moving import CopyProgress, SessionCopied, SessionsCopied, copy_sessions
     from .operators.opening import open_store, register_store
     from .operators.prices import Price, price_of, price_of_run
     from .operators.run_view import CallView, DecisionView, RunView
@@ -355,6 +357,7 @@ __version__ = "0.2.0.dev0"
 __all__ = [
     "Ability",
     "AbilityMissingError",
+    "AdvancedSQLiteSession",
     "Agent",
     "AgentBase",
     "AgentHookContext",
@@ -402,6 +405,7 @@ __all__ = [
     "CustomSpanData",
     "DecisionView",
     "DynamicPromptFunction",
+    "EncryptedEnvelope",
     "EncryptedSession",
     "ErasureReceipt",
     "ExportFileError",
@@ -574,6 +578,7 @@ __all__ = [
     "SessionPage",
     "SessionSettings",
     "SessionSummary",
+    "SessionsCopied",
     "SettingTypeError",
     "Settled",
     "SlowConsumerError",

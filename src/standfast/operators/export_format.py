@@ -57,6 +57,10 @@ def _pieces(seen: Picture, moved: Sequence[RunPicture]) -> Iterator[tuple[bytes,
         few.append(_line("origin", {"session": session_id, "index": index, "generation": generation, "at": at}))
     for name, (total, base, digests) in seen.writers.items():
         few.append(_line("writer", {"name": name, "items": total, "known_from": base, "digests": digests.hex()}))
+    few += [
+        b'{"kind":"cell","name":%s,"value":%s}\n' % (encode_value(name), embedded(value))
+        for name, value in seen.others.items()
+    ]
     for kept in seen.generations:
         few.append(_line("generation", {"number": kept.number, "created": kept.created, "items": kept.item_count}))
     yield b"".join(few), len(few)
@@ -156,6 +160,11 @@ class _Record(msgspec.Struct, tag_field="kind", tag="record", gc=False):
     generation: int = 0
 
 
+class _Cell(msgspec.Struct, tag_field="kind", tag="cell"):
+    name: str
+    value: msgspec.Raw
+
+
 class _Usage(msgspec.Struct, tag_field="kind", tag="usage"):
     run: str
     number: int
@@ -179,7 +188,7 @@ class _End(msgspec.Struct, tag_field="kind", tag="end"):
     blake2b: str
 
 
-_decode = msgspec.json.Decoder(_Origin | _Writer | _Generation | _Record | _Usage | _Run | _End).decode
+_decode = msgspec.json.Decoder(_Origin | _Writer | _Cell | _Generation | _Record | _Usage | _Run | _End).decode
 
 
 class Exported(msgspec.Struct, frozen=True):
@@ -233,6 +242,7 @@ class _Reading:
         self.rows: list[Stored] = []
         self.times: list[float | None] = []
         self.usage: list[UsagePicture] = []
+        self.others: dict[str, bytes] = {}
         self.runs: list[RunPicture] = []
 
     def begin(self, line: bytes) -> None:
@@ -269,6 +279,8 @@ class _Reading:
                 self.origin = [one.session, one.index, one.generation, one.at]
             case _Writer():
                 self.writers[one.name] = WriterPicture(one.items, one.known_from, bytes.fromhex(one.digests))
+            case _Cell():
+                self.others[one.name] = _extracted(one.value)
             case _Generation():
                 self.generations[one.number] = one
             case _Usage():
@@ -289,7 +301,8 @@ class _Reading:
         ended = [run for run in self.runs if not run.token]
         picture = Picture(
             header.session, header.created, header.updated, self.rows, self.times, generations,
-            dict(sorted(self.writers.items())), self.usage, self.origin, ended,
+            dict(sorted(self.writers.items())), self.usage, self.origin, self.others,
+            ended,
         )  # fmt: skip
         if picture.item_count != end.records:
             raise _damaged("its records are not as many as its last line says")

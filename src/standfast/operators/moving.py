@@ -84,7 +84,7 @@ class SessionCopied:
 
 
 @dataclass(frozen=True, slots=True)
-class CopyReport:
+class SessionsCopied:
     """What a copy has done, session by session, and which ones were refused and why."""
 
     copied: list[SessionCopied] = field(default_factory=list)
@@ -111,7 +111,7 @@ async def copy_sessions(
     progress: Callable[[CopyProgress], None] | None = None,
     wait_s: float = 15.0,
     elsewhere: bool = False,
-) -> CopyReport:
+) -> SessionsCopied:
     """Copy sessions to another store: these, or all of them, each whole and in one step, while both are in use.
 
     Stores are given as such, or by their URLs or paths; a file that is not there is made for the target. Each session
@@ -122,7 +122,7 @@ async def copy_sessions(
     (`elsewhere`).
 
     One session that is refused (it is another one at the target, somebody holds it) does not end the copy: see
-    `CopyReport.refused`. Raises StoreError if a store fails; what was copied stays, and the copy can be repeated.
+    `SessionsCopied.refused`. Raises StoreError if a store fails; what was copied stays, and the copy can be repeated.
 
         report = await copy_sessions("talks.db", "redis://localhost:6379/0", move=True)
         for one in report.copied:
@@ -132,7 +132,7 @@ async def copy_sessions(
         if place_of(here) == place_of(there) and here.backend != "memory":
             raise InvalidSettingError("source and target are one store", "Use fork() for a second session in a store.")
         ids = list(session_ids) if session_ids is not None else await _all_ids(here)
-        report = CopyReport()
+        report = SessionsCopied()
         items = 0
         for session_id in ids:
             try:

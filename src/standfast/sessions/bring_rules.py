@@ -128,6 +128,7 @@ def cells_of(seen: Picture) -> dict[str, bytes | None]:
         put[GENERATIONS] = json.dumps(kept).encode()
     for part in seen.usage:
         put[part.cell] = encode_value([part.at, part.requests])
+    put |= seen.others
     if seen.origin is not None:
         put[ORIGIN] = encode_value(seen.origin)
     return put

@@ -46,6 +46,10 @@ from standfast.sessions.writer_rules import chunk_cell, written_in
 MOVED = "moved"
 """The label of what is left of a run that goes on in another store."""
 
+OTHERS = ("branches",)
+# Cells that only one kind of session reads, and that belong to the session wherever it is: the branches of an
+# AdvancedSQLiteSession, which are sessions of their own.
+
 SEALED_ROW = b'{"__enc__":2,'
 
 Stored = tuple[bytes, Tag]
@@ -142,6 +146,8 @@ class Picture(NamedTuple):
     writers: Mapping[str, WriterPicture] = {}
     usage: Sequence[UsagePicture] = ()
     origin: Sequence[object] | None = None
+    others: Mapping[str, bytes] = {}
+    """What one kind of session keeps beside that, as JSON."""
     runs: Sequence[RunPicture] = ()
     """Those that have ended."""
     unfinished: Sequence[RunPicture] = ()
@@ -173,7 +179,9 @@ def picture(name: Name) -> Plan[Picture | None]:
         _refuse_sealed(name, first)
         runs = yield from _runs(name)
         prefixes = (WRITER, "d/", USAGE, MOVING)
-        sight, boxes = yield from everything(name, cells=(ORIGIN, IMPORTED), prefixes=prefixes, live=Rows(times=True))
+        sight, boxes = yield from everything(
+            name, cells=(ORIGIN, IMPORTED, *OTHERS), prefixes=prefixes, live=Rows(times=True)
+        )
         if sight.epoch != first.epoch:
             continue  # it was cleared in between: those runs were the other one's
         if sight.created is None or sight.updated is None:
@@ -213,6 +221,7 @@ def _pictured(name: Name, sight: Sight, boxes: Mapping[int, Sequence[Row]], runs
         _writers(sight),
         _usage(sight),
         decode_value(origin.value) if origin is not None and origin.alive else None,
+        {cell: found.value for cell in OTHERS if (found := sight.cells.get(cell)) is not None and found.alive},
         closed,
         open_,
         _moving(sight),
@@ -310,6 +319,7 @@ def digest_of(given: Picture) -> str:
         sorted(given.writers.items()),
         [(one.run_id, one.number, one.requests) for one in sorted(given.usage, key=lambda one: one.cell)],
         given.origin,
+        sorted(given.others.items()),
         [(one.run_id, one.revision, one.head, one.logs) for one in sorted(given.runs, key=lambda one: one.run_id)],
     )
     known.update(msgspec.msgpack.encode(rest))
