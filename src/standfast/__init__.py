@@ -154,6 +154,7 @@ if TYPE_CHECKING:
         ToolInputGuardrailTripwireTriggered,
         ToolOutputGuardrailTripwireTriggered,
         ToolTimeoutError,
+        UndoFileError,
         UnfinishedRunError,
         UnknownSchemeError,
         UserError,
@@ -172,6 +173,9 @@ if TYPE_CHECKING:
     )
     from .llm.settings import ModelSettings
     from .llm.settlement import ModelSettlement, SendEvidence, Settled
+    from .operators.doctor.examination import Examination, examine_store
+    from .operators.doctor.findings import Finding
+    from .operators.doctor.mending import FixReport, SessionFix, mend_store, undo_mend
     from .operators.export_markdown import session_markdown
     from .operators.exporting import export_session, import_session
     from .operators.moving import CopyProgress, SessionCopied, SessionsCopied, copy_sessions
@@ -190,6 +194,7 @@ if TYPE_CHECKING:
         WaitingCall,
         store_of,
     )
+    from .operators.verify import Verification, VerificationPlan, plan_verification, verify_store
     from .plain.copying import CopyReport, NotCarried, copy_history
     from .plain.repairing import BrokenItem, RepairReport, repair_history
     from .providers.chat import OpenAIChatCompletionsModel
@@ -408,8 +413,11 @@ __all__ = [
     "EncryptedEnvelope",
     "EncryptedSession",
     "ErasureReceipt",
+    "Examination",
     "ExportFileError",
     "FileSearchTool",
+    "Finding",
+    "FixReport",
     "FunctionSpanData",
     "FunctionTool",
     "FunctionToolCustomDataContext",
@@ -571,6 +579,7 @@ __all__ = [
     "SessionConflictError",
     "SessionCopied",
     "SessionErasedError",
+    "SessionFix",
     "SessionInfo",
     "SessionInputCallback",
     "SessionKeys",
@@ -643,11 +652,14 @@ __all__ = [
     "TracingProcessor",
     "TranscriptionSpanData",
     "TurnSpanData",
+    "UndoFileError",
     "UnfinishedRun",
     "UnfinishedRunError",
     "UnknownSchemeError",
     "Usage",
     "UserError",
+    "Verification",
+    "VerificationPlan",
     "WaitingCall",
     "WebSearchTool",
     "WebSearchToolImageSettings",
@@ -662,6 +674,7 @@ __all__ = [
     "default_tool_error_function",
     "enable_verbose_stdout_logging",
     "ensure_strict_json_schema",
+    "examine_store",
     "export_session",
     "flush_traces",
     "function_span",
@@ -679,11 +692,13 @@ __all__ = [
     "input_guardrail",
     "is_openai_responses_compaction_aware_session",
     "mcp_tools_span",
+    "mend_store",
     "move_to_conversation",
     "move_to_session",
     "nest_handoff_history",
     "open_store",
     "output_guardrail",
+    "plan_verification",
     "price_of",
     "price_of_run",
     "register_store",
@@ -717,5 +732,7 @@ __all__ = [
     "trace",
     "transcription_span",
     "turn_span",
+    "undo_mend",
+    "verify_store",
 ]
 __getattr__, __dir__ = lazy(__name__)

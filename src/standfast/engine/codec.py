@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from standfast.engine.advance import refuse_settled
+from standfast.engine.decisions import decisions_of
 from standfast.engine.log import NOT_OF_THE_TYPE, encode_record, plain, typed
 from standfast.engine.run import Run, Turn
 from standfast.engine.run_store import LogTail, SavedRun
@@ -81,6 +82,8 @@ def encode_ending(run: Run) -> bytes:
         "input_count": run.spec.input_count,
         "max_turns": run.spec.max_turns,
     }
+    if decided := list(decisions_of(run)):
+        ending["decisions"] = decided
     return encode_value({"schema": SCHEMA, "version": VERSION, "ended": run.spec.run_id, **ending})
 
 

@@ -99,6 +99,10 @@ class UnknownSchemeError(CallerError, ValueError):
     """A URL of a store whose scheme nobody has registered."""
 
 
+class UndoFileError(CallerError, ValueError):
+    """An undo file cannot be written, or is none that can be used."""
+
+
 class NotFoundError(CallerError, LookupError):
     """A generation, position or run that this store does not have."""
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Coroutine, Generator, Iterable, Mapping, Sequence
+from contextvars import Context
 from functools import partial
 from typing import Any, TypeVar
 
@@ -88,9 +89,11 @@ class SealedCarrier:
             made, timeout_s, kind=kind, undo=undone, durable=durable, detached=detached, then=then
         )
 
-    def post(self, plan: MakePlan[T], timeout_s: float, then: Then | None = None) -> None:
+    def post(
+        self, plan: MakePlan[T], timeout_s: float, then: Then | None = None, context: Context | None = None
+    ) -> None:
         """Carry out a plan on sealed records without anybody who waits."""
-        self.carrier.post(partial(_sealed, self._records, plan), timeout_s, then)
+        self.carrier.post(partial(_sealed, self._records, plan), timeout_s, then, context)
 
 
 def _sealed(records: Records, plan: MakePlan[T]) -> Plan[T]:
