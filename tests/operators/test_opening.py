@@ -106,7 +106,19 @@ def test_a_url_is_shown_without_its_password() -> None:
     assert without_password("redis://:pw@host:1/0") == "redis://:***@host:1/0"
     assert without_password("postgresql://ada:p@ss@host/db?x=1") == "postgresql://ada:***@host/db?x=1"
     assert without_password("postgresql://ada@host/db") == "postgresql://ada@host/db"
+    assert without_password("postgresql://host/db?password=pw&x=1") == "postgresql://host/db?password=***&x=1"
     assert without_password("talks.db") == "talks.db"
+
+
+def test_a_url_is_shown_with_the_options_it_is_found_by() -> None:
+    """What a tool keeps of it must lead to the same store."""
+    for url in (
+        "redis://host/0?key_prefix=a%26b",
+        "postgresql://host/db?x=1&schema=s",
+        "sqlite:///a.db?messages_table=m",
+    ):
+        assert parsed(url).shown == url
+    assert parsed("redis://:pw@host/0?layout=tagged").shown == "redis://:***@host/0?layout=tagged"
 
 
 def test_options_of_ours_are_taken_out_of_a_url_and_others_left() -> None:

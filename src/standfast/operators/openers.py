@@ -60,7 +60,7 @@ def sqlite(opening: Opening) -> Store:
             return ReadOnlySQLiteSession(session_id, file, timeout_s=timeout_s)
         return SQLiteSession(session_id, path, sessions, messages, timeout_s=timeout_s)
 
-    return Store(url.shown, "sqlite", session, layout, read_only=read_only, close=file.close)
+    return Store(url.shown, "sqlite", session, layout, read_only=read_only, close=file.close, file=file)
 
 
 def redis(opening: Opening) -> Store:

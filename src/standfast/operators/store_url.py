@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from standfast.ground.errors import InvalidSettingError, SettingTypeError
 
@@ -30,8 +31,11 @@ class StoreURL:
 
     @property
     def shown(self) -> str:
-        """The URL as it may be printed: without a password."""
-        return without_password(self.text)
+        """The URL as it may be printed and kept: without a password, with the options that are ours."""
+        text = without_password(self.text)
+        if self.scheme == "sqlite" or not self.options:
+            return text
+        return f"{text}{'&' if '?' in text else '?'}{urlencode(self.options)}"
 
 
 def parsed(url: str | os.PathLike[str]) -> StoreURL:
@@ -60,8 +64,11 @@ def parsed(url: str | os.PathLike[str]) -> StoreURL:
 def without_password(url: str) -> str:
     """A URL as it may be printed."""
     before, separator, rest = url.partition("://")
-    if not separator or "@" not in rest:
+    if not separator:
         return url
+    rest = re.sub(r"([?&]password=)[^&]*", r"\1***", rest)  # PostgreSQL's library takes it there too
+    if "@" not in rest:
+        return f"{before}://{rest}"
     place = rest.partition("/")[0]
     user, _, host = place.rpartition("@")
     name = user.partition(":")[0]

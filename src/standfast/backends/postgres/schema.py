@@ -13,7 +13,8 @@ import psycopg
 
 from standfast.ground.errors import InvalidNameError, SchemaTooNewError, StoreUnavailableError
 
-VERSION = 1
+VERSION = 2
+# 2: a step may bring a history that was kept elsewhere.
 SQLALCHEMY_VERSION = 1000
 # From here on the numbers are those of another class's layouts, in the same table of versions.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
