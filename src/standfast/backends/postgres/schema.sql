@@ -410,7 +410,7 @@ END $f$;
 -- then, and the function above decides. A session that was changed last keeps its number, and with it every index entry.
 CREATE OR REPLACE FUNCTION {own}append"(
   p TEXT, p_wants BYTEA[], p_wanted BYTEA[], p_puts BYTEA[], p_put BYTEA[], p_texts TEXT[], p_writers BYTEA[], p_ordinals BIGINT[],
-  OUT mark TEXT
+  p_replaces INTEGER[], OUT mark TEXT
 ) LANGUAGE plpgsql AS $f$
 #variable_conflict use_column
 DECLARE h RECORD; l RECORD; moment TIMESTAMPTZ; tick CONSTANT INTERVAL := interval '1 microsecond'; added CONSTANT INTEGER := array_length(p_texts, 1);
@@ -434,8 +434,8 @@ BEGIN
       ON CONFLICT (kind, id, name) DO UPDATE SET epoch = excluded.epoch, value = excluded.value
   )
   INSERT INTO {m} (session_id, message_data, created_at, standfast_place, standfast_writer, standfast_ordinal, standfast_replaces)
-    SELECT p, t.data, greatest(moment::timestamp, l.at + tick) + (t.i - 1) * tick, h.place + t.i, t.writer, t.ordinal, 0
-    FROM unnest(p_texts, p_writers, p_ordinals) WITH ORDINALITY t(data, writer, ordinal, i);
+    SELECT p, t.data, greatest(moment::timestamp, l.at + tick) + (t.i - 1) * tick, h.place + t.i, t.writer, t.ordinal, t.replaces
+    FROM unnest(p_texts, p_writers, p_ordinals, p_replaces) WITH ORDINALITY t(data, writer, ordinal, replaces, i);
   mark := h.edition || '.' || (h.place + added) || '.0.';
 END $f$;
 

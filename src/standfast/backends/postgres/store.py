@@ -96,7 +96,7 @@ class PostgresStore:
         )
         self._append_sql = (
             f'SELECT {own}append"(%s, %s::bytea[], %s::bytea[], %s::bytea[], %s::bytea[], %s::text[], %s::bytea[], '
-            "%s::bigint[])"
+            "%s::bigint[], %s::integer[])"
         )
         order = f"FROM {tables.m} WHERE session_id = %s ORDER BY standfast_place"
         self._data_sql = f"SELECT message_data {order} NULLS LAST, id"
@@ -292,6 +292,7 @@ def _append_arguments(change: Change) -> tuple[Any, ...]:
         [data.decode() for data, _ in change.push],
         [tag.writer.encode() for _, tag in change.push],
         [tag.ordinal for _, tag in change.push],
+        [tag.replaces for _, tag in change.push],
     )
 
 
