@@ -324,6 +324,10 @@ class StoredSession(LooksInto, SessionABC):
             self._opened, self.timeout_s, key=self._store_key(), process=self._process(), is_gone=self._is_gone
         )
 
+    def changed(self, plan: Callable[[], Plan[T]]) -> Coroutine[Any, Any, T]:
+        """The result of a plan that changes something; for tools that do what no method does."""
+        return self._write(plan)
+
     # --- inside ------------------------------------------------------------------------------------------------------
 
     # Not coroutines of their own: in a group of many turns, passing through one more frame each is measurable.

@@ -198,7 +198,8 @@ async def _open_earlier(scope: RunScope, fresh: Run) -> Opened | None:
     if saved is not None and not has_ended(saved):
         return await _open_again(scope, fresh, decode_saved(saved), saved.revision)
     ending = ending_of(saved) if saved is not None else None
-    refuse_settled(run_id, ending.get("settled_by") if ending is not None else None)
+    if ending is not None:
+        refuse_settled(run_id, ending.get("settled_by"), ending.get("moved_to"))
     count = await session.accepted(run_id) if session is not None else 0
     items = await session.written(run_id) if session is not None and count else []
     if not items:
@@ -319,7 +320,7 @@ async def open_finished(scope: RunScope, saved: SavedRun) -> Opened:
             )
         scope.wrapper.usage.add(usage_of(run))
         return await _look_at(scope, run, saved.revision)
-    refuse_settled(saved.run_id, ending.get("settled_by"))
+    refuse_settled(saved.run_id, ending.get("settled_by"), ending.get("moved_to"))
     if scope.session is None:
         raise UserError(
             f"run {saved.run_id!r} ended in a session, which has what it said", "Pass that session: session=..."

@@ -424,8 +424,13 @@ def refuse_finished(run: Run) -> None:
         )
 
 
-def refuse_settled(run_id: str, settled_by: object) -> None:
-    """Raise if the run was found gone and settled by another: it cannot go on (C15)."""
+def refuse_settled(run_id: str, settled_by: object, moved_to: object = None) -> None:
+    """Raise if the run was found gone and settled by another, or was moved to another store: it cannot go on (C15)."""
+    if moved_to is not None:
+        raise RunStateError(
+            f"run {run_id!r} was moved to {moved_to}, and goes on there",
+            "Resume it in that store; here its history ends.",
+        )
     if settled_by is not None:
         raise RunStateError(
             f"run {run_id!r} was found without a worker and settled by run {settled_by!r}: what it had begun is said"

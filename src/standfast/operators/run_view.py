@@ -113,11 +113,12 @@ def view_of(
         return _voice_call(saved, head, summary)
     if has_ended(saved):
         ending = ending_of(saved) or {}
-        status = str(ending.get("status", "done"))
+        status, moved = str(ending.get("status", "done")), ending.get("moved_to")
         return RunView(
             saved.run_id, status, saved.revision, str(ending.get("agent", "")),
             None if summary is None else summary.session_id, created, updated,
-            doing=f"has ended: {status}", turns=_turn_count(kept), max_turns=ending.get("max_turns"),
+            doing=f"was moved to {moved}" if moved else f"has ended: {status}", turns=_turn_count(kept),
+            max_turns=ending.get("max_turns"),
             input=tuple(items[: ending.get("input_count") or 0]), calls=_calls_of_ended(saved.run_id, ending, items),
             output=ending.get("output"), requests=() if kept is None else kept.requests,
             settled_by=ending.get("settled_by"),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from standfast.carrying.looking import check_page, checked_words
 from standfast.carrying.reading_only import opened_to_look
@@ -28,6 +28,11 @@ from standfast.sessions.protocol import abilities
 from standfast.sessions.records import RunUsage, SearchPage, summed
 from standfast.sessions.rules import as_time, listing, look
 from standfast.words.usage import Usage
+
+if TYPE_CHECKING:
+    from standfast.backends.sqlite.read_only import ReadOnlyFile
+
+T = TypeVar("T")
 
 PAGE = 256
 # How much is read at a time where everything is: a store of any size in memory of one size.
@@ -130,9 +135,13 @@ class Store:
         *,
         read_only: bool = False,
         close: Callable[[], None] | None = None,
+        file: ReadOnlyFile | None = None,
     ) -> None:
-        """For whoever registers a backend: `session` opens one of its sessions, `layout` says which layout it has."""
-        self.url, self.backend, self.read_only = url, backend, read_only
+        """For whoever registers a backend: `session` opens one of its sessions, `layout` says which layout it has.
+
+        `file`: the SQLite file it is in, to be looked at as a file.
+        """
+        self.url, self.backend, self.read_only, self.file = url, backend, read_only, file
         self._session, self._layout, self._close = session, layout, close
         self._anchor: StoredSession | None = None
 
@@ -303,6 +312,10 @@ class Store:
         models = sorted({one.model or "" for one in requests})
         by_model = {name: summed([one.usage for one in requests if (one.model or "") == name]) for name in models}
         return StoreUsage(summed([one.usage for one in requests]), sessions, len(parts), by_model)
+
+    def looked(self, plan: Callable[[], Plan[T]]) -> Awaitable[T]:
+        """The result of a plan that only looks; for tools that ask what no method does."""
+        return self._any.looked(plan)
 
     # --- runs --------------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from standfast.engine.codec import conversation_of, is_left_open
+from standfast.engine.codec import ENDED as ENDED, conversation_of, is_left_open
 from standfast.engine.run_store import LogTail, RunSummary, SavedRun, check_run_id
 from standfast.ground.errors import NotFoundError, RunClaimedError, RunStateError
 from standfast.ground.jsonvalue import Item, encode_value
@@ -35,8 +35,6 @@ HEAD, LENGTHS, LOG = "head", "logs", "log/"
 CONVERSATION, LEFT_OPEN = "conversation", "left_open"
 # Labels, beside those that a listing shows: the server's conversation an open run is on ("": none; runs of sessions
 # have their session), and that a run which failed or was cut has something to tell to whoever comes next.
-
-ENDED = frozenset({"done", "failed", "cancelled"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +77,11 @@ class Recorded(NamedTuple):
 def load_run(run_id: str) -> Plan[SavedRun | None]:
     """The run as last saved."""
     sight = yield from look(Look(Name("run", run_id), cells=(HEAD,), prefixes=(LOG,), mark=False))
+    return saved_in(run_id, sight)
+
+
+def saved_in(run_id: str, sight: Sight) -> SavedRun | None:
+    """The run that these cells hold; None if there is none."""
     value = value_of(sight, HEAD)
     if value is None:
         return None
@@ -165,7 +168,7 @@ class Costs(NamedTuple):
 def _labels(save: RunSave) -> dict[str, str]:
     """What a listing shows of the run and finds it by."""
     labels = {"status": save.status, "agent": save.agent}
-    is_open = _is_open(save.status, save.head)
+    is_open = is_open_run(save.status, save.head)
     if save.session_id is not None:
         labels["session"] = save.session_id
     else:
@@ -176,7 +179,7 @@ def _labels(save: RunSave) -> dict[str, str]:
     return labels
 
 
-def _is_open(status: str, head: bytes) -> bool:
+def is_open_run(status: str, head: bytes) -> bool:
     """Whether the run has not ended, or has stopped with something that others must be told (C15)."""
     return status not in ENDED or is_left_open(head)
 
@@ -241,7 +244,7 @@ def _session_part(
     cells, put = fence_conditions(fence, sight), dict[str, bytes | None]()
     if save is not None and run_cell is not None:
         cells[run_cell] = value_of(sight, run_cell)  # a clear may remove the run, and must not leave this one unknown
-        value = open_run_value(save.status, fence) if _is_open(save.status, save.head) else None
+        value = open_run_value(save.status, fence) if is_open_run(save.status, save.head) else None
         if value != cells[run_cell]:
             put[run_cell] = value
     if costs is not None:
