@@ -34,6 +34,7 @@ Opener = Callable[[Opening], Store]
 def sqlite(opening: Opening) -> Store:
     """An SQLite file, which must be there unless it may be made."""
     from standfast.backends.sqlite import read_only as reading, schema
+    from standfast.backends.sqlite.beside import look_beside
     from standfast.backends.sqlite.read_only_session import ReadOnlySQLiteSession
     from standfast.backends.sqlite.session import SQLiteSession
 
@@ -49,7 +50,7 @@ def sqlite(opening: Opening) -> Store:
     tables = schema.Tables.of(sessions, messages)
     path = os.path.abspath(url.path)
     if not create:
-        reading.look_beside(path)
+        look_beside(path)
     file = reading.ReadOnlyFile(path, tables)
 
     async def layout() -> Layout:
