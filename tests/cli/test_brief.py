@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import agents
@@ -13,6 +17,7 @@ from standfast import SQLiteSession
 from standfast.backends.sqlite import brief, schema
 from standfast.cli import entry
 from tests.cli.talks import message, trace
+from tests.helpers.children import import_path
 
 
 def listed(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
@@ -48,9 +53,6 @@ async def write_as_the_sdk(path: Path, *ids: str) -> None:
 
 def rest(path: Path) -> None:
     """As if the file had been written a minute ago: one that has just changed is looked at the long way."""
-    import os
-    import time
-
     os.utime(path, (time.time() - 60,) * 2)
 
 
@@ -119,3 +121,19 @@ def test_an_empty_store_has_no_session(tmp_path: Path, capsys: pytest.CaptureFix
 def test_its_layout_is_todays() -> None:
     """Whoever changes the layout looks at this way, too."""
     assert (brief.LAYOUT, brief.SESSIONS, brief.MESSAGES) == (schema.VERSION, "agent_sessions", "agent_messages")
+
+
+def test_it_imports_nothing_that_is_slow(tmp_path: Path) -> None:
+    """The imports of a run would take longer than the question: no event loop, no library for JSON or schemas."""
+    path = tmp_path / "talks.db"
+    asyncio.run(write(path, "a"))
+    rest(path)
+    code = "import sys; from standfast.cli.entry import main; main(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
+    ended = subprocess.run(
+        [sys.executable, "-c", code, "sessions", "ls", str(path), "--all", "--brief"],
+        capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": import_path()},
+    )  # fmt: skip
+    assert ended.stdout.startswith("a\t")
+    loaded = set(ended.stderr.split())
+    assert "standfast.backends.sqlite.brief" in loaded
+    assert not loaded & {"asyncio", "msgspec", "pydantic", "dataclasses", "rich", "standfast.carrying.session"}

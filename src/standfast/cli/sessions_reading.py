@@ -256,30 +256,36 @@ async def tail_session(args: argparse.Namespace, out: Output) -> int:
     import asyncio
 
     async with opened(args) as store:
-        session_id = await session_id_of(store, args.session)
-        session = store.session(session_id)
+        session = store.session(await session_id_of(store, args.session))
         try:
-            async with asyncio.timeout(args.for_s):
-                await _follow(session, args.limit, out)
-        except TimeoutError:
-            pass
+            after = await _show_latest(session, args.limit, out)
+            timer = asyncio.timeout(args.for_s)  # from here on: the latest are shown, however slow the store is
+            try:
+                async with timer:
+                    await _follow(session, after, args.limit, out)
+            except TimeoutError:
+                if not timer.expired():
+                    raise  # the store's own
         finally:
             await session.close()
     return DONE
 
 
-async def _follow(session: StoredSession, first: int, out: Output) -> None:
-    limit = first
+async def _show_latest(session: StoredSession, limit: int, out: Output) -> str:
+    page = await session.records(limit=limit)
+    _show_lines(session.session_id, page.records, out)
+    return page.after
+
+
+async def _follow(session: StoredSession, after: str, limit: int, out: Output) -> None:
     while True:
-        page = await session.records(limit=limit)
-        _show_lines(session.session_id, page.records, out)
         try:
-            async for record in session.watch(after=page.after):
+            async for record in session.watch(after=after):
                 _show_lines(session.session_id, [record], out)
         except SessionConflictError:
             # A compaction, an undo or a clear: what was shown is no longer what is there.
             out.note("the history was replaced; what follows is the latest of the new one")
-            limit = first
+            after = await _show_latest(session, limit, out)
 
 
 def _show_lines(session_id: str, records: list[Record], out: Output) -> None:
