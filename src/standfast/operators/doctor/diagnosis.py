@@ -175,7 +175,9 @@ def mend_of(mend_id: str, sight: Sight, diagnosis: Diagnosis) -> Mend:
         value_of(sight, LEASE),
         next_generation(sight),
         tuple(removed),
-        tuple(_ranges(rows, order)) if moved else (),
+        (*_ranges(rows, order), Range(0, rows[-1].ref))
+        if moved
+        else (),  # and rows behind, that are too old to be seen
         tuple(moved),
     )
 
