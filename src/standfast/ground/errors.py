@@ -107,6 +107,10 @@ class NotFoundError(CallerError, LookupError):
     """A generation, position or run that this store does not have."""
 
 
+class ExportFileError(CallerError, ValueError):
+    """A file is no exported session, was cut or changed since, or stands where another one is to be written."""
+
+
 class AbilityMissingError(CallerError, TypeError):
     """Something was asked of a session that has not declared it (part B)."""
 

@@ -21,9 +21,9 @@ from standfast.engine.codec import has_ended
 from standfast.engine.run_store import RunSummary
 from standfast.ground.errors import NotFoundError, RunStateError, StandfastError
 from standfast.operators.run_view import CallView, RunView, load, view_of
-from standfast.sessions import look_rules, rules
+from standfast.sessions import look_rules, rules, writer_rules
 from standfast.sessions.look_rules import Seen
-from standfast.sessions.port import Look, Name, Plan
+from standfast.sessions.port import Look, Name, Plan, Row
 from standfast.sessions.protocol import abilities
 from standfast.sessions.records import RunUsage, SearchPage, summed
 from standfast.sessions.rules import as_time, listing, look
@@ -330,11 +330,12 @@ class Store:
         """A saved run as data; raises NotFoundError if there is none."""
         saved = await load(self._runs, run_id)
         summary = await self._any.looked(partial(_summary_of, run_id))
-        kept = None
-        if summary is not None and summary.session_id is not None and has_ended(saved):
-            costs = await self._any.looked(partial(look_rules.usage, Name("session", summary.session_id)))
-            kept = next((one for one in costs if one.run_id == run_id), None)
-        return view_of(saved, summary, kept)
+        if summary is None or summary.session_id is None or not has_ended(saved):
+            return view_of(saved, summary)
+        name = Name("session", summary.session_id)
+        costs = await self._any.looked(partial(look_rules.usage, name))
+        items = await self._any.looked(partial(writer_rules.written, name, run_id, _ignore))
+        return view_of(saved, summary, next((one for one in costs if one.run_id == run_id), None), items)
 
     async def decide(
         self,
@@ -483,3 +484,7 @@ def _usage_of_some(after: str | None) -> Plan[tuple[list[RunUsage], int, str | N
         count += bool(costs)
         found += costs
     return found, count, some[-1].cursor if len(some) == PAGE else None
+
+
+def _ignore(row: Row, fault: str) -> None:
+    """A record that cannot be read is reported by whoever reads the session."""

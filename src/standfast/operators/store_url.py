@@ -21,6 +21,9 @@ class StoreURL:
     text: str
     """As it was given, without the options that are ours; it may hold a password."""
     scheme: str
+    """The kind of database."""
+    driver: str
+    """Behind a plus: the library that SQLAlchemy is to use; "" where none is named."""
     path: str
     """What stands behind the scheme and the host, unquoted; of a file its path."""
     options: Mapping[str, str]
@@ -44,18 +47,18 @@ def parsed(url: str | os.PathLike[str]) -> StoreURL:
         raise InvalidSettingError("an empty text names no store", "Give a URL, or the path of a database file.")
     scheme, separator, rest = text.partition("://")
     if not separator or isinstance(url, os.PathLike):
-        return StoreURL(text, "sqlite", text, {})
-    scheme = scheme.lower().partition("+")[0]  # SQLAlchemy's way of naming a driver
+        return StoreURL(text, "sqlite", "", text, {})
+    scheme, _, driver = scheme.lower().partition("+")  # SQLAlchemy's way of naming a driver
     if scheme == "sqlite":
         # By hand: to urlsplit the first part of a relative path may look like a host.
         path, _, query = rest.partition("?")
         options = dict(parse_qsl(query))
-        return StoreURL(text, scheme, unquote(path[1:] if path.startswith("/") else path), options)
+        return StoreURL(text, scheme, driver, unquote(path[1:] if path.startswith("/") else path), options)
     parts = urlsplit(text)
     given = parse_qsl(parts.query)
     ours = {name: value for name, value in given if name in OPTIONS}
     theirs = "&".join(one for one in parts.query.split("&") if one.partition("=")[0] not in OPTIONS)
-    return StoreURL(parts._replace(query=theirs).geturl(), scheme, unquote(parts.path), ours)
+    return StoreURL(parts._replace(query=theirs).geturl(), scheme, driver, unquote(parts.path), ours)
 
 
 def without_password(url: str) -> str:
