@@ -381,11 +381,14 @@ BEGIN
         i := (c -> 'load' -> 'live' ->> 0)::integer; count_ := (c -> 'load' -> 'live' ->> 1)::integer - i + 1;
         UPDATE {own}names" SET place = place + count_ WHERE kind = k AND id = p RETURNING place - count_ INTO first;
         INSERT INTO {m} (session_id, message_data, created_at, standfast_place, standfast_writer, standfast_ordinal, standfast_replaces)
-          SELECT p, p_texts[i + o - 1], greatest(to_timestamp(t::float8)::timestamp, last + o * interval '1 microsecond'),
-            first + o, p_writers[i + o - 1], p_ordinals[i + o - 1], p_replaces[i + o - 1]
-          FROM jsonb_array_elements_text(c -> 'load' -> 'times') WITH ORDINALITY x(t, o);
-        INSERT INTO {own}boxes" SELECT p, (b ->> 0)::integer, j - (b ->> 1)::integer + 1, p_texts[j], p_writers[j], p_ordinals[j], p_replaces[j]
-          FROM jsonb_array_elements(c -> 'load' -> 'boxes') b, generate_series((b ->> 1)::integer, (b ->> 2)::integer) j;
+          SELECT p, x.data, greatest(to_timestamp(x.at)::timestamp, last + x.o * interval '1 microsecond'), first + x.o, x.writer, x.ordinal, x.stands
+          FROM unnest(p_texts[i:i + count_ - 1], p_writers[i:i + count_ - 1], p_ordinals[i:i + count_ - 1], p_replaces[i:i + count_ - 1],
+            ARRAY(SELECT t::float8 FROM jsonb_array_elements_text(c -> 'load' -> 'times') t)) WITH ORDINALITY x(data, writer, ordinal, stands, at, o);
+        -- By slices: to reach one text in a long array, all before it are walked over.
+        FOR r IN SELECT (b ->> 0)::integer AS box, (b ->> 1)::integer AS lo, (b ->> 2)::integer AS hi FROM jsonb_array_elements(c -> 'load' -> 'boxes') b LOOP
+          INSERT INTO {own}boxes" SELECT p, r.box, x.o, x.data, x.writer, x.ordinal, x.stands
+            FROM unnest(p_texts[r.lo:r.hi], p_writers[r.lo:r.hi], p_ordinals[r.lo:r.hi], p_replaces[r.lo:r.hi]) WITH ORDINALITY x(data, writer, ordinal, stands, o);
+        END LOOP;
       END IF;
     END IF;
     IF c ? 'sweep' THEN
