@@ -286,6 +286,15 @@ if TYPE_CHECKING:
         turn_span,
     )
     from .telemetry.switch import set_tracing_disabled
+    from .tools.custom import (
+        CustomTool,
+        CustomToolApprovalFunction,
+        CustomToolCustomDataContext,
+        CustomToolCustomDataExtractor,
+        CustomToolExecutor,
+        CustomToolOnApprovalFunction,
+        CustomToolOnApprovalFunctionResult,
+    )
     from .tools.function import (
         FunctionTool,
         FunctionToolCustomDataContext,
@@ -305,6 +314,7 @@ if TYPE_CHECKING:
         MCPToolApprovalFunction,
         MCPToolApprovalFunctionResult,
         MCPToolApprovalRequest,
+        ProgrammaticToolCallingTool,
         ProviderTool,
         Tool,
         ToolSearchTool,
@@ -394,6 +404,13 @@ __all__ = [
     "CorruptRecord",
     "CorruptRecordError",
     "CustomSpanData",
+    "CustomTool",
+    "CustomToolApprovalFunction",
+    "CustomToolCustomDataContext",
+    "CustomToolCustomDataExtractor",
+    "CustomToolExecutor",
+    "CustomToolOnApprovalFunction",
+    "CustomToolOnApprovalFunctionResult",
     "DecisionView",
     "DynamicPromptFunction",
     "EncryptedSession",
@@ -503,6 +520,7 @@ __all__ = [
     "Position",
     "PostgresSession",
     "Price",
+    "ProgrammaticToolCallingTool",
     "Prompt",
     "ProviderTool",
     "RawResponsesStreamEvent",

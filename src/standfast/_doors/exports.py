@@ -221,8 +221,18 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "FunctionToolCustomDataContext",
         "FunctionToolCustomDataExtractor",
     ),
+    "tools.custom": (
+        "CustomTool",
+        "CustomToolExecutor",
+        "CustomToolApprovalFunction",
+        "CustomToolOnApprovalFunction",
+        "CustomToolOnApprovalFunctionResult",
+        "CustomToolCustomDataContext",
+        "CustomToolCustomDataExtractor",
+    ),
     "tools.hosted": (
         "Tool",
+        "ProgrammaticToolCallingTool",
         "FileSearchTool",
         "WebSearchTool",
         "WebSearchToolImageSettings",

@@ -23,10 +23,10 @@ from standfast.engine.events import ApprovalNeeded, Begun, ChildMoved, Decided, 
 from standfast.engine.run import Call, Entry, Run, Turn
 from standfast.ground.jsonvalue import Item
 from standfast.tools.approval import Refused, Waits, hosted_approval
+from standfast.tools.custom import LocalTool
 from standfast.tools.desk import after_a_crash, answer_of, carry_out, guardrail_json
-from standfast.tools.function import FunctionTool
 from standfast.tools.texts import unknown_tool_text
-from standfast.words.items import ItemHelpers
+from standfast.words.items import call_output_item
 from standfast.words.model_texts import model_text
 
 
@@ -90,12 +90,12 @@ class _CallOfRun:
     def place(self) -> AbstractAsyncContextManager[Any]:
         return self._scope.places.one()
 
-    def span(self, call: Call, tool: FunctionTool, agent: Agent[Any]) -> AbstractContextManager[Span | None]:
+    def span(self, call: Call, tool: LocalTool, agent: Agent[Any]) -> AbstractContextManager[Span | None]:
         return self._scope.span("tool", call.name, agent=agent, tool=tool, call=call)
 
     # --- carrying it out ---------------------------------------------------------------------------------------------
 
-    async def tool(self) -> FunctionTool | None:
+    async def tool(self) -> LocalTool | None:
         """The tool it is for, if its agent has it and it is enabled."""
         return tool_of(await self._scope.agents.tools(self.agent), self.item, self.call)
 
@@ -131,7 +131,7 @@ class _CallOfRun:
         responses = tuple(scope.child_responses.pop(call.id, ()))
         await self._return(Returned(call.id, (answer.entry,), answer.results, used=used, responses=responses))
 
-    def _context(self, tool: FunctionTool) -> ToolContext[Any]:
+    def _context(self, tool: LocalTool) -> ToolContext[Any]:
         call, scope = self.call, self._scope
         return ToolContext.from_agent_context(
             scope.wrapper,
@@ -146,7 +146,7 @@ class _CallOfRun:
             run_agent=self._child_runner(tool),
         )
 
-    def _child_runner(self, tool: FunctionTool) -> Any:
+    def _child_runner(self, tool: LocalTool) -> Any:
         loop, call = self._loop, self.call
         run_id = f"{loop.run.spec.run_id}/{call.id}"
         if tool.agent_tool is None:
@@ -192,7 +192,7 @@ class _CallOfRun:
 
     async def answer(self, text: str, *, extra: Item | None = None, used: tuple[str, ...] = ()) -> None:
         """Give the call this text as its output."""
-        item = ItemHelpers.tool_call_output_item(self.item, text)
+        item = call_output_item(self.item, text)
         await self._return(
             Returned(self.call.id, (Entry("tool_call_output_item", self.turn.agent, item, extra),), used=used)
         )

@@ -320,7 +320,8 @@ class RunScope:
                 description, title = extra.get("description"), extra.get("title")
                 return ToolCallItem(agent, readable(raw), description=description, title=title, tool_origin=origin)
             case "tool_call_output_item":
-                output = item.get("output") if native is _MISSING else native
+                told = item.get("result") if item.get("type") == "program_output" else item.get("output")
+                output = told if native is _MISSING else native
                 origin = ToolOrigin.from_json_dict(extra.get("tool_origin")) or _plain_origin(raw)
                 return ToolCallOutputItem(agent, raw, output, tool_origin=origin, custom_data=extra.get("custom_data"))
             case "handoff_output_item":

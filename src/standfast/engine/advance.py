@@ -30,6 +30,7 @@ from standfast.engine.events import (
 from standfast.engine.run import Call, Conclusion, Entry, Marks, Progress, Run, Stop, Turn, View, evolve
 from standfast.ground.errors import CallerError, RunStateError
 from standfast.ground.jsonvalue import Item
+from standfast.words.items import call_output_item
 from standfast.words.model_texts import DEFAULT_TEXTS, model_text
 
 # The sentences as they are unless the application has set others.
@@ -254,7 +255,7 @@ def _stopped(run: Run, event: Stopped) -> Run:
         return _progress(run, stop=Stop(event.mode, turn.number - 1))
     if turn is not None and _must_keep(run, turn, event):
         calls = tuple(
-            call if call.state == "returned" else with_not_completed(call, _last_word(call, event))
+            call if call.state == "returned" else with_not_completed(turn, call, _last_word(call, event))
             for call in turn.calls
         )
         entries = turn.conclusion.entries if turn.conclusion is not None else ()
@@ -301,7 +302,7 @@ def _settled(run: Run, event: SettledBy) -> Run:
     if turn is not None and run.progress.verdict != "passed":
         turn = None  # no call of it can have begun, and nothing of it is stored before the input verdict (C6)
     if turn is not None:
-        turn = evolve(turn, calls=tuple(_settled_call(call, event) for call in turn.calls))
+        turn = evolve(turn, calls=tuple(_settled_call(turn, call, event) for call in turn.calls))
         if any(call.state == "waiting" for call in turn.calls):
             return evolve(run, turn=turn)
         turn = _without_unjudged(run, turn)
@@ -312,7 +313,7 @@ def _settled(run: Run, event: SettledBy) -> Run:
     return _progress(run, ended=True, stop=Stop("abandoned", run.progress.turns), settled_by=event.run_id)
 
 
-def _settled_call(call: Call, event: SettledBy) -> Call:
+def _settled_call(turn: Turn, call: Call, event: SettledBy) -> Call:
     child = call.child
     if child is not None and not child.finished:
         child = _settled(child, event)
@@ -322,7 +323,7 @@ def _settled_call(call: Call, event: SettledBy) -> Call:
         return call
     if call.state == "doubt" and call.on_unknown == "ask":
         return evolve(call, state="waiting", reason="unknown")
-    return with_not_completed(call, event.unknown_text if call.has_begun else event.not_run_text)
+    return with_not_completed(turn, call, event.unknown_text if call.has_begun else event.not_run_text)
 
 
 def _without_unjudged(run: Run, turn: Turn) -> Turn | None:
@@ -342,14 +343,14 @@ def _without_unjudged(run: Run, turn: Turn) -> Turn | None:
 # --- shared steps ----------------------------------------------------------------------------------------------------
 
 
-def with_not_completed(call: Call, message: str) -> Call:
+def with_not_completed(turn: Turn, call: Call, message: str) -> Call:
     """The call with an output that says it was not completed, so that history stays valid for a provider (C8)."""
     item: dict[str, Any]
     if call.kind == "hosted":
         item = {"type": "mcp_approval_response", "approval_request_id": call.id, "approve": False, "reason": message}
         kind = "mcp_approval_response_item"
     else:
-        item = {"type": "function_call_output", "call_id": call.id, "output": message}
+        item = call_output_item(turn.item_of(call) or {"call_id": call.id}, message)
         kind = "tool_call_output_item"
     return evolve(call, state="returned", child=None, outputs=(Entry(kind, "", item),))
 

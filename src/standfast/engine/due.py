@@ -51,6 +51,10 @@ def _between_turns(run: Run, number: int) -> tuple[Effect, ...]:
 
 
 def _within(turn: Turn) -> tuple[Effect, ...]:
+    # What the model is told of a tool it made up comes first: the program may want to refuse the whole reply.
+    made_up = [call for call in turn.calls if call.kind == "unknown" and call.state != "returned"]
+    if made_up:
+        return tuple(RunCall(turn.number, call.id) for call in made_up)
     effects: list[Effect] = []
     open_besides_handoff = False
     for call in turn.calls:

@@ -174,6 +174,11 @@ class Turn:
     """Whether a reply without a message is no answer yet: a hosted tool was active, or only old calls were repeated."""
     conclusion: Conclusion | None = None
 
+    def item_of(self, call: Call) -> Item | None:
+        """The item of the reply that is this call."""
+        name = "id" if call.kind == "hosted" else "call_id"
+        return next((entry.item for entry in self.reply if entry.item.get(name) == call.id), None)
+
     @property
     def complete(self) -> bool:
         """Whether every call has its output."""
