@@ -77,10 +77,6 @@ DEVIATIONS: dict[str, tuple[str, set[str]]] = {
         "a run's input is stored with its first completed turn, so that trying again does not double it (C3)",
         {"[0]", "[1]"},
     ),
-    "streaming.text_by_class_of_the_event": (
-        "a scripted model needs no provider's library: its events have the attributes, not the classes, of openai's",
-        {""},
-    ),
     "tools.a_tool_that_fails": ("the model is told what the tool's error says, so that it can act on it", {"[1][0]"}),
 }
 

@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Any
 
 from standfast.engine.run import Decision
-from standfast.ground.errors import ApprovalError
+from standfast.ground.errors import ApprovalError, ChangedCallError
 from standfast.ground.jsonvalue import Item
 from standfast.words.items import ToolApprovalItem, read
 
@@ -155,7 +155,7 @@ def _refuse_a_changed_call(decision: Decision, call_id: str, scope: str, digest:
     elif digest is not None and decision.arguments_digest is not None and decision.arguments_digest != digest:
         changed = "other arguments"
     if changed is not None:
-        raise ApprovalError(
+        raise ChangedCallError(
             f"the decision about call {call_id!r} was made for {changed}",
             "Show the call as it is now to whoever decides, and ask again.",
         )

@@ -194,9 +194,18 @@ def handoff(
         agent_name=agent.name,
         input_filter=input_filter,
         nest_handoff_history=nest_handoff_history,
-        is_enabled=is_enabled,
+        is_enabled=_asked_later(is_enabled) if callable(is_enabled) else is_enabled,
         agent=agent,
     )
+
+
+def _asked_later(is_enabled: Callable[..., Any]) -> Callable[..., Awaitable[bool]]:
+    """The same as a coroutine function, so that whoever asks a handoff by hand can await it."""
+
+    async def ask(ctx: RunContextWrapper[Any], agent: Any) -> bool:
+        return bool(await maybe_await(is_enabled(ctx, agent)))
+
+    return ask
 
 
 def _check_callback(on_handoff: Any, input_type: Any) -> None:

@@ -68,7 +68,7 @@ async def perform_conclude(loop: Loop, scope: RunScope, effect: Conclude) -> Non
 
 
 async def _meaning(scope: RunScope, run: Run, turn: Turn) -> Final | None:
-    if any(call.kind in ("tool", "agent", "unknown") for call in turn.calls):
+    if any(call.kind in ("tool", "agent", "unknown", "gone") for call in turn.calls):
         return await final_from_tools(scope, run, turn)
     # Only hosted approvals, or an ignored handoff: the model goes on from their answers.
     if turn.calls:

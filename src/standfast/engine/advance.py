@@ -26,6 +26,7 @@ from standfast.engine.events import (
     Returned,
     SettledBy,
     Stopped,
+    ToolsGone,
 )
 from standfast.engine.run import Call, Conclusion, Entry, Marks, Progress, Run, Stop, Turn, View, evolve
 from standfast.ground.errors import CallerError, RunStateError
@@ -80,6 +81,10 @@ def advance(run: Run, event: Event) -> Run:
         case InputStaged(items) if not run.finished:
             staged = () if items is None else (*run.progress.staged, *items)
             return _progress(run, staged=staged)
+        case ToolsGone(call_ids):
+            for call_id in call_ids:
+                run = _change_call(run, call_id, ("asked",), kind="gone")
+            return run
         case Stopped() if not run.finished:
             return _stopped(run, event)
         case SettledBy() if not run.is_closed:

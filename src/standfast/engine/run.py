@@ -115,7 +115,8 @@ class Call:
     id: str
     name: str
     kind: str
-    """tool, agent, handoff, ignored (a second handoff), unknown (no such tool), hosted (a provider's request)."""
+    """tool, agent, handoff, ignored (a second handoff), unknown (no such tool), hosted (a provider's request),
+    gone (its tool was no longer there when the run was resumed)."""
     arguments: str
     digest: str
     state: CallState = "asked"

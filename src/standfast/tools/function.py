@@ -390,6 +390,9 @@ def function_tool(
     died, see `FunctionTool`.
     """
 
+    if output_type is not None and output_json_schema is not None:
+        raise UserError("a tool was given output_type and output_json_schema", "Give one: they say the same thing.")
+
     def make(function: Callable[..., Any]) -> FunctionTool:
         is_async = _is_async(function)
         if timeout is not None and not is_async:

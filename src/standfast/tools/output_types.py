@@ -36,10 +36,11 @@ def declared_output(
 ) -> DeclaredOutput:
     """What these arguments of `function_tool` declare; for programs, the return annotation declares it where they do
     not."""
-    if output_type is not None and output_json_schema is not None:
-        raise UserError("a tool was given output_type and output_json_schema", "Give one: they say the same thing.")
     if output_json_schema is not None:
-        return DeclaredOutput(deepcopy(output_json_schema))
+        try:
+            return DeclaredOutput(deepcopy(output_json_schema))
+        except RecursionError:
+            raise UserError("output_json_schema is nested too deeply to be read", "Make it flatter.") from None
     if output_type is None and "programmatic" in (callers or ()):
         output_type = _returned_type(function)
     return DeclaredOutput() if output_type is None else _of_type(output_type)

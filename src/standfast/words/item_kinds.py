@@ -65,7 +65,14 @@ def kind_of(item: Any) -> ItemKind:
     return KINDS.get(str(wire), TOOL_CALL)
 
 
+def output_of(item: Any) -> Any:
+    """What an item says that a call came to: a tool's output, or the result of a program that the provider ran."""
+    return read(item, "result" if read(item, "type") == "program_output" else "output")
+
+
 def shown(kind_name: str, agent: Any, raw_item: Any) -> RunItem:
     """The run item for a raw item that a run knows by this kind."""
+    if kind_name == "tool_call_output_item":
+        return ToolCallOutputItem(agent, raw_item, output_of(raw_item))
     made: RunItem = _CLASSES.get(kind_name, ToolCallItem)(agent, raw_item)
     return made
