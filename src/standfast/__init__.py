@@ -77,8 +77,10 @@ if TYPE_CHECKING:
     from .backends.redis.session import RedisSession
     from .backends.sealed.key_file import KeyFile
     from .backends.sealed.keys import ErasureReceipt, SessionKeys
+    from .backends.sealed.sdk_rows import EncryptedEnvelope
     from .backends.sealed.session import EncryptedSession
     from .backends.sqlalchemy.session import SQLAlchemySession
+    from .backends.sqlite.advanced_session import AdvancedSQLiteSession
     from .backends.sqlite.async_session import AsyncSQLiteSession
     from .backends.sqlite.session import SQLiteSession
     from .driver.result import RunResult, RunResultStreaming
@@ -360,6 +362,7 @@ __version__ = "0.2.0.dev0"
 __all__ = [
     "Ability",
     "AbilityMissingError",
+    "AdvancedSQLiteSession",
     "Agent",
     "AgentBase",
     "AgentHookContext",
@@ -413,6 +416,7 @@ __all__ = [
     "CustomToolOnApprovalFunctionResult",
     "DecisionView",
     "DynamicPromptFunction",
+    "EncryptedEnvelope",
     "EncryptedSession",
     "ErasureReceipt",
     "FileSearchTool",

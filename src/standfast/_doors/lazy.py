@@ -3,7 +3,7 @@
 `standfast` offers everything, and a program uses little of it. A module that calls `lazy` gets its names from the table
 in `exports`, imports a name's home at the first use of that name, and keeps the value, so that the second use is a
 plain attribute; a door below it (`standfast.run`) is an attribute too. A name that cannot be had says why: no such
-name, not written yet, not in standfast at all and what to do instead, or which extra to install.
+name, not in standfast and what to do instead, or which extra to install.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ from importlib import import_module
 from typing import Any
 
 from standfast._doors.absent import absent, absent_module
-from standfast._doors.exports import EXTRAS, homes, planned
+from standfast._doors.exports import homes
 from standfast._doors.paths import DOORS
+from standfast.ground.extras import needed_by
 
 ROOT = __name__.partition(".")[0]
-MEANWHILE = (
-    "docs/reference/names.md lists what is; for sessions, any class with the methods of standfast.Session works."
-)
 
 
 def lazy(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -34,8 +32,6 @@ def lazy(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
         if name not in home_of:
             if name in doors:
                 return import_module(f"{module}.{name}")  # which sets the attribute, too
-            if name in planned(path):
-                raise ImportError(f"{name} is not in standfast yet. {MEANWHILE}", name=module)
             if reason := absent(path, name):
                 raise ImportError(reason, name=module)
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
@@ -73,13 +69,5 @@ if not any(getattr(finder, "__name__", "") == _Explanations.__name__ for finder 
 
 
 def _import_home(home: str, name: str) -> Any:
-    try:
+    with needed_by(name):
         return import_module(f"{ROOT}.{home}")
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package not in EXTRAS:
-            raise
-        extra = EXTRAS[package]
-        raise ImportError(
-            f"{name} needs the package {package!r}. Install it with: pip install 'standfast[{extra}]'", name=error.name
-        ) from error

@@ -150,7 +150,7 @@ class Scorecard:
         """A page with the table, the reasons, and the checks that were made."""
         out = [f"# {title}", ""]
         out += [introduction.strip(), ""] if introduction else []
-        out += [_row(["clause", "", *self.backends]), _row(["---"] * (len(self.backends) + 2))]
+        out += [_row(["clause", "promise", *self.backends]), _row(["---"] * (len(self.backends) + 2))]
         part = ""
         for clause_id in self.clauses:
             if clause_id[0] != part:

@@ -10,6 +10,7 @@ import os
 
 from standfast.ground.durations import check_seconds
 from standfast.ground.errors import InvalidSettingError, UnknownSchemeError
+from standfast.ground.extras import needed_by
 from standfast.operators import openers
 from standfast.operators.openers import Opener, Opening
 from standfast.operators.store import Store
@@ -47,4 +48,6 @@ def open_store(
         )
     if read_only and create:
         raise InvalidSettingError("a store that is only looked at is not made", "Give read_only or create, not both.")
-    return opener(Opening(found, read_only, create, check_seconds("timeout_s", timeout_s, is_ttl=True)))
+    opening = Opening(found, read_only, create, check_seconds("timeout_s", timeout_s, is_ttl=True))
+    with needed_by(f"a store at {found.scheme}://"):
+        return opener(opening)

@@ -232,6 +232,13 @@ class Store:
         page = await self._any.looked(plan)
         return SessionListing([await self._summary(one) for one in page.sessions], page.after)
 
+    async def summary(self, session_id: str) -> SessionSummary:
+        """What a listing shows of one session; raises NotFoundError if there is none."""
+        seen = await self._any.looked(partial(_seen_one, session_id, details=True))
+        if seen is None:
+            raise NotFoundError(f"there is no session {session_id!r}", "List them with Store.sessions().")
+        return await self._summary(seen)
+
     async def _waiting(
         self, after: str | None, limit: int, prefix: str, since: datetime | None, *, details: bool
     ) -> SessionListing:

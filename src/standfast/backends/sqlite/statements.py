@@ -64,6 +64,7 @@ class Statements:
     """The statements of one pair of tables."""
 
     def __init__(self, tables: Tables) -> None:
+        self.tables = tables
         self.messages = m = quoted(tables.messages)
         a = quoted(tables.own("archive"))
         self.cells = c = quoted(tables.own("cells"))

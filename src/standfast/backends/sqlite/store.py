@@ -17,7 +17,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from standfast.backends.sqlite import listing
+from standfast.backends.sqlite import listing, structure
+from standfast.backends.sqlite.branches import SDK_USAGE
 from standfast.backends.sqlite.rows import all_bytes, as_rows, rows_of
 from standfast.backends.sqlite.statements import (
     AFTER,
@@ -91,6 +92,7 @@ class Transaction:
 
     def __init__(self, db: sqlite3.Connection, sql: Statements) -> None:
         self.db, self._sql = db, sql
+        self._is_structured = sql.tables.structure != "none"
         self._states: dict[Name, _State] = {}
         self._changed: int | None = None  # the newest change number of a session; None: not asked yet
         self._run_changed: int | None = None
@@ -138,6 +140,8 @@ class Transaction:
                 cells[name] = Cell(stored[1], stored[0] == state.epoch)
         if look.prefixes:
             for prefix in look.prefixes:
+                if prefix == SDK_USAGE and self._is_structured:
+                    cells |= structure.usage_cells(self.db, look.name.id)
                 for found, epoch, value in self.db.execute(self._sql.cells_between, (state.owner, *_between(prefix))):
                     cells[found.decode()] = Cell(value, epoch == state.epoch)
         if not look.rows and not look.times and look.upto is None and not look.count:
@@ -345,6 +349,17 @@ class Transaction:
             self._touch(touched)
         if is_unseen:
             self.db.execute(self._sql.see, (self._seen,))
+        if self._is_structured:
+            self._follow(changes)
+
+    def _follow(self, changes: Sequence[Change]) -> None:
+        """Bring what the SDK says of messages up to date with them."""
+        for change in changes:
+            if change.name.kind == "session":
+                if change.remove or change.wipe is not None:
+                    structure.forget(self.db, change.name.id)
+                if change.push or change.drop or change.arrange is not None or change.back:
+                    structure.follow(self.db, self._sql.tables.messages, change.name.id)
 
     def _write(self, statement: Callable[[int], str], width: int, values: Sequence[Any]) -> int:
         """Do a statement for all rows of so many values; gives the id of the first row that it inserted, if it did."""
