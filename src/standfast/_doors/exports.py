@@ -63,6 +63,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "OwnerError",
         "ApprovalError",
         "AlreadyDecidedError",
+        "ChangedCallError",
         "ResponseFailedError",
         "StreamCutError",
         "ModelReplyError",
