@@ -75,7 +75,7 @@ def upgrade(payload: object) -> Payload:
     if payload.get("schema") not in SCHEMAS:
         foreign, other = payload.get("$schemaVersion"), payload.get("schema")
         # Only what looks like a version is repeated: anything else may be somebody's content.
-        release = f", version {foreign}" if isinstance(foreign, str) and _RELEASE.fullmatch(foreign) else ""
+        release = f", version {foreign!r}" if isinstance(foreign, str) and _RELEASE.fullmatch(foreign) else ""
         what = f"a run state of the OpenAI Agents SDK{release}" if foreign else "not a standfast run"
         if isinstance(other, str) and not foreign:
             what = f"not a standfast run but a record of another kind, {other[:40]!r}"
