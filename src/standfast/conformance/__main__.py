@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
         for result in results:
             if result.value == BROKEN:
                 _say(f"{backend.name}: {result.clause_id} broken, {result.check.replace('_', ' ')}: {result.detail}")
-        card.merge(Scorecard.of(backend, results).data())
+        card.merge(Scorecard.of(backend, results, clause_ids=options.clause).data())
         about += [f"- {backend.name}: {backend.about}"] if backend.about else []
     _say("\n".join(card.lines()))
     for path in options.report:

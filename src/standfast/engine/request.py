@@ -56,7 +56,7 @@ def open_turn(run: Run, waits_text: str, begun_text: str) -> list[Item]:
         shown = (
             call
             if call.state == "returned"
-            else with_not_completed(turn, call, begun_text if call.has_begun else waits_text)
+            else with_not_completed(run, call, begun_text if call.has_begun else waits_text)
         )
         items += [entry.item for entry in shown.outputs]
     return items

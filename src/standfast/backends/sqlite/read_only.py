@@ -28,6 +28,7 @@ from urllib.parse import quote
 
 from standfast.backends.sqlite import faults, files, other_layouts
 from standfast.backends.sqlite.schema import Tables
+from standfast.backends.sqlite.scratch_tables import tables_beginning
 from standfast.backends.sqlite.statements import statements
 from standfast.backends.sqlite.store import Transaction
 from standfast.ground.errors import NotADatabaseError, StoreNotFoundError, StoreTimeoutError, StoreUnavailableError
@@ -123,6 +124,27 @@ class ReadOnlyFile:
     def layout(self, timeout_s: float) -> int:
         """The version of the tables as they are in the file: 0 is the SDK's own."""
         return self._asked(lambda db, layout: layout, timeout_s)
+
+    def table_names(self, begins: str, timeout_s: float) -> list[str]:
+        """The tables in the file whose names begin so."""
+        return self._asked(lambda db, layout: tables_beginning(db, begins), timeout_s)
+
+    def copy_to(self, path: str, timeout_s: float) -> None:
+        """Write the database, as it is at one instant, into a new file."""
+
+        def copied(db: sqlite3.Connection, layout: int) -> None:
+            # Again from the start where the file changed under it: what stands there then is of two instants.
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            files.make_file(path, 0o600)
+            with contextlib.closing(files.connect(path)) as target:
+                db.backup(target)
+
+        self._asked(copied, timeout_s)
+
+    def asked(self, ask: Callable[[sqlite3.Connection], T], timeout_s: float) -> T:
+        """What a function finds in the file, of one instant; it may be called more than once. For tools."""
+        return self._asked(lambda db, layout: ask(db), timeout_s)
 
     def close(self) -> None:
         """Close what is open."""
@@ -220,6 +242,27 @@ class ReadOnlyFile:
         kept, self._kept = self._kept, None
         if kept is not None and kept[3] == os.getpid():
             kept[1].close()
+
+
+class _AnyFile(ReadOnlyFile):
+    """A file whose tables are somebody else's to understand."""
+
+    def _prepared(self, db: sqlite3.Connection) -> int:
+        return 0
+
+
+def copy_file(path: str, target: str, timeout_s: float) -> None:
+    """Copy a database as it is at one instant, with what stands beside it, without leaving a trace there."""
+
+    def copied(db: sqlite3.Connection, _: int) -> None:
+        with contextlib.closing(sqlite3.connect(target)) as made:
+            db.backup(made)
+
+    file = _AnyFile(path, Tables.of("agent_sessions", "agent_messages"))
+    try:
+        file._asked(copied, timeout_s)
+    finally:
+        file.close()
 
 
 def _connected(path: str, options: str) -> sqlite3.Connection:
