@@ -157,7 +157,8 @@ def started(module: str, library: str, checkout: Path, base_url: str, timeout_s:
 
 def reason_of(text: str) -> str:
     """Why a program failed: the last line that is an error, shortened to what it is about."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # Without the lines that Python draws around groups of exceptions.
+    lines = [line.strip(" |+-") for line in text.splitlines() if line.strip(" |+-")]
     errors = [line for line in lines if re.match(r"^[\w.]*(Error|Exception|Exit|Tripwire\w*|Interrupt)\b", line)]
     line = (errors or lines or ["it says nothing"])[-1]
     if absent := re.search(r"standfast has no ([^,]+), so there is no", text):

@@ -59,6 +59,7 @@ _log = logging.getLogger("standfast.sessions")
 
 _reported: OrderedDict[Hashable, None] = OrderedDict()  # in the order in which they were logged
 _REPORTED_MAX = 10_000
+PING_S_MAX = 5.0
 
 
 class StoredSession(LooksInto, SessionABC):
@@ -345,6 +346,14 @@ class StoredSession(LooksInto, SessionABC):
 
     def _read(self, plan: Callable[[], Plan[T]]) -> Coroutine[Any, Any, T]:
         return self._opened().carry(plan, self.timeout_s, kind="read")
+
+    async def _answers(self) -> bool:
+        """Whether the store answers now; asked for `PING_S_MAX` at most, however much time other operations have."""
+        try:
+            await self._opened().carry(lambda: rules.info(self._name), min(self.timeout_s, PING_S_MAX), kind="read")
+        except StoreError:
+            return False
+        return True
 
     def _opened(self) -> Carrier:
         if self._closed:
