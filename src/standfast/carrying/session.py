@@ -26,7 +26,7 @@ from standfast.carrying.looking import LooksInto
 from standfast.carrying.reading_only import ReadingOnly
 from standfast.carrying.runs import StoredRunStore, fence_of
 from standfast.ground.durations import check_seconds
-from standfast.ground.errors import CallerError, SessionBusyError, SessionClosedError, StandfastError
+from standfast.ground.errors import CallerError, SessionBusyError, SessionClosedError, StandfastError, StoreError
 from standfast.ground.jsonvalue import DIGEST_BYTES, Item, decode, digest, digests as digests_of, encode
 from standfast.ground.operators import tell
 from standfast.sessions import fork_rules, generation_rules, lease_rules, rules, run_rules, writer_rules
