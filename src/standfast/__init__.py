@@ -6,10 +6,9 @@ Written by `./dev names` from `_doors/exports.py`: edit that table, not this fil
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ._doors.lazy import lazy
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .agents.agent import Agent, AgentBase, StopAtTools, ToolsToFinalOutputFunction, ToolsToFinalOutputResult
     from .agents.as_tool import AgentToolStreamEvent
@@ -99,6 +98,7 @@ if TYPE_CHECKING:
         AppendGapError,
         ApprovalError,
         CallerError,
+        ChangedCallError,
         CloseTimeoutError,
         CompactionError,
         CompactionRefusedError,
@@ -298,6 +298,15 @@ if TYPE_CHECKING:
         turn_span,
     )
     from .telemetry.switch import set_tracing_disabled
+    from .tools.custom import (
+        CustomTool,
+        CustomToolApprovalFunction,
+        CustomToolCustomDataContext,
+        CustomToolCustomDataExtractor,
+        CustomToolExecutor,
+        CustomToolOnApprovalFunction,
+        CustomToolOnApprovalFunctionResult,
+    )
     from .tools.function import (
         FunctionTool,
         FunctionToolCustomDataContext,
@@ -317,6 +326,7 @@ if TYPE_CHECKING:
         MCPToolApprovalFunction,
         MCPToolApprovalFunctionResult,
         MCPToolApprovalRequest,
+        ProgrammaticToolCallingTool,
         ProviderTool,
         Tool,
         ToolSearchTool,
@@ -396,6 +406,7 @@ __all__ = [
     "CanRewind",
     "CanSearch",
     "CanWatch",
+    "ChangedCallError",
     "CloseTimeoutError",
     "CodeInterpreterTool",
     "CompactionError",
@@ -408,6 +419,13 @@ __all__ = [
     "CorruptRecord",
     "CorruptRecordError",
     "CustomSpanData",
+    "CustomTool",
+    "CustomToolApprovalFunction",
+    "CustomToolCustomDataContext",
+    "CustomToolCustomDataExtractor",
+    "CustomToolExecutor",
+    "CustomToolOnApprovalFunction",
+    "CustomToolOnApprovalFunctionResult",
     "DecisionView",
     "DynamicPromptFunction",
     "EncryptedEnvelope",
@@ -522,6 +540,7 @@ __all__ = [
     "Position",
     "PostgresSession",
     "Price",
+    "ProgrammaticToolCallingTool",
     "Prompt",
     "ProviderTool",
     "RawResponsesStreamEvent",
