@@ -118,6 +118,12 @@ def names(*args: str) -> int:
     return python(str(ROOT / "tools" / "names.py"), *args)
 
 
+def scorecards(*args: str) -> int:
+    """Run the whole kit on every backend and write the scorecards in docs/ (`./dev scorecards servers`: one page)."""
+    need("dev")
+    return python(str(ROOT / "tools" / "scorecards.py"), *args)
+
+
 def lock(*args: str) -> int:
     """Compile requirements/*.in to pinned, hashed files (needs uv; `--upgrade` looks for newer versions)."""
     uv = shutil.which("uv")
@@ -135,7 +141,7 @@ def lock(*args: str) -> int:
 
 
 COMMANDS: dict[str, Callable[..., int]] = {
-    f.__name__: f for f in (demo, voice, test, websockets, lint, bench, sim, names, lock)
+    f.__name__: f for f in (demo, voice, test, websockets, lint, bench, sim, names, scorecards, lock)
 }
 
 
