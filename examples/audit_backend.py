@@ -27,7 +27,7 @@ from standfast.carrying.carrier import Carrier
 from standfast.carrying.session import StoredSession
 from standfast.carrying.threads import ThreadCarrier, shared
 from standfast.ground.errors import CorruptRecordError, StoreFullError, StoreTimeoutError
-from standfast.sessions.port import Arrange, Change, Done, Name, Range, Refused, Row, Sight, Step, Tag
+from standfast.sessions.port import Arrange, Change, Done, Load, Name, Range, Refused, Row, Sight, Step, Tag
 
 FILE_BYTES_MAX = 64_000_000
 """How long a file gets before the next one is begun: old ones can then be moved to storage that cannot be written."""
@@ -131,7 +131,8 @@ def _told_rows(rows: Sequence[tuple[bytes, Tag]]) -> list[Any]:
 
 
 def _told(change: Change) -> dict[str, Any]:
-    arrange = change.arrange or Arrange([])
+    arrange, load = change.arrange or Arrange([]), change.load or Load()
+    boxes = {str(box): _told_rows(rows) for box, rows in load.boxes.items()}
     live = [
         part if isinstance(part, Range) else {"new": [(_text(data), tag) for data, tag in part]}
         for part in arrange.live
@@ -143,6 +144,7 @@ def _told(change: Change) -> dict[str, Any]:
         "arrange": change.arrange and (live, arrange.box, arrange.keep, arrange.forget),
         "back": [(row.ref, _text(row.data), row.tag) for row in change.back],
         "push": _told_rows(change.push),
+        "load": change.load and (_told_rows(load.live), list(load.times), boxes, load.created),
         "sweep": change.sweep,
         "put": {name: _text(value) for name, value in change.put.items()},
         "touch": change.touch,
@@ -154,15 +156,15 @@ def _told(change: Change) -> dict[str, Any]:
 
 
 def _change(found: dict[str, Any]) -> Change:
-    arrange, wipe = found.get("arrange"), found.get("wipe")
     return Change(
         Name(*found["name"]),
         remove=found.get("remove", False),
-        wipe=None if wipe is None else tuple(wipe),
+        wipe=tuple(found["wipe"]) if "wipe" in found else None,
         drop=found.get("drop", []),
-        arrange=None if arrange is None else _arrange(*arrange),
+        arrange=_arrange(*found["arrange"]) if "arrange" in found else None,
         back=[Row(ref, _bytes(text), None if tag is None else Tag(*tag)) for ref, text, tag in found.get("back", [])],
         push=_rows(found.get("push", [])),
+        load=_load(*found["load"]) if "load" in found else None,
         sweep=tuple(found.get("sweep", ())),
         put={name: _bytes(text) for name, text in found.get("put", {}).items()},
         touch=found.get("touch", False),
@@ -175,6 +177,10 @@ def _arrange(live: list[Any], box: int, keep: list[Any], forget: list[int]) -> A
     return Arrange(parts, box, [_range(part) for part in keep], forget)
 
 
+def _load(live: list[Any], times: list[float | None], boxes: dict[str, Any], created: float | None) -> Load:
+    return Load(_rows(live), times, {int(box): _rows(rows) for box, rows in boxes.items()}, created)
+
+
 def _range(found: list[Any]) -> Range:
     box, after, upto, replaces, of = found
     return Range(box, after, upto, replaces, None if of is None else Name(*of))
@@ -182,9 +188,6 @@ def _range(found: list[Any]) -> Range:
 
 def _rows(found: list[Any]) -> list[tuple[bytes, Tag]]:
     return [(_bytes(text), Tag(*tag)) for text, tag in found]
-
-
-# --- the files ------------------------------------------------------------------------------------------------------
 
 
 class Trail:

@@ -105,6 +105,7 @@ if TYPE_CHECKING:
         ConnectionLostError,
         ConnectionRefusedByServerError,
         CorruptRecordError,
+        ExportFileError,
         GuardrailTripped,
         InputGuardrailTripwireTriggered,
         InvalidLimitError,
@@ -153,6 +154,7 @@ if TYPE_CHECKING:
         ToolInputGuardrailTripwireTriggered,
         ToolOutputGuardrailTripwireTriggered,
         ToolTimeoutError,
+        UndoFileError,
         UnfinishedRunError,
         UnknownSchemeError,
         UserError,
@@ -171,6 +173,12 @@ if TYPE_CHECKING:
     )
     from .llm.settings import ModelSettings
     from .llm.settlement import ModelSettlement, SendEvidence, Settled
+    from .operators.doctor.examination import Examination, examine_store
+    from .operators.doctor.findings import Finding
+    from .operators.doctor.mending import FixReport, SessionFix, mend_store, undo_mend
+    from .operators.export_markdown import session_markdown
+    from .operators.exporting import export_session, import_session
+    from .operators.moving import CopyProgress, SessionCopied, SessionsCopied, copy_sessions
     from .operators.opening import open_store, register_store
     from .operators.prices import Price, price_of, price_of_run
     from .operators.run_view import CallView, DecisionView, RunView
@@ -184,6 +192,7 @@ if TYPE_CHECKING:
         StoreFacts,
         StoreUsage,
         WaitingCall,
+        store_of,
     )
     from .operators.verify import Verification, VerificationPlan, plan_verification, verify_store
     from .plain.copying import CopyReport, NotCarried, copy_history
@@ -394,6 +403,7 @@ __all__ = [
     "CompactionRefusedError",
     "ConnectionLostError",
     "ConnectionRefusedByServerError",
+    "CopyProgress",
     "CopyReport",
     "CorruptRecord",
     "CorruptRecordError",
@@ -403,7 +413,11 @@ __all__ = [
     "EncryptedEnvelope",
     "EncryptedSession",
     "ErasureReceipt",
+    "Examination",
+    "ExportFileError",
     "FileSearchTool",
+    "Finding",
+    "FixReport",
     "FunctionSpanData",
     "FunctionTool",
     "FunctionToolCustomDataContext",
@@ -563,7 +577,9 @@ __all__ = [
     "SessionBusyError",
     "SessionClosedError",
     "SessionConflictError",
+    "SessionCopied",
     "SessionErasedError",
+    "SessionFix",
     "SessionInfo",
     "SessionInputCallback",
     "SessionKeys",
@@ -571,6 +587,7 @@ __all__ = [
     "SessionPage",
     "SessionSettings",
     "SessionSummary",
+    "SessionsCopied",
     "SettingTypeError",
     "Settled",
     "SlowConsumerError",
@@ -635,6 +652,7 @@ __all__ = [
     "TracingProcessor",
     "TranscriptionSpanData",
     "TurnSpanData",
+    "UndoFileError",
     "UnfinishedRun",
     "UnfinishedRunError",
     "UnknownSchemeError",
@@ -650,11 +668,14 @@ __all__ = [
     "add_trace_processor",
     "agent_span",
     "copy_history",
+    "copy_sessions",
     "custom_span",
     "default_handoff_history_mapper",
     "default_tool_error_function",
     "enable_verbose_stdout_logging",
     "ensure_strict_json_schema",
+    "examine_store",
+    "export_session",
     "flush_traces",
     "function_span",
     "function_tool",
@@ -667,9 +688,11 @@ __all__ = [
     "guardrail_span",
     "handoff",
     "handoff_span",
+    "import_session",
     "input_guardrail",
     "is_openai_responses_compaction_aware_session",
     "mcp_tools_span",
+    "mend_store",
     "move_to_conversation",
     "move_to_session",
     "nest_handoff_history",
@@ -685,6 +708,7 @@ __all__ = [
     "responses_websocket_session",
     "retry_policies",
     "run_demo_loop",
+    "session_markdown",
     "set_conversation_history_wrappers",
     "set_default_openai_agent_registration",
     "set_default_openai_api",
@@ -700,6 +724,7 @@ __all__ = [
     "speech_group_span",
     "speech_span",
     "start_openai_conversations_session",
+    "store_of",
     "task_span",
     "tool_input_guardrail",
     "tool_namespace",
@@ -707,6 +732,7 @@ __all__ = [
     "trace",
     "transcription_span",
     "turn_span",
+    "undo_mend",
     "verify_store",
 ]
 __getattr__, __dir__ = lazy(__name__)

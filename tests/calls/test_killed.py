@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from calls.helpers import Reader, at, texts, until
 from calls.worker import agent_of, runner_of
 from calls.workers import answer, done, working
+from helpers.processes import stop_outside_writes
 
 from standfast import Agent, Runner, SQLiteSession
 from standfast.testing import LoopbackRealtimeServer, ScriptedModel, assistant_message
@@ -70,7 +72,7 @@ async def test_a_frozen_worker_is_refused_when_it_wakes_up(tmp_path: Path):
     async with LoopbackRealtimeServer(answer) as server:
         async with working(server, path, log, "please book two") as worker:
             await worker.until("resting")
-            os.kill(worker.process.pid, signal.SIGSTOP)
+            await asyncio.to_thread(stop_outside_writes, worker.process.pid, path)
             runner = runner_of(agent_of(log, slow=False))
             session = await runner.resume("call-1", session=store, model_config=at(server))
             async with session:

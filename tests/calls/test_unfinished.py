@@ -14,6 +14,7 @@ import pytest
 from calls.helpers import PATIENCE_S, Reader, at, runner, talking, texts, until
 from calls.worker import agent_of, runner_of
 from calls.workers import answer, done, working
+from helpers.processes import stop_outside_writes
 
 from standfast import Agent, InMemorySession, RunConfig, Runner, SQLiteSession, function_tool
 from standfast.ground.errors import InvalidSettingError, UnfinishedRunError
@@ -177,7 +178,7 @@ async def test_a_frozen_worker_stores_nothing_after_a_text_run_has_settled_its_c
         async with working(server, path, log, "please pay three") as worker:
             await worker.until("tool_start")
             await until(lambda: done(log) == ["paid 3"])
-            os.kill(worker.process.pid, signal.SIGSTOP)
+            await asyncio.to_thread(stop_outside_writes, worker.process.pid, path)
             await says(store, "did you pay?")
             before = await store.get_items()
             os.kill(worker.process.pid, signal.SIGCONT)

@@ -131,7 +131,9 @@ def test_shortened_text_fits() -> None:
     assert width_of(shortened("日本語日本語", 5)) <= 5
 
 
-def test_progress_is_for_people_only() -> None:
+def test_progress_is_for_people_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("standfast.cli.output.PROGRESS_AFTER_S", 0.0)
+    monkeypatch.setenv("TERM", "xterm")
     for terminal, as_json in ((True, False), (False, False), (True, True)):
         out, told, beside = output(terminal=terminal, as_json=as_json)
         with out.progress("reading", 10) as progress:

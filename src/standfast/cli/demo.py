@@ -23,6 +23,7 @@ from standfast.backends.sqlite.session import SQLiteSession
 from standfast.cli.arguments import Commands, Parser, command, count
 from standfast.cli.exits import DONE
 from standfast.cli.output import Output
+from standfast.cli.shown import several
 
 WRITER = "trip-planner"  # who writes; with the number of each item it tells a repeat from a second "yes"
 CITIES = ["Lisbon", "Porto", "Madrid", "Sevilla", "Granada", "Valencia", "Barcelona", "Marseille", "Genova", "Roma"]
@@ -137,9 +138,8 @@ def demo(args: argparse.Namespace, out: Output) -> int:
     with tempfile.TemporaryDirectory(prefix="standfast-demo-") as folder:
         path = Path(folder) / "conversation.db"
         if not out.as_json:
-            out.line(
-                f"A conversation is written to SQLite by a process that is killed with SIGKILL, {args.kills} times."
-            )
+            times = several(args.kills, "time")
+            out.line(f"A conversation is written to SQLite by a process that is killed with SIGKILL, {times}.")
             out.line()
         for number in range(1, args.kills + 1):
             pid, killed_in = kill_inside_a_write(path)

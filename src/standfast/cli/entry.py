@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from standfast.cli.output import Output
 
 GROUPS: dict[str, tuple[str, str]] = {  # word: (module that has `add(commands)`, what it is for)
-    "sessions": ("standfast.cli.sessions", "conversations: ls, show, tail, search, stats, fork, undo, rm"),
+    "sessions": ("standfast.cli.sessions", "conversations: ls, show, tail, search, copy, undo, rm and more"),
     "runs": ("standfast.cli.runs", "saved runs: ls, show, result, resume, approve, reject, cancel, unlock, prune"),
     "verify": ("standfast.cli.verify", "whether a store keeps the contract, in a scratch name space of it"),
+    "doctor": ("standfast.cli.doctor", "what is wrong with a store, mending it, and undoing that"),
     "chat": ("standfast.cli.chat", "talk to an agent in the terminal"),
     "inspect": ("standfast.cli.inspecting", "conversations, calls and costs on a page in the browser"),
     "demo": ("standfast.cli.demo", "see a conversation hold: a writer is killed, again and again"),

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from time import monotonic
 from typing import Any, TextIO
 
 from standfast.cli.exits import RefusedError
@@ -23,6 +24,10 @@ Row = Mapping[str, Any]
 
 WIDTH_MIN = 8
 # A column that gives way keeps at least this much.
+
+PROGRESS_AFTER_S = 0.5
+PROGRESS_EVERY_S = 0.1
+# What is over in a moment shows none; and a terminal is slow, and nobody reads faster.
 
 
 def as_shown(value: Any) -> str:
@@ -90,7 +95,7 @@ class Output:
                 stream.reconfigure(errors="backslashreplace")
         self.is_terminal = _is_terminal(self._stdout)
         """Whether a person sees standard output as it comes."""
-        self.shows_progress = _is_terminal(self._stderr) and not as_json
+        self.shows_progress = _is_terminal(self._stderr) and not as_json and os.environ.get("TERM") != "dumb"
         self._progress: Progress | None = None
         self._is_closed = False
 
@@ -185,9 +190,11 @@ class Output:
             return
         if not _is_terminal(self._stdin) or not _is_terminal(self._stderr):
             raise RefusedError("nobody can be asked here, and this cannot be undone", "Add --yes if it is meant.")
-        self._stderr.write("Go on? [y/N] ")
-        self._stderr.flush()
-        if self._stdin.readline().strip().lower() not in ("y", "yes"):
+        with _interruptible():
+            self._stderr.write("Go on? [y/N] ")
+            self._stderr.flush()
+            answer = self._stdin.readline()
+        if answer.strip().lower() not in ("y", "yes"):
             raise RefusedError("nothing was changed", "")
 
     # --- how ---------------------------------------------------------------------------------------------------------
@@ -239,19 +246,15 @@ class Progress:
 
     def __init__(self, what: str, total: int | None, stream: TextIO | None) -> None:
         self.what, self.total, self.done = what, total, 0
-        self._stream, self._shown_at, self._is_shown = stream, 0.0, False
+        self._stream, self._is_shown = stream, False
+        self._next = monotonic() + PROGRESS_AFTER_S
 
     def advance(self, count: int = 1) -> None:
         """So many more are done."""
         self.done += count
-        if self._stream is None:
+        if self._stream is None or monotonic() < self._next:
             return
-        from time import monotonic
-
-        now = monotonic()
-        if now - self._shown_at < 0.1:  # a terminal is slow, and nobody reads faster
-            return
-        self._shown_at = now
+        self._next = monotonic() + PROGRESS_EVERY_S
         part = f"{self.done:,} of {self.total:,}" if self.total else f"{self.done:,}"
         self._stream.write(f"\r\x1b[2K{self.what}: {part}")
         self._stream.flush()
@@ -346,6 +349,34 @@ def _branches(nodes: Sequence[Node], indent: str) -> Iterator[str]:
         is_last = index == len(nodes) - 1
         yield f"{indent}{'└─ ' if is_last else '├─ '}{safe(node.text)}"
         yield from _branches(node.below, indent + ("   " if is_last else "│  "))
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C end a read that blocks: an event loop would only cancel its task, which never gets to run."""
+    import signal
+    import threading
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        if _was_interrupted():  # a moment ago, when the loop's handler still took it
+            raise KeyboardInterrupt
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _was_interrupted() -> bool:
+    import asyncio
+
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return False
+    return task is not None and task.cancelling() > 0
 
 
 def _is_terminal(stream: TextIO) -> bool:

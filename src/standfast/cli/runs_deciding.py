@@ -126,11 +126,12 @@ async def cancel_run(args: argparse.Namespace, out: Output) -> int:
     by = args.by or whoever()
     async with opened(args, read_only=False) as store:
         view = await store.run(await run_id_of(store, args.run_id))
-        if view.status in OPEN:
-            out.confirm(
-                f"{by} gives up run {view.run_id}, which cannot be taken back",
-                details=[f"  it {view.doing}; what waits is rejected, and its turn is stored as it is"],
-            )
+        if view.status not in OPEN:
+            raise RunStateError(f"run {view.run_id!r} has ended ({view.status})", "There is nothing to give up.")
+        out.confirm(
+            f"{by} gives up run {view.run_id}, which cannot be taken back",
+            details=[f"  it {view.doing}; what waits is rejected, and its turn is stored as it is"],
+        )
         after = await store.cancel(view.run_id, by=by, reason=args.say)
     if out.as_json:
         out.record(RUN, run_fields(after))

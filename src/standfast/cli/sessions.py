@@ -9,12 +9,13 @@ from standfast.cli.arguments import Commands, Parser, group
 PARTS = (
     "standfast.cli.sessions_reading",
     "standfast.cli.sessions_changing",
+    "standfast.cli.moving",
 )
 """Each has `add(commands)`, as a group has; the commands stand in the help in this order."""
 
 
 def add(commands: Commands[Parser]) -> None:
     """Add `sessions` and everything below it."""
-    below = group(commands, "sessions", "conversations: look, search, fork, undo, remove")
+    below = group(commands, "sessions", "conversations: look, search, fork, undo, move, remove")
     for part in PARTS:
         import_module(part).add(below)

@@ -246,7 +246,7 @@ CREATE OR REPLACE FUNCTION {own}commit"(
 ) LANGUAGE plpgsql AS $f$
 #variable_conflict use_column
 DECLARE c JSONB; want JSONB; i INTEGER; k TEXT; p TEXT; v BYTEA; moment TIMESTAMPTZ; n {own}names"%ROWTYPE; e TEXT; there BOOLEAN;
-  last TIMESTAMP; first BIGINT; count_ BIGINT; r RECORD; moves BOOLEAN; tail BOOLEAN; has BOOLEAN;
+  last TIMESTAMP; first BIGINT; count_ BIGINT; r RECORD; moves BOOLEAN; tail BOOLEAN; has BOOLEAN; born TIMESTAMPTZ;
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     RAISE EXCEPTION 'standfast needs READ COMMITTED: on another level this would decide on what it saw before' USING ERRCODE = '25001';
@@ -289,8 +289,8 @@ BEGIN
 
   FOR c IN SELECT * FROM jsonb_array_elements(p_step) LOOP
     k := c ->> 'kind'; p := convert_from(p_args[(c ->> 'id')::integer], 'UTF8'); first := 0;
-    moves := c ? 'drop' OR c ? 'arrange' OR c ? 'back' OR c ? 'push';
-    moment := clock_timestamp();
+    moves := c ? 'drop' OR c ? 'arrange' OR c ? 'back' OR c ? 'push' OR c ? 'load' AND k = 'session';
+    moment := clock_timestamp(); born := least(to_timestamp((c -> 'load' ->> 'created')::float8), moment);
     IF c ? 'remove' THEN
       DELETE FROM {own}cells" x WHERE x.kind = k AND x.id = p;
       DELETE FROM {own}names" x WHERE x.kind = k AND x.id = p;
@@ -334,11 +334,11 @@ BEGIN
         END IF;
       ELSE
         IF k = 'session' THEN
-          INSERT INTO {s} (session_id, created_at, updated_at, standfast_epoch) VALUES (p, moment, moment, e)
+          INSERT INTO {s} (session_id, created_at, updated_at, standfast_epoch) VALUES (p, born, moment, e)
             ON CONFLICT (session_id) DO UPDATE SET standfast_epoch = excluded.standfast_epoch;
           PERFORM 1 FROM {s} WHERE session_id = p FOR UPDATE;
         END IF;
-        UPDATE {own}names" SET seq = nextval('{seq}'), created = moment, updated = moment, next_epoch = NULL,
+        UPDATE {own}names" SET seq = nextval('{seq}'), created = born, updated = moment, next_epoch = NULL,
           epoch = CASE k WHEN 'session' THEN NULL ELSE e END WHERE kind = k AND id = p;
       END IF;
     ELSIF moves AND NOT there THEN
@@ -377,6 +377,16 @@ BEGIN
           SELECT p, p_texts[j], greatest(moment::timestamp, last + interval '1 microsecond') + (j - i) * interval '1 microsecond',
             first + j - i, p_writers[j], p_ordinals[j], p_replaces[j] FROM generate_series(i, i + count_::integer - 1) j;
       END IF;
+      IF c ? 'load' THEN  -- what was kept elsewhere, with its times; each above the one before, as the SDK reads by them
+        i := (c -> 'load' -> 'live' ->> 0)::integer; count_ := (c -> 'load' -> 'live' ->> 1)::integer - i + 1;
+        UPDATE {own}names" SET place = place + count_ WHERE kind = k AND id = p RETURNING place - count_ INTO first;
+        INSERT INTO {m} (session_id, message_data, created_at, standfast_place, standfast_writer, standfast_ordinal, standfast_replaces)
+          SELECT p, p_texts[i + o - 1], greatest(to_timestamp(t::float8)::timestamp, last + o * interval '1 microsecond'),
+            first + o, p_writers[i + o - 1], p_ordinals[i + o - 1], p_replaces[i + o - 1]
+          FROM jsonb_array_elements_text(c -> 'load' -> 'times') WITH ORDINALITY x(t, o);
+        INSERT INTO {own}boxes" SELECT p, (b ->> 0)::integer, j - (b ->> 1)::integer + 1, p_texts[j], p_writers[j], p_ordinals[j], p_replaces[j]
+          FROM jsonb_array_elements(c -> 'load' -> 'boxes') b, generate_series((b ->> 1)::integer, (b ->> 2)::integer) j;
+      END IF;
     END IF;
     IF c ? 'sweep' THEN
       DELETE FROM {own}cells" x WHERE x.kind = k AND x.id = p AND EXISTS (
@@ -409,4 +419,4 @@ BEGIN
 END $f$;
 
 CREATE TABLE IF NOT EXISTS {own}version" (version INTEGER PRIMARY KEY);
-INSERT INTO {own}version" VALUES (1) ON CONFLICT DO NOTHING;
+INSERT INTO {own}version" VALUES (2) ON CONFLICT DO NOTHING;

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import time
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -333,6 +334,14 @@ def _described(change: Change, arguments: list[bytes], rows: Rowset) -> dict[str
         found["back"] = [(row.ref, rows.add(row.data, row.tag)) for row in sorted(change.back)]
     if change.push:
         found["push"] = added(change.push)
+    if change.load is not None:
+        load, now_us = change.load, time.time_ns() // 1000
+        found["load"] = {
+            "live": added(load.live),
+            "times": [at / 1e6 for at in load.rising_us(now_us)],
+            "boxes": [(box, *added(some)) for box, some in load.boxes.items()],
+            "created": load.created,
+        }
     return found
 
 

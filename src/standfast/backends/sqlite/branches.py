@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from contextvars import Context
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -145,9 +146,11 @@ class BranchCarrier:
             partial(led, plan), timeout_s, kind=kind, undo=undone, durable=durable, detached=detached, then=then
         )
 
-    def post(self, plan: MakePlan[T], timeout_s: float, then: Then | None = None) -> None:
+    def post(
+        self, plan: MakePlan[T], timeout_s: float, then: Then | None = None, context: Context | None = None
+    ) -> None:
         """Carry out a plan on the branch without anybody who waits."""
-        self.carrier.post(partial(_led, self._name, self._pointer, self._pointer.at, plan), timeout_s, then)
+        self.carrier.post(partial(_led, self._name, self._pointer, self._pointer.at, plan), timeout_s, then, context)
 
 
 def _undone(led: Callable[..., Plan[None]], undo: UndoPlan[T], result: T) -> Plan[None]:

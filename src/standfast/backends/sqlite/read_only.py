@@ -142,6 +142,10 @@ class ReadOnlyFile:
 
         self._asked(copied, timeout_s)
 
+    def asked(self, ask: Callable[[sqlite3.Connection], T], timeout_s: float) -> T:
+        """What a function finds in the file, of one instant; it may be called more than once. For tools."""
+        return self._asked(lambda db, layout: ask(db), timeout_s)
+
     def close(self) -> None:
         """Close what is open."""
         with self._lock:
@@ -238,6 +242,27 @@ class ReadOnlyFile:
         kept, self._kept = self._kept, None
         if kept is not None and kept[3] == os.getpid():
             kept[1].close()
+
+
+class _AnyFile(ReadOnlyFile):
+    """A file whose tables are somebody else's to understand."""
+
+    def _prepared(self, db: sqlite3.Connection) -> int:
+        return 0
+
+
+def copy_file(path: str, target: str, timeout_s: float) -> None:
+    """Copy a database as it is at one instant, with what stands beside it, without leaving a trace there."""
+
+    def copied(db: sqlite3.Connection, _: int) -> None:
+        with contextlib.closing(sqlite3.connect(target)) as made:
+            db.backup(made)
+
+    file = _AnyFile(path, Tables.of("agent_sessions", "agent_messages"))
+    try:
+        file._asked(copied, timeout_s)
+    finally:
+        file.close()
 
 
 def _connected(path: str, options: str) -> sqlite3.Connection:

@@ -29,6 +29,9 @@ VERSIONS_TABLE = "standfast_schema"
 VERSION = 2
 # Layout 1 was release 0.1's, under the name the package had then.
 
+SQLALCHEMY_VERSION = 1000
+# From here on the numbers are those of another class's layouts, in the same table of versions.
+
 
 @dataclass(frozen=True, eq=False)
 class Tables:
@@ -202,6 +205,11 @@ def put_in_order(db: sqlite3.Connection, tables: Tables) -> None:
 def version_of(db: sqlite3.Connection, tables: Tables) -> int:
     """The version this pair of tables has in the file; 0 where standfast has not been yet."""
     version = _version_in(db, VERSIONS_TABLE, tables) or min(1, _version_in(db, upgrade_from_1.VERSIONS_TABLE, tables))
+    if version >= SQLALCHEMY_VERSION:
+        raise SchemaTooNewError(
+            f"SQLAlchemySession keeps its own records beside {tables.messages!r}; they were left as they are",
+            "Open these tables with SQLAlchemySession; open_store takes sqlite+aiosqlite:///….",
+        )
     if version > VERSION:
         raise SchemaTooNewError(
             f"the tables {tables.sessions!r} and {tables.messages!r} have layout {version} and this release knows "
