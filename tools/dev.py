@@ -152,9 +152,10 @@ def lock(*args: str) -> int:
     dev = ["dev.in", "--output-file", "dev.txt"]
     run = ["run.in", "--constraint", "dev.txt", "--output-file", "run.txt"]  # the same versions, fewer of them
     other = ["other.in", "--constraint", "dev.txt", "--output-file", "other.txt"]  # for tools/other_providers.py
+    dynamo = ["dynamodb.in", "--constraint", "dev.txt", "--output-file", "dynamodb.txt"]  # for tools/dynamodb_store.py
     lines = [[path.name, "--output-file", f"{path.stem}.txt"] for path in sorted(REQUIREMENTS.glob("websockets-*.in"))]
     site = ["docs.in", "--constraint", "dev.txt", "--output-file", "docs.txt"]
-    every = (dev, run, other, site, *lines)
+    every = (dev, run, other, dynamo, site, *lines)
     return max(subprocess.call([uv, "pip", "compile", *files, *options], cwd=REQUIREMENTS) for files in every)
 
 
