@@ -51,14 +51,14 @@ def items(path: Path, session_id: str) -> list[Any]:
 def test_a_session_goes_to_a_file_and_into_another_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store, other, file = filled(tmp_path / "a.db", "talk"), tmp_path / "b.db", tmp_path / "talk.jsonl"
     assert entry.main(["sessions", "export", str(store), "talk", "--to", str(file)]) == 0
-    assert "session talk: 3 records, 0 runs written to" in capsys.readouterr().out
+    assert "talk.jsonl: 3 records, 0 runs" in capsys.readouterr().out
     assert entry.main(["sessions", "export", str(store), "talk", "--to", str(file)]) == 5
     assert "is there already" in capsys.readouterr().err
     assert entry.main(["sessions", "export", str(store), "ta", "--to", str(file), "--overwrite", "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert (record["schema"], record["session"], record["records"]) == ("standfast.exported/1", "talk", 3)
     assert entry.main(["sessions", "import", str(other), str(file)]) == 0
-    assert "session talk: 3 records, 0 runs imported" in capsys.readouterr().out
+    assert "session talk imported: 3 records, 0 runs" in capsys.readouterr().out
     assert entry.main(["sessions", "import", str(other), str(file)]) == 0
     assert "was there already" in capsys.readouterr().out
     assert items(other, "talk") == items(store, "talk")

@@ -92,7 +92,7 @@ async def export_session(args: argparse.Namespace, out: Output) -> int:
     if out.as_json:
         out.record("standfast.exported/1", {**_fields(done), "file": os.path.abspath(file)})
     else:
-        out.line(f"{_said(done)} written to {file}")
+        out.line(_said(done, f"written to {file}"))
     _say_left(done, out)
     if done.moved:
         out.note(f"{several(len(done.moved), 'run')} moved into the file: import it into one store only")
@@ -135,8 +135,8 @@ async def import_session(args: argparse.Namespace, out: Output) -> int:
     if out.as_json:
         out.record("standfast.imported/1", _fields(done))
     else:
-        was = {"equal": " was there already", "ahead": " was there already, and has gone on since"}
-        out.line(_said(done) + was.get(done.outcome, " imported"))
+        was = {"equal": "was there already", "ahead": "was there already, and has gone on since"}
+        out.line(_said(done, was.get(done.outcome, "imported")))
     return DONE
 
 
@@ -219,8 +219,8 @@ def _fields(done: SessionCopied) -> dict[str, Any]:
     }
 
 
-def _said(done: SessionCopied) -> str:
-    return f"session {done.session_id}: {several(done.items, 'record')}, {several(done.runs, 'run')}"
+def _said(done: SessionCopied, what: str) -> str:
+    return f"session {done.session_id} {what}: {several(done.items, 'record')}, {several(done.runs, 'run')}"
 
 
 def _say_left(done: SessionCopied, out: Output) -> None:

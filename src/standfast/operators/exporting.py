@@ -6,6 +6,7 @@ before anything is stored, and stores it in one step.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 from collections.abc import Iterable, Iterator
@@ -61,7 +62,7 @@ async def export_session(
         try:
             if not move:
                 seen = await seen_in(session)
-                _write(seen, [], place, overwrite=overwrite)
+                await asyncio.to_thread(_write, seen, [], place, overwrite=overwrite)
                 return _exported(seen, ())
             return await _moved(session, f"file:{place}", str(place), overwrite=overwrite, wait_s=wait_s)
         finally:
@@ -72,11 +73,11 @@ async def _moved(session: StoredSession, place: str, path: str, *, overwrite: bo
     """Close the runs at the source, write them into the file, and forget them there when it is in its place."""
     before = await seen_in(session)
     check_target(before, place, elsewhere=False)
-    if os.path.exists(path) and not overwrite and not _holds(path, before.moving):
+    if os.path.exists(path) and not overwrite and not await asyncio.to_thread(_holds, path, before.moving):
         raise _there(path)
     seen = await closed_runs(session, place, wait_s)
     runs = [one.run for one in seen.moving]
-    _write(seen, runs, path, overwrite=True)
+    await asyncio.to_thread(_write, seen, runs, path, overwrite=True)
     await session.changed(partial(forget_moved, Name("session", session.session_id), seen.moving))
     return _exported(seen, tuple(run.run_id for run in runs))
 
@@ -106,7 +107,7 @@ async def import_session(store: AnyStore, file: File) -> SessionCopied:
         done = await import_session("redis://localhost:6379/0", "user-7.jsonl")
         print(done.outcome, done.items)
     """
-    given = _read(file)
+    given = await asyncio.to_thread(_read, file)  # a long one takes a second: others on this loop go on meanwhile
     seen = given.picture
     async with opened(store, create=True) as target:
         session = target.session(seen.session_id)

@@ -19,14 +19,18 @@ from uuid import uuid4
 from standfast.carrying.runs import fence_of
 from standfast.carrying.session import StoredSession
 from standfast.ground.errors import (
+    CallerError,
+    CorruptRecordError,
     InvalidSettingError,
+    LeaseLostError,
     NotFoundError,
+    RunClaimedError,
     RunStateError,
+    SealBrokenError,
+    SessionBusyError,
     SessionConflictError,
     StandfastError,
     StoreError,
-    StoreTimeoutError,
-    StoreUnavailableError,
 )
 from standfast.operators.opening import open_store
 from standfast.operators.store import Store
@@ -50,6 +54,9 @@ from standfast.sessions.port import Name
 PAGE = 256
 LEASE_S = 10.0
 # Of a mover that was killed: whoever repeats the move waits for its end where nobody can tell that it is gone.
+RECORDS_A_SECOND = 1000
+# What a target is at least expected to take in: a session comes in one step, and its deadline grows with it.
+
 TRIES = 20
 # How often a session is read again because somebody changed it in between: a copy waits for nobody, but gives up.
 
@@ -137,9 +144,7 @@ async def copy_sessions(
         for session_id in ids:
             try:
                 done = await _Copying(here, there, session_id, wait_s, elsewhere).copied(move=move)
-            except _BREAK_OFF:
-                raise
-            except StandfastError as error:
+            except _OF_ONE_SESSION as error:
                 report.refused.append((session_id, error))
             else:
                 report.copied.append(done)
@@ -149,8 +154,11 @@ async def copy_sessions(
         return report
 
 
-_BREAK_OFF = (StoreUnavailableError, StoreTimeoutError)
-# Errors of a store, not of one session in it: those that follow would meet them too.
+_OF_ONE_SESSION = (
+    CallerError, SessionConflictError, SessionBusyError, LeaseLostError, RunClaimedError, CorruptRecordError,
+    SealBrokenError,
+)  # fmt: skip
+# What one session is refused with. Every other error is a store's, and the sessions that follow would meet it too.
 
 
 # --- one session -----------------------------------------------------------------------------------------------------
@@ -245,6 +253,7 @@ async def brought_to(
 ) -> tuple[Outcome, Brought | None]:
     """Bring a session in one step; what it came to, and what the step did (None: there was nothing to do)."""
     name = Name("session", seen.session_id)
+    there.timeout_s = max(there.timeout_s, seen.item_count / RECORDS_A_SECOND)
     for _ in range(TRIES):
         found = await there.looked(partial(picture, name))
         what = decided(seen, found, note.source)
