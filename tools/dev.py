@@ -118,6 +118,12 @@ def names(*args: str) -> int:
     return python(str(ROOT / "tools" / "names.py"), *args)
 
 
+def scorecards(*args: str) -> int:
+    """Run the whole kit on every backend and write the scorecards in docs/ (`./dev scorecards servers`: one page)."""
+    need("dev")
+    return python(str(ROOT / "tools" / "scorecards.py"), *args)
+
+
 def docs(*args: str) -> int:
     """Build the site: every page, and a reference from the docstrings (`--serve`: on this computer, as you write)."""
     pinned = REQUIREMENTS / "docs.txt"
@@ -146,14 +152,15 @@ def lock(*args: str) -> int:
     dev = ["dev.in", "--output-file", "dev.txt"]
     run = ["run.in", "--constraint", "dev.txt", "--output-file", "run.txt"]  # the same versions, fewer of them
     other = ["other.in", "--constraint", "dev.txt", "--output-file", "other.txt"]  # for tools/other_providers.py
+    dynamo = ["dynamodb.in", "--constraint", "dev.txt", "--output-file", "dynamodb.txt"]  # for tools/dynamodb_store.py
     lines = [[path.name, "--output-file", f"{path.stem}.txt"] for path in sorted(REQUIREMENTS.glob("websockets-*.in"))]
     site = ["docs.in", "--constraint", "dev.txt", "--output-file", "docs.txt"]
-    every = (dev, run, other, site, *lines)
+    every = (dev, run, other, dynamo, site, *lines)
     return max(subprocess.call([uv, "pip", "compile", *files, *options], cwd=REQUIREMENTS) for files in every)
 
 
 COMMANDS: dict[str, Callable[..., int]] = {
-    f.__name__: f for f in (demo, voice, test, websockets, lint, bench, sim, names, docs, lock)
+    f.__name__: f for f in (demo, voice, test, websockets, lint, bench, sim, names, scorecards, docs, lock)
 }
 
 

@@ -45,10 +45,11 @@ class Described:
         return {check.clause_id for check in checks_of()} - made
 
 
-def suite(backend: Backend, *, parts: str = "ABC") -> type:
+def suite(backend: Backend, *, parts: str = "ABC", options: Options | None = None) -> type:
     """A test class with one test per check of these parts that can be made on the backend.
 
-    Give it a name that pytest collects: `TestMyStore = suite(MyStore())`.
+    Give it a name that pytest collects: `TestMyStore = suite(MyStore())`. `options` says how much to do; None: what
+    pytest's command line says.
     """
     backend.check_description()
     declared = declared_abilities(backend)
@@ -61,14 +62,14 @@ def suite(backend: Backend, *, parts: str = "ABC") -> type:
         if missing:
             left_out.append(Result(check.clause_id, check.name, LEFT_OUT, missing))
         else:
-            members[f"test_{check.clause_id}_{check.name}"] = _test(backend, check)
+            members[f"test_{check.clause_id}_{check.name}"] = _test(backend, check, options)
     members["conformance"] = Described(backend, left_out, parts)
     return type(f"Conformance of {backend.name}", (), members)
 
 
-def _test(backend: Backend, check: Check) -> Callable[..., None]:
+def _test(backend: Backend, check: Check, options: Options | None) -> Callable[..., None]:
     def test(self: Any, request: pytest.FixtureRequest) -> None:
-        run_check(backend, check, options_of(request.config))
+        run_check(backend, check, options or options_of(request.config))
 
     test.__doc__ = f"{check.clause_id}: {CLAUSES[check.clause_id].text}"
     pytest.mark.clause(check.clause_id, backend=backend.name, check=check.name)(test)

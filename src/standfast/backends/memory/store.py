@@ -254,7 +254,7 @@ class MemoryStore:
     def _push(self, stored: Stored, rows: Sequence[tuple[bytes, Tag | None]]) -> None:
         new = [Row(next(self._numbers), data, tag) for data, tag in rows]
         stored.live.extend(new)
-        now = time.time()
+        now = self._wall()
         self._written_at.update({row.ref: now for row in new})
 
     def _load(self, stored: Stored, load: Load) -> None:
@@ -268,7 +268,7 @@ class MemoryStore:
     def _arrange(self, stored: Stored, arrange: Arrange, arranged: tuple[list[Row], list[Row]]) -> None:
         live, kept = arranged
         stored.edition = next(self._numbers)
-        now, gone = time.time(), {row.ref for row in stored.live}
+        now, gone = self._wall(), {row.ref for row in stored.live}
         stored.boxes[0] = []
         for row in live:
             moved = row._replace(ref=next(self._numbers))
@@ -287,8 +287,12 @@ class MemoryStore:
             for row in rows:
                 self._written_at.pop(row.ref, None)
 
+    def _wall(self) -> float:
+        """When what is being done is done. Whoever does again what was done before says when that was."""
+        return time.time()
+
     def _touch(self, stored: Stored, created: float | None = None) -> None:
-        now = time.time()
+        now = self._wall()
         if not stored.epoch:
             stored.epoch, stored.created = str(next(self._numbers)), now if created is None else min(created, now)
             # What was put since the last incarnation ended (by a fork of nothing but counts) belongs to this one.

@@ -159,9 +159,11 @@ async def _is_settled(lab: Lab, session: Any, after: str) -> None:
 
 @proves("A13", "stall", "deadlines")
 async def a_call_past_its_deadline_says_so(lab: Lab) -> None:
-    session = lab.open(timeout_s=0.3)
+    # What is not about the deadline goes through an object that has time: on a busy machine 0.3 s is little.
+    hasty = lab.open(timeout_s=0.3)
+    session = lab.open() if lab.backend.shared else hasty
     await session.add_items(batch("before", 3))
-    for name, operation in _writes(session).items():
+    for name, operation in _writes(hasty).items():
         with lab.backend.stall():
             started = time.monotonic()
             error = await lab.refuses(

@@ -1,0 +1,213 @@
+"""Write the scorecards in docs/: run the whole kit on each backend of a page, every check that can be made there.
+
+    ./dev scorecards                          all pages; an hour on a quiet machine
+    ./dev scorecards servers                  one page
+    ./dev scorecards servers --clause A13     only this clause again; the other fields stay as they were seen
+
+What was seen is kept in build/scorecards/, one file for each backend, and a page is always written from those files
+as a whole: no field is ever entered by hand. It ends with 1 if a backend of ours breaks a clause, and then writes that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+SEEN = ROOT / "build" / "scorecards"
+BACKENDS = "tests.conformance"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page: where it is, what it says above its table, and the columns of that."""
+
+    name: str
+    path: str
+    title: str
+    introduction: str
+    backends: tuple[str, ...]
+    """Module below `tests.conformance` and class."""
+
+
+SERVERS = """\
+What the kit says of the sessions on servers, with the real OpenAI Agents SDK writing beside them (B10), through a proxy
+that stalls and loses answers (A6, A8, A13)."""
+
+SQLALCHEMY = """\
+What the kit says of `SQLAlchemySession`, with the real OpenAI Agents SDK writing beside it (B10). `./dev test` leaves
+out on PostgreSQL what runs the same code as on SQLite and takes minutes on a server; here everything is run."""
+
+SEALED = """\
+What the kit says of `EncryptedSession` over each store. `./dev test` leaves out on servers what the wrapped session's
+own carrier does; here everything is run."""
+
+PEER = """\
+The kit that our own stores have to pass, run on the SQLite session of the OpenAI Agents SDK through a factory of three
+lines, beside our own stores.
+
+Read it with two things in mind. The clauses are ours: the SDK never promised most of them, and "broken" says that a
+program which relies on the clause would be wrong there, not that the SDK breaks its word. And the abilities of part B
+do not exist there, so it is not accused of lacking them: they are not claimed.
+
+`tests/conformance/test_contract_peer.py` runs the checks that found something, so that this page cannot go stale
+unseen."""
+
+PAGES = (
+    Page(
+        "servers",
+        "docs/reference/server-scorecard.md",
+        "The contract on servers",
+        SERVERS,
+        (
+            "server_backends:StandfastRedis",
+            "server_backends:StandfastRedisCluster",
+            "server_backends:StandfastPostgres",
+        ),
+    ),
+    Page(
+        "sqlalchemy",
+        "docs/reference/sqlalchemy-scorecard.md",
+        "The contract through SQLAlchemy",
+        SQLALCHEMY,
+        ("sqlalchemy_backends:SQLAlchemySQLite", "sqlalchemy_backends:SQLAlchemyPostgres"),
+    ),
+    Page(
+        "sealed",
+        "docs/reference/sealed-scorecard.md",
+        "The contract on encrypted sessions",
+        SEALED,
+        (
+            "sealed_backends:SealedMemory",
+            "sealed_backends:SealedSQLite",
+            "sealed_backends:SealedRedis",
+            "sealed_backends:SealedPostgres",
+        ),
+    ),
+    Page(
+        "peer",
+        "docs/explanation/peer-scorecard.md",
+        "The same kit on the OpenAI Agents SDK",
+        PEER,
+        ("kit_backends:AgentsSQLite", "kit_backends:StandfastSQLite", "kit_backends:Memory"),
+    ),
+)
+THEIRS = frozenset({"kit_backends:AgentsSQLite"})
+"""Not ours to mend: what is broken there is what the page is about."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command."""
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+    given = _parser().parse_args(arguments)
+    servers: Any = import_module("tests.helpers.servers")
+    broken: list[str] = []
+    try:
+        for page in PAGES:
+            if given.pages and page.name not in given.pages:
+                continue
+            for reference in page.backends:
+                if not given.write_only:
+                    see(reference, given)
+                broken += _broken(reference)
+            write(page)
+            _say(f"wrote {page.path}")
+    finally:
+        servers.stop_all()
+    for line in broken:
+        _say(line)
+    return 1 if broken else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="./dev scorecards", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("pages", nargs="*", metavar="PAGE", help=", ".join(page.name for page in PAGES))
+    parser.add_argument("--clause", action="append", default=[], metavar="ID", help="only these again; may be repeated")
+    parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--examples", type=int, default=30)
+    parser.add_argument("--objects", type=int, default=10_000)
+    parser.add_argument("--write-only", action="store_true", help="write pages from what was seen before")
+    return parser
+
+
+def see(reference: str, given: argparse.Namespace) -> None:
+    """Run the kit on one backend and keep what was seen."""
+    from standfast.conformance.check_context import Options
+    from standfast.conformance.run import prepared
+    from standfast.conformance.scorecard import Scorecard
+
+    backend = _loaded(reference)
+    amount = Options(given.rounds, given.examples, given.objects)
+    results = []
+    checks = prepared(backend, *given.clause, options=amount)
+    started = time.monotonic()
+    for number, make in enumerate(checks, 1):
+        results.append(make())
+        if results[-1].value == "broken":
+            _say(f"{backend.name}: {results[-1].clause_id} {results[-1].check}: {results[-1].detail}")
+        if number % 20 == 0 or number == len(checks):
+            _say(f"{backend.name}: {number} of {len(checks)} checks, {time.monotonic() - started:.0f} s")
+    seen = Scorecard.of(backend, results, clause_ids=given.clause).data()
+    path = SEEN / f"{reference.partition(':')[2]}.json"
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() and given.clause else {}
+    known = {backend.name: known.get(backend.name, {}) | seen[backend.name]}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(known, indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+def write(page: Page) -> None:
+    """Write a page from what was seen of its backends; raises if that does not cover every clause."""
+    from standfast.conformance.catalogue import clauses_of
+    from standfast.conformance.scorecard import Scorecard
+
+    card = Scorecard()
+    about = []
+    for reference in page.backends:
+        seen = _seen(reference)
+        missing = [one for column in seen.values() for one in clauses_of("ABC") if one not in column]
+        if missing:
+            raise SystemExit(f"{reference} has not been looked at for {', '.join(missing)}: run ./dev scorecards again")
+        card.merge(seen)
+        backend = _loaded(reference)
+        about += [f"- {backend.name}: {backend.about}"] if backend.about else []
+    how = f"Written by a command, never by hand:\n\n    ./dev scorecards {page.name}"
+    text = "\n".join([page.introduction, "", how, "", *about])
+    (ROOT / page.path).write_text(card.markdown(page.title, text), encoding="utf-8")
+
+
+def _loaded(reference: str) -> Any:
+    module, _, name = reference.partition(":")
+    return getattr(import_module(f"{BACKENDS}.{module}"), name)()
+
+
+def _seen(reference: str) -> dict[str, Any]:
+    path = SEEN / f"{reference.partition(':')[2]}.json"
+    if not path.exists():
+        raise SystemExit(f"{reference} has not been run: run ./dev scorecards without --write-only")
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def _broken(reference: str) -> list[str]:
+    if reference in THEIRS:
+        return []
+    return [
+        f"{name}: {clause_id} is broken: {entry['reason']}"
+        for name, column in _seen(reference).items()
+        for clause_id, entry in column.items()
+        if entry["value"] == "broken"
+    ]
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
