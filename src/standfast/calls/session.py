@@ -115,7 +115,7 @@ class RealtimeSession(RealtimeModelListener):
         self._connecting.on_lost = self._reconnecting
         self._connecting.on_restored = self._restored
         self._observing = Observing(scope)
-        self._showing = Showing(scope, self._connecting, self._observing)
+        self._showing = Showing(scope, exchange, self._connecting, self._observing)
         self._keeping = Keeping(scope, self._connecting, resumes=resumes)
         self._timing = Timing(scope, self._connecting, looked=self._showing.release_audio)
         self._connecting.on_written = self._timing.arm
@@ -139,9 +139,12 @@ class RealtimeSession(RealtimeModelListener):
         scope.is_fatal = self._fatal
         scope.after_look = self._showing.release_audio
         scope.after_take = self._timing.arm_for_playback
+        exchange.playback.collect = scope.collect_taken
         self._standing = Standing()
         self._error: BaseException | None = None
         self._listening = False
+        self._hear: Callable[[RealtimeModelAudioEvent], None] | None = None
+        """Who is told of audio: nobody before it is known what is offered, nor once the session is being closed."""
         self._changing = Changing(scope)
         self._threads = ThreadWatch()
         self._closing = Closing(
@@ -266,6 +269,8 @@ class RealtimeSession(RealtimeModelListener):
         if scope.memory is not None:
             await self._keeping.begin(scope.memory, connect=connect)
         scope.offer = await scope.resolve(scope.agent, initial=True)
+        if not self._standing.is_over:
+            self._hear = self._showing.audio
         if scope.restores:
             scope.offer.session_object(attached=scope.attached)  # settings that cannot be sent are refused before that
         for one in scope.hands.talk.calls:
@@ -437,10 +442,11 @@ class RealtimeSession(RealtimeModelListener):
 
     async def on_event(self, event: RealtimeModelEvent) -> None:
         """What the transport tells; also callable by hand, before the session is entered too."""
-        if self._standing.state in ("closing", "closed"):
+        hear = self._hear
+        if hear is not None and type(event) is RealtimeModelAudioEvent:
+            return hear(event)  # what comes most often has the shortest way
+        if self._standing.is_over:
             return
-        if type(event) is RealtimeModelAudioEvent and self._scope.offer is not None:
-            return self._showing.audio(event)  # what comes most often has the shortest way
         if self._scope.offer is None and not self._scope.restores:
             await self._feed()
         if not self._showing.receive(event):
@@ -450,6 +456,8 @@ class RealtimeSession(RealtimeModelListener):
         """Fed before it is entered: what a call may need is resolved now, and what that starts is owned as ever."""
         scope = self._scope
         scope.offer = await scope.resolve(scope.agent, initial=True)
+        if not self._standing.is_over:
+            self._hear = self._showing.audio
         scope.hands.connected = True
         link = self._exchange.link
         if link is not None:
@@ -518,6 +526,7 @@ class RealtimeSession(RealtimeModelListener):
     def _begin_closing(self) -> asyncio.Task[None]:
         """From here on nothing that the transport or the clock tells is heard."""
         closing = self._closing.begin()
+        self._hear = None
         self._timing.stop()
         if self._listening:
             self._scope.model.remove_listener(self)
