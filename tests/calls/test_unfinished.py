@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -177,11 +175,10 @@ async def test_a_frozen_worker_stores_nothing_after_a_text_run_has_settled_its_c
         async with working(server, path, log, "please pay three") as worker:
             await worker.until("tool_start")
             await until(lambda: done(log) == ["paid 3"])
-            os.kill(worker.process.pid, signal.SIGSTOP)
+            worker.freeze()
             await says(store, "did you pay?")
             before = await store.get_items()
-            os.kill(worker.process.pid, signal.SIGCONT)
-            await worker.say("are you there?")
+            worker.wake()
             await worker.until("ended")
             assert worker.said[-1].partition(" ")[2] in ("RunClaimedError", "LeaseLostError")
         assert await store.get_items() == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,6 +25,14 @@ class Worker:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
         self.said: list[str] = []
+
+    def freeze(self) -> None:
+        """Stop it where it is, as a machine does that swaps or is moved."""
+        os.kill(self.process.pid, signal.SIGSTOP)
+
+    def wake(self) -> None:
+        """Let it go on as if nothing had happened."""
+        os.kill(self.process.pid, signal.SIGCONT)
 
     async def until(self, word: str) -> None:
         """Read what it says until it says this."""
@@ -47,9 +56,11 @@ class Worker:
 
 
 @asynccontextmanager
-async def working(server: LoopbackRealtimeServer, path: Path, log: Path, message: str) -> AsyncIterator[Worker]:
-    """A worker that has a call."""
-    arguments = [str(WORKER), server.url, str(path), "call-1", str(log), message]
+async def working(
+    server: LoopbackRealtimeServer, path: Path, log: Path, message: str, *, speaks: bool = False
+) -> AsyncIterator[Worker]:
+    """A worker that has a call, and perhaps a microphone."""
+    arguments = [str(WORKER), server.url, str(path), "call-1", str(log), message, *(["speaks"] if speaks else [])]
     process = await asyncio.create_subprocess_exec(
         sys.executable, *arguments, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env={**os.environ}
     )

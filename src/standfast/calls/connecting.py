@@ -233,6 +233,8 @@ class Connecting:
             link = scope.hands.exchange.link
             if link is None or not scope.hands.connected or effect.key != f"write/{link.epoch}":
                 return
+            if scope.hands.in_doubt:
+                return  # it is due again when the store has said whose the call is
             frames = scope.hands.frames()
             if not frames:
                 self.last_heard = max(self.last_heard, scope.hands.now())
@@ -242,7 +244,7 @@ class Connecting:
             if frames[0].key.startswith("item/"):
                 batch = [frame for frame in frames if frame.key.startswith("item/")]
             for frame in batch:
-                if scope.hands.exchange.link is not link or not await self._send(link, frame):
+                if scope.hands.exchange.link is not link or scope.hands.in_doubt or not await self._send(link, frame):
                     return
 
     async def _send(self, link: Link, frame: Frame) -> bool:

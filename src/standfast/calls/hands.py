@@ -47,6 +47,8 @@ class Hands(Reconciler[Exchange, Event, Do]):
         self._one_call_at_a_time = one_call_at_a_time
         self.has_memory = self.connects = self.connected = False
         """What there is to work with: a session, a way to connect again, a connection."""
+        self.was_away: Callable[[], bool] = lambda: False
+        """Whether this process stood still for so long that another may have taken the call over."""
         self.saves_with_items = False
         """Whether storing items saves the call in the same step."""
         self.version = self.saved_version = 0
@@ -148,6 +150,11 @@ class Hands(Reconciler[Exchange, Event, Do]):
         """Whether the call is another's now."""
         return self._refusal is not None
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the call may be another's by now: then nothing leaves before the store has said whose it is."""
+        return self.has_memory and self.was_away()
+
     def _not_saved(self, error: BaseException) -> None:
         for _, future in self._waiting:
             if not future.done():
@@ -166,19 +173,20 @@ class Hands(Reconciler[Exchange, Event, Do]):
     def _what_is_due(self, exchange: Exchange) -> tuple[Do, ...]:
         if self.stopped or self._refusal is not None:
             return ()
-        wanted: list[Do] = []
+        in_doubt = self.in_doubt
+        wanted: list[Do] = [Do("ours", "ours")] if in_doubt else []
         running = False
         for effect in exchange.due():
             if effect.kind == "append" and not self.has_memory:
                 continue
-            if effect.kind == "connect" and not self.connects:
+            if effect.kind == "connect" and (in_doubt or not self.connects):
                 continue
             if effect.kind in ("run", "settle"):
                 if running and self._one_call_at_a_time:
                     continue
                 running = True
             wanted.append(effect)
-        if self.connected and exchange.link is not None and self.frames():
+        if self.connected and not in_doubt and exchange.link is not None and self.frames():
             wanted.append(Do(f"write/{exchange.link.epoch}", "write"))
         stores = self.saves_with_items and any(effect.kind == "append" for effect in wanted)
         if self.has_memory and self.saved_version < self.version and not stores:

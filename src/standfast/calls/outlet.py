@@ -140,13 +140,13 @@ class Outlet:
         """Whether this audio still waits for its reader."""
         return not self.over and (event is self.next_audio or any(one is event for one in self._queue))
 
-    def forget_audio(self, item_id: str) -> None:
-        """Forget the audio of an item that was interrupted: nobody wants to hear it any more."""
-        if self.next_audio is not None and self.next_audio.item_id == item_id:
+    def forget_audio(self, item_id: str | None) -> None:
+        """Forget the audio of an item that was interrupted, or all: nobody wants to hear it any more."""
+        if self.next_audio is not None and item_id in (None, self.next_audio.item_id):
             self.next_audio = None
         if not self.audio_bytes:
             return
-        kept = [one for one in self._queue if type(one) is not RealtimeAudio or one.item_id != item_id]
+        kept = [one for one in self._queue if type(one) is not RealtimeAudio or item_id not in (None, one.item_id)]
         if len(kept) != len(self._queue):
             self._queue = deque(kept)
             self.audio_bytes = sum(len(one.audio.data) for one in kept if type(one) is RealtimeAudio)

@@ -83,8 +83,7 @@ class _OwnedCall:
         await self._scope.hands.saved()
 
     async def begin(self, call: Call) -> None:
-        self._scope.hands.tell(Began(call.id, self._tool.on_unknown))
-        await self._scope.hands.saved()
+        await begin(self._scope, call.id, self._tool.on_unknown)
 
     def place(self) -> AbstractAsyncContextManager[Any]:
         return self._scope.places.one()
@@ -94,6 +93,14 @@ class _OwnedCall:
         if tracer is None:
             return nullcontext()
         return tracer.span("tool", call.name, {"agent": agent, "tool": tool, "call": call})
+
+
+async def begin(scope: CallScope, call_id: str, on_unknown: str = "report") -> None:
+    """Return when it is saved that this call begins, and the voice call is still ours: then it may begin (C13)."""
+    await scope.make_sure()
+    scope.hands.tell(Began(call_id, on_unknown))
+    await scope.hands.saved()
+    await scope.make_sure()  # saving took its time, and this process may have stood still since
 
 
 class Performing:
@@ -128,9 +135,8 @@ class Performing:
             scope.hands.tell(Returned(call.id, text))
             return scope.error({"message": f"Tool {call.name} not found"})
         try:
-            outcome = await carry_out(
-                _OwnedCall(scope, call.arguments, tool), call, tool, self._context(one, tool, offer), agent=offer.agent
-            )
+            owned = _OwnedCall(scope, call.arguments, tool)
+            outcome = await carry_out(owned, call, tool, self._context(one, tool, offer), agent=offer.agent)
         except ChildPaused:
             return None  # the nested run has told where it stands
         except Exception as error:
@@ -250,8 +256,7 @@ class Performing:
     async def _hand_over(self, one: OpenCall, offer: Offer, handoff: Any) -> None:
         scope, call = self._scope, one.call
         if call.state == "asked":
-            scope.hands.tell(Began(call.id))
-            await scope.hands.saved()
+            await begin(scope, call.id)
         tracer = scope.tracer
         facts = {"agent": offer.agent, "call": call}
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
 from standfast.agents.agent import Agent
@@ -81,6 +81,10 @@ class CallScope:
         self.stream_ended = False
         """Whether the transport said that nothing more will come."""
         self.is_fatal: Callable[[BaseException], None] = lambda error: None
+        self.is_refused: Callable[[BaseException], None] = lambda error: None
+        """Called when the call turns out to be another's: nothing of it is said, stored or begun here any more."""
+        self.make_sure: Callable[[], Awaitable[None]] = no_memory
+        """Returns when the call is certainly still ours (C13)."""
         self.after_take: Callable[[], None] = lambda: None
         """Called when readers take audio and nobody has looked since: something will have been heard."""
         self.after_look: Callable[[], None] = lambda: None
@@ -161,6 +165,11 @@ class CallScope:
         for outlet in self.outlets:
             outlet.forget_audio(item_id)
 
+    def drop_all_audio(self) -> None:
+        """Nobody may hear anything of this call here any more."""
+        for outlet in self.outlets:
+            outlet.forget_audio(None)
+
     def wake_readers(self) -> None:
         """Let every reader look again: the session ends."""
         self.may_be_over = True
@@ -216,6 +225,10 @@ class CallScope:
     def book(self) -> ApprovalBook:
         """Every decision of this call."""
         return self.wrapper.approvals
+
+
+async def no_memory() -> None:
+    """A call that nobody can take over is ours."""
 
 
 def merged_config(options: Mapping[str, Any] | None) -> RealtimeModelConfig:
