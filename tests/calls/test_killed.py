@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from calls.helpers import Reader, at, texts, until
 from calls.worker import agent_of, runner_of
-from calls.workers import answer, done, working
+from calls.workers import answer, done, nobody_else_writes, working
 
 from standfast import Agent, Runner, SQLiteSession
 from standfast.testing import LoopbackRealtimeServer, ScriptedModel, assistant_message
@@ -73,7 +70,7 @@ async def test_a_frozen_worker_is_refused_when_it_wakes_up(tmp_path: Path):
     async with LoopbackRealtimeServer(answer) as server:
         async with working(server, path, log, "please book two") as worker:
             await worker.until("resting")
-            worker.freeze()
+            worker.freeze(path)
             runner = runner_of(agent_of(log, slow=False))
             session = await runner.resume("call-1", session=store, model_config=at(server))
             async with session:
@@ -100,7 +97,7 @@ async def test_a_woken_worker_sends_nothing_before_the_store_has_said_whose_the_
         async with working(server, path, log, "please book two", speaks=True) as worker:
             await worker.until("resting")
             await worker.until("spoke")
-            worker.freeze()
+            worker.freeze(path)
             runner = runner_of(agent_of(log, slow=False))
             session = await runner.resume("call-1", session=store, model_config=at(server))
             async with session:
@@ -147,17 +144,6 @@ async def test_a_worker_that_is_frozen_before_its_tool_has_begun_never_begins_it
     assert done(log) == ["paid 3"]
     assert texts(await store.get_items()) == ["please pay three", "So far: paid 3."]
     await store.close()
-
-
-@contextmanager
-def nobody_else_writes(path: Path) -> Iterator[None]:
-    """The database is busy meanwhile."""
-    database = sqlite3.connect(path, isolation_level=None)
-    try:
-        database.execute("BEGIN IMMEDIATE")
-        yield
-    finally:
-        database.close()
 
 
 def sent_by_the_first(server: LoopbackRealtimeServer) -> list[str]:

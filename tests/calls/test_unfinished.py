@@ -175,7 +175,7 @@ async def test_a_frozen_worker_stores_nothing_after_a_text_run_has_settled_its_c
         async with working(server, path, log, "please pay three") as worker:
             await worker.until("tool_start")
             await until(lambda: done(log) == ["paid 3"])
-            worker.freeze()
+            worker.freeze(path)
             await says(store, "did you pay?")
             before = await store.get_items()
             worker.wake()

@@ -151,6 +151,17 @@ async def test_two_sessions_of_one_runner_have_a_connection_each():
         assert len(server.conversations) == 2
 
 
+async def test_an_address_that_names_its_model_is_not_contradicted():
+    """The SDK's default model would be refused: a session's model cannot be changed."""
+    async with LoopbackRealtimeServer(["Hello."]) as server:
+        address = f"{server.url.partition('?')[0]}?model=gpt-of-the-house"
+        session = await runner(agent()).run(model_config=at(server, url=address))
+        async with talking(session) as reader:
+            await session.send_message("hello")
+            await reader.until("audio_end")
+        assert all("model" not in frame["session"] for frame in server.received("session.update"))
+
+
 async def test_audio_and_its_commit_leave_together_whoever_else_speaks():
     """E9, W67: two tasks that send at once do not come between an utterance and its end."""
     settings: Any = {"model_settings": {"turn_detection": None}}

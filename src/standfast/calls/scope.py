@@ -60,6 +60,9 @@ class CallScope:
         self.info = RealtimeEventInfo(wrapper)
         self.history = History()
         self.base = {**config.get("model_settings", {}), **(model_config.get("initial_model_settings") or {})}
+        if "url" in model_config and self.restores:
+            # An address names its model, or its server has one: a session that says another is refused.
+            self.base.setdefault("model_name", None)
         self.offers: dict[str, Offer] = {}
         """What was offered when each open call arrived, by call id (E5)."""
         self.changing: dict[int, Offer] = {}
