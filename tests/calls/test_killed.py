@@ -123,9 +123,10 @@ async def test_a_worker_that_is_frozen_before_its_tool_has_begun_never_begins_it
     path, log = tmp_path / "db.sqlite", tmp_path / "log"
     store = SQLiteSession("caller", path)
     async with LoopbackRealtimeServer(answer) as server:
-        gate = server.hold("response.created")
+        gate = server.hold("response.output_item.added")
         async with working(server, path, log, "please pay three") as worker:
             await worker.until("acknowledged")
+            await gate.reached()
             with nobody_else_writes(path):
                 gate.release()
                 await worker.until("agent_end")  # the model has called the tool
