@@ -22,6 +22,8 @@ logger = logging.getLogger("standfast")
 
 Performer = Callable[[Do], Awaitable[None]]
 
+REST_S_FIRST, REST_S_MAX = 0.05, 5.0
+
 
 class Hands(Reconciler[Exchange, Event, Do]):
     """Drives one call."""
@@ -55,6 +57,7 @@ class Hands(Reconciler[Exchange, Event, Do]):
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._refusal: BaseException | None = None
         """Why the call is not ours any more."""
+        self._failures: dict[str, int] = {}
         self.task: asyncio.Task[None] | None = None
         self.stats_late = 0
         """Bytes of audio that came after an interruption."""
@@ -196,15 +199,23 @@ class Hands(Reconciler[Exchange, Event, Do]):
     async def _do(self, _: Any, effect: Do) -> None:
         try:
             await self._performers[effect.kind](effect)
+            self._failures.pop(effect.key, None)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling() or self.stopped:
                 raise
-            self._failed(effect, error)  # somebody's code cancelled itself
+            await self._rest(effect, error)  # somebody's code cancelled itself
         except Exception as error:
-            self._failed(effect, error)
+            await self._rest(effect, error)
         finally:
             asyncio.get_running_loop().call_soon(self._news.set)  # once the task has ended
+
+    async def _rest(self, effect: Do, error: BaseException) -> None:
+        """Tell that something failed, and wait before it is tried again: it may be due as long as the call lasts."""
+        self._failed(effect, error)
+        if self._refusal is None:
+            count = self._failures[effect.key] = self._failures.get(effect.key, 0) + 1
+            await asyncio.sleep(min(REST_S_FIRST * 2 ** (count - 1), REST_S_MAX))
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 

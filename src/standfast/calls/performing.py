@@ -5,6 +5,7 @@ The path of one tool call is `tools.desk`, shared with text runs; here is what b
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 import logging
@@ -114,11 +115,38 @@ class Performing:
     # --- calls -------------------------------------------------------------------------------------------------------
 
     async def run(self, effect: Do) -> None:
-        """Carry out one call, and tell what it came to or that it waits."""
-        scope = self._scope
-        one = scope.hands.talk.call(effect.of)
+        """Carry out one call, and tell what it came to or that it waits.
+
+        It is due until it comes to something: so it must, whoever's code fails on the way, or it would be run again.
+        """
+        one = self._scope.hands.talk.call(effect.of)
         if one is None:
             return
+        try:
+            await self._carry_out(one)
+        except Exception as error:
+            self._gave_up(one, error)
+        except asyncio.CancelledError as error:
+            if self._is_cancelled():
+                raise
+            self._gave_up(one, error)
+
+    def _is_cancelled(self) -> bool:
+        """Whether this was meant: else the code that runs here has raised a cancellation of its own."""
+        task = asyncio.current_task()
+        return self._scope.hands.stopped or task is None or task.cancelling() > 0
+
+    def _gave_up(self, one: OpenCall, error: BaseException) -> None:
+        """Something around a tool failed that no tool's failure function sees. The call stays due until it returns."""
+        scope = self._scope
+        if scope.hands.is_refused or scope.hands.stopped or scope.hands.talk.call(one.call.id) is None:
+            return
+        logger.warning("call %r of a voice call ended in %s", one.call.name, type(error).__name__)
+        scope.error({"message": f"Tool call failed: {one.call.name}", "error": error})
+        scope.hands.tell(Returned(one.call.id, FAILED))
+
+    async def _carry_out(self, one: OpenCall) -> None:
+        scope = self._scope
         offer = await self.offer_of(one)
         call = one.call
         handoff = offer.handoffs.get(call.name)
@@ -143,6 +171,12 @@ class Performing:
             if scope.hands.is_refused:
                 return None  # the call is another's: nothing of it may be said here any more
             return self._failed(one, tool, offer, error)
+        except asyncio.CancelledError as cancelled:
+            if self._is_cancelled() or scope.hands.is_refused:
+                raise
+            failure = UserError(f"tool {call.name!r} cancelled itself", "Let no CancelledError of its own leave it.")
+            failure.__cause__ = cancelled
+            return self._failed(one, tool, offer, failure)
         if isinstance(outcome, WaitsForPerson):
             scope.hands.tell(Waits(call.id, same_as_run=self._same_question(one)))
             return None
@@ -307,7 +341,9 @@ class Performing:
         for guardrail in output_guardrails(scope, agent):
             try:
                 result = await guardrail.run(scope.wrapper, agent, text)
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:
+                if isinstance(error, asyncio.CancelledError) and self._is_cancelled():
+                    raise
                 logger.warning(
                     "output guardrail %r of a voice call raised %s", guardrail.get_name(), type(error).__name__
                 )
