@@ -188,6 +188,31 @@ async def test_raw_events_can_be_switched_off_and_audio_is_queued_once():
     assert "raw_model_event" not in kinds
 
 
+async def test_what_a_server_says_of_a_reply_that_was_cut_brings_no_words_back():
+    """E8, W7: the end of the item was on its way when it was interrupted."""
+    words = " ".join(f"word{number}" for number in range(40))
+    async with LoopbackRealtimeServer([words, "Yes?"]) as server:
+        gate = server.hold("response.done")
+        session = await runner(agent()).run(model_config=at(server))
+        async with talking(session) as reader:
+            await session.send_message("talk")
+            await reader.until("audio_end")
+            await gate.reached()
+            await session.interrupt()
+            await reader.until("audio_interrupted")
+            (item,) = [item for item in session.history if getattr(item, "role", "") == "assistant"]
+            heard = item.content[0].transcript
+            assert heard != words
+            late = item.model_copy(
+                update={"status": "completed", "content": [item.content[0].model_copy(update={"transcript": words})]}
+            )
+            await session.on_event(RealtimeModelItemUpdatedEvent(late))
+            await session.on_event(RealtimeModelTranscriptDeltaEvent(item.item_id, "more", "r"))
+            (item,) = [item for item in session.history if getattr(item, "role", "") == "assistant"]
+            assert (item.content[0].transcript, item.status) == (heard, "incomplete")
+            gate.release()
+
+
 async def test_retrieving_is_not_how_a_user_turn_is_read():
     """W33: no item is fetched with its audio after each turn, and no audio is kept in the history."""
     store = InMemorySession("s")

@@ -178,6 +178,8 @@ class Showing:
                 scope.show(RealtimeInputAudioTimeoutTriggered(scope.info))
             case RealtimeModelItemUpdatedEvent(item):
                 new_item = scope.history.update(item)
+                if scope.history.is_cut(item.item_id):
+                    scope.history.cut(item.item_id, self._heard(item.item_id))
                 if new_item is not None:
                     self._history(item.item_id if new_item else None)
             case RealtimeModelItemDeletedEvent(item_id):
