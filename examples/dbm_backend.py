@@ -250,10 +250,17 @@ class Stored:
             self._set_refs(0, sorted([*self.refs(0), row.ref]))
             self.edition = self._files.next_number()
         self._push(change.push)
+        if change.load is not None:
+            self._push(change.load.live)
+            for box, rows in change.load.boxes.items():
+                first = self._files.next_number(len(rows))
+                for place, (data, tag) in enumerate(rows):
+                    self._put_row(box, Row(first + place, data, tag))
+                self._set_refs(box, list(range(first, first + len(rows))))
         for name in [name for name in self.cells if name.startswith(change.sweep or ("\0",))]:
             self._put_cell(name, None)
         if change.touch:
-            self._touch()
+            self._touch(None if change.load is None else change.load.created)
         for name, value in change.put.items():
             self._put_cell(name, value)
         if change.labels is not None:
@@ -314,11 +321,11 @@ class Stored:
             self._files.put(_key(self._name, box, ref), None)
         self.boxes.pop(box, None)
 
-    def _touch(self) -> None:
+    def _touch(self, created: float | None) -> None:
         now = time.time()
         self.change_number = self._files.next_number()
         if not self.epoch:
-            self.epoch, self.created = str(self.change_number), now
+            self.epoch, self.created = str(self.change_number), now if created is None else min(now, created)
         self.updated = now if self.updated is None else max(now, self.updated + 1e-6)
 
     def _put_row(self, box: int, row: Row) -> None:

@@ -12,17 +12,23 @@ from pathlib import Path
 
 
 def blocks(text: str) -> list[tuple[int, str]]:
-    """The runnable `python` blocks of a Markdown text, each with the number of its first line."""
+    """The runnable `python` blocks of a Markdown text, each with the number of its first line.
+
+    `<!-- no-run: why -->` on the line above a block leaves it out. Not a word behind the language: builders of sites do
+    not know such a fence, and swallow what follows it.
+    """
     found, lines = [], text.splitlines()
-    start = None
+    start, language = 0, ""
     for number, line in enumerate(lines, start=1):
-        if start is None and line.strip().startswith("```"):
-            start = (number + 1, line.strip()[3:].split())
-        elif start is not None and line.strip() == "```":
-            first, words = start
-            if words[:1] == ["python"] and "no-run" not in words:
-                found.append((first, textwrap.dedent("\n".join(lines[first - 1 : number - 1]) + "\n")))
-            start = None
+        if not start and line.strip().startswith("```"):
+            start, language = number + 1, line.strip()[3:]
+            if " " in language:
+                raise ValueError(f"line {number}: {line.strip()!r} is understood by no builder; name the language only")
+        elif start and line.strip() == "```":
+            above = lines[start - 3].strip() if start > 2 else ""
+            if language == "python" and not above.startswith("<!-- no-run: "):
+                found.append((start, textwrap.dedent("\n".join(lines[start - 1 : number - 1]) + "\n")))
+            start = 0
     return found
 
 

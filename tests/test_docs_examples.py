@@ -2,7 +2,7 @@
 
 Blocks of one page share a namespace, in order, and may use `await` at the top level, as a notebook does. Each page and
 each example runs in a process of its own, in an empty folder, so that none can lean on another or on this machine. A
-block marked `python no-run` is left out; it must say nearby why.
+block below a line `<!-- no-run: why -->` is left out.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -59,8 +60,13 @@ def test_a_block_that_fails_is_noticed(tmp_path: Path):
 
 
 def test_no_run_blocks_and_other_languages_are_left_alone():
-    text = "```python no-run\nboom\n```\n```\nplain\n```\n```sh\nls\n```\n  ```python\n  x\n  ```\n"
-    assert blocks(text) == [(11, "x\n")]
+    text = "<!-- no-run: it fails -->\n```python\nboom\n```\n```\nplain\n```\n```sh\nls\n```\n  ```python\n  x\n  ```\n"
+    assert blocks(text) == [(12, "x\n")]
+
+
+def test_a_fence_that_builders_of_sites_do_not_understand_is_refused():
+    with pytest.raises(ValueError, match="name the language only"):
+        blocks("```python no-run\nboom\n```\n")
 
 
 def test_every_link_between_pages_leads_somewhere():
@@ -78,3 +84,33 @@ def test_every_page_can_be_found_from_the_index():
     linked = {(index.parent / target).resolve() for target in LINK.findall(index.read_text(encoding="utf-8"))}
     lost = [str(page.relative_to(ROOT)) for page in PAGES[1:] if page != index and page not in linked]
     assert not lost, f"docs/README.md does not lead to {lost}"
+
+
+TABLE = re.compile(r"^(\|.*\|)\n\|[ :|-]+\|$", re.MULTILINE)
+
+
+def test_every_column_of_a_table_has_a_name():
+    """A reader who lands in the middle of a page must be able to read a row alone."""
+    nameless = [
+        f"{page.relative_to(ROOT)}: {header}"
+        for page in PAGES
+        for header in TABLE.findall(page.read_text(encoding="utf-8"))
+        if any(not cell.strip() for cell in header.strip("|").split("|"))
+    ]
+    assert not nameless, "\n".join(nameless)
+
+
+def test_the_page_on_installing_lists_every_extra_with_what_it_brings():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    page = (ROOT / "docs" / "how-to" / "install.md").read_text(encoding="utf-8")
+    listed = {
+        name: set(brings.split(", ")) for name, brings in re.findall(r"^\| `([a-z-]+)` \| ([^|]+?) \|", page, re.M)
+    }
+    declared = {
+        extra: {re.split(r"[\[>]", requirement)[0] for requirement in requirements}
+        for extra, requirements in project["optional-dependencies"].items()
+    }
+    assert listed.keys() == declared.keys()
+    assert {extra: brings for extra, brings in listed.items() if extra != "all"} == {
+        extra: names for extra, names in declared.items() if extra != "all"
+    }

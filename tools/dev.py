@@ -118,6 +118,23 @@ def names(*args: str) -> int:
     return python(str(ROOT / "tools" / "names.py"), *args)
 
 
+def docs(*args: str) -> int:
+    """Build the site: every page, and a reference from the docstrings (`--serve`: on this computer, as you write)."""
+    pinned = REQUIREMENTS / "docs.txt"
+    place = ROOT / ".venv-docs"
+    builder = place / PYTHON.relative_to(VENV)
+    stamp = place / hashlib.sha256(sys.version.encode() + pinned.read_bytes()).hexdigest()
+    with only_one_installer():
+        if not stamp.exists():
+            say(f"installing requirements/docs.txt into {place.name} (once)")
+            shutil.rmtree(place, ignore_errors=True)
+            checked([sys.executable, "-m", "venv", str(place)])
+            pip = [str(builder), "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
+            checked([*pip, "--require-hashes", "--only-binary", ":all:", "-r", str(pinned)])
+            stamp.touch()
+    return subprocess.call([str(builder), str(ROOT / "tools" / "site.py"), *args], cwd=ROOT)
+
+
 def lock(*args: str) -> int:
     """Compile requirements/*.in to pinned, hashed files (needs uv; `--upgrade` looks for newer versions)."""
     uv = shutil.which("uv")
@@ -130,12 +147,13 @@ def lock(*args: str) -> int:
     run = ["run.in", "--constraint", "dev.txt", "--output-file", "run.txt"]  # the same versions, fewer of them
     other = ["other.in", "--constraint", "dev.txt", "--output-file", "other.txt"]  # for tools/other_providers.py
     lines = [[path.name, "--output-file", f"{path.stem}.txt"] for path in sorted(REQUIREMENTS.glob("websockets-*.in"))]
-    every = (dev, run, other, *lines)
+    site = ["docs.in", "--constraint", "dev.txt", "--output-file", "docs.txt"]
+    every = (dev, run, other, site, *lines)
     return max(subprocess.call([uv, "pip", "compile", *files, *options], cwd=REQUIREMENTS) for files in every)
 
 
 COMMANDS: dict[str, Callable[..., int]] = {
-    f.__name__: f for f in (demo, voice, test, websockets, lint, bench, sim, names, lock)
+    f.__name__: f for f in (demo, voice, test, websockets, lint, bench, sim, names, docs, lock)
 }
 
 

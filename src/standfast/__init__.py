@@ -6,10 +6,9 @@ Written by `./dev names` from `_doors/exports.py`: edit that table, not this fil
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ._doors.lazy import lazy
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .agents.agent import Agent, AgentBase, StopAtTools, ToolsToFinalOutputFunction, ToolsToFinalOutputResult
     from .agents.as_tool import AgentToolStreamEvent
@@ -77,8 +76,10 @@ if TYPE_CHECKING:
     from .backends.redis.session import RedisSession
     from .backends.sealed.key_file import KeyFile
     from .backends.sealed.keys import ErasureReceipt, SessionKeys
+    from .backends.sealed.sdk_rows import EncryptedEnvelope
     from .backends.sealed.session import EncryptedSession
     from .backends.sqlalchemy.session import SQLAlchemySession
+    from .backends.sqlite.advanced_session import AdvancedSQLiteSession
     from .backends.sqlite.async_session import AsyncSQLiteSession
     from .backends.sqlite.session import SQLiteSession
     from .driver.result import RunResult, RunResultStreaming
@@ -103,6 +104,7 @@ if TYPE_CHECKING:
         ConnectionLostError,
         ConnectionRefusedByServerError,
         CorruptRecordError,
+        ExportFileError,
         GuardrailTripped,
         InputGuardrailTripwireTriggered,
         InvalidLimitError,
@@ -151,6 +153,7 @@ if TYPE_CHECKING:
         ToolInputGuardrailTripwireTriggered,
         ToolOutputGuardrailTripwireTriggered,
         ToolTimeoutError,
+        UndoFileError,
         UnfinishedRunError,
         UnknownSchemeError,
         UserError,
@@ -169,6 +172,12 @@ if TYPE_CHECKING:
     )
     from .llm.settings import ModelSettings
     from .llm.settlement import ModelSettlement, SendEvidence, Settled
+    from .operators.doctor.examination import Examination, examine_store
+    from .operators.doctor.findings import Finding
+    from .operators.doctor.mending import FixReport, SessionFix, mend_store, undo_mend
+    from .operators.export_markdown import session_markdown
+    from .operators.exporting import export_session, import_session
+    from .operators.moving import CopyProgress, SessionCopied, SessionsCopied, copy_sessions
     from .operators.opening import open_store, register_store
     from .operators.prices import Price, price_of, price_of_run
     from .operators.run_view import CallView, DecisionView, RunView
@@ -182,7 +191,9 @@ if TYPE_CHECKING:
         StoreFacts,
         StoreUsage,
         WaitingCall,
+        store_of,
     )
+    from .operators.verify import Verification, VerificationPlan, plan_verification, verify_store
     from .plain.copying import CopyReport, NotCarried, copy_history
     from .plain.repairing import BrokenItem, RepairReport, repair_history
     from .providers.chat import OpenAIChatCompletionsModel
@@ -350,6 +361,7 @@ __version__ = "0.2.0.dev0"
 __all__ = [
     "Ability",
     "AbilityMissingError",
+    "AdvancedSQLiteSession",
     "Agent",
     "AgentBase",
     "AgentHookContext",
@@ -390,15 +402,21 @@ __all__ = [
     "CompactionRefusedError",
     "ConnectionLostError",
     "ConnectionRefusedByServerError",
+    "CopyProgress",
     "CopyReport",
     "CorruptRecord",
     "CorruptRecordError",
     "CustomSpanData",
     "DecisionView",
     "DynamicPromptFunction",
+    "EncryptedEnvelope",
     "EncryptedSession",
     "ErasureReceipt",
+    "Examination",
+    "ExportFileError",
     "FileSearchTool",
+    "Finding",
+    "FixReport",
     "FunctionSpanData",
     "FunctionTool",
     "FunctionToolCustomDataContext",
@@ -558,7 +576,9 @@ __all__ = [
     "SessionBusyError",
     "SessionClosedError",
     "SessionConflictError",
+    "SessionCopied",
     "SessionErasedError",
+    "SessionFix",
     "SessionInfo",
     "SessionInputCallback",
     "SessionKeys",
@@ -566,6 +586,7 @@ __all__ = [
     "SessionPage",
     "SessionSettings",
     "SessionSummary",
+    "SessionsCopied",
     "SettingTypeError",
     "Settled",
     "SlowConsumerError",
@@ -630,11 +651,14 @@ __all__ = [
     "TracingProcessor",
     "TranscriptionSpanData",
     "TurnSpanData",
+    "UndoFileError",
     "UnfinishedRun",
     "UnfinishedRunError",
     "UnknownSchemeError",
     "Usage",
     "UserError",
+    "Verification",
+    "VerificationPlan",
     "WaitingCall",
     "WebSearchTool",
     "WebSearchToolImageSettings",
@@ -643,11 +667,14 @@ __all__ = [
     "add_trace_processor",
     "agent_span",
     "copy_history",
+    "copy_sessions",
     "custom_span",
     "default_handoff_history_mapper",
     "default_tool_error_function",
     "enable_verbose_stdout_logging",
     "ensure_strict_json_schema",
+    "examine_store",
+    "export_session",
     "flush_traces",
     "function_span",
     "function_tool",
@@ -660,14 +687,17 @@ __all__ = [
     "guardrail_span",
     "handoff",
     "handoff_span",
+    "import_session",
     "input_guardrail",
     "is_openai_responses_compaction_aware_session",
     "mcp_tools_span",
+    "mend_store",
     "move_to_conversation",
     "move_to_session",
     "nest_handoff_history",
     "open_store",
     "output_guardrail",
+    "plan_verification",
     "price_of",
     "price_of_run",
     "register_store",
@@ -677,6 +707,7 @@ __all__ = [
     "responses_websocket_session",
     "retry_policies",
     "run_demo_loop",
+    "session_markdown",
     "set_conversation_history_wrappers",
     "set_default_openai_agent_registration",
     "set_default_openai_api",
@@ -692,6 +723,7 @@ __all__ = [
     "speech_group_span",
     "speech_span",
     "start_openai_conversations_session",
+    "store_of",
     "task_span",
     "tool_input_guardrail",
     "tool_namespace",
@@ -699,5 +731,7 @@ __all__ = [
     "trace",
     "transcription_span",
     "turn_span",
+    "undo_mend",
+    "verify_store",
 ]
 __getattr__, __dir__ = lazy(__name__)

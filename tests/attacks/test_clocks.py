@@ -6,7 +6,6 @@ The wrong clock is a child's own (see `helpers.wrong_clock`); where root may mak
 from __future__ import annotations
 
 import asyncio
-import signal
 import sqlite3
 import time
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 from helpers.namespaces import PID, TIME, cases, name_of, run_python
-from helpers.processes import Child, Line
+from helpers.processes import Child, Line, stop_outside_writes
 from helpers.wrong_clock import set_ahead
 
 from standfast import (
@@ -62,7 +61,7 @@ def test_a_lease_taken_by_a_wrong_clock_lives_no_longer_than_its_ttl(ahead_s: fl
     path = tmp_path / "a.db"
     with Child(holder, path=str(path), ahead_s=ahead_s) as child:
         child.hear_until("here")
-        child.send_signal(signal.SIGSTOP)  # alive, so that no process table tells, and no longer renewing
+        stop_outside_writes(child.pid, path)  # alive, so that no process table tells, and no longer renewing
         session = SQLiteSession("s", path)
         lease = asyncio.run(session.lease(ttl_s=1.0, wait_s=10.0))
         asyncio.run(lease.release())

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from helpers.books import done, lines, short, write
-from helpers.processes import Child, Line
+from helpers.processes import Child, Line, stop_outside_writes
 from helpers.workers import calm_history, work
 
 from standfast import Agent, RunConfig, Runner, SQLiteSession, ToolContext, function_tool
@@ -29,7 +29,7 @@ def overtaken(path: Path, at: str) -> tuple[str, str]:
     """Stop a first worker at this place until a second has taken the session and finished; what the first says then."""
     with Child(work, path=str(path), who="first", at=at, config={"lease_ttl_s": SHORT_S}) as first:
         first.hear_until("here")
-        first.send_signal(signal.SIGSTOP)
+        stop_outside_writes(first.pid, path)
         with Child(work, path=str(path), who="second", config={"lease_wait_s": 60.0}) as second:
             assert second.result() == ("ok", "second is done")
         first.say("go on")

@@ -7,7 +7,6 @@ once and with default settings.
 from __future__ import annotations
 
 import asyncio
-import signal
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 from helpers.books import asked_next, done, lines, short, write, wrongs
 from helpers.namespaces import PID, cases, name_of, run_python
-from helpers.processes import Child
+from helpers.processes import Child, stop_outside_writes
 from helpers.workers import calm_history, payer, work
 
 from standfast import (
@@ -115,7 +114,7 @@ def test_a_run_whose_worker_sleeps_forever_can_be_resumed_with_the_default_wait(
     session = SQLiteSession("s", path)
     with Child(work, path=str(path), who="job", at="call 3 paid", config={"lease_ttl_s": 1.0}) as worker:
         worker.hear_until("here")
-        worker.send_signal(signal.SIGSTOP)
+        stop_outside_writes(worker.pid, path)
         agent = payer(f"{path}.book", "job")
         agent.model = ScriptedModel([final("resumed")])
         result = asyncio.run(Runner.resume(agent, "job", session=session))

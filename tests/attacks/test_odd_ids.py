@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +11,7 @@ import pytest
 from standfast import (
     Agent,
     InMemoryRunStore,
-    InMemorySession,
     PostgresSession,
-    RedisSession,
     RunConfig,
     Runner,
     SQLiteSession,
@@ -23,7 +19,6 @@ from standfast import (
     function_tool,
 )
 from standfast.testing import ScriptedModel, final, function_call
-from tests.helpers import servers
 
 HALF = "a\ud800b"
 NUL = "a\0b"
@@ -42,30 +37,6 @@ def payer(name: str = "A") -> Agent[Any]:
         return "paid"
 
     return Agent(name=name, tools=[pay], model=ScriptedModel([[function_call("pay", {}, call_id="c")], final("hi")]))
-
-
-BACKENDS = [
-    "memory",
-    "sqlite",
-    pytest.param("redis", marks=pytest.mark.redis),
-    pytest.param("postgres", marks=pytest.mark.postgres),
-]
-
-
-@pytest.fixture(params=BACKENDS)
-async def session(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
-    made: Any
-    match request.param:
-        case "memory":
-            made = InMemorySession("s")
-        case "sqlite":
-            made = SQLiteSession("s", tmp_path / "a.db")
-        case "redis":
-            made = RedisSession.from_url("s", url=servers.redis_url(), key_prefix=f"odd-{uuid.uuid4().hex}")
-        case _:
-            made = PostgresSession("s", url=servers.postgres_url(), messages_table=f"m{uuid.uuid4().hex[:8]}")
-    yield made
-    await made.close()
 
 
 async def refuses(doing: Any) -> None:

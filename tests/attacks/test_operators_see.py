@@ -6,7 +6,6 @@ import asyncio
 import logging
 import re
 import uuid
-from collections.abc import AsyncIterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from standfast import (
     Agent,
     InMemorySession,
-    PostgresSession,
     RedisSession,
     RunConfig,
     Runner,
     SessionBusyError,
-    SQLiteSession,
     function_tool,
     repair_history,
 )
@@ -193,6 +190,31 @@ async def test_a_retry_of_a_store(seen: Seen) -> None:
     assert all(SECRET not in line for line in seen.lines("store_retried"))
 
 
+@pytest.mark.redis
+async def test_a_retry_behind_the_back_of_the_run(seen: Seen) -> None:
+    """A lease is renewed by a thread: what that one has to repeat is told, too, as the run's that has the lease."""
+    url = servers.redis_url()
+    session = RedisSession.from_url("s", url=url, key_prefix=f"seen-{uuid.uuid4().hex}")
+    told_in_the_tool: list[str] = []
+
+    @function_tool
+    async def pay(why: str) -> str:
+        """Wait, while the store loses every connection, until a renewal has met that."""
+        async with asyncio.timeout(60):
+            while not told_in_the_tool:
+                with redis.Redis.from_url(url) as client:
+                    client.client_kill_filter(_type="normal", skipme=True)
+                await asyncio.sleep(0.3)
+                told_in_the_tool.extend(seen.lines("store_retried"))
+        return SECRET
+
+    agent: Agent[Any] = Agent(name="A", tools=[pay], model=ScriptedModel([ASKED, final(SECRET)]))
+    await Runner.run(agent, SECRET, session=session, run_config=seen.config(lease_ttl_s=3.0))
+    await session.close()
+    assert told_in_the_tool
+    assert seen.events("store_retried")
+
+
 def test_the_page_on_tracing_lists_every_event() -> None:
     """The table of the page is the table of the code: name, level, line."""
     rows = re.findall(r"^\| `standfast\.(\w+)` \| (\w+) \| `([^`]+)` \|", PAGE.read_text("utf-8"), re.MULTILINE)
@@ -204,30 +226,6 @@ def test_the_page_on_tracing_lists_every_event() -> None:
 
 
 # --- who holds it ----------------------------------------------------------------------------------------------------
-
-
-BACKENDS = [
-    "memory",
-    "sqlite",
-    pytest.param("redis", marks=pytest.mark.redis),
-    pytest.param("postgres", marks=pytest.mark.postgres),
-]
-
-
-@pytest.fixture(params=BACKENDS)
-async def session(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
-    made: Any
-    match request.param:
-        case "memory":
-            made = InMemorySession("s")
-        case "sqlite":
-            made = SQLiteSession("s", tmp_path / "a.db")
-        case "redis":
-            made = RedisSession.from_url("s", url=servers.redis_url(), key_prefix=f"busy-{uuid.uuid4().hex}")
-        case _:
-            made = PostgresSession("s", url=servers.postgres_url(), messages_table=f"m{uuid.uuid4().hex[:8]}")
-    yield made
-    await made.close()
 
 
 async def test_a_busy_session_says_who_holds_it_and_since_when(session: Any) -> None:

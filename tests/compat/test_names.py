@@ -43,7 +43,6 @@ HIDING = {"agents.responses_websocket_session"}
 PENDING = {
     "tools with free-form input": "CustomTool and programmatic calls",
 }
-PENDING_NAMES = {"AdvancedSQLiteSession", "EncryptedEnvelope"}
 
 
 @cache
@@ -103,9 +102,7 @@ def test_a_public_module_of_the_sdk_is_there_with_its_names_or_says_what_to_do_i
         module = "agents"
     names = [None, *public_names(modules()[module])]
     failed = {name: reason for name in names if (reason := failure(module, name)) is not None}
-    unexplained = {
-        name: reason for name, reason in failed.items() if not is_allowed(reason) and name not in PENDING_NAMES
-    }
+    unexplained = {name: reason for name, reason in failed.items() if not is_allowed(reason)}
     assert not unexplained
 
 
@@ -118,11 +115,6 @@ def test_modules_are_attributes_of_the_package_as_they_are_there():
     missing = [name for name in ours if failure(f"agents.{name}", None) is None and not hasattr(standfast, name)]
     assert len(ours) > 20
     assert not missing
-
-
-def test_pending_names_are_still_to_come():
-    there = [name for name in PENDING_NAMES if failure("agents.extensions.memory", name) is None]
-    assert not there, "take them out of PENDING_NAMES"
 
 
 NAMES = [(kind, name) for kind, about in ABSENT.items() for name in about.names.split()]

@@ -149,3 +149,23 @@ class StandfastSQLite(SQLiteFile):
 
     def peer(self, session_id: str) -> agents.SQLiteSession:
         return agents.SQLiteSession(session_id, self.path)
+
+
+class StandfastAdvanced(StandfastSQLite):
+    name = "AdvancedSQLiteSession"
+    names = ()
+    bad_names = ()
+    not_applicable: Mapping[str, str] = {
+        **StandfastSQLite.not_applicable,
+        "A15": "the SDK's tables of branches and turns belong to one pair of tables in a file",
+    }
+
+    def open(self, session_id: str, **options: Any) -> SQLiteSession:
+        from standfast.backends.sqlite.advanced_session import AdvancedSQLiteSession
+
+        return AdvancedSQLiteSession(session_id=session_id, db_path=self.path, create_tables=True, **options)
+
+    def peer(self, session_id: str) -> agents.SQLiteSession:
+        from agents.extensions.memory import AdvancedSQLiteSession
+
+        return AdvancedSQLiteSession(session_id=session_id, db_path=self.path, create_tables=True)

@@ -183,7 +183,7 @@ MUTANTS = [
     Mutant(
         "a stop leaves open calls without output",
         "advance",
-        'outputs=(Entry(kind, "", item),)',
+        'outputs=remembering((Entry(kind, "", item),), run, call)',
         "outputs=()",
     ),
     Mutant("an end after the turn ends within it", "advance", "max(event.upto, turn.number)", "turn.number - 1"),

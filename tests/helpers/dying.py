@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -75,7 +76,8 @@ def program_that_is_signalled(line: Line, *, path: str, program: str) -> None:
     """A program of the usual kind, whose SIGTERM raises SystemExit as containers advise."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     hang = Hang(f"{path}.book", blocks_s=1.0 if "blocking" in program else 0.0)
-    hang.when_hanging(lambda: line.say("hanging"))
+    # Said by a thread, when the loop is asleep: see `exit_between_callbacks`.
+    hang.when_hanging(lambda: threading.Timer(0.2, line.say, ("hanging",)).start())
     session, config = SQLiteSession("s", path), RunConfig(run_id="r")
     if program.startswith("run_sync"):
         Runner.run_sync(hang.agent(), "go", session=session, run_config=config)

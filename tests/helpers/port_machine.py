@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from standfast.sessions.port import Arrange, Change, Done, Look, Name, Range, Row, Rows, Store, Tag
+from standfast.sessions.port import Arrange, Change, Done, Load, Look, Name, Range, Row, Rows, Store, Tag
 from tests.helpers.port_model import Mark, PortModel
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -42,7 +42,7 @@ class Machine:
 
     def run(self, draw: Draw, steps: int) -> None:
         actions: list[Callable[[Draw], None]] = [self.push, self.push, self.drop, self.arrange, self.cells, self.wipe]
-        actions += [self.back, self.fork, self.remove]
+        actions += [self.back, self.fork, self.remove, self.load]
         if self.foreign is not None:
             actions += [self.foreign_push, self.foreign_push, self.foreign_pop, self.foreign_clear]
         for _ in range(steps):
@@ -179,6 +179,16 @@ class Machine:
         mine, model = self.both(name, source) if source else ([], [])
         ours_change = Change(name, arrange=made(ours, mine), touch=True)
         self.do(ours_change, Change(name, arrange=made(theirs, model), touch=True), draw)
+
+    def load(self, draw: Draw) -> None:
+        """What an import does: rows with the times they had elsewhere come behind those that are there, and boxes."""
+        name = self.name(draw)
+        rows = self.new_rows(draw)
+        times = [draw(st.sampled_from([None, 1e9, 1.5e9 + 0.25, 1.2e9])) for _ in rows]
+        self.boxes += 1
+        boxes = {self.boxes: self.new_rows(draw)} if draw(st.booleans()) else {}
+        change = Change(name, load=Load(rows, times, boxes, 1e9), put=self.some_cells(draw), touch=True)
+        self.do(change, change, draw)
 
     def fork(self, draw: Draw) -> None:
         ours, theirs = self.both(SESSION)

@@ -90,6 +90,10 @@ class PortModel:
             ref = next(self._refs)
             first = first or ref
             kept.rows.append(Row(ref, data, tag))
+        if change.load is not None:
+            kept.rows += [Row(next(self._refs), data, tag) for data, tag in change.load.live]
+            for box, rows in change.load.boxes.items():
+                kept.boxes[box] = [Row(next(self._refs), data, tag) for data, tag in rows]
         for prefix in change.sweep:
             kept.cells = {cell: v for cell, v in kept.cells.items() if not cell.startswith(prefix)}
         for cell, value in change.put.items():

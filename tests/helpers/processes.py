@@ -19,8 +19,12 @@ import time
 from collections.abc import Callable
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+from standfast import SQLiteSession
+from standfast.ground.errors import StoreError
 
 PATIENCE_S = 60.0
 LIFE_S = 150
@@ -158,6 +162,41 @@ def _live(program: Program, told: dict[str, Any], connection: Connection) -> Non
     except Exception as error:
         ended = ("ended", type(error).__name__, str(error))
     connection.send(ended)
+
+
+def stop_outside_writes(pid: int, path: str | Path) -> None:
+    """SIGSTOP a process, but not while it writes to this database: stopped there it would keep the file's lock.
+
+    Nobody can write then, whatever they are told to do; that is SQLite's, and not what the callers are about.
+    """
+    for _ in range(50):
+        os.kill(pid, signal.SIGSTOP)
+        if asyncio.run(_takes_a_write(path)):
+            return
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(0.05)
+    raise AssertionError(f"process {pid} is always at a write")
+
+
+async def _takes_a_write(path: str | Path) -> bool:
+    probe = SQLiteSession("probe", path, timeout_s=2.0)
+    try:
+        await (await probe.lease(ttl_s=1.0, wait_s=0.0, renewed=False)).release()
+    except StoreError:
+        return False
+    finally:
+        probe.close()
+    return True
+
+
+def exit_between_callbacks(number: signal.Signals) -> None:
+    """Let a signal raise SystemExit out of the running loop, between two of its callbacks.
+
+    A handler of `signal.signal` that raises does so anywhere, also where asyncio has taken a callback off its queue and
+    not called it yet. That callback is lost, and `asyncio.run` waits for its task without end: tests/attacks/README.md
+    has the numbers.
+    """
+    asyncio.get_running_loop().add_signal_handler(number, sys.exit, 0)
 
 
 def wait_until(condition: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sqlite3
 import sys
@@ -13,16 +14,19 @@ import pytest
 
 from standfast import InMemorySession, InMemoryStore, SQLiteSession, Store, open_store, register_store
 from standfast.ground.errors import (
+    CallerError,
     InvalidNameError,
     InvalidSettingError,
     SettingTypeError,
     StoreNotFoundError,
+    StoreReadOnlyError,
     StoreUnavailableError,
     UnknownSchemeError,
 )
 from standfast.operators.openers import Opening
 from standfast.operators.store import store_of
 from standfast.operators.store_url import parsed, without_password
+from tests.helpers import servers
 
 
 def message(text: str) -> dict[str, Any]:
@@ -102,13 +106,61 @@ def test_a_url_is_shown_without_its_password() -> None:
     assert without_password("redis://:pw@host:1/0") == "redis://:***@host:1/0"
     assert without_password("postgresql://ada:p@ss@host/db?x=1") == "postgresql://ada:***@host/db?x=1"
     assert without_password("postgresql://ada@host/db") == "postgresql://ada@host/db"
+    assert without_password("postgresql://host/db?password=pw&x=1") == "postgresql://host/db?password=***&x=1"
     assert without_password("talks.db") == "talks.db"
+
+
+def test_a_url_is_shown_with_the_options_it_is_found_by() -> None:
+    """What a tool keeps of it must lead to the same store."""
+    for url in (
+        "redis://host/0?key_prefix=a%26b",
+        "postgresql://host/db?x=1&schema=s",
+        "sqlite:///a.db?messages_table=m",
+    ):
+        assert parsed(url).shown == url
+    assert parsed("redis://:pw@host/0?layout=tagged").shown == "redis://:***@host/0?layout=tagged"
 
 
 def test_options_of_ours_are_taken_out_of_a_url_and_others_left() -> None:
     found = parsed("postgresql+asyncpg://host/db?sslmode=require&schema=talks")
-    assert (found.scheme, found.options) == ("postgresql", {"schema": "talks"})
+    assert (found.scheme, found.driver, found.options) == ("postgresql", "asyncpg", {"schema": "talks"})
     assert found.text == "postgresql+asyncpg://host/db?sslmode=require"
+
+
+async def test_a_url_with_a_driver_opens_what_sqlalchemy_keeps_and_looking_leaves_no_trace(tmp_path: Path) -> None:
+    path = tmp_path / "my talks.db"
+    url = f"sqlite+aiosqlite:///{str(path).replace(' ', '%20')}"
+    with pytest.raises(StoreNotFoundError):
+        open_store(url)
+    async with open_store(url, create=True) as store:
+        await store.session("talk").add_items([message("hello")])
+    with contextlib.closing(sqlite3.connect(path)) as db:  # a file that nobody has open
+        db.execute("VACUUM INTO ?", (str(tmp_path / "at rest.db"),))
+    path, url = tmp_path / "at rest.db", url.replace("my%20talks", "at%20rest")
+    before = (path.read_bytes(), [name for name in os.listdir(tmp_path) if name.startswith("at")])
+    async with open_store(f"{url}?sessions_table=agent_sessions", read_only=True) as store:
+        assert [one.first_words for one in (await store.sessions()).sessions] == ["hello"]
+        assert (store.backend, (await store.layout()).version) == ("sqlalchemy", 1000)
+        with pytest.raises(StoreReadOnlyError):
+            await store.session("talk").add_items([message("more")])
+    assert (path.read_bytes(), [name for name in os.listdir(tmp_path) if name.startswith("at")]) == before
+    with pytest.raises(StoreUnavailableError, match="Open these tables with SQLAlchemySession"):
+        async with open_store(path):
+            pass
+    with pytest.raises(CallerError, match=r"cannot use this URL|not been tried"):
+        async with open_store("mysql+asyncmy://host/talks"):
+            pass
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+async def test_sqlalchemy_on_postgresql_is_opened_by_its_url(driver: str) -> None:
+    names = f"sessions_table=s_{driver}_opened&messages_table=m_{driver}_opened"
+    url = servers.postgres_url().replace("postgresql://", f"postgresql+{driver}://")
+    async with open_store(f"{url}?{names}" if "?" not in url else f"{url}&{names}") as store:
+        await store.session("talk").add_items([message("hello")])
+        assert [one.session_id for one in (await store.sessions()).sessions] == ["talk"]
+        assert store.backend == "sqlalchemy"
 
 
 async def test_another_backend_registers_its_scheme() -> None:

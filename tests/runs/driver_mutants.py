@@ -117,7 +117,7 @@ MUTANTS = [
     ),
     Mutant(
         "an append is thought to hold more",
-        "driver.loop",
+        "driver.storing",
         "run.ledger[start:end]]",
         "run.ledger[start : end - 1]]",
     ),

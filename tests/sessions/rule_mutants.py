@@ -9,13 +9,14 @@ from tests.runs.driver_mutants import Mutant
 RULES, WRITERS = "sessions.rules", "sessions.writer_rules"
 GENERATIONS, FORKS = "sessions.generation_rules", "sessions.fork_rules"
 LEASES, RUNS = "sessions.lease_rules", "sessions.run_rules"
+PICTURES, BRINGING = "sessions.picture_rules", "sessions.bring_rules"
 
 MUTANTS: list[tuple[Mutant, str, str]] = [
     (Mutant("a limit counts corrupt records", RULES, "len(found) >= limit or", "len(rows) >= limit or"), "A2", "corrupt_records_do_not_count_against_a_limit"),
     (Mutant("a pop takes a corrupt record", RULES, "Popped(found[-1][0], sight.epoch", "Popped(rows[-1], sight.epoch"), "A14", "a_pop_takes_a_valid_item_and_leaves_corrupt_records"),
     (Mutant("a pop does not move the time", RULES, "drop=[popped.row.ref], touch=True)", "drop=[popped.row.ref])"), "A16", "the_creation_time_is_set_once_and_the_update_time_moves_with_changes"),
-    (Mutant("clear forgets what writers wrote", RULES, "(WRITER, LEASE, LANE, OPEN_RUN)", "(LEASE, LANE, OPEN_RUN)"), "B1", "a_count_survives_pop_and_clear"),
-    (Mutant("clear forgets the fence", RULES, "(WRITER, LEASE, LANE, OPEN_RUN)", "(WRITER, LANE, OPEN_RUN)"), "B7", "clearing_does_not_make_an_old_lease_valid_again"),
+    (Mutant("clear forgets what writers wrote", RULES, "(WRITER, LEASE, LANE, OPEN_RUN, BROUGHT)", "(LEASE, LANE, OPEN_RUN)"), "B1", "a_count_survives_pop_and_clear"),
+    (Mutant("clear forgets the fence", RULES, "(WRITER, LEASE, LANE, OPEN_RUN, BROUGHT)", "(WRITER, LANE, OPEN_RUN)"), "B7", "clearing_does_not_make_an_old_lease_valid_again"),
     (Mutant("clear leaves saved runs", RULES, "sorted(runs - kept)", "sorted(kept)"), "A12", "clearing_removes_the_runs_that_nobody_holds"),
     (Mutant("a page shows one too many", RULES, "shown = found[1:]", "shown = found"), "B8", "pages_put_together_are_the_history"),
     (Mutant("a stale page is shown", RULES, "        if there:\n            raise", "        if not there:\n            raise"), "B8", "a_page_of_a_history_that_is_gone_is_refused"),
@@ -51,4 +52,9 @@ MUTANTS: list[tuple[Mutant, str, str]] = [
     (Mutant("a tail is added at the end", RUNS, "logs.setdefault(log, [])[start:] = records", "logs.setdefault(log, []).extend(records)"), "C12", "a_tail_takes_the_place_of_what_the_log_has_from_its_start_on"),
     (Mutant("an ended run keeps its logs", RUNS, "sweep = (LOG,) if is_short and any(lengths.values()) else ()", "sweep = ()"), "C12", "a_tail_takes_the_place_of_what_the_log_has_from_its_start_on"),
     (Mutant("clear takes the run under way", LEASES, 'return status == "running" and number in (0, held.number)', "return False"), "A12", "clearing_leaves_a_run_that_holds_its_session"),
+    (Mutant("an import forgets who wrote how much", BRINGING, "put[WRITER + writer] = now.value()", "put[WRITER + writer] = Written().value()"), "B16", "a_session_that_was_copied_away_and_back_is_the_same"),
+    (Mutant("an import forgets what writers are known by", BRINGING, "grown(Written(base, base), each)", "grown(Written(base + len(each), base + len(each)), [])"), "B16", "a_session_that_was_copied_away_and_back_is_the_same"),
+    (Mutant("an import does not say which generations are kept", BRINGING, "    if seen.generations:", "    if not seen.generations:"), "B16", "a_session_that_was_copied_away_and_back_is_the_same"),
+    (Mutant("a picture leaves costs out", PICTURES, "if cell.startswith(USAGE) and value.alive:", "if cell.startswith(USAGE) and not value.alive:"), "B16", "a_session_that_was_copied_away_and_back_is_the_same"),
+    (Mutant("a picture leaves older digests out", PICTURES, "range(known.chunks)", "range(0)"), "B16", "a_session_that_was_copied_away_and_back_is_the_same"),
 ]  # fmt: skip

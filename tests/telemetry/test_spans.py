@@ -27,7 +27,6 @@ from standfast import (
     gen_span_id,
     gen_trace_id,
     get_current_trace,
-    run_demo_loop,
     set_trace_processors,
     set_trace_provider,
     set_tracing_disabled,
@@ -241,7 +240,7 @@ async def test_a_provider_of_the_sdks_kind_is_told_through_its_processors():
         set_trace_provider(before)
 
 
-# --- the two conveniences that are not about tracing -----------------------------------------------------------------
+# --- a convenience that is not about tracing -----------------------------------------------------------------
 
 
 def test_verbose_logging_prints_once_however_often_it_is_asked_for(capsys: pytest.CaptureFixture[str]):
@@ -255,24 +254,3 @@ def test_verbose_logging_prints_once_however_often_it_is_asked_for(capsys: pytes
     finally:
         logger.handlers, logger.level = before, level
         logger.setLevel(level)
-
-
-@pytest.mark.parametrize("stream", [True, False])
-async def test_the_demo_loop_keeps_the_conversation(
-    stream: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    lines = iter(["hello", "", "and now?", "exit"])
-    monkeypatch.setattr("builtins.input", lambda prompt="": next(lines))
-    model = ScriptedModel([final("Good day."), final("Still here.")])
-    await run_demo_loop(Agent(name="host", model=model), stream=stream)
-    said = [item for item in capsys.readouterr().out.splitlines() if not item.startswith("\n[")]
-    assert [line for line in said if line and not line.startswith("[")] == ["Good day.", "Still here."]
-    assert [item["role"] for item in model.calls[1].input] == ["user", "assistant", "user"]
-
-
-async def test_the_demo_loop_ends_with_its_input(monkeypatch: pytest.MonkeyPatch):
-    def closed(prompt: str = "") -> str:
-        raise EOFError
-
-    monkeypatch.setattr("builtins.input", closed)
-    await run_demo_loop(agent())

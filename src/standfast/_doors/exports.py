@@ -25,6 +25,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "WrongLoopError",
         "AppendGapError",
         "NotFoundError",
+        "ExportFileError",
         "AbilityMissingError",
         "SessionConflictError",
         "SessionBusyError",
@@ -39,6 +40,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "StoreUnavailableError",
         "StoreReadOnlyError",
         "StoreNotFoundError",
+        "UndoFileError",
         "UnknownSchemeError",
         "NotADatabaseError",
         "SchemaTooNewError",
@@ -129,17 +131,27 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "SessionListing",
         "RunListing",
         "WaitingCall",
+        "store_of",
     ),
+    "operators.verify": ("verify_store", "plan_verification", "Verification", "VerificationPlan"),
+    "operators.doctor.findings": ("Finding",),
+    "operators.doctor.examination": ("Examination", "examine_store"),
+    "operators.doctor.mending": ("FixReport", "SessionFix", "mend_store", "undo_mend"),
+    "operators.moving": ("copy_sessions", "SessionsCopied", "CopyProgress", "SessionCopied"),
+    "operators.exporting": ("export_session", "import_session"),
+    "operators.export_markdown": ("session_markdown",),
     "operators.prices": ("Price", "price_of", "price_of_run"),
     "operators.run_view": ("RunView", "CallView", "DecisionView"),
     "backends.memory.session": ("InMemorySession", "InMemoryStore"),
     "backends.memory.runs": ("InMemoryRunStore",),
     "backends.sqlite.session": ("SQLiteSession",),
     "backends.sqlite.async_session": ("AsyncSQLiteSession",),
+    "backends.sqlite.advanced_session": ("AdvancedSQLiteSession",),
     "backends.redis.session": ("RedisSession",),
     "backends.postgres.session": ("PostgresSession",),
     "backends.sqlalchemy.session": ("SQLAlchemySession",),
     "backends.sealed.session": ("EncryptedSession",),
+    "backends.sealed.sdk_rows": ("EncryptedEnvelope",),
     "backends.sealed.keys": ("ErasureReceipt", "SessionKeys"),
     "backends.sealed.key_file": ("KeyFile",),
     "words.items": (
@@ -677,26 +689,6 @@ BEHIND_DOORS: dict[str, tuple[str, ...]] = {
 KITS: tuple[str, ...] = ("conformance", "testing")
 """Packages for tests. Their public names are those of their own `__all__`; nothing here loads them."""
 
-EXTRAS: dict[str, str] = {
-    "openai": "openai",
-    "mcp": "mcp",
-    "mcp_types": "mcp",
-    "httpx2": "mcp",
-    "anyio": "mcp",
-    "redis": "redis",
-    "psycopg": "postgres",
-    "genai_prices": "prices",
-    "cryptography": "encrypt",
-    "sqlalchemy": "sqlalchemy",
-    "websockets": "realtime",
-    "starlette": "testing",
-    "uvicorn": "testing",
-    "hypothesis": "conformance",
-    "pytest": "conformance",
-    "pytest_asyncio": "conformance",
-}
-"""Third-party package to the extra of standfast that installs it."""
-
 
 def homes(module: str) -> dict[str, str]:
     """The names that lazy module `module` offers, each with the module it lives in (both below `standfast`)."""
@@ -706,8 +698,3 @@ def homes(module: str) -> dict[str, str]:
     everything |= {name: home for home, names in BEHIND_DOORS.items() for name in names}
     everything |= OWN_HOMES.get(module, {})
     return {name: everything[name] for name in DOORS[module].split() if name in everything}
-
-
-def planned(module: str) -> set[str]:
-    """The names that an alias module will offer once they exist."""
-    return set(DOORS.get(module, "").split()) - homes(module).keys()

@@ -191,7 +191,7 @@ DOORS: dict[str, str] = {
     "extensions.memory": "AdvancedSQLiteSession AsyncSQLiteSession EncryptedSession RedisSession SQLAlchemySession",
     "extensions.memory.advanced_sqlite_session": "AdvancedSQLiteSession",
     "extensions.memory.async_sqlite_session": "AsyncSQLiteSession",
-    "extensions.memory.encrypt_session": "EncryptedSession",
+    "extensions.memory.encrypt_session": "EncryptedEnvelope EncryptedSession",
     "extensions.memory.redis_session": "RedisSession",
     "extensions.memory.sqlalchemy_session": "SQLAlchemySession",
     "tracing.config": "TracingConfig",

@@ -44,6 +44,13 @@ class ChildPaused(BaseException):
         self.child = child
 
 
+class ChildClosed(BaseException):
+    """A run inside a call was cut and has stored what it did, and its process died before the run around it knew.
+
+    What the call comes to is therefore not known. Not an Exception, for the same reason as `ChildPaused`.
+    """
+
+
 # --- wrappers --------------------------------------------------------------------------------------------------------
 
 

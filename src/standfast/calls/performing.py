@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, null
 from typing import Any
 
 from standfast.agents.approvals import tool_scope
-from standfast.agents.context import ChildPaused, RunContextWrapper, ToolContext
+from standfast.agents.context import ChildClosed, ChildPaused, RunContextWrapper, ToolContext
 from standfast.agents.guardrails import OutputGuardrailResult
 from standfast.agents.hooks import RunHooksBase, overridden
 from standfast.agents.realtime_agent import RealtimeAgent
@@ -25,7 +25,7 @@ from standfast.agents.realtime_events import (
 )
 from standfast.calls.offer import Offer
 from standfast.calls.scope import CallScope
-from standfast.driver.loop import Loop
+from standfast.driver.loop import Children
 from standfast.driver.nested import child_runner
 from standfast.driver.run_attempt import RunAttempt
 from standfast.driver.run_scope import RunArguments, RunScope
@@ -110,7 +110,7 @@ class Performing:
     def __init__(self, scope: CallScope) -> None:
         self._scope = scope
         self._nested: dict[str, RunScope] = {}
-        self._children: set[Loop] = set()
+        self._children = Children()
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
@@ -167,6 +167,8 @@ class Performing:
             outcome = await carry_out(owned, call, tool, self._context(one, tool, offer), agent=offer.agent)
         except ChildPaused:
             return None  # the nested run has told where it stands
+        except ChildClosed:
+            return scope.hands.tell(Returned(call.id, model_text("outcome_unknown")))
         except Exception as error:
             if scope.hands.is_refused:
                 return None  # the call is another's: nothing of it may be said here any more

@@ -8,6 +8,7 @@ deadline, a caller who may leave at any moment, threads, event loops that end, `
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from contextvars import Context
 from typing import Any, Literal, Protocol, TypeVar
 
 from standfast.sessions.port import Plan
@@ -60,9 +61,12 @@ class Carrier(Protocol):
         """
         ...
 
-    def post(self, plan: MakePlan[T], timeout_s: float, then: Then | None = None) -> None:
+    def post(
+        self, plan: MakePlan[T], timeout_s: float, then: Then | None = None, context: Context | None = None
+    ) -> None:
         """Carry out a write without anybody who waits, from any thread, with or without a loop; it need not be durable.
 
-        Never raises: `then` is told what came of it. Leases are renewed and given back so.
+        Never raises: `then` is told what came of it. Leases are renewed and given back so. `context`: whose it is, so
+        that what operators are told of it belongs to the run it was done for.
         """
         ...

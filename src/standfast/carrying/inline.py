@@ -10,6 +10,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from contextvars import Context
 from typing import Any, TypeVar
 
 from standfast.carrying.carrier import Kind, MakePlan, Then, UndoPlan
@@ -69,7 +70,9 @@ class InlineCarrier:
             then(result, error)
         return Done(result, error=error)  # type: ignore[arg-type]  # without an error there is a result
 
-    def post(self, plan: MakePlan[T], timeout_s: float, then: Then | None = None) -> None:
+    def post(
+        self, plan: MakePlan[T], timeout_s: float, then: Then | None = None, context: Context | None = None
+    ) -> None:
         """Carry it out now."""
         try:
             result, error = self._held(plan, timeout_s), None

@@ -16,6 +16,7 @@ import time
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from itertools import count
 from types import TracebackType
@@ -68,6 +69,7 @@ class StoredLease:
         self._is_over = self._was_away = False
         self._when_lost: Callable[[], None] | None = None
         self._loop = weakref.ref(asyncio.get_running_loop())
+        self._context = copy_context()  # renewed by a thread, it is still the run's that took it
         self._keeps = keeps  # a session that only its lease knows must not be collected: it could never give it back
 
     @property
@@ -123,7 +125,7 @@ class StoredLease:
         if not self._is_over:
             self._is_over = True
             plan = partial(lease_rules.release, self._name, self.fence)
-            self._carrier.post(plan, self._timeout_s, lambda *_: WAITERS.wake(self._key))
+            self._carrier.post(plan, self._timeout_s, lambda *_: WAITERS.wake(self._key), self._context)
 
     def is_given_back(self) -> None:
         """Note that it was given up in a step that did more, and let the next in this process look."""
@@ -148,7 +150,7 @@ class StoredLease:
             if lease is not None:
                 lease._told(asked_at, held, error)
 
-        self._carrier.post(partial(lease_rules.renew, self._name, self.fence), self._timeout_s, then)
+        self._carrier.post(partial(lease_rules.renew, self._name, self.fence), self._timeout_s, then, self._context)
         return self.ttl_s / 3
 
     def _told(self, asked_at: float, held: bool | None, error: BaseException | None) -> None:

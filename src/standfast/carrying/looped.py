@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextvars import Context
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
@@ -43,9 +44,11 @@ class LoopCarrier(RequestCarrier):
         self._serving = _Serving(store)
         self._task: asyncio.Task[None] | None = None
 
-    def post(self, plan: MakePlan[T], timeout_s: float, then: Then | None = None) -> None:
+    def post(
+        self, plan: MakePlan[T], timeout_s: float, then: Then | None = None, context: Context | None = None
+    ) -> None:
         """Carry out a plan without anybody who waits, from any thread."""
-        request = Request(plan, None, timeout_s, durable=False, detached=True, then=then)
+        request = Request(plan, None, timeout_s, durable=False, detached=True, then=then, context=context)
         try:
             assert self._loop is not None
             self._loop.call_soon_threadsafe(self._put, request)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextvars import Context
 from typing import Any, Protocol, TypeVar
 
 from standfast.carrying.carrier import Carrier, Kind, MakePlan, Then, UndoPlan
@@ -46,7 +47,9 @@ class InThreads:
             return _refused(then)
         return asyncio.to_thread(self._store.answer, plan, timeout_s)
 
-    def post(self, plan: MakePlan[T], timeout_s: float, then: Then | None = None) -> None:
+    def post(
+        self, plan: MakePlan[T], timeout_s: float, then: Then | None = None, context: Context | None = None
+    ) -> None:
         """Refuse it."""
         _refused(then).close()
 
@@ -76,7 +79,9 @@ class ReadingOnly:
         """Carry out a plan that only looks."""
         return self._inner.carry(plan, timeout_s, kind="read") if kind == "read" else _refused(then)
 
-    def post(self, plan: MakePlan[T], timeout_s: float, then: Then | None = None) -> None:
+    def post(
+        self, plan: MakePlan[T], timeout_s: float, then: Then | None = None, context: Context | None = None
+    ) -> None:
         """Refuse it."""
         _refused(then).close()
 

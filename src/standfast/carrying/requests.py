@@ -20,6 +20,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Coroutine, Iterable
+from contextvars import Context, copy_context
 from enum import Enum
 from typing import Any, Generic, Literal, TypeVar
 
@@ -58,8 +59,8 @@ class Request(Generic[T]):
 
     __slots__ = (
         "__weakref__",
-        "_abandoned", "_future", "_lock", "_loop", "_undo_given", "deadline", "detached", "durable", "error", "kind",
-        "plan", "result", "retries", "stage", "taken", "then", "timeout_s", "undo", "undone", "where",
+        "_abandoned", "_context", "_future", "_lock", "_loop", "_undo_given", "deadline", "detached", "durable",
+        "error", "kind", "plan", "result", "retries", "stage", "taken", "then", "timeout_s", "undo", "undone", "where",
     )  # fmt: skip
 
     def __init__(
@@ -72,6 +73,7 @@ class Request(Generic[T]):
         durable: bool = True,
         detached: bool = False,
         then: Then | None = None,
+        context: Context | None = None,
     ) -> None:
         self.plan, self.where, self.timeout_s, self.kind = plan, where, timeout_s, kind
         self.undo, self.durable, self.detached, self.then = undo, durable, detached, then
@@ -86,6 +88,7 @@ class Request(Generic[T]):
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._future: asyncio.Future[T] | None = None
+        self._context = context
 
     # --- the caller's side ------------------------------------------------------------------------------
 
@@ -113,8 +116,16 @@ class Request(Generic[T]):
             raise
         finally:
             waiting.pop(self, None)
-            if self.retries:  # told here, in the task of whoever asked, and not by the thread that does the work
-                tell("store_retried", count=self.retries, seconds=time.monotonic() + self.timeout_s - self.deadline)
+            self._tell_retries()  # in the task of whoever asked, and not by the thread that does the work
+
+    def tell_unheard(self) -> None:
+        """Tell of retries for which nobody waits, as if whoever asked did so; from the thread that did the work."""
+        if self.retries and self._loop is None:
+            (self._context or copy_context()).copy().run(self._tell_retries)
+
+    def _tell_retries(self) -> None:
+        if self.retries:
+            tell("store_retried", count=self.retries, seconds=time.monotonic() + self.timeout_s - self.deadline)
 
     def _abandon(self) -> bool:
         with self._lock:
@@ -285,7 +296,8 @@ class RequestCarrier:
         then: Then | None = None,
     ) -> Coroutine[Any, Any, T]:
         """Carry out a plan; see `Carrier.carry`."""
-        return self._answered(Request(plan, self._where, timeout_s, kind, undo, durable, detached, then))
+        context = copy_context() if detached else None  # else whoever asks waits, and hears of it where it waits
+        return self._answered(Request(plan, self._where, timeout_s, kind, undo, durable, detached, then, context))
 
     # Not a coroutine of its own: in a group of many turns, passing through one more frame each is measurable.
     def _answered(self, request: Request[T]) -> Coroutine[Any, Any, T]:
@@ -293,10 +305,14 @@ class RequestCarrier:
             self._submit(request)
         return request.answer(self._submit, self._give_up)
 
-    def post(self, plan: MakePlan[T], timeout_s: float, then: Then | None = None) -> None:
+    def post(
+        self, plan: MakePlan[T], timeout_s: float, then: Then | None = None, context: Context | None = None
+    ) -> None:
         """Carry out a write without anybody who waits; see `Carrier.post`."""
         try:
-            self._submit(Request(plan, self._where, timeout_s, durable=False, detached=True, then=then))
+            self._submit(
+                Request(plan, self._where, timeout_s, durable=False, detached=True, then=then, context=context)
+            )
         except Exception as error:  # closed, or no thread can be started
             if then is not None:
                 then(None, error)
@@ -318,6 +334,7 @@ def deliver(requests: Iterable[Request[Any]]) -> None:
     """
     by_loop: dict[asyncio.AbstractEventLoop, list[Request[Any]]] = {}
     for request in requests:
+        request.tell_unheard()
         if request.then is not None:
             request.then(request.result, request.error)
         if request._loop is not None:

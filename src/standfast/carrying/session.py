@@ -50,7 +50,7 @@ from standfast.sessions.protocol import (
     effective_limit,
 )
 from standfast.sessions.rules import LANE, Lane
-from standfast.sessions.run_rules import Costs, Recorded, RunSave
+from standfast.sessions.run_rules import Costs, NestedItems, Recorded, RunSave
 from standfast.sessions.writer_rules import Batch
 
 T = TypeVar("T")
@@ -186,10 +186,12 @@ class StoredSession(LooksInto, SessionABC):
         release: bool = False,
         detached: bool = False,
         costs: tuple[int, Sequence[Item]] | None = None,
+        nested: Sequence[NestedItems] = (),
     ) -> Coroutine[Any, Any, Recorded]:
         """Append items, save a run, and give the lease back (`release`), in one step or not at all.
 
-        `costs` is what replies of `writer` cost, and how many of them were kept before (B15).
+        `costs` is what replies of `writer` cost, and how many of them were kept before (B15). `nested` are items of
+        other writers, the runs inside calls of this one, which stand before its own.
         Refused as `append` and `save_run` refuse; a repeat after a lost acknowledgement succeeds. `detached`: it is
         submitted by this call and carried out even if the awaiting task is cancelled or its loop closed; the lease is
         then given back though the rest was refused.
@@ -199,7 +201,8 @@ class StoredSession(LooksInto, SessionABC):
             fence = fence_of(lease)
             batch = _batch(items, writer, start, None, fence, digests) if items else None
             kept = None if costs is None else Costs(_checked_writer(writer), *costs)
-            plan = partial(run_rules.record, self._name, batch, run, fence, release=release, costs=kept)
+            inner = [_batch(one.items, one.writer, one.start, None, fence, None) for one in nested]
+            plan = partial(run_rules.record, self._name, batch, run, fence, release=release, costs=kept, nested=inner)
             then = None if gives_back is None or not detached else partial(_given_back, gives_back)
             waiting = self._write(plan, detached=detached, then=then)
         except StandfastError as error:  # like every other method, it raises when it is awaited
@@ -320,6 +323,10 @@ class StoredSession(LooksInto, SessionABC):
         return StoredRunStore(
             self._opened, self.timeout_s, key=self._store_key(), process=self._process(), is_gone=self._is_gone
         )
+
+    def changed(self, plan: Callable[[], Plan[T]]) -> Coroutine[Any, Any, T]:
+        """The result of a plan that changes something; for tools that do what no method does."""
+        return self._write(plan)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 

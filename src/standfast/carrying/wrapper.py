@@ -41,7 +41,7 @@ from standfast.sessions.protocol import (
     require,
 )
 from standfast.sessions.records import Holder, Origin, Record, RecordPage, RunUsage, SearchPage
-from standfast.sessions.run_rules import Recorded, RunSave
+from standfast.sessions.run_rules import NestedItems, Recorded, RunSave
 from standfast.sessions.signatures import accepts_wrapper, takes
 
 
@@ -148,9 +148,11 @@ class SessionWrapper(SessionABC):
         release: bool = False,
         detached: bool = False,
         costs: tuple[int, Sequence[Item]] | None = None,
+        nested: Sequence[NestedItems] = (),
     ) -> Coroutine[Any, Any, Recorded]:
         """Append items, save a run, and give the lease back, in one step or not at all."""
-        given = {} if costs is None else {"costs": costs}
+        given: dict[str, Any] = {} if costs is None else {"costs": costs}
+        given |= {"nested": nested} if nested else {}
         waiting: Coroutine[Any, Any, Recorded] = require(self.underlying_session, "record").record(
             items=items, writer=writer, start=start, digests=digests, run=run, lease=lease, release=release,
             detached=detached, **given,

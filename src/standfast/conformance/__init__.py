@@ -24,6 +24,7 @@ from standfast.conformance.check_context import Lab, Options, batch, message
 from standfast.conformance.registry import ClauseBroken, proves
 from standfast.conformance.results import Result
 from standfast.conformance.scorecard import Scorecard
+from standfast.ground.extras import needed_by
 
 if TYPE_CHECKING:
     from standfast.conformance.pytest_suite import suite
@@ -50,5 +51,6 @@ _LATER = {"suite": "pytest_suite", "check": "run"}
 
 def __getattr__(name: str) -> Any:
     if name in _LATER:
-        return getattr(import_module(f".{_LATER[name]}", __name__), name)
+        with needed_by(f"standfast.conformance.{name}"):
+            return getattr(import_module(f".{_LATER[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,15 +15,20 @@ from pathlib import Path
 
 from standfast.conformance.backend import Backend
 from standfast.conformance.check_context import Options
-from standfast.conformance.plugin import write
 from standfast.conformance.results import BROKEN
-from standfast.conformance.run import check
 from standfast.conformance.scorecard import Scorecard
+from standfast.ground.extras import needed_by
 
 
 def main(arguments: list[str] | None = None) -> int:
     """The command."""
     options = _parser().parse_args(arguments)
+    try:
+        with needed_by("the kit"):
+            from standfast.conformance.plugin import write
+            from standfast.conformance.run import check
+    except ImportError as error:
+        raise SystemExit(str(error)) from error
     card, about = Scorecard(), []
     amount = Options(options.rounds, options.examples, options.objects)
     for reference in options.backends:
@@ -32,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
         for result in results:
             if result.value == BROKEN:
                 _say(f"{backend.name}: {result.clause_id} broken, {result.check.replace('_', ' ')}: {result.detail}")
-        card.merge(Scorecard.of(backend, results).data())
+        card.merge(Scorecard.of(backend, results, clause_ids=options.clause).data())
         about += [f"- {backend.name}: {backend.about}"] if backend.about else []
     _say("\n".join(card.lines()))
     for path in options.report:

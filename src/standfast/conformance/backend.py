@@ -64,6 +64,10 @@ class Backend:
     not_claimed: Mapping[str, str] = {}
     """Clause id to the reason why this store does not promise it (yet)."""
 
+    permitted: frozenset[str] | None = None
+    """What a check may need here; None: anything. For a store that others use: the kit knows checks that would harm
+    them, and one whose needs are not all named here is left out (`standfast.verify_store`)."""
+
     patience_s: float = 120
     """How long one check may take before it counts as hanging."""
 

@@ -114,6 +114,14 @@ class Lab:
         if seen != wanted:
             self.broken(f"after {after}: {difference(seen, wanted)}")
 
+    def same_exactly(self, seen: Any, wanted: Any, after: str) -> None:
+        """The values are equal, key order and the kind of each number included (A17)."""
+        self.same(seen, wanted, after)
+        self.expect(
+            exact(seen) == exact(wanted),
+            f"after {after}: key order or number kind changed: saw {short(exact(seen))}, wanted {short(exact(wanted))}",
+        )
+
     async def holds(self, session: Any, wanted: Sequence[Item], after: str) -> None:
         """The session's whole history is this."""
         self.same(await session.get_items(), list(wanted), after)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import signal
 from typing import Any
 
@@ -94,6 +93,7 @@ def pop_all(backend: Any, wire: Wire, *, number: int) -> None:
 
 def run_out_of_space(backend: Any, wire: Wire, *, earlier: int, size: int) -> None:
     """Fill the disk: no file may grow any more, as far as this process is concerned, then it may again."""
+    import resource  # POSIX has it: the other jobs need it not
 
     async def work() -> None:
         session = backend.open("conversation")

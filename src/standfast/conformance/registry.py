@@ -6,6 +6,7 @@ saw. `needs` are the abilities and hooks it cannot do without; a backend that la
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
@@ -46,7 +47,28 @@ class Check:
         """Why this check cannot be made on that backend; None if it can."""
         ability = CLAUSES[self.clause_id].ability
         wanted = self.needs if ability is None else (ability, *self.needs)
+        if backend.permitted is not None:
+            withheld = next((need for need in wanted if need not in backend.permitted), None)
+            if withheld is not None:
+                return _WITHHELD.get(withheld, f"it needs {withheld!r}, which is not done to a store that others use")
         return next((reason for need in wanted if (reason := _lack(need, backend, abilities))), None)
+
+
+_WITHHELD = {
+    "stall": "a store that stands still would do so for everybody on it",
+    "lose_acknowledgement": "answers are lost by a proxy, which a store that others use is not put behind",
+    "processes": "processes are killed in the middle of a write, which is done to a copy and not to the file itself",
+    "import": "processes of their own are not let at the file itself",
+    "files": "it fills the disk, or looks at files that others write",
+    "bad_names": "names that must be refused would harm others if they were not",
+    "inject_record": "records are damaged behind the store's back, which is not done to the file itself",
+    "damage_newest": "records are damaged behind the store's back, which is not done to the file itself",
+    "shift_times": "times are changed behind the store's back, which is not done to the file itself",
+    "watch_durability": "it looks into connections that are made for it",
+    "handed_in": "it needs a client made for it",
+    "peer": "the OpenAI Agents SDK would have to write beside it",
+}
+"""Why a check is not made on a store that others use (`Backend.permitted`), by what it needs."""
 
 
 _FLAGS = {
@@ -69,6 +91,9 @@ def _lack(need: str, backend: Backend, abilities: frozenset[str]) -> str | None:
         need = "import"
     if need == "import":
         return None if backend.importable() else "a child process cannot import the backend's class"
+    if need == "hypothesis":
+        is_there = importlib.util.find_spec("hypothesis") is not None
+        return None if is_there else "Hypothesis is not installed: pip install 'standfast[conformance]'"
     if need == "records":
         return None if "corrupt" in abilities or backend.can("raw_records") else "stored records cannot be looked at"
     if need == "clock times":

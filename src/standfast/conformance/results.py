@@ -9,6 +9,8 @@ from standfast.conformance.backend import Backend
 from standfast.sessions.clauses import CLAUSES
 
 KEPT, BROKEN, NOT_APPLICABLE, NOT_CLAIMED, LEFT_OUT = "kept", "broken", "not applicable", "not claimed", "left out"
+NOT_RUN = "not run"
+"""What a clause is that nobody has looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,5 +42,7 @@ def value_of(backend: Backend, clause_id: str, results: Iterable[Result]) -> tup
         return BROKEN, broken[0].detail
     if any(result.value == KEPT for result in mine):
         return KEPT, ""
-    reasons = dict.fromkeys(result.detail for result in mine)
-    return NOT_CLAIMED, "; ".join(reasons) or f"the kit has no check of {CLAUSES[clause_id].title}"
+    reasons = "; ".join(dict.fromkeys(result.detail for result in mine))
+    if backend.permitted is not None:
+        return NOT_RUN, reasons  # on a store that others use, that it was not looked at says nothing about the store
+    return NOT_CLAIMED, reasons or f"the kit has no check of {CLAUSES[clause_id].title}"

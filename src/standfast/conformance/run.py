@@ -10,6 +10,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from standfast.conformance.backend import Backend
 from standfast.conformance.catalogue import checks_of
@@ -21,17 +22,25 @@ from standfast.sessions.protocol import abilities
 
 def check(backend: Backend, *clause_ids: str, only: str = "", options: Options | None = None) -> list[Result]:
     """Make every check of these clauses (none named: all) that can be made on the backend; `only` names one check."""
+    return [make() for make in prepared(backend, *clause_ids, only=only, options=options)]
+
+
+def prepared(
+    backend: Backend, *clause_ids: str, only: str = "", options: Options | None = None
+) -> list[Callable[[], Result]]:
+    """The same, one function per check, for whoever wants to do something between two of them."""
     backend.check_description()
     declared = declared_abilities(backend)
-    results = []
-    for found in checks_of(*clause_ids):
-        if only not in ("", found.name):
+    found: list[Callable[[], Result]] = []
+    for one in checks_of(*clause_ids):
+        if only not in ("", one.name):
             continue
-        missing = excuse(backend, found.clause_id) or found.missing(backend, declared)
-        results.append(
-            Result(found.clause_id, found.name, LEFT_OUT, missing) if missing else _made(backend, found, options)
-        )
-    return results
+        missing = excuse(backend, one.clause_id) or one.missing(backend, declared)
+        if missing:
+            found.append(partial(Result, one.clause_id, one.name, LEFT_OUT, missing))
+        else:
+            found.append(partial(_made, backend, one, options))
+    return found
 
 
 def _made(backend: Backend, found: Check, options: Options | None) -> Result:

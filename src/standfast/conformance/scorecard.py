@@ -7,15 +7,24 @@ could be made saw it kept. Checks that could not be made are counted, never hidd
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from standfast.conformance.backend import Backend
-from standfast.conformance.results import BROKEN, KEPT, LEFT_OUT, NOT_APPLICABLE, NOT_CLAIMED, Result, value_of
+from standfast.conformance.results import (
+    BROKEN,
+    KEPT,
+    LEFT_OUT,
+    NOT_APPLICABLE,
+    NOT_CLAIMED,
+    NOT_RUN,
+    Result,
+    value_of,
+)
+from standfast.conformance.scorecard_page import page
 from standfast.sessions.clauses import CLAUSES, PARTS, sort_key
 
-NOT_RUN = "not run"
 _WORDS = {KEPT: "kept", BROKEN: "BROKEN", NOT_APPLICABLE: "n/a", NOT_CLAIMED: "not claimed", NOT_RUN: "·"}
 
 
@@ -65,12 +74,14 @@ class Scorecard:
             found.value, found.reason = value, reason
 
     @classmethod
-    def of(cls, backend: Backend, results: Iterable[Result], parts: str = "ABC") -> Scorecard:
-        """The scorecard of one backend from the results of its checks."""
+    def of(
+        cls, backend: Backend, results: Iterable[Result], parts: str = "ABC", clause_ids: Iterable[str] = ()
+    ) -> Scorecard:
+        """The scorecard of one backend from the results of its checks; of these clauses only, if any are named."""
         from standfast.conformance.catalogue import clauses_of  # with every check: the plugin loads without them
 
         card, results = cls(), list(results)
-        for clause_id in clauses_of(parts):
+        for clause_id in sorted(clause_ids, key=sort_key) or clauses_of(parts):
             found = card.entry(backend.name, clause_id)
             found.checks = [result for result in results if result.clause_id == clause_id]
             found.value, found.reason = value_of(backend, clause_id, results)
@@ -150,7 +161,7 @@ class Scorecard:
         """A page with the table, the reasons, and the checks that were made."""
         out = [f"# {title}", ""]
         out += [introduction.strip(), ""] if introduction else []
-        out += [_row(["clause", "", *self.backends]), _row(["---"] * (len(self.backends) + 2))]
+        out += [_row(["clause", "promise", *self.backends]), _row(["---"] * (len(self.backends) + 2))]
         part = ""
         for clause_id in self.clauses:
             if clause_id[0] != part:
@@ -165,6 +176,10 @@ class Scorecard:
             out += ["", "## What was seen", ""]
             out += [f"- **{clause_id}** {who}, {value}: {_one_line(why)}" for who, clause_id, value, why in reasons]
         return "\n".join(out) + "\n"
+
+    def html(self, title: str = "Scorecard", facts: Mapping[str, str] | None = None) -> str:
+        """A page of its own for a browser, which loads nothing from elsewhere; `facts` stand above the table."""
+        return page(self.data(), title, facts or {})
 
     def _word(self, backend: str, clause_id: str) -> str:
         """A value for the terminal; with how many checks could be made if that is not all of them."""
@@ -186,7 +201,7 @@ class Scorecard:
                 broken = [result for result in found.checks if result.value == BROKEN]
                 for result in sorted(broken, key=lambda result: result.check):
                     yield backend, clause_id, f"broken ({result.check.replace('_', ' ')})", result.detail
-                if not broken and found.value not in (KEPT, NOT_RUN):
+                if not broken and found.value != KEPT and (found.value != NOT_RUN or found.reason):
                     yield backend, clause_id, found.value, found.reason
 
 

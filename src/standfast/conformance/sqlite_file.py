@@ -4,6 +4,7 @@ A backend on such a file mixes this in and says where the file is; the kit then 
 writer, clocks that are off and raw records without any help from the store itself.
 """
 
+# ruff: noqa: S608 — a table name cannot be bound; these are the description's own
 from __future__ import annotations
 
 import functools
@@ -23,10 +24,15 @@ FULL = 2
 
 
 class SQLiteFile(Backend):
-    """A backend whose store is the file `path`, with tables `agent_sessions` and `agent_messages`."""
+    """A backend whose store is the file `path`, with the tables `tables`."""
 
     persistent = True
     files = True
+
+    @property
+    def tables(self) -> tuple[str, str]:
+        """The tables of sessions and of messages."""
+        return "agent_sessions", "agent_messages"
 
     @property
     def path(self) -> Path:
@@ -42,7 +48,7 @@ class SQLiteFile(Backend):
         """Put raw bytes behind the newest message, as text: SQLite does not look whether it is UTF-8."""
         with self._connection() as connection:
             connection.execute(
-                "INSERT INTO agent_messages (session_id, message_data) VALUES (?, CAST(? AS TEXT))",
+                f"INSERT INTO {self.tables[1]} (session_id, message_data) VALUES (?, CAST(? AS TEXT))",
                 (session_id, data),
             )
 
@@ -50,7 +56,8 @@ class SQLiteFile(Backend):
         """Every message row of the session, in the order of its ids."""
         with self._connection() as connection:
             rows = connection.execute(
-                "SELECT CAST(message_data AS BLOB) FROM agent_messages WHERE session_id = ? ORDER BY id", (session_id,)
+                f"SELECT CAST(message_data AS BLOB) FROM {self.tables[1]} WHERE session_id = ? ORDER BY id",
+                (session_id,),
             )
             return [bytes(row[0]) for row in rows]
 
@@ -84,8 +91,8 @@ class SQLiteFile(Backend):
         """Overwrite the newest row's contents."""
         with self._connection() as connection:
             connection.execute(
-                "UPDATE agent_messages SET message_data = CAST(? AS TEXT) WHERE id = "
-                "(SELECT max(id) FROM agent_messages WHERE session_id = ?)",
+                f"UPDATE {self.tables[1]} SET message_data = CAST(? AS TEXT) WHERE id = "
+                f"(SELECT max(id) FROM {self.tables[1]} WHERE session_id = ?)",
                 (data, session_id),
             )
 
@@ -125,12 +132,12 @@ class SQLiteFile(Backend):
         by = {"by": f"{seconds:+} seconds", "id": session_id}
         with self._connection() as connection:
             connection.execute(
-                "UPDATE agent_messages SET created_at = strftime('%Y-%m-%d %H:%M:%f', created_at, :by) "
+                f"UPDATE {self.tables[1]} SET created_at = strftime('%Y-%m-%d %H:%M:%f', created_at, :by) "
                 "WHERE session_id = :id",
                 by,
             )
             connection.execute(
-                "UPDATE agent_sessions SET created_at = strftime('%Y-%m-%d %H:%M:%f', created_at, :by), "
+                f"UPDATE {self.tables[0]} SET created_at = strftime('%Y-%m-%d %H:%M:%f', created_at, :by), "
                 "updated_at = strftime('%Y-%m-%d %H:%M:%f', updated_at, :by) WHERE session_id = :id",
                 by,
             )
@@ -139,7 +146,7 @@ class SQLiteFile(Backend):
         """The times in the SDK's table of sessions."""
         with self._connection() as connection:
             row = connection.execute(
-                "SELECT created_at, updated_at FROM agent_sessions WHERE session_id = ?", (session_id,)
+                f"SELECT created_at, updated_at FROM {self.tables[0]} WHERE session_id = ?", (session_id,)
             ).fetchone()
         return None if row is None else (_utc(row[0]), _utc(row[1]))
 

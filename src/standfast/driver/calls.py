@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
 from standfast.agents.agent import Agent
-from standfast.agents.context import ChildPaused, ToolContext
+from standfast.agents.context import ChildClosed, ChildPaused, ToolContext
 from standfast.driver.call_lookup import call_item_or_made, idempotency_key, missing_tool, scope_of_call, tool_of
 from standfast.driver.handoff import hand_over
 from standfast.driver.loop import Loop
@@ -20,7 +20,7 @@ from standfast.driver.session_hold import inside_a_call
 from standfast.driver.telling import tell_unknown
 from standfast.driver.unfinished import question_of
 from standfast.engine.events import ApprovalNeeded, Begun, ChildMoved, Decided, NotTaken, Returned, RunCall, Settle
-from standfast.engine.run import Call, Entry, Run, Turn
+from standfast.engine.run import Call, Entry, Response, Run, Turn
 from standfast.ground.jsonvalue import Item
 from standfast.tools.approval import Refused, Waits, hosted_approval
 from standfast.tools.desk import after_a_crash, answer_of, carry_out, guardrail_json
@@ -57,8 +57,7 @@ async def settle_call(loop: Loop, scope: RunScope, effect: Settle) -> None:
             await loop.record(ApprovalNeeded(call.id, reason="unknown"), completes=effect)
             tell_unknown(loop.run, call.id, "a person is asked")
         case "report":
-            await one.answer(model_text("outcome_unknown"), extra={"outcome": "unknown"}, used=(call.name,))
-            tell_unknown(loop.run, call.id, "the model is told so")
+            await one.answer_lost()
 
 
 class _CallOfRun:
@@ -114,6 +113,9 @@ class _CallOfRun:
         except ChildPaused:
             # A pause is no failure and no result: the call is entered again, with its run where it was.
             return  # the nested run has recorded where it stands
+        except ChildClosed:
+            await self.answer_lost()
+            return
         if isinstance(outcome, Waits):
             scope.results.of_tool_input += outcome.results
             await self._wait(tuple(guardrail_json("tool_input", one) for one in outcome.results))
@@ -127,9 +129,12 @@ class _CallOfRun:
             scope.results.of_tool_output += outcome.output_results
             scope.remember(answer.entry.item, native=outcome.output)
             used = (call.name,)
-        # What a nested run used is charged with its call, so that a resumed run counts it once.
-        responses = tuple(scope.child_responses.pop(call.id, ()))
+        responses = self._nested_responses()
         await self._return(Returned(call.id, (answer.entry,), answer.results, used=used, responses=responses))
+
+    def _nested_responses(self) -> tuple[Response, ...]:
+        """What nested runs of it used: charged with the call, so that a resumed run counts it once."""
+        return tuple(self._scope.child_responses.pop(self.call.id, ()))
 
     def _context(self, tool: FunctionTool) -> ToolContext[Any]:
         call, scope = self.call, self._scope
@@ -190,12 +195,16 @@ class _CallOfRun:
             await unknown_tool_text(wrapper, tool_name=call.name, call_id=call.id, formatter=self.formatter)
         )
 
+    async def answer_lost(self) -> None:
+        """Tell the model, and operators, that nobody knows what came of it."""
+        await self.answer(model_text("outcome_unknown"), extra={"outcome": "unknown"}, used=(self.call.name,))
+        tell_unknown(self._loop.run, self.call.id, "the model is told so")
+
     async def answer(self, text: str, *, extra: Item | None = None, used: tuple[str, ...] = ()) -> None:
         """Give the call this text as its output."""
         item = ItemHelpers.tool_call_output_item(self.item, text)
-        await self._return(
-            Returned(self.call.id, (Entry("tool_call_output_item", self.turn.agent, item, extra),), used=used)
-        )
+        entry = Entry("tool_call_output_item", self.turn.agent, item, extra)
+        await self._return(Returned(self.call.id, (entry,), used=used, responses=self._nested_responses()))
 
     async def _return(self, returned: Returned) -> None:
         await self._loop.record(returned, completes=self._effect)

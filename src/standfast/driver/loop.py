@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from standfast.driver.reconcile import Reconciler, ignore_exception
 from standfast.driver.run_saver import RunSaver
 from standfast.driver.session_hold import SessionHold
+from standfast.driver.storing import cut_nested, items_to_store
 from standfast.driver.telling import tell_begun
 from standfast.engine.advance import advance
 from standfast.engine.codec import settler_of
@@ -39,8 +41,7 @@ from standfast.engine.events import (
 from standfast.engine.run import Run
 from standfast.ground.errors import LeaseLostError, RunClaimedError
 from standfast.ground.jsonvalue import Item
-from standfast.sessions.run_rules import RunSave
-from standfast.words.history import sanitise_for_store
+from standfast.sessions.run_rules import NestedItems, RunSave
 
 logger = logging.getLogger("standfast")
 
@@ -53,12 +54,6 @@ CLOSING_GRACE_S = 5.0
 # Shorter than what containers leave a process between SIGTERM and SIGKILL (10 s and more).
 
 
-def items_to_store(run: Run, start: int, end: int) -> list[Item]:
-    """These items of the run as its session gets them."""
-    items = [sanitise_for_store(entry.item) for entry in run.ledger[start:end]]
-    return [item for item in items if item is not None]
-
-
 @dataclass(frozen=True, slots=True)
 class _Stored:
     """Items that the session gets from number `start` on, and the run once it has them."""
@@ -67,6 +62,31 @@ class _Stored:
     start: int
     items: list[Item]
     costs: Costs | None = None
+    nested: Sequence[NestedItems] = ()
+
+
+class Children:
+    """The nested runs of a run, as far as they store what they do themselves."""
+
+    def __init__(self) -> None:
+        self.under_way: set[Loop] = set()
+        self.closed: set[str] = set()
+        """The ids of those that were under way in this process and are not any more, but for those that wait."""
+
+    @contextmanager
+    def including(self, loop: Loop) -> Iterator[None]:
+        """While this one is under way."""
+        self.under_way.add(loop)
+        try:
+            yield
+        finally:
+            self.under_way.discard(loop)
+            if loop.has_entered and not loop.run.paused:
+                self.closed.add(loop.run.spec.run_id)
+
+    def storing(self) -> set[str]:
+        """The ids of all that store themselves what they and the runs inside them did."""
+        return self.closed | {loop.run.spec.run_id for loop in self.under_way if not loop.run.paused}
 
 
 class Loop(Reconciler[Run, Event, Effect]):
@@ -87,15 +107,17 @@ class Loop(Reconciler[Run, Event, Effect]):
         self._session = session
         self.keeps_lease, self._is_nested = keeps_lease, moved is not None
         """Whether the session is still needed after the last append: to compact it."""
-        self.children: set[Loop] = set()
-        """Nested runs that are under way in calls of this one."""
+        self.children = Children()
+        """Nested runs in calls of this one."""
+        self.nested: list[NestedItems] = []
+        """What nested runs that ended with this one's turn leave to be stored, in the step that stores the turn."""
         self.last_requested_turn = 0
         """The last turn for which a request is under way; 0 before the first."""
         self.is_to_stop = False
         """Whether somebody asked for a stop after the turn; also before the run was opened."""
         self.failed_observer: BaseException | None = None
         """What a hook raised that only observes: the reply it was told of stays, see `Stopped.keeps_turn`."""
-        self._is_cut = self._has_entered = False
+        self._is_cut = self.has_entered = False
         self._is_closing = self._is_over = self._is_submitted = False
         self._closing: asyncio.Task[None] | None = None
         self._append_failed = self._stores_first = False
@@ -170,6 +192,7 @@ class Loop(Reconciler[Run, Event, Effect]):
             saver.needed = True
         if not session.can_record or (saver is not None and saver.needed and saver.beside is None):
             await self.save()
+            await self._append_nested(session)
             await session.append(end.items, writer=end.run.spec.run_id, start=end.start)
         else:
             await self._record(end, session, release=not self.keeps_lease and not due(end.run))
@@ -180,7 +203,13 @@ class Loop(Reconciler[Run, Event, Effect]):
         # What a nested run costs is its parent's to keep: each reply once.
         costs = unbilled(run) if session is not None and session.keeps_costs and not self._is_nested else None
         after = advance(run, Appended(end, len(run.responses) if costs is not None else 0))
-        return _Stored(after, start, items_to_store(run, start, end), costs)
+        return _Stored(after, start, items_to_store(run, start, end), costs, self.nested)
+
+    async def _append_nested(self, session: SessionHold) -> None:
+        """Store what nested runs left, where that is no one step with the turn; what is repeated is skipped (B1)."""
+        while self.nested:
+            await session.append(self.nested[0].items, writer=self.nested[0].writer, start=self.nested[0].start)
+            self.nested = self.nested[1:]
 
     async def _record(self, end: _Stored, session: SessionHold, *, release: bool) -> None:
         """Store the items and, if it must survive, the run that knows them, in one step."""
@@ -188,19 +217,21 @@ class Loop(Reconciler[Run, Event, Effect]):
         async def send(save: RunSave | None) -> int:
             run_id = end.run.spec.run_id
             return await session.record(
-                items=end.items, writer=run_id, start=end.start, run=save, release=release, costs=end.costs
-            )
+                items=end.items, writer=run_id, start=end.start, run=save, release=release, costs=end.costs,
+                nested=end.nested,
+            )  # fmt: skip
 
         if self.saver is not None and self.saver.needed and self.saver.beside is not None:
             await self.saver.save_with(end.run, send)
-        elif end.items or end.costs:
+        elif end.items or end.costs or end.nested:
             await send(None)
+        self.nested = []
 
     # --- driving and stopping ----------------------------------------------------------------------------------------
 
     async def drive(self) -> None:
         """Perform what is due until nothing is. Raises what an effect raised, after the run has been left in order."""
-        self._has_entered = True
+        self.has_entered = True
         try:
             await self.reconcile()
             await self._save_at_rest()
@@ -235,7 +266,7 @@ class Loop(Reconciler[Run, Event, Effect]):
         self._is_cut = True
         if self._task is not None and not self._is_closing:  # said twice, it must not cut short what is being stored
             self._task.cancel()
-        return self._has_entered
+        return self.has_entered
 
     @property
     def closing_task(self) -> asyncio.Task[None] | None:
@@ -285,7 +316,8 @@ class Loop(Reconciler[Run, Event, Effect]):
         """Have stored what is known now, without waiting for anything."""
         if self._is_submitted:
             return
-        for child in list(self.children):  # what they store is theirs, under this run's lease where they share it
+        # What they store is theirs, under this run's lease where they share it.
+        for child in list(self.children.under_way):
             child.close_now(Stopped("immediate"))
         self._stop(stopped)
         if self._is_submittable():
@@ -327,6 +359,7 @@ class Loop(Reconciler[Run, Event, Effect]):
         # A run that waits for a person is left waiting: it was at rest, and only that had still to be saved.
         if not run.finished and not run.paused and (stop is None or stop.mode == "after_turn"):
             tell_begun(run, "it was cut, and its turn says so")
+            self.nested = cut_nested(run, self.children.storing())
             self.apply(stopped)
 
     def _is_submittable(self) -> bool:
@@ -372,7 +405,7 @@ class Loop(Reconciler[Run, Event, Effect]):
     def _end(self) -> _Stored:
         start, end = self.state.marks.stored, self.state.storable
         if self._session is None or self._append_failed:
-            return _Stored(self.state, start, [])
+            return _Stored(self.state, start, [], nested=self.nested)
         return self._with_items(start, max(start, end))  # of a run that stores nothing, what it cost is kept
 
     def _submit_the_end(self) -> None:
@@ -382,9 +415,11 @@ class Loop(Reconciler[Run, Event, Effect]):
         save = saver.last(end.run) if saver is not None else None
         beside = save if saver is not None and saver.beside is not None else None
         # Each is submitted by the call. Closed and not awaited: there is nobody who could wait.
-        if session is not None and (end.items or end.costs or beside is not None):
-            run_id = end.run.spec.run_id
-            session.record_now(items=end.items, writer=run_id, start=end.start, run=beside, costs=end.costs).close()
+        if session is not None and (end.items or end.costs or end.nested or beside is not None):
+            session.record_now(
+                items=end.items, writer=end.run.spec.run_id, start=end.start, run=beside, costs=end.costs,
+                nested=end.nested,
+            ).close()  # fmt: skip
         if save is not None and saver is not None and beside is None:
             detached: Any = saver.store
             detached.save_detached(save).close()
@@ -397,6 +432,8 @@ class Loop(Reconciler[Run, Event, Effect]):
 
     async def _store_as_long_as_it_lives(self) -> None:
         try:
+            if self._session is not None and not self._append_failed:
+                await self._append_nested(self._session)
             while not self._append_failed and (effects := due(self.state)):
                 await self._perform_inline(effects[0])
             await self._save_at_rest()

@@ -13,9 +13,10 @@ from typing import Any
 from uuid import uuid4
 
 from standfast.agents.as_tool import AgentTool, AgentToolRun, relay_events
-from standfast.agents.context import ChildPaused
+from standfast.agents.context import ChildClosed, ChildPaused
 from standfast.driver.event_buffer import EventBuffer
-from standfast.driver.loop import Loop
+from standfast.driver.loop import Children
+from standfast.driver.opening import StateIsBehindError
 from standfast.driver.owners import owner_of_tool
 from standfast.driver.result import RunResult, RunResultBase, RunResultStreaming
 from standfast.driver.run_scope import AgentToolInvocation, ResumedRun, RunArguments, RunScope, StartedRun
@@ -27,7 +28,7 @@ NOBODY_TO_WAIT_WITH = "This call did not run: it needs an approval, and this run
 
 
 def child_runner(
-    children: set[Loop],
+    children: Children,
     scope: RunScope,
     call: Call,
     *,
@@ -37,7 +38,7 @@ def child_runner(
 ) -> Callable[[AgentToolRun], Awaitable[RunResultBase]]:
     """What a call's context gets to run an agent with. `record` notes in its owner where the nested run stands.
 
-    `children` holds the loops of nested runs while they go on, for an owner that must close them when it is cut short.
+    `children` knows the loops of nested runs while they go on, for an owner that must close them when it is cut short.
     """
 
     async def tell_owner(child: Run) -> None:
@@ -54,11 +55,12 @@ def child_runner(
     async def run_agent(request: AgentToolRun) -> RunResultBase:
         events = EventBuffer() if request.tool.on_stream is not None else None
         child = _spawned(scope, request, call, run_id, events, moved)
-        children.add(child.loop)
         try:
-            result = await result_of(child, events, request)
+            with children.including(child.loop):
+                result = await result_of(child, events, request)
+        except StateIsBehindError:
+            raise ChildClosed from None
         finally:
-            children.discard(child.loop)
             if not child.run.paused:  # also of one that failed: its replies were paid for
                 scope.child_responses[call.id] = [replace(one, hidden=True) for one in child.run.responses]
         if child.run.paused:
@@ -105,7 +107,7 @@ def _spawned(
     )
 
 
-def by_hand_runner(children: set[Loop], scope: RunScope, call: Call, run_id: str) -> Any:
+def by_hand_runner(children: Children, scope: RunScope, call: Call, run_id: str) -> Any:
     """What the context of an ordinary tool's call gets, for a tool that calls an agent tool itself.
 
     The run is nested as that of an agent tool is (same context, usage and session's lease), but its call does not wait
@@ -120,14 +122,13 @@ def by_hand_runner(children: set[Loop], scope: RunScope, call: Call, run_id: str
         # A name of its own each time: where the call is repeated after a crash, this is another run, and under the name
         # of the first its session would take what it stores for a repeat.
         child = _spawned(scope, request, call, f"{run_id}/{uuid4().hex[:12]}", events, nothing)
-        children.add(child.loop)
         try:
-            result = await result_of(child, events, request)
-            if child.run.paused:
-                await _give_up(scope, child)
-                refuse_to_wait(child.run, request.tool)
+            with children.including(child.loop):
+                result = await result_of(child, events, request)
+                if child.run.paused:
+                    await _give_up(scope, child)
+                    refuse_to_wait(child.run, request.tool)
         finally:
-            children.discard(child.loop)
             paid = [replace(one, hidden=True) for one in child.run.responses]
             scope.child_responses.setdefault(call.id, []).extend(paid)
         return result

@@ -40,6 +40,10 @@ from standfast.words.items import ItemHelpers, ModelResponse, readable
 from standfast.words.usage import Usage
 
 
+class StateIsBehindError(RunClaimedError):
+    """The session holds more of a run than the state that is to go on knows."""
+
+
 @dataclass(frozen=True, slots=True)
 class Opened:
     """A run that may go on, and how it is saved from now on."""
@@ -194,7 +198,8 @@ async def _open_earlier(scope: RunScope, fresh: Run) -> Opened | None:
     if saved is not None and not has_ended(saved):
         return await _open_again(scope, fresh, decode_saved(saved), saved.revision)
     ending = ending_of(saved) if saved is not None else None
-    refuse_settled(run_id, ending.get("settled_by") if ending is not None else None)
+    if ending is not None:
+        refuse_settled(run_id, ending.get("settled_by"), ending.get("moved_to"))
     count = await session.accepted(run_id) if session is not None else 0
     items = await session.written(run_id) if session is not None and count else []
     if not items:
@@ -208,6 +213,7 @@ async def _open_earlier(scope: RunScope, fresh: Run) -> Opened | None:
             raise RunStateError(f"run {run_id!r} has ended", "Start the next run under another run_id.")
         return None
     run = await rebuilt_from_items(scope, fresh, items, ending)
+    await _add_kept_usage(scope, run_id)
     if run.status == "cancelled":
         raise RunStateError(
             f"run {run_id!r} was given up and has ended",
@@ -314,7 +320,7 @@ async def open_finished(scope: RunScope, saved: SavedRun) -> Opened:
             )
         scope.wrapper.usage.add(usage_of(run))
         return await _look_at(scope, run, saved.revision)
-    refuse_settled(saved.run_id, ending.get("settled_by"))
+    refuse_settled(saved.run_id, ending.get("settled_by"), ending.get("moved_to"))
     if scope.session is None:
         raise UserError(
             f"run {saved.run_id!r} ended in a session, which has what it said", "Pass that session: session=..."
@@ -325,6 +331,7 @@ async def open_finished(scope: RunScope, saved: SavedRun) -> Opened:
             "Pass the session that it ran on; Runner.list_runs(...) tells its id.",
         )
     items = await scope.session.written(saved.run_id)
+    await _add_kept_usage(scope, saved.run_id)
     count = ending.get("input_count")
     fresh = begin(
         run_id=saved.run_id,
@@ -336,6 +343,14 @@ async def open_finished(scope: RunScope, saved: SavedRun) -> Opened:
     )
     scope.history = []
     return Opened(await rebuilt_from_items(scope, fresh, items, ending), None, has_read=True)
+
+
+async def _add_kept_usage(scope: RunScope, run_id: str) -> None:
+    """Count what the run cost before, where its session keeps that (B15): it is part of what it costs."""
+    assert scope.session is not None  # whoever asks has read the run from it
+    for one in await scope.session.usage():
+        if one.run_id == run_id:
+            scope.wrapper.usage.add(one.total)
 
 
 def _leading(items: list[Item]) -> int:
@@ -365,7 +380,7 @@ async def _stored_count(scope: RunScope, run: Run) -> int:
         return 0
     held = await scope.session.stored_count(run.spec.run_id, run.marks.stored)
     if held > len(run.ledger):
-        raise RunClaimedError(
+        raise StateIsBehindError(
             f"run {run.spec.run_id!r} has gone on since this state of it was taken: its session holds {held} of its"
             f" items, and the state knows {len(run.ledger)}",
             "Resume its latest state, or by its id; what it has done since must not be done again.",

@@ -19,7 +19,8 @@ from standfast.driver.opening import Opened, fresh_run, open_abandoned, open_fin
 from standfast.driver.result import RunResultBase
 from standfast.driver.run_scope import ResumedRun, RunArguments, RunScope, logger, usage_of
 from standfast.driver.session_hold import SessionHold
-from standfast.driver.unfinished import given_up, store_nested
+from standfast.driver.storing import ended_nested
+from standfast.driver.unfinished import given_up
 from standfast.driver.unsent import warn_if_unsent
 from standfast.engine.advance import refuse_finished
 from standfast.engine.due import due
@@ -174,13 +175,13 @@ class RunAttempt:
         try:
             self.loop.keeps_lease = True
             self._start_with(await open_abandoned(self.scope, resumed, message))
+            hold, given = self.scope.session, resumed.run
+            if hold is not None:
+                end = partial(given_up, message)
+                self.loop.nested = await ended_nested(hold.accepted, given.calls, given.spec.owner, end)
             if not due(self.run):
                 await self.loop.save()  # at rest already: whoever gives it up must hear if it is not saved
             await self.loop.drive()
-            hold = self.scope.session
-            if hold is not None:
-                # Behind the run's own turn: from that on nobody else can go on with what runs inside it.
-                await store_nested(hold, resumed.run.calls, resumed.run.spec.owner, partial(given_up, message))
         finally:
             await self._give_back()
 

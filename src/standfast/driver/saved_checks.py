@@ -193,7 +193,8 @@ async def check_unclaimed(run: Run, store: RunStore | None, revision: int) -> st
             f"run {run_id!r} is not in this run store", "Pass the store it was saved in; one that was removed is gone."
         )
     if has_ended(saved):
-        refuse_settled(run_id, (ending_of(saved) or {}).get("settled_by"))
+        ending = ending_of(saved) or {}
+        refuse_settled(run_id, ending.get("settled_by"), ending.get("moved_to"))
     if saved.revision != revision:
         raise RunClaimedError(
             f"run {run_id!r} was resumed by another worker, or somebody decided about it, since it was loaded"

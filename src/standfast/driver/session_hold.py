@@ -28,7 +28,8 @@ from standfast.ground.operators import tell
 from standfast.plain.adapter import PlainSession
 from standfast.plain.turn_lock import ProcessLease
 from standfast.sessions.protocol import Lease, Session, SessionSettings, abilities, conversation_key, ended_abilities
-from standfast.sessions.run_rules import Recorded, RunSave
+from standfast.sessions.records import RunUsage
+from standfast.sessions.run_rules import NestedItems, Recorded, RunSave
 from standfast.sessions.signatures import takes
 
 logger = logging.getLogger("standfast")
@@ -297,12 +298,13 @@ class SessionHold:
         run: RunSave | None,
         release: bool = False,
         costs: Costs | None = None,
+        nested: Sequence[NestedItems] = (),
     ) -> int:
         """Store items of the run, the run itself, and that its lease is given back, in one step; the new revision."""
         lease = self.lease
         gives_back = release and lease is self._lease is not None
         done: Recorded = await self.session.record(
-            items=items, writer=writer, start=start, run=run, lease=lease, release=gives_back, **_given(costs)
+            items=items, writer=writer, start=start, run=run, lease=lease, release=gives_back, **_given(costs, nested)
         )
         if gives_back:
             self._lease = None
@@ -316,6 +318,7 @@ class SessionHold:
         start: int = 0,
         run: RunSave | None,
         costs: Costs | None = None,
+        nested: Sequence[NestedItems] = (),
     ) -> Coroutine[Any, Any, Recorded]:
         """Submit the same, with the lease given back, by this very call: it is carried out though nobody waits.
 
@@ -325,7 +328,7 @@ class SessionHold:
         self._lease = None
         waiting: Coroutine[Any, Any, Recorded] = self.session.record(
             items=items, writer=writer, start=start, run=run, lease=lease, release=own is not None, detached=True,
-            **_given(costs),
+            **_given(costs, nested),
         )  # fmt: skip
         return waiting
 
@@ -357,6 +360,13 @@ class SessionHold:
             )
         return held
 
+    async def usage(self) -> list[RunUsage]:
+        """What runs of this conversation cost, if the session keeps that."""
+        if not self.keeps_costs:
+            return []
+        kept: list[RunUsage] = await self.session.usage()
+        return kept
+
     async def written(self, writer: str) -> list[Item]:
         """What this run wrote before, if the session can tell."""
         if self._able:
@@ -365,6 +375,6 @@ class SessionHold:
         return []
 
 
-def _given(costs: Costs | None) -> dict[str, Costs]:
+def _given(costs: Costs | None, nested: Sequence[NestedItems]) -> dict[str, Any]:
     # Only where there are any: a session of somebody else's may have `record` and not know them.
-    return {} if costs is None else {"costs": costs}
+    return ({} if costs is None else {"costs": costs}) | ({"nested": nested} if nested else {})

@@ -16,18 +16,18 @@ from functools import partial
 from typing import Any, Protocol
 
 from standfast.driver.call_lookup import questions_of
-from standfast.driver.loop import items_to_store
 from standfast.driver.lost_answers import ask_server, not_sent, unknown_outcome
 from standfast.driver.reply_parsing import classify
 from standfast.driver.run_saver import RunSaver
 from standfast.driver.run_scope import OpenQuestion, RunScope, UnfinishedRun, logger
 from standfast.driver.session_hold import SessionHold
+from standfast.driver.storing import ended_nested, items_to_store
 from standfast.driver.telling import tell_begun
 from standfast.driver.unfinished_calls import FoundCall, read_call, settle_call
 from standfast.driver.unsent import unsent_items
 from standfast.engine.advance import advance
 from standfast.engine.codec import RunRecord, decode_saved, has_ended
-from standfast.engine.costs import Costs, unbilled
+from standfast.engine.costs import unbilled
 from standfast.engine.events import Appended, Claimed, NotTaken, SettledBy, Stopped
 from standfast.engine.log import Log
 from standfast.engine.request import open_turn
@@ -36,6 +36,7 @@ from standfast.engine.run_store import RunStore, RunSummary, SavedRun
 from standfast.ground.errors import RunClaimedError, RunStateError, StandfastError, UnfinishedRunError
 from standfast.ground.jsonvalue import Item
 from standfast.ground.operators import tell
+from standfast.sessions.run_rules import NestedItems, RunSave
 from standfast.talk.codec import is_call
 from standfast.words.model_texts import model_text
 from standfast.words.usage import Usage
@@ -138,9 +139,10 @@ async def _closed(
         return one, "settled: a call waits for a person" if one.run.paused else "settled"
     if one.is_torn:
         calls, owner = [each.call for each in one.talk.calls], Owner("session", one.talk.session_id)
+        nested = await ended_nested(hold.accepted, calls, owner, partial(_settled, own_id))
         one = await settle_call(hold, settling(own_id, await hold.accepted(one.run_id)), one, store)
         if one.is_gone:
-            await store_nested(hold, calls, owner, partial(_settled, own_id))
+            await store_nested(hold, nested)
     if not one.is_gone:
         return one, "left alone"
     waits = ": a call waits for a person" if one.state == "paused" else ""
@@ -255,19 +257,43 @@ async def _settle(hold: SessionHold, by: str, one: Found, store: RunStore) -> Fo
     """Close what a gone run left open, and store it; of a run that another has taken meanwhile nothing is changed."""
     run, run_id = one.run, one.run.spec.run_id
     saver = RunSaver(store, RunRecord, hold=hold, revision=one.revision, saved=run)
+    nested = await ended_nested(hold.accepted, run.calls, run.spec.owner, partial(_settled, by))
     run = advance(run, settling(by, await hold.accepted(run_id)))
     try:
-        await saver.save(run)  # first of all: from now on nobody else can save in its name
+        run = await _store_settled(hold, saver, run, nested)
     except RunClaimedError:
         logger.warning("run %s was taken by another worker while it was being settled", run_id)
         return Found(one.run, one.revision, is_gone=False)
     tell_begun(one.run, f"run {by} has settled it and says so")
-    await store_nested(hold, one.run.calls, run.spec.owner, partial(_settled, by))
-    if run.marks.stored < run.storable:
-        await _append(hold, run, costs=unbilled(run))
-        run = advance(run, Appended(run.storable))
-        await saver.save(run)
     return Found(run, saver.revision, is_gone=True)
+
+
+async def _store_settled(hold: SessionHold, saver: RunSaver[Run], run: Run, nested: Sequence[NestedItems]) -> Run:
+    """Save a settled run and store what it left, and the runs inside it: in one step where one store has both."""
+    start, end = run.marks.stored, max(run.marks.stored, run.storable)
+    items, run_id = items_to_store(run, start, end), run.spec.run_id
+    costs = unbilled(run) if hold.keeps_costs and start < end else None
+    after = advance(run, Appended(end, len(run.responses) if costs is not None else 0))
+    if saver.beside is not None:
+        beside = saver.beside
+
+        async def send(save: RunSave) -> int:
+            return await beside.record(items=items, writer=run_id, start=start, run=save, costs=costs, nested=nested)
+
+        await saver.save_with(after, send)
+        return after
+    await saver.save(run)  # first of all: from now on nobody else can save in its name
+    await store_nested(hold, nested)
+    if start < end:
+        await hold.append(items, writer=run_id, start=start)
+        await saver.save(after)
+    return after
+
+
+async def store_nested(hold: SessionHold, nested: Sequence[NestedItems]) -> None:
+    """Store what runs inside calls left, where that is no one step with the run around them."""
+    for one in nested:
+        await hold.append(one.items, writer=one.writer, start=one.start)
 
 
 def given_up(text: str, run: Run, stored: int) -> Run:
@@ -283,33 +309,6 @@ def settling(by: str, stored: int) -> SettledBy:
 
 def _settled(by: str, child: Run, stored: int) -> Run:
     return advance(child, settling(by, stored))
-
-
-async def store_nested(
-    hold: SessionHold, calls: Sequence[Call], owner: Owner, closed: Callable[[Run, int], Run]
-) -> None:
-    """Store what runs inside these calls left open, where they are on the same conversation.
-
-    `closed` ends one of them; it is told how many of its items the session has.
-    """
-    for call in calls:
-        child = call.child
-        if child is None:
-            continue
-        await store_nested(hold, child.calls, owner, closed)
-        if child.spec.owner == owner and not child.is_closed:
-            await _append(hold, closed(child, await hold.accepted(child.spec.run_id)))
-
-
-async def _append(hold: SessionHold, run: Run, *, costs: Costs | None = None) -> None:
-    start, end = run.marks.stored, run.storable
-    if start >= end:
-        return
-    items, run_id = items_to_store(run, start, end), run.spec.run_id
-    if costs is not None and hold.keeps_costs:
-        await hold.record(items=items, writer=run_id, start=start, run=None, costs=costs)
-    else:
-        await hold.append(items, writer=run_id, start=start)
 
 
 # --- on a server's conversation --------------------------------------------------------------------------------------

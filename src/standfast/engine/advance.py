@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from standfast.engine.decisions import only_decisions, refuse_to_override, remembering
 from standfast.engine.events import (
     Appended,
     ApprovalNeeded,
@@ -134,7 +135,9 @@ def _withheld(turn: Turn, conclusion: Conclusion, text: str) -> tuple[Call, ...]
 
 def _saying(call: Call, text: str) -> Call:
     outputs = tuple(
-        evolve(entry, item={**entry.item, "output": text}, extra=None) if "output" in entry.item else entry
+        evolve(entry, item={**entry.item, "output": text}, extra=only_decisions(entry))
+        if "output" in entry.item
+        else entry
         for entry in call.outputs
     )
     return evolve(call, outputs=outputs)
@@ -174,18 +177,20 @@ def _decided(run: Run, event: Decided) -> Run:
     if call is None or call.state not in ("waiting", "asked") or (call.state == "asked" and call.decision is None):
         # An application may decide before it is asked; the decision waits for the call.
         return run if decision.sticky else evolve(run, decided=run.decided.appended((decision,)))
+    refuse_to_override(run, call, decision)
     return _change_call(run, call.id, ("waiting", "asked"), decision=decision, state="asked")
 
 
 def _returned(run: Run, event: Returned) -> Run:
     if not event.entries:
         raise CallerError(f"call {event.call_id!r} returned without an output", "Give every call one output (C8).")
+    call = run.call(event.call_id)
     run = _change_call(
         run,
         event.call_id,
         ("asked", "begun", "doubt"),
         state="returned",
-        outputs=event.entries,
+        outputs=event.entries if call is None else remembering(event.entries, run, call),
         target=event.target,
         base=event.base,
         child=None,
@@ -254,7 +259,7 @@ def _stopped(run: Run, event: Stopped) -> Run:
         return _progress(run, stop=Stop(event.mode, turn.number - 1))
     if turn is not None and _must_keep(run, turn, event):
         calls = tuple(
-            call if call.state == "returned" else with_not_completed(call, _last_word(call, event))
+            call if call.state == "returned" else with_not_completed(run, call, _last_word(call, event))
             for call in turn.calls
         )
         entries = turn.conclusion.entries if turn.conclusion is not None else ()
@@ -301,7 +306,7 @@ def _settled(run: Run, event: SettledBy) -> Run:
     if turn is not None and run.progress.verdict != "passed":
         turn = None  # no call of it can have begun, and nothing of it is stored before the input verdict (C6)
     if turn is not None:
-        turn = evolve(turn, calls=tuple(_settled_call(call, event) for call in turn.calls))
+        turn = evolve(turn, calls=tuple(_settled_call(run, call, event) for call in turn.calls))
         if any(call.state == "waiting" for call in turn.calls):
             return evolve(run, turn=turn)
         turn = _without_unjudged(run, turn)
@@ -312,7 +317,7 @@ def _settled(run: Run, event: SettledBy) -> Run:
     return _progress(run, ended=True, stop=Stop("abandoned", run.progress.turns), settled_by=event.run_id)
 
 
-def _settled_call(call: Call, event: SettledBy) -> Call:
+def _settled_call(run: Run, call: Call, event: SettledBy) -> Call:
     child = call.child
     if child is not None and not child.finished:
         child = _settled(child, event)
@@ -322,7 +327,7 @@ def _settled_call(call: Call, event: SettledBy) -> Call:
         return call
     if call.state == "doubt" and call.on_unknown == "ask":
         return evolve(call, state="waiting", reason="unknown")
-    return with_not_completed(call, event.unknown_text if call.has_begun else event.not_run_text)
+    return with_not_completed(run, call, event.unknown_text if call.has_begun else event.not_run_text)
 
 
 def _without_unjudged(run: Run, turn: Turn) -> Turn | None:
@@ -342,7 +347,7 @@ def _without_unjudged(run: Run, turn: Turn) -> Turn | None:
 # --- shared steps ----------------------------------------------------------------------------------------------------
 
 
-def with_not_completed(call: Call, message: str) -> Call:
+def with_not_completed(run: Run, call: Call, message: str) -> Call:
     """The call with an output that says it was not completed, so that history stays valid for a provider (C8)."""
     item: dict[str, Any]
     if call.kind == "hosted":
@@ -351,7 +356,7 @@ def with_not_completed(call: Call, message: str) -> Call:
     else:
         item = {"type": "function_call_output", "call_id": call.id, "output": message}
         kind = "tool_call_output_item"
-    return evolve(call, state="returned", child=None, outputs=(Entry(kind, "", item),))
+    return evolve(call, state="returned", child=None, outputs=remembering((Entry(kind, "", item),), run, call))
 
 
 def _join(run: Run, turn: Turn) -> Run:
@@ -419,8 +424,13 @@ def refuse_finished(run: Run) -> None:
         )
 
 
-def refuse_settled(run_id: str, settled_by: object) -> None:
-    """Raise if the run was found gone and settled by another: it cannot go on (C15)."""
+def refuse_settled(run_id: str, settled_by: object, moved_to: object = None) -> None:
+    """Raise if the run was found gone and settled by another, or was moved to another store: it cannot go on (C15)."""
+    if moved_to is not None:
+        raise RunStateError(
+            f"run {run_id!r} was moved to {moved_to}, and goes on there",
+            "Resume it in that store; here its history ends.",
+        )
     if settled_by is not None:
         raise RunStateError(
             f"run {run_id!r} was found without a worker and settled by run {settled_by!r}: what it had begun is said"

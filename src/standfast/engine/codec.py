@@ -11,12 +11,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from standfast.engine.advance import refuse_settled
+from standfast.engine.decisions import decisions_of
 from standfast.engine.log import NOT_OF_THE_TYPE, encode_record, plain, typed
 from standfast.engine.run import Run, Turn
 from standfast.engine.run_store import LogTail, SavedRun
 from standfast.engine.upgrades import SCHEMA, SCHEMAS, VERSION, upgrade
 from standfast.ground.errors import RunStateError
 from standfast.ground.jsonvalue import decode_value, encode_value
+
+ENDED = frozenset({"done", "failed", "cancelled"})
+"""The statuses of a saved run that nobody is at and that waits for nobody."""
 
 LOGS = ("ledger", "responses", "views", "results", "decided")
 
@@ -78,6 +82,8 @@ def encode_ending(run: Run) -> bytes:
         "input_count": run.spec.input_count,
         "max_turns": run.spec.max_turns,
     }
+    if decided := list(decisions_of(run)):
+        ending["decisions"] = decided
     return encode_value({"schema": SCHEMA, "version": VERSION, "ended": run.spec.run_id, **ending})
 
 
@@ -130,6 +136,24 @@ def is_left_open(head: bytes) -> bool:
     return not has_ended and bool(known.get("turn") or marks.get("stored") or marks.get("acknowledged"))
 
 
+def may_go_on(status: str, head: bytes) -> bool:
+    """Whether whoever resumes this saved run, or voice call, could still make it do something."""
+    known = _own_head(head)
+    if not known:
+        return status not in ENDED
+    progress = known.get("progress")
+    if "ended" in known or not isinstance(progress, dict):
+        return False
+    # One that failed or was cut can be resumed: what it had not done yet is done then.
+    return not progress.get("ended") and progress.get("verdict") != "tripped"
+
+
+def encode_moved(run_id: str, agent: str, moved_to: str) -> bytes:
+    """The head of a run that goes on in another store: an end, for everybody who finds it here."""
+    ending = {"status": "cancelled", "agent": agent, "output": None, "settled_by": None, "moved_to": moved_to}
+    return encode_value({"schema": SCHEMA, "version": VERSION, "ended": run_id, **ending})
+
+
 def conversation_of(head: bytes) -> str | None:
     """The server's conversation that a saved head's run is on; None for a run that is on none."""
     spec = _own_head(head).get("spec")
@@ -154,7 +178,8 @@ def decode_saved(saved: SavedRun) -> Run:
     except ValueError:
         raise _unreadable("it is not JSON") from None
     if has_ended(saved):
-        refuse_settled(saved.run_id, (ending_of(saved) or {}).get("settled_by"))
+        ending = ending_of(saved) or {}
+        refuse_settled(saved.run_id, ending.get("settled_by"), ending.get("moved_to"))
         raise RunStateError(
             f"run {saved.run_id!r} has ended and cannot be resumed",
             "Start a new turn on the same session, with another run id.",

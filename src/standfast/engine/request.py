@@ -54,7 +54,9 @@ def open_turn(run: Run, waits_text: str, begun_text: str) -> list[Item]:
     items = [entry.item for entry in turn.reply]
     for call in turn.calls:
         shown = (
-            call if call.state == "returned" else with_not_completed(call, begun_text if call.has_begun else waits_text)
+            call
+            if call.state == "returned"
+            else with_not_completed(run, call, begun_text if call.has_begun else waits_text)
         )
         items += [entry.item for entry in shown.outputs]
     return items

@@ -6,8 +6,9 @@ from typing import Any
 
 from standfast.agents.agent import Agent
 from standfast.agents.run_config import DEFAULT_MAX_TURNS
+from standfast.face.run_state import RunState
 from standfast.face.runner import Runner
-from standfast.words.items import read
+from standfast.words.items import ToolApprovalItem, read
 from standfast.words.stream_events import StreamEvent
 
 # ruff: noqa: T201 — printing is what this module is for
@@ -22,35 +23,55 @@ async def run_demo_loop(
 ) -> None:
     """Ask for input in the terminal and let the agent answer, until `exit`, `quit` or the end of the input.
 
-    The conversation is kept from one answer to the next, and stays with the agent it was handed to.
+    The conversation is kept from one answer to the next, and stays with the agent it was handed to. A call that needs
+    approval is shown and asked about; whatever is not a clear yes rejects it.
     """
     history: list[Any] = []
-    while (line := _ask()) is not None:
+    while (line := _ask("> ")) is not None and line.lower() not in ("exit", "quit"):
         if not line:
             continue
-        history.append({"role": "user", "content": line})
-        if stream:
-            result: Any = Runner.run_streamed(agent, history, context=context, max_turns=max_turns)
-            async for event in result.stream_events():
-                _show(event)
-            print()
-        else:
-            result = await Runner.run(agent, history, context=context, max_turns=max_turns)
+        given: Any = [*history, {"role": "user", "content": line}]
+        while True:
+            result: Any
+            if stream:
+                result = Runner.run_streamed(agent, given, context=context, max_turns=max_turns)
+                speaking = agent.name
+                async for event in result.stream_events():
+                    speaking = _show(event, speaking)
+                print()
+            else:
+                result = await Runner.run(agent, given, context=context, max_turns=max_turns)
+            if not result.interruptions:
+                break
+            given = result.to_state()
+            for call in given.get_interruptions():
+                _decide(given, call)
+        if not stream:
             print(result.final_output)
         agent, history = result.last_agent, result.to_input_list()
 
 
-def _ask() -> str | None:
+def _ask(question: str) -> str | None:
     """One line from the person; None when there will be no more."""
     try:
-        line = input("> ").strip()
+        return input(question).strip()
     except (EOFError, KeyboardInterrupt):
         print()
         return None
-    return None if line.lower() in ("exit", "quit") else line
 
 
-def _show(event: StreamEvent) -> None:
+def _decide(state: RunState[Any], call: ToolApprovalItem) -> None:
+    """Ask the person about one call; the end of the input is a no, so that nothing runs that nobody allowed."""
+    what = "may have run before a crash; run it again?" if call.reason == "unknown" else "needs approval; run it?"
+    answer = _ask(f"[{call.tool_name} {call.arguments} {what} y/n] ")
+    if answer is not None and answer.lower() in ("y", "yes"):
+        state.approve(call)
+    else:
+        state.reject(call)
+
+
+def _show(event: StreamEvent, speaking: str) -> str:
+    """Print what one event tells; the name of the agent that speaks after it."""
     match event.type:
         case "raw_response_event" if read(event.data, "type") == "response.output_text.delta":
             print(read(event.data, "delta"), end="", flush=True)
@@ -58,5 +79,7 @@ def _show(event: StreamEvent) -> None:
             print(f"\n[calls {event.item.tool_name}]", flush=True)
         case "run_item_stream_event" if event.item.type == "tool_call_output_item":
             print(f"\n[it returned {event.item.output}]", flush=True)
-        case "agent_updated_stream_event":
-            print(f"\n[{event.new_agent.name} goes on]", flush=True)
+        case "agent_updated_stream_event" if event.new_agent.name != speaking:
+            speaking = event.new_agent.name
+            print(f"\n[{speaking} goes on]", flush=True)
+    return speaking

@@ -187,8 +187,9 @@ class RunState(Generic[TContext, TAgent]):
     def approve(self, approval_item: ToolApprovalItem, always_approve: bool = False) -> None:
         """Let this call run; with `always_approve` every later call of the same tool too.
 
-        The last decision about a call counts, until it runs. Raises ApprovalError for a call that does not wait, or
-        that is not the one that was shown: its tool or its arguments differ.
+        The last decision of whoever holds this state counts, until the call runs. Raises AlreadyDecidedError for one
+        that an operator decided about (`Store.decide`), and ApprovalError for a call that does not wait, or that is not
+        the one that was shown: its tool or its arguments differ.
         """
         self._decide(approval_item, approved=True, sticky=always_approve, message=None)
 

@@ -99,8 +99,16 @@ class UnknownSchemeError(CallerError, ValueError):
     """A URL of a store whose scheme nobody has registered."""
 
 
+class UndoFileError(CallerError, ValueError):
+    """An undo file cannot be written, or is none that can be used."""
+
+
 class NotFoundError(CallerError, LookupError):
     """A generation, position or run that this store does not have."""
+
+
+class ExportFileError(CallerError, ValueError):
+    """A file is no exported session, was cut or changed since, or stands where another one is to be written."""
 
 
 class AbilityMissingError(CallerError, TypeError):

@@ -18,7 +18,10 @@ EVENTS: Mapping[str, tuple[int, str]] = {
     "run_unfinished": (logging.INFO, "run %(run)s of this conversation had not ended (%(found)s): %(done)s"),
     "outcome_unknown": (logging.WARNING, "what became of %(what)s of run %(run)s is not known: %(done)s"),
     "session_repaired": (logging.WARNING, "session %(session)r was repaired: %(count)d records were taken out"),
-    "store_retried": (logging.WARNING, "a store was asked %(count)d more times until it answered, for %(seconds).1f s"),
+    "store_retried": (
+        logging.WARNING,
+        "a store did not answer and was asked %(count)d more times, for %(seconds).1f s",
+    ),
 }
 """The name of each event, the level of its line, and the line; the names in it are the event's attributes."""
 

@@ -8,24 +8,23 @@ checks it against what they have. Whoever decides here does not go on with the r
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
+from functools import partial
 
 from standfast.agents.approvals import arguments_digest
-from standfast.carrying.leases import StoredLease
 from standfast.carrying.runs import StoredRunStore
 from standfast.carrying.session import StoredSession
-from standfast.driver.loop import items_to_store
+from standfast.driver.storing import ended_nested, items_to_store
 from standfast.driver.unfinished import given_up
 from standfast.driver.unsent import unsent_items
 from standfast.engine.advance import advance, refuse_finished
 from standfast.engine.codec import RunRecord, decode_saved
 from standfast.engine.costs import unbilled
+from standfast.engine.decisions import already_decided
 from standfast.engine.events import Appended, Decided
 from standfast.engine.run import Call, Decision, Run
 from standfast.engine.run_store import SavedRun
 from standfast.face.run_state import open_calls
 from standfast.ground.errors import (
-    AlreadyDecidedError,
     ApprovalError,
     InvalidSettingError,
     RunClaimedError,
@@ -57,7 +56,7 @@ async def decide(
         run = _parked(saved)
         path, call, scope, agent = _shown(run, call_id, arguments)
         if call.decision is not None:
-            raise _decided(run_id, call, call.decision)
+            raise already_decided(run_id, call.id, call.decision)
         decision = Decision(
             approve, call.id, scope, False, reason, arguments_digest(call.arguments), agent, by, time.time()
         )
@@ -118,20 +117,6 @@ def _shown(run: Run, call_id: str, arguments: str | None) -> tuple[tuple[str, ..
     return found[0]
 
 
-def _decided(run_id: str, call: Call, decision: Decision) -> AlreadyDecidedError:
-    at = None if decision.at is None else datetime.fromtimestamp(decision.at, UTC)
-    who = decision.by or "somebody"
-    when = "" if at is None else f" at {at.isoformat(timespec='seconds')}"
-    did = "approved" if decision.approved else "rejected"
-    return AlreadyDecidedError(
-        f"{who} {did} call {call.id!r} of run {run_id!r}{when}; that stands",
-        "Whoever resumes the run goes by it.",
-        approved=decision.approved,
-        by=decision.by,
-        at=at,
-    )
-
-
 async def _save(runs: StoredRunStore, run: Run, saved: SavedRun) -> None:
     save = _save_of(run, saved)
     await runs.save_run(
@@ -182,9 +167,8 @@ async def cancel(
         start, end = before.marks.stored, before.storable
         after, costs = advance(before, Appended(max(start, end), len(before.responses))), unbilled(before)
         save, items = _save_of(after, saved), items_to_store(before, start, end)
-        await session.record(items=items, writer=run_id, start=start, run=save, lease=lease, costs=costs)
-        # Behind it: until then somebody may decide about a call of theirs, which needs no lease.
-        await _store_nested(session, run, text, lease)
+        nested = await ended_nested(session.accepted, run.calls, run.spec.owner, partial(given_up, text))
+        await session.record(items=items, writer=run_id, start=start, run=save, lease=lease, costs=costs, nested=nested)
 
 
 async def _loaded_open(runs: StoredRunStore, run_id: str) -> tuple[SavedRun, Run]:
@@ -194,18 +178,3 @@ async def _loaded_open(runs: StoredRunStore, run_id: str) -> tuple[SavedRun, Run
     if run.is_closed:
         refuse_finished(run)
     return saved, run
-
-
-async def _store_nested(session: StoredSession, run: Run, text: str, lease: StoredLease) -> None:
-    """Store what runs inside its calls left open, where they are on the same conversation."""
-    for call in run.turn.calls if run.turn is not None else ():
-        child = call.child
-        if child is None:
-            continue
-        await _store_nested(session, child, text, lease)
-        if child.spec.owner == run.spec.owner and not child.is_closed:
-            closed = given_up(text, child, await session.accepted(child.spec.run_id))
-            start, end = closed.marks.stored, closed.storable
-            items = items_to_store(closed, start, end)
-            if items:
-                await session.append(items, writer=child.spec.run_id, start=start, lease=lease)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import tempfile
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from standfast.carrying.session import StoredSession
 from standfast.ground.errors import InvalidSettingError
@@ -38,18 +40,11 @@ def sqlite(opening: Opening) -> Store:
     from standfast.backends.sqlite.session import SQLiteSession
 
     url, read_only, create, timeout_s = opening
-    if not url.path or url.path == ":memory:":
-        raise InvalidSettingError(
-            f"{url.text!r} names no file: what is in memory belongs to the object that has it",
-            "Give a path, as in sqlite:///talks.db.",
-        )
+    path = _file(url, create=create)
     given = only(url, "sessions_table", "messages_table")
     sessions = given.get("sessions_table", "agent_sessions")
     messages = given.get("messages_table", "agent_messages")
     tables = schema.Tables.of(sessions, messages)
-    path = os.path.abspath(url.path)
-    if not create:
-        reading.look_beside(path)
     file = reading.ReadOnlyFile(path, tables)
 
     async def layout() -> Layout:
@@ -65,7 +60,7 @@ def sqlite(opening: Opening) -> Store:
             return ReadOnlySQLiteSession(session_id, file, timeout_s=timeout_s)
         return SQLiteSession(session_id, path, sessions, messages, timeout_s=timeout_s)
 
-    return Store(url.shown, "sqlite", session, layout, read_only=read_only, close=file.close)
+    return Store(url.shown, "sqlite", session, layout, read_only=read_only, close=file.close, file=file)
 
 
 def redis(opening: Opening) -> Store:
@@ -103,6 +98,54 @@ def postgresql(opening: Opening) -> Store:
     return Store(url.shown, "postgresql", _opened_as(made, read_only), layout, read_only=read_only)
 
 
+def sqlalchemy(opening: Opening) -> Store:
+    """What `SQLAlchemySession` keeps in a database; of an SQLite file that is only looked at, in a copy."""
+    from standfast.backends.sqlalchemy import tables
+    from standfast.backends.sqlalchemy.session import SQLAlchemySession
+
+    url, read_only, create, timeout_s = opening
+    given: dict[str, Any] = only(url, "sessions_table", "messages_table")
+    text, close = url.text, None
+    if url.scheme == "sqlite":
+        path = _file(url, create=create)
+        if read_only:
+            path, close = _copied(path, timeout_s)
+        text = f"sqlite+{url.driver}:///{quote(path)}"
+
+    def made(session_id: str) -> SQLAlchemySession:
+        creates = create if url.scheme == "sqlite" else not read_only
+        return SQLAlchemySession.from_url(session_id, url=text, create_tables=creates, timeout_s=timeout_s, **given)
+
+    layout = partial(_layout, partial(_reached, made), tables.VERSION, "release 0.2, SQLAlchemySession")
+    opened = _opened_as(made, read_only)
+    return Store(url.shown, "sqlalchemy", opened, layout, read_only=read_only, close=close)
+
+
+def _file(url: StoreURL, *, create: bool) -> str:
+    """The file that a URL names, which must be there unless it may be made."""
+    from standfast.backends.sqlite.beside import look_beside
+
+    if not url.path or url.path == ":memory:":
+        raise InvalidSettingError(
+            f"{url.text!r} names no file: what is in memory belongs to the object that has it",
+            "Give a path, as in sqlite:///talks.db.",
+        )
+    path = os.path.abspath(url.path)
+    if not create:
+        look_beside(path)
+    return path
+
+
+def _copied(path: str, timeout_s: float) -> tuple[str, Callable[[], None]]:
+    """A copy of a file as it is now, and what removes it. SQLAlchemy's own way to open a file may write to it."""
+    from standfast.backends.sqlite.read_only import copy_file
+
+    folder = tempfile.TemporaryDirectory(prefix="standfast-")
+    target = os.path.join(folder.name, "copy.db")
+    copy_file(path, target, timeout_s)
+    return target, folder.cleanup
+
+
 def _opened_as(made: Callable[[str], StoredSession], read_only: bool) -> Callable[[str], StoredSession]:
     def session(session_id: str) -> StoredSession:
         found = made(session_id)
@@ -125,6 +168,9 @@ async def _reached(made: Callable[[str], StoredSession]) -> None:
     finally:
         await session.close()
 
+
+SQLALCHEMY = frozenset({"sqlite", "postgresql", "postgres", "mysql", "mariadb"})
+"""Databases that a URL with the name of a driver is opened through SQLAlchemy for, which says what it cannot do."""
 
 BUILT_IN: dict[str, Opener] = {
     "sqlite": sqlite,

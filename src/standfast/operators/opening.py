@@ -10,6 +10,7 @@ import os
 
 from standfast.ground.durations import check_seconds
 from standfast.ground.errors import InvalidSettingError, UnknownSchemeError
+from standfast.ground.extras import needed_by
 from standfast.operators import openers
 from standfast.operators.openers import Opener, Opening
 from standfast.operators.store import Store
@@ -32,13 +33,14 @@ def open_store(
 
     `sqlite:///talks.db` is relative, `sqlite:////srv/talks.db` is not. Further names stand behind a question mark:
     `?sessions_table=…&messages_table=…` (files and PostgreSQL), `schema=…` (PostgreSQL), `key_prefix=…`, `layout=…`,
-    `cluster=1` (Redis). `read_only`: whatever would change something is refused, and a file is read without leaving a
-    trace. A file that is not there is made only with `create`. Raises StoreNotFoundError for a path that does not
-    exist and UnknownSchemeError for a scheme that nobody has registered; `async with` also finds out at once whether
-    the store can be reached and read.
+    `cluster=1` (Redis). With the name of a driver, as in `postgresql+asyncpg://…` or `sqlite+aiosqlite:///…`, it is
+    what `SQLAlchemySession` keeps there. `read_only`: whatever would change something is refused, and a file is read
+    without leaving a trace. A file that is not there is made only with `create`. Raises StoreNotFoundError for a path
+    that does not exist and UnknownSchemeError for a scheme that nobody has registered; `async with` also finds out at
+    once whether the store can be reached and read.
     """
     found = parsed(url)
-    opener = _openers.get(found.scheme)
+    opener = openers.sqlalchemy if found.driver and found.scheme in openers.SQLALCHEMY else _openers.get(found.scheme)
     if opener is None:
         raise UnknownSchemeError(
             f"{found.scheme}:// is no kind of store that is known here",
@@ -47,4 +49,6 @@ def open_store(
         )
     if read_only and create:
         raise InvalidSettingError("a store that is only looked at is not made", "Give read_only or create, not both.")
-    return opener(Opening(found, read_only, create, check_seconds("timeout_s", timeout_s, is_ttl=True)))
+    opening = Opening(found, read_only, create, check_seconds("timeout_s", timeout_s, is_ttl=True))
+    with needed_by(f"a store at {found.scheme}://"):
+        return opener(opening)

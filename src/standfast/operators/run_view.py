@@ -5,14 +5,15 @@ Everything here is read from what the store holds. Nothing is resumed, checked a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from standfast.engine.codec import decode_saved, ending_of, has_ended
 from standfast.engine.costs import costs_since
-from standfast.engine.run import Call, Decision, Entry, Run
+from standfast.engine.decisions import decisions_of
+from standfast.engine.run import Call, Decision, Run
 from standfast.engine.run_store import RunStore, RunSummary, SavedRun
 from standfast.ground.errors import NotFoundError, RunStateError
 from standfast.ground.jsonvalue import Item, decode_value
@@ -102,20 +103,25 @@ async def load(runs: RunStore, run_id: str) -> SavedRun:
     return saved
 
 
-def view_of(saved: SavedRun, summary: RunSummary | None = None, kept: RunUsage | None = None) -> RunView:
-    """What a store holds of a run. `kept`: what its session keeps of its costs, where the run has ended there."""
+def view_of(
+    saved: SavedRun, summary: RunSummary | None = None, kept: RunUsage | None = None, items: Sequence[Item] = ()
+) -> RunView:
+    """What a store holds of a run. `kept` and `items`: what its session has of it, where the run has ended there."""
     created, updated = (None, None) if summary is None else (summary.created_at, summary.updated_at)
     head = _head(saved)
     if head.get("schema") == CALL:
         return _voice_call(saved, head, summary)
     if has_ended(saved):
         ending = ending_of(saved) or {}
-        status = str(ending.get("status", "done"))
+        status, moved = str(ending.get("status", "done")), ending.get("moved_to")
         return RunView(
             saved.run_id, status, saved.revision, str(ending.get("agent", "")),
             None if summary is None else summary.session_id, created, updated,
-            doing=f"has ended: {status}", turns=_turn_count(kept), output=ending.get("output"),
-            requests=() if kept is None else kept.requests, settled_by=ending.get("settled_by"),
+            doing=f"was moved to {moved}" if moved else f"has ended: {status}", turns=_turn_count(kept),
+            max_turns=ending.get("max_turns"),
+            input=tuple(items[: ending.get("input_count") or 0]), calls=_calls_of_ended(saved.run_id, ending, items),
+            output=ending.get("output"), requests=() if kept is None else kept.requests,
+            settled_by=ending.get("settled_by"),
         )  # fmt: skip
     run = decode_saved(saved)
     owner = run.spec.owner
@@ -207,13 +213,15 @@ def doing(run: Run) -> str:
 def calls_of(run: Run) -> Iterator[CallView]:
     """Every call of a run in order; those of nested runs while they are not finished, behind the call they are in."""
     outputs = {entry.item.get("call_id"): entry.item.get("output") for entry in run.ledger if "output" in entry.item}
+    decided = {one["call_id"]: one for one in decisions_of(run) if one.get("run_id") == run.spec.run_id}
     turn_number, was_reply = 0, False
     for entry in run.ledger:
         is_reply = entry.kind not in ("input", "input_item") and "output" not in entry.item
         turn_number += is_reply and not was_reply
         was_reply = is_reply
         if entry.kind in ("tool_call_item", "handoff_call_item") and "call_id" in entry.item:
-            yield _done(run, entry, turn_number, outputs.get(entry.item["call_id"]))
+            output = outputs.get(entry.item["call_id"])
+            yield _done(run.spec.run_id, entry.item, entry.agent, turn_number, output, decided)
     turn = run.turn
     for call in turn.calls if turn is not None else ():
         assert turn is not None
@@ -233,8 +241,7 @@ def calls_of(run: Run) -> Iterator[CallView]:
             yield from calls_of(call.child)
 
 
-def _done(run: Run, entry: Entry, turn: int, output: Any) -> CallView:
-    item = entry.item
+def _done(run_id: str, item: Item, agent: str, turn: int, output: Any, decided: Mapping[Any, Item]) -> CallView:
     arguments = item.get("arguments")
     return CallView(
         str(item["call_id"]),
@@ -242,10 +249,42 @@ def _done(run: Run, entry: Entry, turn: int, output: Any) -> CallView:
         arguments if isinstance(arguments, str) else "",
         "done",
         turn,
-        entry.agent,
-        run.spec.run_id,
+        agent,
+        run_id,
         output=output,
+        decision=_kept_decision(decided.get(item["call_id"])),
     )
+
+
+def _calls_of_ended(run_id: str, ending: Item, items: Sequence[Item]) -> tuple[CallView, ...]:
+    """The calls of a run that has ended: its session has them, and its record who decided about them.
+
+    Of calls inside an agent tool, and where the session has forgotten the items, those that were decided.
+    """
+    known = {(one.get("run_id"), one.get("call_id")): one for one in ending.get("decisions", ())}
+    own = {call_id: one for (of, call_id), one in known.items() if of == run_id}
+    outputs = {item.get("call_id"): item["output"] for item in items if "output" in item}
+    found: dict[tuple[Any, Any], CallView] = {}
+    turn_number, was_reply = 0, False
+    for item in items[ending.get("input_count") or 0 :]:
+        is_reply = "output" not in item
+        turn_number += is_reply and not was_reply
+        was_reply = is_reply
+        if is_reply and "call_id" in item:
+            call_id = item["call_id"]
+            found[run_id, call_id] = _done(run_id, item, "", turn_number, outputs.get(call_id), own)
+    for (of, call_id), one in known.items():
+        if (of, call_id) not in found:
+            item = {"call_id": call_id, "name": one.get("tool")}
+            found[of, call_id] = _done(str(of), item, str(one.get("agent", "")), 0, None, {call_id: one})
+    return tuple(found.values())
+
+
+def _kept_decision(kept: Item | None) -> DecisionView | None:
+    if kept is None:
+        return None
+    names = ("approved", "message", "sticky", "by", "at")
+    return decision_view(Decision(**{name: kept[name] for name in names if name in kept}))
 
 
 def _state(call: Call) -> CallState:

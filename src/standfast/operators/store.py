@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from standfast.carrying.looking import check_page, checked_words
 from standfast.carrying.reading_only import opened_to_look
@@ -21,13 +21,18 @@ from standfast.engine.codec import has_ended
 from standfast.engine.run_store import RunSummary
 from standfast.ground.errors import NotFoundError, RunStateError, StandfastError
 from standfast.operators.run_view import CallView, RunView, load, view_of
-from standfast.sessions import look_rules, rules
+from standfast.sessions import look_rules, rules, writer_rules
 from standfast.sessions.look_rules import Seen
-from standfast.sessions.port import Look, Name, Plan
+from standfast.sessions.port import Look, Name, Plan, Row
 from standfast.sessions.protocol import abilities
 from standfast.sessions.records import RunUsage, SearchPage, summed
 from standfast.sessions.rules import as_time, listing, look
 from standfast.words.usage import Usage
+
+if TYPE_CHECKING:
+    from standfast.backends.sqlite.read_only import ReadOnlyFile
+
+T = TypeVar("T")
 
 PAGE = 256
 # How much is read at a time where everything is: a store of any size in memory of one size.
@@ -130,9 +135,13 @@ class Store:
         *,
         read_only: bool = False,
         close: Callable[[], None] | None = None,
+        file: ReadOnlyFile | None = None,
     ) -> None:
-        """For whoever registers a backend: `session` opens one of its sessions, `layout` says which layout it has."""
-        self.url, self.backend, self.read_only = url, backend, read_only
+        """For whoever registers a backend: `session` opens one of its sessions, `layout` says which layout it has.
+
+        `file`: the SQLite file it is in, to be looked at as a file.
+        """
+        self.url, self.backend, self.read_only, self.file = url, backend, read_only, file
         self._session, self._layout, self._close = session, layout, close
         self._anchor: StoredSession | None = None
 
@@ -232,6 +241,13 @@ class Store:
         page = await self._any.looked(plan)
         return SessionListing([await self._summary(one) for one in page.sessions], page.after)
 
+    async def summary(self, session_id: str) -> SessionSummary:
+        """What a listing shows of one session; raises NotFoundError if there is none."""
+        seen = await self._any.looked(partial(_seen_one, session_id, details=True))
+        if seen is None:
+            raise NotFoundError(f"there is no session {session_id!r}", "List them with Store.sessions().")
+        return await self._summary(seen)
+
     async def _waiting(
         self, after: str | None, limit: int, prefix: str, since: datetime | None, *, details: bool
     ) -> SessionListing:
@@ -297,6 +313,10 @@ class Store:
         by_model = {name: summed([one.usage for one in requests if (one.model or "") == name]) for name in models}
         return StoreUsage(summed([one.usage for one in requests]), sessions, len(parts), by_model)
 
+    def looked(self, plan: Callable[[], Plan[T]]) -> Awaitable[T]:
+        """The result of a plan that only looks; for tools that ask what no method does."""
+        return self._any.looked(plan)
+
     # --- runs --------------------------------------------------------------------------------------------------------
 
     async def runs(
@@ -310,11 +330,12 @@ class Store:
         """A saved run as data; raises NotFoundError if there is none."""
         saved = await load(self._runs, run_id)
         summary = await self._any.looked(partial(_summary_of, run_id))
-        kept = None
-        if summary is not None and summary.session_id is not None and has_ended(saved):
-            costs = await self._any.looked(partial(look_rules.usage, Name("session", summary.session_id)))
-            kept = next((one for one in costs if one.run_id == run_id), None)
-        return view_of(saved, summary, kept)
+        if summary is None or summary.session_id is None or not has_ended(saved):
+            return view_of(saved, summary)
+        name = Name("session", summary.session_id)
+        costs = await self._any.looked(partial(look_rules.usage, name))
+        items = await self._any.looked(partial(writer_rules.written, name, run_id, _ignore))
+        return view_of(saved, summary, next((one for one in costs if one.run_id == run_id), None), items)
 
     async def decide(
         self,
@@ -463,3 +484,7 @@ def _usage_of_some(after: str | None) -> Plan[tuple[list[RunUsage], int, str | N
         count += bool(costs)
         found += costs
     return found, count, some[-1].cursor if len(some) == PAGE else None
+
+
+def _ignore(row: Row, fault: str) -> None:
+    """A record that cannot be read is reported by whoever reads the session."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from standfast.ground.errors import InvalidSettingError, SettingTypeError
 
@@ -20,6 +21,9 @@ class StoreURL:
     text: str
     """As it was given, without the options that are ours; it may hold a password."""
     scheme: str
+    """The kind of database."""
+    driver: str
+    """Behind a plus: the library that SQLAlchemy is to use; "" where none is named."""
     path: str
     """What stands behind the scheme and the host, unquoted; of a file its path."""
     options: Mapping[str, str]
@@ -27,8 +31,11 @@ class StoreURL:
 
     @property
     def shown(self) -> str:
-        """The URL as it may be printed: without a password."""
-        return without_password(self.text)
+        """The URL as it may be printed and kept: without a password, with the options that are ours."""
+        text = without_password(self.text)
+        if self.scheme == "sqlite" or not self.options:
+            return text
+        return f"{text}{'&' if '?' in text else '?'}{urlencode(self.options)}"
 
 
 def parsed(url: str | os.PathLike[str]) -> StoreURL:
@@ -40,25 +47,28 @@ def parsed(url: str | os.PathLike[str]) -> StoreURL:
         raise InvalidSettingError("an empty text names no store", "Give a URL, or the path of a database file.")
     scheme, separator, rest = text.partition("://")
     if not separator or isinstance(url, os.PathLike):
-        return StoreURL(text, "sqlite", text, {})
-    scheme = scheme.lower().partition("+")[0]  # SQLAlchemy's way of naming a driver
+        return StoreURL(text, "sqlite", "", text, {})
+    scheme, _, driver = scheme.lower().partition("+")  # SQLAlchemy's way of naming a driver
     if scheme == "sqlite":
         # By hand: to urlsplit the first part of a relative path may look like a host.
         path, _, query = rest.partition("?")
         options = dict(parse_qsl(query))
-        return StoreURL(text, scheme, unquote(path[1:] if path.startswith("/") else path), options)
+        return StoreURL(text, scheme, driver, unquote(path[1:] if path.startswith("/") else path), options)
     parts = urlsplit(text)
     given = parse_qsl(parts.query)
     ours = {name: value for name, value in given if name in OPTIONS}
     theirs = "&".join(one for one in parts.query.split("&") if one.partition("=")[0] not in OPTIONS)
-    return StoreURL(parts._replace(query=theirs).geturl(), scheme, unquote(parts.path), ours)
+    return StoreURL(parts._replace(query=theirs).geturl(), scheme, driver, unquote(parts.path), ours)
 
 
 def without_password(url: str) -> str:
     """A URL as it may be printed."""
     before, separator, rest = url.partition("://")
-    if not separator or "@" not in rest:
+    if not separator:
         return url
+    rest = re.sub(r"([?&]password=)[^&]*", r"\1***", rest)  # PostgreSQL's library takes it there too
+    if "@" not in rest:
+        return f"{before}://{rest}"
     place = rest.partition("/")[0]
     user, _, host = place.rpartition("@")
     name = user.partition(":")[0]

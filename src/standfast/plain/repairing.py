@@ -17,6 +17,7 @@ from standfast.ground.errors import AbilityMissingError, SessionConflictError
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.ground.operators import tell
 from standfast.sessions.protocol import NO_LIMIT, CorruptRecord, Head, Lease, abilities
+from standfast.words.broken_items import SECOND_COPY
 from standfast.words.history import deduplicate, prune
 
 LEASE_TTL_S = 60.0
@@ -24,8 +25,6 @@ LEASE_TTL_S = 60.0
 
 READS_MAX = 5
 # Somebody who writes without a lease, again and again, in the moment between two reads: then it is no time for repair.
-
-SECOND_COPY = "another copy of an item with the same id"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
 from standfast.ground.errors import UserError
+from standfast.ground.extras import needed_by
 from standfast.llm.default_models import default_model
 
 if TYPE_CHECKING:
@@ -49,8 +50,8 @@ class OwnClients:
 
 def make_client(options: dict[str, Any]) -> AsyncOpenAI:
     """A new client; without a key it says where one can come from."""
-    from openai import AsyncOpenAI, OpenAIError
-
+    with needed_by("a model of OpenAI's, or one with its protocol,"):
+        from openai import AsyncOpenAI, OpenAIError
     try:
         return AsyncOpenAI(**options)
     except OpenAIError as error:

@@ -8,10 +8,12 @@ code. What these APIs have beyond Chat Completions (thinking blocks, signatures)
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from importlib import import_module
 from typing import Any, Literal
 
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import UserError
+from standfast.ground.extras import needed_by
 from standfast.llm.interface import Model, ModelProvider, ModelRequest
 from standfast.providers.chat import OpenAIChatCompletionsModel
 from standfast.providers.client import get_default_model
@@ -105,7 +107,7 @@ class LitellmModel(CompletionModel):
 
     def completion_function(self, *, retries: bool) -> CompletionFunction:
         """`litellm.acompletion`, with this model's address and key."""
-        litellm = _package("litellm", "litellm", "LitellmModel")
+        litellm = _package("litellm", "LitellmModel")
         fixed: dict[str, Any] = {"base_url": self.base_url, "api_key": self.api_key}
         if not retries:
             fixed |= {"num_retries": 0, "max_retries": 0}
@@ -171,7 +173,7 @@ class AnyLLMModel(CompletionModel):
 
     def completion_function(self, *, retries: bool) -> CompletionFunction:
         """any-llm's completion of this model's provider. It has no retries of its own to switch off."""
-        any_llm = _package("any_llm", "any-llm", "AnyLLMModel")
+        any_llm = _package("any_llm", "AnyLLMModel")
         place = min((found for found in map(self.model.find, "/:") if found > 0), default=-1)
         provider, name = ("openai", self.model) if place < 0 else (self.model[:place], self.model[place + 1 :])
         made = any_llm.AnyLLM.create(provider, api_key=self.api_key, api_base=self.base_url)
@@ -199,15 +201,7 @@ class AnyLLMProvider(ModelProvider):
         return AnyLLMModel(model_name or f"openai/{get_default_model()}", self.base_url, self.api_key, self.api)
 
 
-def _package(name: str, extra: str, what: str) -> Any:
+def _package(name: str, what: str) -> Any:
     """The package, or an error that names the command which installs it."""
-    from importlib import import_module
-
-    try:
+    with needed_by(what):
         return import_module(name)
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != name:
-            raise
-        raise ImportError(
-            f"{what} needs the package {name!r}. Install it with: pip install 'standfast[{extra}]'", name=name
-        ) from error

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count, repeat
+from types import MappingProxyType
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -177,6 +178,31 @@ class Arrange(NamedTuple):
     forget: Sequence[int] = ()
 
 
+class Load(NamedTuple):
+    """What was kept elsewhere, to be kept here as it stood there: rows with their times, and whole boxes.
+
+    The rows of `live` come behind the live ones, as those of `push` do. `times` says when each was written (None: not
+    known), as exactly as the store keeps times; one that keeps none leaves them out. `boxes` are none that the name
+    has. `created` is when the name was made there, for a change that makes it here.
+    """
+
+    live: Sequence[tuple[bytes, Tag]] = ()
+    times: Sequence[float | None] = ()
+    boxes: Mapping[int, Sequence[tuple[bytes, Tag]]] = MappingProxyType({})
+    created: float | None = None
+
+    def rising_us(self, unknown: int) -> list[int]:
+        """The times in microseconds, each above the one before: for a store whose rows stand in the order of times.
+
+        One that is not known follows the one before it; `unknown` is what the first one is then.
+        """
+        found: list[int] = []
+        for at in self.times:
+            wanted = (0 if found else unknown) if at is None else round(at * 1e6)
+            found.append(max(wanted, found[-1] + 1 if found else 0))
+        return found
+
+
 class Change(msgspec.Struct, frozen=True, gc=False):
     """What to do with one name, if the conditions hold. Effects take place in the order of the fields."""
 
@@ -202,6 +228,8 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     them may have been seen without them, so no mark given out since may be given again (B2)."""
     push: Sequence[tuple[bytes, Tag]] = ()
     """Rows to add behind the live ones."""
+    load: Load | None = None
+    """Rows, boxes and times of a name that was kept elsewhere: for imports, and always with `touch`."""
     sweep: tuple[str, ...] = ()
     """Remove the cells whose names begin with one of these."""
     put: Mapping[str, bytes | None] = msgspec.field(default_factory=dict)
@@ -316,6 +344,21 @@ Plan = Generator[Ask, Answer, T]
 def under(change: Change, cells: Mapping[str, bytes | None]) -> Change:
     """The change under further conditions on cells; its own count where both name one."""
     return msgspec.structs.replace(change, cells={**cells, **change.cells})
+
+
+def only_appends(step: Step) -> bool:
+    """Whether a step only adds rows to one session, puts cells and relies on cells: what every turn does.
+
+    A store may have a shorter way for that.
+    """
+    change = step[0]
+    if len(step) != 1 or not change.push or not change.touch or change.name.kind != "session":
+        return False
+    if change.mark is not None or change.prefix is not None or change.wipe is not None or change.labels is not None:
+        return False
+    if change.remove or change.drop or change.arrange or change.back or change.load or change.sweep or change.hold_s:
+        return False
+    return None not in change.put.values()
 
 
 def one_more_refusal(before: int) -> int:

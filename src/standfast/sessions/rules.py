@@ -48,12 +48,22 @@ WRITER = "w/"
 LANE = "l/"
 ORIGIN = "origin"
 USAGE = "u/"
+IMPORTED = "imported"
+MOVING = "m/"
+BROUGHT = "b/"
 
 SEALED = b"\x02sealed\x00"
 """Begins a cell of an encrypted session, as it is seen without the key."""
 
-KEPT_BY_CLEAR = (WRITER, LEASE, LANE, OPEN_RUN)
+SEALED_ROW = b'{"__enc__":'
+"""Begins a row of one, as it is seen without the key; also one that the OpenAI Agents SDK has encrypted."""
+
+UNOPENED = b"\x00unopened\x00"
+"""Begins what stands for a row that could not be opened: no JSON, so the rules leave it out and keep it (A14)."""
+
+KEPT_BY_CLEAR = (WRITER, LEASE, LANE, OPEN_RUN, BROUGHT)
 # A count must outlive a clear, or a late repeat would bring back what was cleared; so must the fencing number (A12).
+# Which runs were moved here must outlive it too, or repeating that move would bring one back that has acted since.
 # Which runs are open is decided for each, so that one that was saved a moment ago is not forgotten unseen.
 
 Report = Callable[[Row, str], None]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from standfast.engine.codec import conversation_of, is_left_open
+from standfast.engine.codec import ENDED as ENDED, conversation_of, is_left_open
 from standfast.engine.run_store import LogTail, RunSummary, SavedRun, check_run_id
 from standfast.ground.errors import NotFoundError, RunClaimedError, RunStateError
 from standfast.ground.jsonvalue import Item, encode_value
@@ -36,8 +36,6 @@ CONVERSATION, LEFT_OPEN = "conversation", "left_open"
 # Labels, beside those that a listing shows: the server's conversation an open run is on ("": none; runs of sessions
 # have their session), and that a run which failed or was cut has something to tell to whoever comes next.
 
-ENDED = frozenset({"done", "failed", "cancelled"})
-
 
 @dataclass(frozen=True, slots=True)
 class RunSave:
@@ -58,6 +56,14 @@ class RunSave:
         check_run_id(self.run_id)
 
 
+class NestedItems(NamedTuple):
+    """Items of a run inside a call of the one that is recorded, as that writer's number `start` and on."""
+
+    writer: str
+    start: int
+    items: Sequence[Item]
+
+
 class Recorded(NamedTuple):
     """What came of `record`: where the history ends, and the run's revision (0: no run was saved)."""
 
@@ -71,6 +77,11 @@ class Recorded(NamedTuple):
 def load_run(run_id: str) -> Plan[SavedRun | None]:
     """The run as last saved."""
     sight = yield from look(Look(Name("run", run_id), cells=(HEAD,), prefixes=(LOG,), mark=False))
+    return saved_in(run_id, sight)
+
+
+def saved_in(run_id: str, sight: Sight) -> SavedRun | None:
+    """The run that these cells hold; None if there is none."""
     value = value_of(sight, HEAD)
     if value is None:
         return None
@@ -157,7 +168,7 @@ class Costs(NamedTuple):
 def _labels(save: RunSave) -> dict[str, str]:
     """What a listing shows of the run and finds it by."""
     labels = {"status": save.status, "agent": save.agent}
-    is_open = _is_open(save.status, save.head)
+    is_open = is_open_run(save.status, save.head)
     if save.session_id is not None:
         labels["session"] = save.session_id
     else:
@@ -168,7 +179,7 @@ def _labels(save: RunSave) -> dict[str, str]:
     return labels
 
 
-def _is_open(status: str, head: bytes) -> bool:
+def is_open_run(status: str, head: bytes) -> bool:
     """Whether the run has not ended, or has stopped with something that others must be told (C15)."""
     return status not in ENDED or is_left_open(head)
 
@@ -181,18 +192,20 @@ def record(
     *,
     release: bool = False,
     costs: Costs | None = None,
+    nested: Sequence[Batch] = (),
 ) -> Plan[Recorded]:
     """Append a batch, save a run, keep its costs, check the fence and give the lease back: in one step, or nothing.
 
     Each part that was done before, because an acknowledgement was lost, is left out. `session` is None for a run that
-    no session owns.
+    no session owns. `nested` are batches of other writers, which stand before this one's.
     """
+    batches = (*nested, batch) if batch is not None else tuple(nested)
     while True:
         step: list[Change] = []
         mark: str | None = None
         revision = 0
         if session is not None:
-            change = yield from _session_part(session, batch, save, fence, release, costs)
+            change = yield from _session_part(session, batches, save, fence, release, costs)
             step += [] if change is None else [change]
         if save is not None:
             sight = yield from look(run_look(save))
@@ -212,32 +225,42 @@ def record(
 
 def _session_part(
     session: Name,
-    batch: Batch | None,
+    batches: Sequence[Batch],
     save: RunSave | None,
     fence: Fence | None,
     release: bool,
     costs: Costs | None,
 ) -> Plan[Change | None]:
     """What a record changes of the session, or relies on."""
-    wanted = Look(session, mark=False) if batch is None else batch_look(session, batch)
     run_cell = None if save is None else OPEN_RUN + save.run_id
-    more = {*wanted.cells, *fence_cells(fence), *(() if run_cell is None else (run_cell,))}
-    sight = yield from look(msgspec.structs.replace(wanted, cells=tuple(sorted(more))))
+    wanted = {cell for batch in batches for cell in batch_look(session, batch).cells}
+    more = {*wanted, *fence_cells(fence), *(() if run_cell is None else (run_cell,))}
+    sight = yield from look(Look(session, cells=tuple(sorted(more)), mark=False))
     check_fence(session, fence, sight)
-    change = None if batch is None else (yield from appended(session, batch, sight))
+    changes: list[Change] = []
+    for batch in batches:
+        change = yield from appended(session, batch, sight)
+        changes += [] if change is None else [change]
     cells, put = fence_conditions(fence, sight), dict[str, bytes | None]()
     if save is not None and run_cell is not None:
         cells[run_cell] = value_of(sight, run_cell)  # a clear may remove the run, and must not leave this one unknown
-        value = open_run_value(save.status, fence) if _is_open(save.status, save.head) else None
+        value = open_run_value(save.status, fence) if is_open_run(save.status, save.head) else None
         if value != cells[run_cell]:
             put[run_cell] = value
     if costs is not None:
         put[costs.cell] = encode_value([sight.now, costs.requests])
     if release and fence is not None:
         put |= release_put(sight, fence)
-    if change is None:
+    if not changes:
         return Change(session, cells=cells, put=put) if cells or put else None
-    return msgspec.structs.replace(change, cells={**change.cells, **cells}, put={**change.put, **put})
+    # One change of the name, whoever wrote what: each writer has cells of its own, so none gets in another's way.
+    return Change(
+        session,
+        cells={**{cell: value for one in changes for cell, value in one.cells.items()}, **cells},
+        push=[row for one in changes for row in one.push],
+        put={**{cell: value for one in changes for cell, value in one.put.items()}, **put},
+        touch=True,
+    )
 
 
 # --- listing, deleting, pruning --------------------------------------------------------------------------------------

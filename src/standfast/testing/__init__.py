@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from standfast._doors.absent import absent
+from standfast.ground.extras import needed_by
 from standfast.testing.answering_model import AnsweringModel
 from standfast.testing.leaks import LeakError, no_leaks
 from standfast.testing.script import (
@@ -75,4 +76,5 @@ def __getattr__(name: str) -> Any:
         if reason := absent("testing", name):
             raise ImportError(reason, name=__name__)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("standfast.testing.realtime"), name)
+    with needed_by(name):
+        return getattr(import_module("standfast.testing.realtime"), name)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
+from standfast import InMemoryStore
 from standfast.operators.run_view import RunView
 from standfast.operators.store import SessionListing, Store, StoreUsage, store_of
 from standfast.sessions.records import SearchPage
@@ -78,6 +80,22 @@ class ReadsAndWrites(Store):
         session = self.session(session_id)
         session.read_only = False
         return await session.revoke_lease()
+
+
+class LeavesBoxesOut(InMemoryStore):
+    def _load(self, stored: Any, load: Any) -> None:
+        super()._load(stored, load._replace(boxes={}))
+
+
+class ForgetsGenerations(Memory):
+    name = "leaves out what is kept of a session that is brought"
+
+    @cached_property
+    def store(self) -> InMemoryStore:
+        return LeavesBoxesOut()
+
+
+BROKEN.append(Mistake(ForgetsGenerations(), "B16", "a_session_that_was_copied_away_and_back_is_the_same"))
 
 
 @breaks("B17", "a_run_that_waits_is_seen_and_listed")

@@ -27,6 +27,7 @@ from standfast.sessions.port import (
     Done,
     Kind,
     Listed,
+    Load,
     Look,
     Name,
     Range,
@@ -226,10 +227,12 @@ class MemoryStore:
                 insort(stored.live, row, key=lambda one: one.ref)
             stored.edition = next(self._numbers)
         self._push(stored, change.push)
+        if change.load is not None:
+            self._load(stored, change.load)
         if change.sweep:
             stored.cells = {name: cell for name, cell in stored.cells.items() if not name.startswith(change.sweep)}
         if change.touch:
-            self._touch(stored)
+            self._touch(stored, None if change.load is None else change.load.created)
         for name, value in change.put.items():
             if value is None:
                 stored.cells.pop(name, None)
@@ -254,6 +257,14 @@ class MemoryStore:
         now = time.time()
         self._written_at.update({row.ref: now for row in new})
 
+    def _load(self, stored: Stored, load: Load) -> None:
+        new = [Row(next(self._numbers), data, tag) for data, tag in load.live]
+        stored.live.extend(new)
+        times = zip(new, load.times, strict=True)
+        self._written_at.update({row.ref: at for row, at in times if at is not None})
+        for box, rows in load.boxes.items():
+            stored.boxes[box] = [Row(next(self._numbers), data, tag) for data, tag in rows]
+
     def _arrange(self, stored: Stored, arrange: Arrange, arranged: tuple[list[Row], list[Row]]) -> None:
         live, kept = arranged
         stored.edition = next(self._numbers)
@@ -276,10 +287,10 @@ class MemoryStore:
             for row in rows:
                 self._written_at.pop(row.ref, None)
 
-    def _touch(self, stored: Stored) -> None:
+    def _touch(self, stored: Stored, created: float | None = None) -> None:
         now = time.time()
         if not stored.epoch:
-            stored.epoch, stored.created = str(next(self._numbers)), now
+            stored.epoch, stored.created = str(next(self._numbers)), now if created is None else min(created, now)
             # What was put since the last incarnation ended (by a fork of nothing but counts) belongs to this one.
             stored.cells = {name: (value, epoch or stored.epoch) for name, (value, epoch) in stored.cells.items()}
         # A clock that went back must not make a change look older than the one before it (A16).

@@ -13,7 +13,10 @@ import psycopg
 
 from standfast.ground.errors import InvalidNameError, SchemaTooNewError, StoreUnavailableError
 
-VERSION = 1
+VERSION = 2
+# 2: a step may bring a history that was kept elsewhere.
+SQLALCHEMY_VERSION = 1000
+# From here on the numbers are those of another class's layouts, in the same table of versions.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
 _LOCK = 7_236_514_022  # any number that only standfast uses for its advisory lock
 
@@ -108,6 +111,11 @@ def _version(connection: psycopg.Connection[Any], tables: Tables) -> int:
         return 0
     row = connection.execute(f"SELECT max(version) FROM {name}").fetchone()
     found = int(row[0] or 0) if row is not None else 0
+    if found >= SQLALCHEMY_VERSION:
+        raise SchemaTooNewError(
+            f"SQLAlchemySession keeps its own records beside {tables.m}; they were left as they are",
+            "Open these tables with SQLAlchemySession; open_store takes postgresql+psycopg://….",
+        )
     if found > VERSION:
         raise SchemaTooNewError(
             f"the tables of {tables.m} were written by a newer standfast (version {found}, this one knows {VERSION})",

@@ -246,7 +246,7 @@ CREATE OR REPLACE FUNCTION {own}commit"(
 ) LANGUAGE plpgsql AS $f$
 #variable_conflict use_column
 DECLARE c JSONB; want JSONB; i INTEGER; k TEXT; p TEXT; v BYTEA; moment TIMESTAMPTZ; n {own}names"%ROWTYPE; e TEXT; there BOOLEAN;
-  last TIMESTAMP; first BIGINT; count_ BIGINT; r RECORD; moves BOOLEAN; tail BOOLEAN; has BOOLEAN;
+  last TIMESTAMP; first BIGINT; count_ BIGINT; r RECORD; moves BOOLEAN; tail BOOLEAN; has BOOLEAN; born TIMESTAMPTZ;
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     RAISE EXCEPTION 'standfast needs READ COMMITTED: on another level this would decide on what it saw before' USING ERRCODE = '25001';
@@ -289,8 +289,8 @@ BEGIN
 
   FOR c IN SELECT * FROM jsonb_array_elements(p_step) LOOP
     k := c ->> 'kind'; p := convert_from(p_args[(c ->> 'id')::integer], 'UTF8'); first := 0;
-    moves := c ? 'drop' OR c ? 'arrange' OR c ? 'back' OR c ? 'push';
-    moment := clock_timestamp();
+    moves := c ? 'drop' OR c ? 'arrange' OR c ? 'back' OR c ? 'push' OR c ? 'load' AND k = 'session';
+    moment := clock_timestamp(); born := least(to_timestamp((c -> 'load' ->> 'created')::float8), moment);
     IF c ? 'remove' THEN
       DELETE FROM {own}cells" x WHERE x.kind = k AND x.id = p;
       DELETE FROM {own}names" x WHERE x.kind = k AND x.id = p;
@@ -334,11 +334,11 @@ BEGIN
         END IF;
       ELSE
         IF k = 'session' THEN
-          INSERT INTO {s} (session_id, created_at, updated_at, standfast_epoch) VALUES (p, moment, moment, e)
+          INSERT INTO {s} (session_id, created_at, updated_at, standfast_epoch) VALUES (p, born, moment, e)
             ON CONFLICT (session_id) DO UPDATE SET standfast_epoch = excluded.standfast_epoch;
           PERFORM 1 FROM {s} WHERE session_id = p FOR UPDATE;
         END IF;
-        UPDATE {own}names" SET seq = nextval('{seq}'), created = moment, updated = moment, next_epoch = NULL,
+        UPDATE {own}names" SET seq = nextval('{seq}'), created = born, updated = moment, next_epoch = NULL,
           epoch = CASE k WHEN 'session' THEN NULL ELSE e END WHERE kind = k AND id = p;
       END IF;
     ELSIF moves AND NOT there THEN
@@ -377,6 +377,19 @@ BEGIN
           SELECT p, p_texts[j], greatest(moment::timestamp, last + interval '1 microsecond') + (j - i) * interval '1 microsecond',
             first + j - i, p_writers[j], p_ordinals[j], p_replaces[j] FROM generate_series(i, i + count_::integer - 1) j;
       END IF;
+      IF c ? 'load' THEN  -- what was kept elsewhere, with its times; each above the one before, as the SDK reads by them
+        i := (c -> 'load' -> 'live' ->> 0)::integer; count_ := (c -> 'load' -> 'live' ->> 1)::integer - i + 1;
+        UPDATE {own}names" SET place = place + count_ WHERE kind = k AND id = p RETURNING place - count_ INTO first;
+        INSERT INTO {m} (session_id, message_data, created_at, standfast_place, standfast_writer, standfast_ordinal, standfast_replaces)
+          SELECT p, x.data, greatest(to_timestamp(x.at)::timestamp, last + x.o * interval '1 microsecond'), first + x.o, x.writer, x.ordinal, x.stands
+          FROM unnest(p_texts[i:i + count_ - 1], p_writers[i:i + count_ - 1], p_ordinals[i:i + count_ - 1], p_replaces[i:i + count_ - 1],
+            ARRAY(SELECT t::float8 FROM jsonb_array_elements_text(c -> 'load' -> 'times') t)) WITH ORDINALITY x(data, writer, ordinal, stands, at, o);
+        -- By slices: to reach one text in a long array, all before it are walked over.
+        FOR r IN SELECT (b ->> 0)::integer AS box, (b ->> 1)::integer AS lo, (b ->> 2)::integer AS hi FROM jsonb_array_elements(c -> 'load' -> 'boxes') b LOOP
+          INSERT INTO {own}boxes" SELECT p, r.box, x.o, x.data, x.writer, x.ordinal, x.stands
+            FROM unnest(p_texts[r.lo:r.hi], p_writers[r.lo:r.hi], p_ordinals[r.lo:r.hi], p_replaces[r.lo:r.hi]) WITH ORDINALITY x(data, writer, ordinal, stands, o);
+        END LOOP;
+      END IF;
     END IF;
     IF c ? 'sweep' THEN
       DELETE FROM {own}cells" x WHERE x.kind = k AND x.id = p AND EXISTS (
@@ -395,6 +408,40 @@ BEGIN
   END LOOP;
 END $f$;
 
+-- The step that every turn makes, in a quarter of the statements: rows behind the others, and cells. NULL where it is not
+-- that simple (the first write, rows of other programs without a place, a condition that does not hold): nothing was done
+-- then, and the function above decides. A session that was changed last keeps its number, and with it every index entry.
+CREATE OR REPLACE FUNCTION {own}append"(
+  p TEXT, p_wants BYTEA[], p_wanted BYTEA[], p_puts BYTEA[], p_put BYTEA[], p_texts TEXT[], p_writers BYTEA[], p_ordinals BIGINT[],
+  p_replaces INTEGER[], OUT mark TEXT
+) LANGUAGE plpgsql AS $f$
+#variable_conflict use_column
+DECLARE h RECORD; l RECORD; moment TIMESTAMPTZ; tick CONSTANT INTERVAL := interval '1 microsecond'; added CONSTANT INTEGER := array_length(p_texts, 1);
+BEGIN
+  IF current_setting('transaction_isolation') <> 'read committed' OR current_setting('synchronous_commit') = 'off' THEN RETURN; END IF;
+  SELECT x.place, x.edition, x.seq, y.standfast_epoch AS epoch INTO h FROM {own}names" x JOIN {s} y ON y.session_id = x.id
+    WHERE x.kind = 'session' AND x.id = p FOR UPDATE;
+  IF NOT FOUND OR h.epoch IS NULL OR h.seq IS NULL THEN RETURN; END IF;
+  IF EXISTS (SELECT 1 FROM unnest(p_wants, p_wanted) w(name, value) LEFT JOIN {own}cells" c
+      ON c.kind = 'session' AND c.id = p AND c.name = w.name WHERE c.value IS DISTINCT FROM w.value) THEN RETURN; END IF;
+  SELECT standfast_place AS place, created_at AS at INTO l FROM {m} WHERE session_id = p ORDER BY standfast_place DESC LIMIT 1;
+  IF FOUND AND l.place IS NULL THEN RETURN; END IF;
+  moment := clock_timestamp();
+  WITH changed AS (
+    UPDATE {own}names" SET place = h.place + added, updated = greatest(moment, updated + tick),
+      seq = CASE WHEN h.seq = (SELECT last_value FROM {own}seq") THEN h.seq ELSE nextval('{seq}') END WHERE kind = 'session' AND id = p
+  ), moved AS (
+    UPDATE {s} SET updated_at = greatest(moment::timestamp, updated_at + tick) WHERE session_id = p
+  ), noted AS (
+    INSERT INTO {own}cells" SELECT 'session', p, w.name, h.epoch, w.value FROM unnest(p_puts, p_put) w(name, value)
+      ON CONFLICT (kind, id, name) DO UPDATE SET epoch = excluded.epoch, value = excluded.value
+  )
+  INSERT INTO {m} (session_id, message_data, created_at, standfast_place, standfast_writer, standfast_ordinal, standfast_replaces)
+    SELECT p, t.data, greatest(moment::timestamp, l.at + tick) + (t.i - 1) * tick, h.place + t.i, t.writer, t.ordinal, t.replaces
+    FROM unnest(p_texts, p_writers, p_ordinals, p_replaces) WITH ORDINALITY t(data, writer, ordinal, replaces, i);
+  mark := h.edition || '.' || (h.place + added) || '.0.';
+END $f$;
+
 -- Sessions that only other programs have written to, and those they have written to since: at the front of the listing,
 -- in the order of their times.
 CREATE OR REPLACE FUNCTION {own}adopt_sessions"() RETURNS VOID LANGUAGE plpgsql AS $f$
@@ -409,4 +456,4 @@ BEGIN
 END $f$;
 
 CREATE TABLE IF NOT EXISTS {own}version" (version INTEGER PRIMARY KEY);
-INSERT INTO {own}version" VALUES (1) ON CONFLICT DO NOTHING;
+INSERT INTO {own}version" VALUES (2) ON CONFLICT DO NOTHING;

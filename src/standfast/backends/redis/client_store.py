@@ -9,11 +9,12 @@ from typing import Any
 import redis.exceptions as failed
 
 from standfast.backends.redis import listing
+from standfast.backends.redis.cluster import ClusterStore
 from standfast.backends.redis.errors import refused, unanswered
 from standfast.backends.redis.keys import Layout
-from standfast.backends.redis.store import Codec, Command, meanings
+from standfast.backends.redis.store import Codec, Command
 from standfast.ground.errors import StandfastError
-from standfast.sessions.port import Answer, Ask, Count, Listing, Look
+from standfast.sessions.port import Answer, Ask, Count, Listing
 
 # Answers must be bytes, whatever the client was made with: one record that is no text would else fail the whole read.
 _RAW: dict[str, Any] = {"NEVER_DECODE": []}
@@ -22,25 +23,31 @@ _RAW: dict[str, Any] = {"NEVER_DECODE": []}
 class ClientStore(Codec):
     """A handed-in client as a store."""
 
-    def __init__(self, client: Any, *, prefix: str, layout: Layout, ttl_ms: int | None) -> None:
-        super().__init__(prefix=prefix, layout=layout, ttl_ms=ttl_ms)
+    def __init__(self, client: Any, *, prefix: str, layout: Layout, ttl_ms: int | None, wait_replicas: int = 0) -> None:
+        super().__init__(
+            prefix=prefix, layout=layout, ttl_ms=ttl_ms, where=_address(client), wait_replicas=wait_replicas
+        )
         self._client = client
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
         """All of it in one write, but for listings, which take several round trips each."""
         together = [question for question in questions if not isinstance(question, Listing | Count)]
-        asked = [self.asked(question) for question in together]
-        reading = all(isinstance(question, Look) for question in together)
-        found = await self._sent([one.command for one in asked], reading=reading)
-        while more := self.again(together, asked, found):
-            for place, got in zip(more, await self._sent(list(more.values()), reading=reading), strict=True):
-                found[place] = got
-        answers = iter(meanings(asked, found))
+        answers = iter(await self._together(together))
         return [
             await self._listed(question) if isinstance(question, Listing | Count) else next(answers)
             for question in questions
         ]
+
+    async def _together(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
+        exchange = self.exchange(questions)
+        try:
+            commands, reading = next(exchange)
+            while True:
+                commands, reading = exchange.send(await self._sent(commands, reading=reading))
+        except StopIteration as end:
+            answers: list[Answer | Exception] = end.value
+            return answers
 
     async def _sent(self, commands: Sequence[Command], *, reading: bool) -> list[Any]:
         if not commands:
@@ -78,3 +85,54 @@ class ClientStore(Codec):
             if isinstance(one, failed.ResponseError):
                 raise refused(one)
         return found
+
+
+class BorrowedLink:
+    """A `redis.asyncio` client for a cluster, as a link: asked in a thread, it answers in the client's own loop."""
+
+    def __init__(self, client: Any) -> None:
+        self._client, self.where = client, _address(client)
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    def ask(self, commands: Sequence[Command], *, reading: bool) -> list[Any]:
+        """The answers, in order. An error that a node answered with is among them."""
+        assert self.loop is not None
+        return asyncio.run_coroutine_threadsafe(self._sent(commands, reading=reading), self.loop).result()
+
+    async def _sent(self, commands: Sequence[Command], *, reading: bool) -> list[Any]:
+        found: list[Any] = []
+        for place, command in enumerate(commands):
+            options = dict(_RAW)
+            if command[0] == "WAIT":  # the node that has what was just written
+                options["target_nodes"] = self._client.get_node_from_key(commands[place - 1][3])
+            try:
+                found.append(await self._client.execute_command(*command, **options))
+            except (failed.ConnectionError, failed.TimeoutError, failed.ClusterDownError, OSError) as error:
+                raise unanswered(error, reading=reading) from error
+            except failed.ResponseError as error:
+                found.append(error)
+        return found
+
+    def close(self) -> None:
+        """The client is the caller's."""
+
+
+class ClusterClientStore:
+    """A handed-in client for a cluster as a store. Which slot a name is in takes questions of its own: in a thread."""
+
+    def __init__(self, client: Any, **options: Any) -> None:
+        self._client, self._link = client, BorrowedLink(client)
+        self._store = ClusterStore(self._link, **options)
+
+    async def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
+        """Each in the slot that it belongs to."""
+        if self._link.loop is None:
+            await self._client.initialize()  # many tasks at once must not begin it
+            self._link.loop = asyncio.get_running_loop()
+        return await asyncio.to_thread(self._store.ask_many, questions)
+
+
+def _address(client: Any) -> str:
+    """Where a client's server is, for people."""
+    options = getattr(getattr(client, "connection_pool", None), "connection_kwargs", {})
+    return f"{options.get('host', 'a client of yours')}:{options.get('port', id(client))}"

@@ -55,9 +55,13 @@ class ClusterLink:
             except (failed.RedisError, OSError) as error:
                 raise unreachable(error, self.where) from error
         found: list[Any] = []
-        for command in commands:
+        for place, command in enumerate(commands):
+            node: dict[str, Any] = {}
+            if command[0] == "WAIT":  # the node that has what was just written
+                key = commands[place - 1][3]
+                node = {"target_nodes": self._client.get_node_from_key(key)}  # type: ignore[no-untyped-call]
             try:
-                found.append(self._client.execute_command(*command))  # type: ignore[no-untyped-call]
+                found.append(self._client.execute_command(*command, **node))  # type: ignore[no-untyped-call]
             except (failed.ConnectionError, failed.TimeoutError, failed.ClusterDownError, OSError) as error:
                 raise unanswered(error, reading=reading) from error
             except failed.ResponseError as error:
@@ -78,8 +82,8 @@ class ClusterLink:
 class ClusterStore(RedisStore):
     """A Redis or Valkey cluster as a store."""
 
-    def __init__(self, link: ClusterLink, *, prefix: str, ttl_ms: int | None) -> None:
-        super().__init__(link, prefix=prefix, layout="tagged", ttl_ms=ttl_ms)
+    def __init__(self, link: Any, *, prefix: str, ttl_ms: int | None, wait_replicas: int = 0) -> None:
+        super().__init__(link, prefix=prefix, layout="tagged", ttl_ms=ttl_ms, wait_replicas=wait_replicas)
         self._runs: dict[str, int] = {}
 
     # --- where names are

@@ -199,6 +199,36 @@ local function push(name, range, base)
   return ref
 end
 
+-- Rows and boxes that were kept elsewhere. Their refs are their times, unless rows that are there have higher ones.
+local function load(name, wanted)
+  for _, box in ipairs(wanted.boxes) do
+    local size = box[3] - box[2] + 1
+    local fields = {tostring(box[1]), size .. '.' .. whole(name.ref)}
+    for place = 1, size do
+      fields[#fields + 1] = box[1] .. '.' .. place
+      fields[#fields + 1] = ARGV[box[2] + place - 1]
+    end
+    chunked('HSET', name.boxes, fields)
+    name.ref = name.ref + size
+  end
+  local ref, rows = math.max(name.ref, name.size > 0 and ref_at(name, name.size - 1) or 0), {}
+  for at = wanted.rows[1], wanted.rows[2] do
+    local row = ARGV[at]
+    local own = own_ref(row)
+    if own <= ref then
+      own = ref + 1
+      row = string.sub(row, 1, -REF - 1) .. spaced(own)
+    end
+    ref, rows[#rows + 1] = own, row
+  end
+  pushed(name, rows)
+  name.ref, name.stretch = ref, nil
+  if wanted.created then
+    local created = math.min(wanted.created, now)
+    call('HSET', name.meta, 'created_at', whole(math.floor(created / 1000000)), 'standfast_created', whole(created))
+  end
+end
+
 local function touch(name, id, field, label_keys)
   local before = math.max(tonumber(name.about[5] or '0'), tonumber(name.about[3] or '0') * 1000000)
   local moved = whole(math.max(now, before + 1))
@@ -276,6 +306,7 @@ local function apply(change, name)
   if change.back then put_back(name, change.back) end
   if change.touch then touch(name, id, change.field, change.labels_at) end
   if change.push then first = push(name, change.push, change.base) end
+  if change.load then load(name, change.load) end
   if change.sweep then
     local gone = {}
     for _, at in ipairs(change.sweep) do

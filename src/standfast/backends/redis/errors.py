@@ -57,6 +57,14 @@ def unreachable(error: BaseException, where: str) -> StoreUnavailableError:
     return made
 
 
+def too_few(count: int, wanted: int) -> StoreError:
+    """It is written, but fewer replicas than asked for have said that they have it."""
+    return OutcomeUnknownError(
+        f"it was written, but within the time for it {count} of {wanted} replicas had it: a failover may lose it",
+        "Look at the replicas. Repeating an append under the same writer and number is safe, and waits again.",
+    )
+
+
 def unanswered(error: BaseException, *, reading: bool) -> StoreError:
     """The connection broke after something was sent."""
     if reading:

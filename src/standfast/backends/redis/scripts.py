@@ -23,6 +23,7 @@ from standfast.sessions.port import (
     Cell,
     Change,
     Done,
+    Load,
     Look,
     Name,
     Range,
@@ -32,6 +33,7 @@ from standfast.sessions.port import (
     Sight,
     Step,
     Tag,
+    only_appends,
 )
 
 EPOCH = 16  # characters in front of a cell's value: the incarnation it was written in
@@ -241,14 +243,8 @@ def commit_call(step: Step, keys_of: Callable[[Name], NameKeys], refs: Refs, ttl
 
 def append_call(step: Step, keys: NameKeys, refs: Refs, ttl_ms: int | None) -> Call | None:
     """The call of the small script, for the change that every turn makes; None if this is another one."""
-    if len(step) != 1:
-        return None
     change = step[0]
-    if not change.push or not change.touch or change.mark is not None or change.prefix is not None or change.labels:
-        return None
-    if change.wipe is not None or change.remove or change.drop or change.arrange or change.back or change.sweep:
-        return None
-    if change.hold_s or len(change.put) > APPEND_CELLS_MAX or None in change.put.values():
+    if not only_appends(step) or len(change.put) > APPEND_CELLS_MAX:
         return None
     base = refs.guess(change.name, len(change.push))
     args: list[bytes] = [secrets.token_hex(EPOCH // 2).encode(), to_bytes(change.name.id), b"%d" % base]
@@ -302,6 +298,8 @@ class _Encoding:
         if change.push:
             found["base"] = self.refs.guess(change.name, len(change.push))
             found["push"] = self._rows(change.push, found["base"])
+        if change.load is not None:
+            found["load"] = self._load(change.load)
         found["writers"] = [(args.add(writer_mark(writer)), args.text(writer)) for writer in self.writers]
         return found
 
@@ -312,6 +310,18 @@ class _Encoding:
                 self.writers[tag.writer] = None
             self.args.values.append(tagged(data, tag, base + place))
         return first, len(self.args.values)
+
+    def _load(self, load: Load) -> dict[str, Any]:
+        first = len(self.args.values) + 1
+        for (data, tag), ref in zip(load.live, load.rising_us(1), strict=True):  # a ref is a time; 1 tells of none
+            if tag.writer:
+                self.writers[tag.writer] = None
+            self.args.values.append(tagged(data, tag, ref))
+        found: dict[str, Any] = {"rows": (first, len(self.args.values))}
+        found["boxes"] = [(box, *self._rows(rows, 0)) for box, rows in load.boxes.items()]
+        if load.created is not None:
+            found["created"] = round(load.created * 1e6)
+        return found
 
     def _row_back(self, row: Row) -> bytes:
         # One that another program wrote becomes nobody's in particular: without a tag it could not keep its ref.

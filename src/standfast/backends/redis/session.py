@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Hashable, Mapping
 from typing import Any, NamedTuple, Self
 
-from standfast.backends.redis.client_store import ClientStore
+from standfast.backends.redis.client_store import ClientStore, ClusterClientStore
 from standfast.backends.redis.cluster import ClusterLink, ClusterStore
 from standfast.backends.redis.keys import Layout
 from standfast.backends.redis.store import Link, RedisStore
@@ -42,7 +42,8 @@ class RedisSession(StoredSession):
     `redis_client` is a `redis.asyncio` client of yours: it is used in its own event loop only, and never closed here.
     `from_url` needs none, and works in every loop and thread. `ttl` in seconds: history, counts and saved runs expire
     together so long after the latest change. `layout`: "sdk" has the SDK's keys, which it can go on using; "tagged",
-    the default on a cluster, keeps all keys of a session in one slot.
+    the default on a cluster, keeps all keys of a session in one slot. `wait_replicas`: a write is acknowledged when so
+    many replicas have it; where they do not within two seconds, `OutcomeUnknownError` says so.
     """
 
     def __init__(
@@ -54,9 +55,11 @@ class RedisSession(StoredSession):
         ttl: int | None = None,
         session_settings: SessionSettings | dict[str, Any] | None = None,
         layout: Layout | None = None,
+        wait_replicas: int = 0,
         timeout_s: float = 30.0,
     ) -> None:
         super().__init__(session_id, session_settings=session_settings, timeout_s=timeout_s)
+        self.wait_replicas = _checked_replicas(wait_replicas)
         self.key_prefix, self.ttl = _checked_prefix(key_prefix), _checked_ttl(ttl)
         self._target = redis_client
         self.layout: Layout = layout or ("tagged" if _is_cluster(redis_client) else "sdk")
@@ -109,26 +112,26 @@ class RedisSession(StoredSession):
     def _made_carrier(self) -> ThreadCarrier | LoopCarrier:
         target, prefix, layout = self._target, self.key_prefix, self.layout
         ttl_ms = None if self.ttl is None else self.ttl * 1000
+        replicas = self.wait_replicas
         if not isinstance(target, Address):
             if _is_cluster(target):
-                raise CallerError(
-                    "a client for a cluster cannot be handed in",
-                    "Open the session with RedisSession.from_url(..., cluster=True).",
-                )
-            return LoopCarrier(ClientStore(target, prefix=prefix, layout=layout, ttl_ms=ttl_ms))
+                return LoopCarrier(ClusterClientStore(target, prefix=prefix, ttl_ms=ttl_ms, wait_replicas=replicas))
+            return LoopCarrier(ClientStore(target, prefix=prefix, layout=layout, ttl_ms=ttl_ms, wait_replicas=replicas))
 
         def opened() -> RedisStore:
             options = {"socket_timeout": ANSWER_S_MAX, "socket_connect_timeout": ANSWER_S_MAX, **dict(target.options)}
             if target.is_cluster:
-                return ClusterStore(ClusterLink(target.url, **options), prefix=prefix, ttl_ms=ttl_ms)
-            return RedisStore(Link(target.url, **options), prefix=prefix, layout=layout, ttl_ms=ttl_ms)
+                nodes = ClusterLink(target.url, **options)
+                return ClusterStore(nodes, prefix=prefix, ttl_ms=ttl_ms, wait_replicas=replicas)
+            link = Link(target.url, **options)
+            return RedisStore(link, prefix=prefix, layout=layout, ttl_ms=ttl_ms, wait_replicas=replicas)
 
         return PipelinedCarrier(opened, loses_answers=True, readers=READERS)
 
     def _store_key(self) -> Hashable:
         target = self._target
         where = (target.url, repr(target.options), target.is_cluster) if isinstance(target, Address) else id(target)
-        return ("redis", where, self.key_prefix, self.layout, self.ttl)
+        return ("redis", where, self.key_prefix, self.layout, self.ttl, self.wait_replicas)
 
     def _another(self, new_id: str) -> Self:
         return type(self)(
@@ -138,6 +141,7 @@ class RedisSession(StoredSession):
             ttl=self.ttl,
             session_settings=self._copied_settings(),
             layout=self.layout,
+            wait_replicas=self.wait_replicas,
             timeout_s=self.timeout_s,
         )
 
@@ -150,6 +154,12 @@ def _checked_prefix(prefix: Any) -> str:
     if isinstance(prefix, str) and prefix:
         return prefix
     raise InvalidNameError(f"a key_prefix of {prefix!r} names no keys", "Give a non-empty string.")
+
+
+def _checked_replicas(count: Any) -> int:
+    if isinstance(count, int) and not isinstance(count, bool) and 0 <= count <= 1000:
+        return count
+    raise CallerError(f"wait_replicas={count!r} is no number of replicas", "Give a whole number, 0 to wait for none.")
 
 
 def _checked_ttl(ttl: Any) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,8 +12,9 @@ from redis.connection import Connection, ConnectionPool
 from redis.retry import Retry
 
 from standfast.backends.redis import listing
-from standfast.backends.redis.errors import refused, unanswered, unreachable
+from standfast.backends.redis.errors import refused, too_few, unanswered, unreachable
 from standfast.backends.redis.keys import Keys, Layout, NameKeys
+from standfast.backends.redis.policy import ASKED, Policy
 from standfast.backends.redis.scripts import (
     Call,
     Refs,
@@ -43,6 +44,9 @@ from standfast.sessions.port import (
 )
 
 Command = tuple[Any, ...]
+
+WAIT_MS = 2000
+"""How long a write waits for replicas, where that is asked for; everything behind it on its connection waits too."""
 
 
 class Link:
@@ -124,12 +128,18 @@ def _called(call: Call, meaning: Callable[[Any], Answer]) -> Asked:
     return Asked(("EVALSHA", call.script.sha, *arguments), ("EVAL", call.script.text, *arguments), meaning)
 
 
+Exchange = Generator[tuple[list[Command], bool], Sequence[Any], list[Answer | Exception]]
+"""Yields what to send, and whether it only reads; is sent the answers."""
+
+
 class Codec:
     """What is sent for a question and what the answer means, for one way of keeping names in Redis."""
 
-    def __init__(self, *, prefix: str, layout: Layout, ttl_ms: int | None) -> None:
+    def __init__(self, *, prefix: str, layout: Layout, ttl_ms: int | None, where: str, wait_replicas: int = 0) -> None:
         self.keys, self._ttl_ms = Keys(prefix, layout), ttl_ms
         self._refs = Refs()
+        self._policy = Policy(where, expires=ttl_ms is not None)
+        self._wait_replicas = wait_replicas
 
     def keys_of(self, name: Name) -> NameKeys:
         """The keys of a name."""
@@ -168,6 +178,39 @@ class Codec:
                 more[place] = asked[place].with_script
         return more
 
+    def exchange(self, questions: Sequence[Any]) -> Exchange:
+        """What is sent for questions, one write after the other, and in the end what they were answered.
+
+        Whoever drives it, in a thread or in an event loop, sends and brings the answers.
+        """
+        asked = [self.asked(question) for question in questions]
+        reading = all(isinstance(question, Look) for question in questions)
+        if not reading and self._policy.is_unknown:
+            (about,) = yield [ASKED], True
+            self._policy.told(about)
+        wait = [("WAIT", self._wait_replicas, WAIT_MS)] if self._wait_replicas and not reading else []
+        found = list((yield [*(one.command for one in asked), *wait], reading))
+        while more := self.again(questions, asked, found[: len(asked)]):
+            got = yield [*more.values(), *wait], reading
+            for place, one in zip([*more, len(asked)], got, strict=False):  # the last: what the replicas have
+                found[place] = one
+        answers = meanings(asked, found[: len(asked)])
+        return self._acknowledged(questions, answers, found[-1]) if wait else answers
+
+    def _acknowledged(self, questions: Sequence[Ask], answers: Sequence[Answer | Exception], count: Any) -> list[Any]:
+        """The answers, if so many replicas have what was written; else errors in place of those to steps.
+
+        Also where a step was refused: it may be the repeat of one that is there, and that the replicas still lack.
+        """
+        if isinstance(count, int) and count >= self._wait_replicas:
+            return list(answers)
+        error = refused(count) if isinstance(count, failed.ResponseError) else too_few(count, self._wait_replicas)
+        error.is_lasting = True  # not asked again: a repeat that finds it done would not be waited for
+        return [
+            got if isinstance(question, Look) or isinstance(got, Exception) else error
+            for question, got in zip(questions, answers, strict=True)
+        ]
+
 
 def meanings(asked: Sequence[Asked], found: Sequence[Any]) -> list[Answer | Exception]:
     """What the answers mean; what the server refused is an error."""
@@ -182,8 +225,8 @@ class RedisStore(Codec):
 
     loses_answers = True
 
-    def __init__(self, link: Any, *, prefix: str, layout: Layout, ttl_ms: int | None) -> None:
-        super().__init__(prefix=prefix, layout=layout, ttl_ms=ttl_ms)
+    def __init__(self, link: Any, *, prefix: str, layout: Layout, ttl_ms: int | None, wait_replicas: int = 0) -> None:
+        super().__init__(prefix=prefix, layout=layout, ttl_ms=ttl_ms, where=link.where, wait_replicas=wait_replicas)
         self._link = link
 
     def look(self, look: Look) -> Sight:
@@ -219,13 +262,14 @@ class RedisStore(Codec):
             return error
 
     def _together(self, questions: Sequence[Look | Step]) -> list[Answer | Exception]:
-        asked = [self.asked(question) for question in questions]
-        reading = all(isinstance(question, Look) for question in questions)
-        found = self._link.ask([one.command for one in asked], reading=reading)
-        while more := self.again(questions, asked, found):
-            for place, got in zip(more, self._link.ask(list(more.values()), reading=reading), strict=True):
-                found[place] = got
-        return meanings(asked, found)
+        exchange = self.exchange(questions)
+        try:
+            commands, reading = next(exchange)
+            while True:
+                commands, reading = exchange.send(self._link.ask(commands, reading=reading))
+        except StopIteration as end:
+            answers: list[Answer | Exception] = end.value
+            return answers
 
     def listing(self, kind: Kind, *, after: str | None, limit: int, labels: Mapping[str, str]) -> Sequence[Listed]:
         """A page of an index, verified against the names themselves."""

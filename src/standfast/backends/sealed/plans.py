@@ -10,7 +10,9 @@ look has brought. A fork's rows are opened and sealed for their new place, in th
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator, Mapping, Sequence
+import time
+from collections.abc import Coroutine, Generator, Iterable, Mapping, Sequence
+from contextvars import Context
 from functools import partial
 from typing import Any, TypeVar
 
@@ -28,6 +30,7 @@ from standfast.sessions.port import (
     Count,
     Done,
     Listing,
+    Load,
     Look,
     Name,
     Plan,
@@ -86,9 +89,11 @@ class SealedCarrier:
             made, timeout_s, kind=kind, undo=undone, durable=durable, detached=detached, then=then
         )
 
-    def post(self, plan: MakePlan[T], timeout_s: float, then: Then | None = None) -> None:
+    def post(
+        self, plan: MakePlan[T], timeout_s: float, then: Then | None = None, context: Context | None = None
+    ) -> None:
         """Carry out a plan on sealed records without anybody who waits."""
-        self.carrier.post(partial(_sealed, self._records, plan), timeout_s, then)
+        self.carrier.post(partial(_sealed, self._records, plan), timeout_s, then, context)
 
 
 def _sealed(records: Records, plan: MakePlan[T]) -> Plan[T]:
@@ -254,7 +259,24 @@ class SealedPlan:
         if push:
             datas = self._new(name, push)
             push = [(data, tag) for data, (_, tag) in zip(datas, push, strict=True)]
-        return replace(change, cells=conditions, arrange=arrange, back=back, push=push, put=put)
+        load = None if change.load is None else self._loaded(name, change.load)
+        return replace(change, cells=conditions, arrange=arrange, back=back, push=push, load=load, put=put)
+
+    def _loaded(self, name: Name, load: Load) -> Load:
+        """Rows of another store, sealed for their new place: as their writers' own, of the times they were written."""
+        now = time.time_ns() // 1000
+
+        def sealed(rows: Sequence[tuple[bytes, Tag]], stamps: Iterable[int]) -> list[tuple[bytes, Tag]]:
+            # A number that was rewound and written again is known by its later time: so no two have the same.
+            authors = [
+                who._replace(stamp=at) for who, at in zip(authors_of(tag for _, tag in rows), stamps, strict=True)
+            ]
+            contents = [(data, who) for (data, _), who in zip(rows, authors, strict=True)]
+            datas = self._records.sealed_rows(name, contents)
+            return [(data, tag) for data, (_, tag) in zip(datas, rows, strict=True)]
+
+        boxes = {box: sealed(rows, range(now, now + len(rows))) for box, rows in load.boxes.items()}
+        return load._replace(live=sealed(load.live, load.rising_us(now)), boxes=boxes)
 
     def _new(self, name: Name, rows: Sequence[tuple[bytes, Tag | None]]) -> list[bytes]:
         """New rows, written now."""

@@ -24,15 +24,12 @@ from cryptography.exceptions import InvalidTag
 from standfast.backends.sealed.keys import Key, KeyRing, joined, text_bytes
 from standfast.ground.errors import SealBrokenError, SealKeyError
 from standfast.sessions.port import Name, Tag
-from standfast.sessions.rules import SEALED as CELL_START
+from standfast.sessions.rules import SEALED as CELL_START, UNOPENED
 
 START, MIDDLE, END = b'{"__enc__":2,"kid":"', b'","payload":"', b'"}'
 NONCE_BYTES = 12
 HEADER = struct.Struct(">4sQQBI")
 """What the key is known by, microseconds since 1970, the number, whether a writer has a name, and its length."""
-
-UNOPENED = b"\x00unopened\x00"
-"""Begins what stands for a record that could not be opened: no JSON, so the rules leave it out and keep it (A14)."""
 
 NOT_SEALED = "not sealed"
 ALTERED = "altered, or sealed for another place"

@@ -10,13 +10,23 @@ import base64
 import json
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from standfast.backends.sealed.records import ALTERED, Foreign, unopened
 from standfast.sessions.port import Name
 
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
+
+
+class EncryptedEnvelope(TypedDict):
+    """A record as the SDK encrypts it: what is sealed, and by which version and key."""
+
+    __enc__: Literal[1]
+    v: int
+    kid: str
+    payload: str
+
 
 INFO = b"agents.session-store.hkdf.v1"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -28,6 +29,7 @@ from standfast.sessions.port import (
     Kind,
     Listed,
     Listing,
+    Load,
     Look,
     Name,
     Range,
@@ -204,9 +206,11 @@ class Transaction(Reading):
                     sa.update(self._t.s).where(self._t.s.c.session_id == name.id).values(standfast_epoch=epoch)
                 )
             self._update(name, next_epoch=None if known.is_there else epoch)
-        moves = bool(change.drop or change.arrange is not None or change.back or change.push)
+        load = change.load if is_session else None
+        moves = bool(change.drop or change.arrange is not None or change.back or change.push or load is not None)
         if change.touch or (moves and not known.is_there):
-            self._touch(name, known, epoch or secrets.token_hex(8), is_new=change.touch)
+            born = None if change.load is None else change.load.created
+            self._touch(name, known, epoch or secrets.token_hex(8), is_new=change.touch, born=born)
         edition = self._move(change, arranged, known) if moves else known.edition
         c = self._t.c
         mine = sa.and_(c.c.kind == name.kind, c.c.id == name.id)
@@ -250,7 +254,7 @@ class Transaction(Reading):
                 **dict.fromkeys(LABELS),
             )
 
-    def _touch(self, name: Name, known: Known, epoch: str, *, is_new: bool) -> None:
+    def _touch(self, name: Name, known: Known, epoch: str, *, is_new: bool, born: float | None = None) -> None:
         """Make the name if it is not there, and, if `is_new`, move its time on and put it first in the listing."""
         s = self._t.s
         stamp = self._stamp()
@@ -265,7 +269,8 @@ class Transaction(Reading):
             self._c.execute(sa.update(s).where(s.c.session_id == name.id).values(**moved))
         if is_new:
             values: dict[str, Any] = {"seq": self._next(), "updated": moment, "next_epoch": None}
-            values |= {} if known.is_there else {"created": known.now, "updated": known.now}
+            created = known.now if born is None else min(born, known.now)
+            values |= {} if known.is_there else {"created": created, "updated": known.now}
             self._update(name, **values, epoch=epoch if name.kind == "run" else None)
 
     # --- rows --------------------------------------------------------------------------------------------------------
@@ -290,6 +295,8 @@ class Transaction(Reading):
             self._put_back(name.id, row)
         if change.push:
             given = self._add(name.id, self._rows_of(change.push), given)
+        if change.load is not None:
+            given = self._load(name.id, change.load, given)
         self._update(name, edition=edition, place=given)
         return edition
 
@@ -324,19 +331,34 @@ class Transaction(Reading):
         boxes = [*arrange.forget, *((arrange.box,) if arrange.box else ())]
         if boxes:
             self._c.execute(sa.delete(b).where(b.c.session_id == name.id, b.c.box.in_(boxes)))
-        if arrange.box and kept:
-            values = [
-                {"session_id": name.id, "box": arrange.box, "place": at, "message_data": self._stored(row.data)}
-                | _signed(row.tag, "")
-                for at, row in enumerate(kept, 1)
-            ]
-            self._c.execute(sa.insert(b), values)
+        if arrange.box:
+            self._fill(name.id, arrange.box, kept)
         last = self._last(name.id)
         self._c.execute(sa.delete(m).where(m.c.session_id == name.id))
         return self._add(name.id, live, given, last) if live else given
 
-    def _add(self, session_id: str, rows: Sequence[Row], given: int, last: Any = None) -> int:
-        """Insert rows at the end; the last one's place."""
+    def _fill(self, session_id: str, box: int, rows: Sequence[Row]) -> None:
+        values = [
+            {"session_id": session_id, "box": box, "place": at, "message_data": self._stored(row.data)}
+            | _signed(row.tag, "")
+            for at, row in enumerate(rows, 1)
+        ]
+        if values:
+            self._c.execute(sa.insert(self._t.b), values)
+
+    def _load(self, session_id: str, load: Load, given: int) -> int:
+        """Insert what was kept elsewhere, with its times; the last row's place."""
+        for box, rows in load.boxes.items():
+            self._fill(session_id, box, self._rows_of(rows))
+        if not load.live:
+            return given
+        moments = self._moments([us / 1e6 for us in load.rising_us(time.time_ns() // 1000)])
+        return self._add(session_id, self._rows_of(load.live), given, moments=moments)
+
+    def _add(
+        self, session_id: str, rows: Sequence[Row], given: int, last: Any = None, moments: Sequence[Any] = ()
+    ) -> int:
+        """Insert rows at the end; the last one's place. `moments`: when each was written, if not now."""
         stamp = self._stamp()
         last = last or self._last(session_id)
         if self._is_sqlite:
@@ -349,6 +371,10 @@ class Transaction(Reading):
         values = []
         for at, row in enumerate(rows):
             when = stamp if self._is_sqlite else stamp + timedelta(microseconds=at)
+            if moments and last is None:
+                when = moments[at]
+            elif moments:  # behind the last one that is there, also for those who read by time
+                when = max(moments[at], last if self._is_sqlite else last + timedelta(microseconds=at + 1))
             values.append(self._values(session_id, row, given + 1 + at, when))
         self._c.execute(sa.insert(self._t.m), values)
         return given + len(rows)
@@ -381,6 +407,15 @@ class Transaction(Reading):
             if not self._is_sqlite:
                 raise
             return sa.cast(sa.literal(data, sa.LargeBinary), sa.Text)
+
+    def _moments(self, times: list[float]) -> list[Any]:
+        """Times in seconds since 1970 as the SDK's columns have them."""
+        if self._is_sqlite:
+            return [datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S") for at in times]
+        local = (
+            "SELECT to_timestamp(t)::timestamp FROM unnest(CAST(:times AS float8[])) WITH ORDINALITY x(t, o) ORDER BY o"
+        )
+        return list(self._c.execute(sa.text(local), {"times": times}).scalars())
 
     def _stamp(self) -> Any:
         """Now, as the SDK's columns have it."""

@@ -169,7 +169,8 @@ class Tables:
         if 0 < found < VERSION:
             other = "SQLiteSession" if self.is_sqlite else "PostgresSession"
             made = StoreUnavailableError(
-                f"{other} keeps its own records beside {self.messages!r}", f"Open these tables with {other}."
+                f"{other} keeps its own records beside {self.messages!r}",
+                f"Open these tables with {other}; open_store takes a URL without the name of a driver.",
             )
             made.is_lasting = True
             raise made

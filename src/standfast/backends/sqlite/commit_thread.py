@@ -26,7 +26,7 @@ from standfast.backends.sqlite import files
 from standfast.backends.sqlite.faults import is_busy, is_lasting, replaced_file, translated
 from standfast.backends.sqlite.lockstep import carry_out
 from standfast.backends.sqlite.read_threads import Worker
-from standfast.backends.sqlite.schema import VERSION, Tables, migrate, version_of
+from standfast.backends.sqlite.schema import Tables, is_current, migrate, version_of
 from standfast.backends.sqlite.statements import statements
 from standfast.backends.sqlite.store import Transaction
 from standfast.carrying.requests import QUEUED, Owing, PutBack, Request, deliver
@@ -259,6 +259,8 @@ class Writer(Worker, Owing):
                     done.append(request)
                     groups.setdefault(request.where, []).append(request)
             for tables, group in groups.items():
+                if len(groups) > 1:
+                    known.clear()  # two pairs may share a table: what is known of one may be what the other changed
                 carry_out(group, known.get(tables) or self._of(known, tables))
             for request in done:
                 if request.undo is not None and request.is_to_be_undone:
@@ -388,7 +390,7 @@ class Writer(Worker, Owing):
         return requests
 
     def _migrate(self, tables: Tables, waiting: Sequence[AnyRequest]) -> None:
-        if version_of(self._connected(waiting), tables) == VERSION:
+        if is_current(self._connected(waiting), tables):
             return
         db = self._begin(waiting)
         try:

@@ -23,82 +23,21 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
-from typing import Literal, NamedTuple, TypeVar
+from typing import TypeVar
 from urllib.parse import quote
 
 from standfast.backends.sqlite import faults, files, other_layouts
+from standfast.backends.sqlite.beside import TICK_S, Beside, How, look_beside
 from standfast.backends.sqlite.schema import Tables
+from standfast.backends.sqlite.scratch_tables import tables_beginning
 from standfast.backends.sqlite.statements import statements
 from standfast.backends.sqlite.store import Transaction
-from standfast.ground.errors import NotADatabaseError, StoreNotFoundError, StoreTimeoutError, StoreUnavailableError
+from standfast.ground.errors import NotADatabaseError, StoreTimeoutError
 from standfast.sessions.port import Plan, carried_out
 
 T = TypeVar("T")
 
-How = Literal["immutable", "ro", "copy"]
-
-TICK_S = 0.02
-# File systems tell times in steps of some milliseconds: two changes in one step look like one. A file that changed a
-# moment ago is given this long, so that a further change must show.
-
 BUSY_PAUSE_S = 0.01
-
-
-class Beside(NamedTuple):
-    """What a file and what stands beside it look like from outside. Equal: nothing was written in between."""
-
-    device: int
-    inode: int
-    size: int
-    changed_ns: int
-    log_bytes: int | None
-    has_memory: bool
-    journal_bytes: int | None
-
-    def how(self) -> How:
-        """How the file can be read without making anything."""
-        if self.log_bytes is not None and self.has_memory:
-            return "ro"
-        if self.log_bytes:
-            return "copy"
-        return "ro" if self.journal_bytes else "immutable"
-
-    def is_fresh(self) -> bool:
-        """Whether the file changed so recently that a further change might not show."""
-        return -1.0 < time.time() - self.changed_ns / 1e9 < TICK_S
-
-
-def look_beside(path: str) -> Beside:
-    """What is there now; raises StoreNotFoundError, or what says that it is no file."""
-    try:
-        found = os.stat(path)
-    except FileNotFoundError:
-        raise StoreNotFoundError(
-            f"there is no file {path!r}", "Check the path; nothing is made where a store is only looked at."
-        ) from None
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    check_file(path)
-    log, journal = _size(f"{path}-wal"), _size(f"{path}-journal")
-    has_memory = _size(f"{path}-shm") is not None
-    return Beside(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, log, has_memory, journal)
-
-
-def check_file(path: str) -> None:
-    """Raise if this is a folder, or a file that this process may not read."""
-    if os.path.isdir(path):
-        raise NotADatabaseError(f"{path!r} is a folder", "Give the path of the database file in it.")
-    if not os.access(path, os.R_OK):
-        raise StoreUnavailableError(
-            f"{path!r} may not be read by this user", "Run as the user the file belongs to, or have it made readable."
-        )
-
-
-def _size(path: str) -> int | None:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return None
 
 
 class ReadOnlyFile:
@@ -123,6 +62,27 @@ class ReadOnlyFile:
     def layout(self, timeout_s: float) -> int:
         """The version of the tables as they are in the file: 0 is the SDK's own."""
         return self._asked(lambda db, layout: layout, timeout_s)
+
+    def table_names(self, begins: str, timeout_s: float) -> list[str]:
+        """The tables in the file whose names begin so."""
+        return self._asked(lambda db, layout: tables_beginning(db, begins), timeout_s)
+
+    def copy_to(self, path: str, timeout_s: float) -> None:
+        """Write the database, as it is at one instant, into a new file."""
+
+        def copied(db: sqlite3.Connection, layout: int) -> None:
+            # Again from the start where the file changed under it: what stands there then is of two instants.
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            files.make_file(path, 0o600)
+            with contextlib.closing(files.connect(path)) as target:
+                db.backup(target)
+
+        self._asked(copied, timeout_s)
+
+    def asked(self, ask: Callable[[sqlite3.Connection], T], timeout_s: float) -> T:
+        """What a function finds in the file, of one instant; it may be called more than once. For tools."""
+        return self._asked(lambda db, layout: ask(db), timeout_s)
 
     def close(self) -> None:
         """Close what is open."""
@@ -222,6 +182,27 @@ class ReadOnlyFile:
             kept[1].close()
 
 
+class _AnyFile(ReadOnlyFile):
+    """A file whose tables are somebody else's to understand."""
+
+    def _prepared(self, db: sqlite3.Connection) -> int:
+        return 0
+
+
+def copy_file(path: str, target: str, timeout_s: float) -> None:
+    """Copy a database as it is at one instant, with what stands beside it, without leaving a trace there."""
+
+    def copied(db: sqlite3.Connection, _: int) -> None:
+        with contextlib.closing(sqlite3.connect(target)) as made:
+            db.backup(made)
+
+    file = _AnyFile(path, Tables.of("agent_sessions", "agent_messages"))
+    try:
+        file._asked(copied, timeout_s)
+    finally:
+        file.close()
+
+
 def _connected(path: str, options: str) -> sqlite3.Connection:
     db = sqlite3.connect(
         f"file:{quote(os.fsencode(path))}?{options}",
@@ -240,12 +221,6 @@ def _translated(error: sqlite3.Error, path: str) -> BaseException:
             f"{path!r} is not an SQLite database; it was left as it is", "Give the path of a database file."
         )
     return faults.translated(error, path)
-
-
-def _unreadable(path: str, error: OSError) -> StoreUnavailableError:
-    return StoreUnavailableError(
-        f"{path!r} cannot be looked at ({error.strerror})", "Check the path, its folders' permissions and its disk."
-    )
 
 
 def _busy(path: str, timeout_s: float) -> StoreTimeoutError:

@@ -1,14 +1,16 @@
-"""Rows of the port, made of what SQLite gives: the part of reading that is done once for every record."""
+"""Rows of the port, made of what SQLite gives, and rows of another store, inserted as they were."""
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import repeat
 from typing import Any
 
-from standfast.backends.sqlite.values import as_bytes
-from standfast.sessions.port import Row, Tag
+from standfast.backends.sqlite.statements import Statements
+from standfast.backends.sqlite.values import as_bytes, time_text
+from standfast.sessions.port import Load, Row, Tag
 
 _as_tag = partial(tuple.__new__, Tag)
 _as_row = partial(tuple.__new__, Row)  # what `Row(...)` does, without a Python frame for each of ten thousand
@@ -48,3 +50,16 @@ def as_rows(found: Iterable[Sequence[Any]]) -> list[Row]:
             tag = _as_tag((name, ordinal or 0, replaces or 0))
         rows.append(_as_row((ref, data if type(data) is bytes else as_bytes(data), tag)))
     return rows
+
+
+def insert_loaded(db: sqlite3.Connection, sql: Statements, session_id: str, load: Load) -> None:
+    """Insert rows and boxes that were kept elsewhere, with the times of the rows."""
+    live = zip(map(time_text, load.times), load.live, strict=True)
+    db.executemany(sql.insert_loaded, [(session_id, at, data, *_signed(tag)) for at, (data, tag) in live])
+    for box, rows in load.boxes.items():
+        boxed = [(session_id, box, place, data, *_signed(tag)) for place, (data, tag) in enumerate(rows, 1)]
+        db.executemany(sql.insert_boxed, boxed)
+
+
+def _signed(tag: Tag) -> tuple[str, int, int | None]:
+    return tag.writer, tag.ordinal, tag.replaces or None

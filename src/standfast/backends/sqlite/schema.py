@@ -19,7 +19,7 @@ import sqlite3
 from dataclasses import dataclass
 from functools import cached_property
 
-from standfast.backends.sqlite import upgrade_from_1
+from standfast.backends.sqlite import structure as structures, upgrade_from_1
 from standfast.ground.errors import InvalidNameError, SchemaTooNewError, StoreUnavailableError
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
@@ -28,6 +28,9 @@ _LABEL = re.compile(r"[a-z_]+\Z")
 VERSIONS_TABLE = "standfast_schema"
 VERSION = 2
 # Layout 1 was release 0.1's, under the name the package had then.
+
+SQLALCHEMY_VERSION = 1000
+# From here on the numbers are those of another class's layouts, in the same table of versions.
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,13 +42,14 @@ class Tables:
 
     sessions: str
     messages: str
+    structure: structures.Structure = "none"
 
     @staticmethod
-    def of(sessions: str, messages: str) -> Tables:
-        """The pair of these names, checked."""
-        made = Tables(sessions, messages)
+    def of(sessions: str, messages: str, structure: structures.Structure = "none") -> Tables:
+        """The pair of these names, checked; with what is wanted of the SDK's tables of branches and turns."""
+        made = Tables(sessions, messages, structure)
         made.check()
-        return _known.setdefault((sessions, messages), made)
+        return _known.setdefault((sessions, messages, structure), made)
 
     def check(self) -> None:
         """Refuse names that are no identifiers, or that would meet each other or a table of standfast's own (A15)."""
@@ -75,7 +79,7 @@ class Tables:
 
 _OWN = ("cells", "cells_by_name", "archive", "by_change", "runs", "runs_by_change", "runs_by_session", "runs_waiting")
 
-_known: dict[tuple[str, str], Tables] = {}
+_known: dict[tuple[str, str, str], Tables] = {}
 
 
 def quoted(name: str) -> str:
@@ -201,6 +205,11 @@ def put_in_order(db: sqlite3.Connection, tables: Tables) -> None:
 def version_of(db: sqlite3.Connection, tables: Tables) -> int:
     """The version this pair of tables has in the file; 0 where standfast has not been yet."""
     version = _version_in(db, VERSIONS_TABLE, tables) or min(1, _version_in(db, upgrade_from_1.VERSIONS_TABLE, tables))
+    if version >= SQLALCHEMY_VERSION:
+        raise SchemaTooNewError(
+            f"SQLAlchemySession keeps its own records beside {tables.messages!r}; they were left as they are",
+            "Open these tables with SQLAlchemySession; open_store takes sqlite+aiosqlite:///….",
+        )
     if version > VERSION:
         raise SchemaTooNewError(
             f"the tables {tables.sessions!r} and {tables.messages!r} have layout {version} and this release knows "
@@ -222,8 +231,20 @@ def migrate(db: sqlite3.Connection, tables: Tables) -> bool:
     True if another program had made these tables before standfast saw them.
     """
     version = version_of(db, tables)
-    if version == VERSION:
+    foreign = False if version == VERSION else _brought_up_to_date(db, tables, version)
+    if tables.structure != "none":
+        structures.prepare(db, tables.sessions, tables.messages, tables.structure)
+    return foreign
+
+
+def is_current(db: sqlite3.Connection, tables: Tables) -> bool:
+    """Whether nothing is left to make for this pair of tables."""
+    if version_of(db, tables) < VERSION:
         return False
+    return tables.structure == "none" or structures.is_ready(db, tables.messages)
+
+
+def _brought_up_to_date(db: sqlite3.Connection, tables: Tables, version: int) -> bool:
     named = "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE"
     found = db.execute(named, (tables.messages,)).fetchone()
     foreign = version == 0 and found is not None

@@ -17,6 +17,7 @@ from standfast.backends.sqlite import files, holders
 from standfast.backends.sqlite.engine import FileCarrier, acquire, registry_lock
 from standfast.backends.sqlite.in_memory import MemoryCarrier
 from standfast.backends.sqlite.schema import Tables
+from standfast.carrying.carrier import Carrier
 from standfast.carrying.session import StoredSession
 from standfast.ground.errors import CallerError, InvalidSessionIdError, InvalidSettingError, SettingTypeError
 from standfast.sessions.protocol import SessionSettings, check_session_id
@@ -62,7 +63,10 @@ class SQLiteSession(StoredSession):
             found.shared.release()
         return done
 
-    def _carrier(self) -> FileCarrier | MemoryCarrier:
+    def _carrier(self) -> Carrier:
+        return self._engine()
+
+    def _engine(self) -> FileCarrier | MemoryCarrier:
         """Whoever leads to the file's engine, of this process."""
         found = self._found
         if found is not None and not found.shared.inherited:
@@ -95,16 +99,20 @@ class SQLiteSession(StoredSession):
             timeout_s=self.timeout_s,
             file_mode=self.file_mode,
         )
+        self._share_with(made)
+        return made
+
+    def _share_with(self, made: SQLiteSession) -> None:
+        """Let another session object of the same store use the same private database, if it is one."""
         if self._path is None:
-            carrier = self._carrier()
+            carrier = self._engine()
             with registry_lock:
                 carrier.shared.add_user()
                 made._adopt(carrier)
-        return made
 
     def _store_key(self) -> Hashable:
         if self._path is None:
-            return (id(self._carrier()), self._tables)
+            return (id(self._engine()), self._tables)
         return (os.path.realpath(self._path), self._tables)
 
     def _check_id(self, session_id: str) -> str:
@@ -134,6 +142,12 @@ def _checked_path(path: Any) -> str:
     if not text or "\0" in text or not _is_path(text):
         raise InvalidSettingError(
             f"db_path {text!r} names no file", "Give the path of a file, or ':memory:' for a store of its own."
+        )
+    if "://" in text and isinstance(path, str):  # its folder would be called "redis:"; and a URL may hold a password
+        raise InvalidSettingError(
+            f"db_path is a URL ({text.partition('://')[0]}://…), not the path of a file",
+            "For a store by its URL use open_store(url).session(session_id); for Redis and PostgreSQL there are"
+            " RedisSession.from_url and PostgresSession. A file with such a name: give a pathlib.Path.",
         )
     return text
 

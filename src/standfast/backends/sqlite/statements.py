@@ -64,6 +64,7 @@ class Statements:
     """The statements of one pair of tables."""
 
     def __init__(self, tables: Tables) -> None:
+        self.tables = tables
         self.messages = m = quoted(tables.messages)
         a = quoted(tables.own("archive"))
         self.cells = c = quoted(tables.own("cells"))
@@ -148,6 +149,9 @@ class Statements:
         self.row_here = f"SELECT 1 FROM {m} WHERE id = ? AND session_id = ?"
         self.delete_row = f"DELETE FROM {m} WHERE id = ? AND session_id = ?"
         self.delete_rows = f"DELETE FROM {m} WHERE session_id = ? AND id > ? AND id <= ?"
+        self.insert_loaded = (
+            f"INSERT INTO {m} (session_id, created_at, {ROW_COLUMNS}) VALUES (?, ?, CAST(? AS TEXT), ?, ?, ?)"
+        )
         self.insert_bytes = f"INSERT INTO {m} (id, session_id, {ROW_COLUMNS}) VALUES (?, ?, CAST(? AS TEXT), ?, ?, ?)"
 
     def _arranging(self, m: str, a: str) -> None:
@@ -179,6 +183,10 @@ class Statements:
         self.box_to_box = (
             f"INSERT INTO {a} ({into}) SELECT :5, :7, :8 + position, {moved} FROM {a} "
             "WHERE session_id = :1 AND generation = :2 AND position > :3 AND position <= :4 ORDER BY position"
+        )
+        self.insert_boxed = (
+            f"INSERT INTO {a} (session_id, generation, position, {ROW_COLUMNS}) "
+            "VALUES (?, ?, ?, CAST(? AS TEXT), ?, ?, ?)"
         )
         self.delete_box = f"DELETE FROM {a} WHERE session_id = ? AND generation = ?"
         self.delete_boxes = f"DELETE FROM {a} WHERE session_id = ?"

@@ -17,8 +17,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from standfast.backends.sqlite import listing
-from standfast.backends.sqlite.rows import all_bytes, as_rows, rows_of
+from standfast.backends.sqlite import listing, structure
+from standfast.backends.sqlite.branches import SDK_USAGE
+from standfast.backends.sqlite.rows import all_bytes, as_rows, insert_loaded, rows_of
 from standfast.backends.sqlite.statements import (
     AFTER,
     AT_ONCE_MAX,
@@ -29,7 +30,16 @@ from standfast.backends.sqlite.statements import (
     chunks,
     numbered,
 )
-from standfast.backends.sqlite.values import BEYOND, after_text, as_bytes, as_seconds, labels_in, labels_text, now_text
+from standfast.backends.sqlite.values import (
+    BEYOND,
+    after_text,
+    as_bytes,
+    as_seconds,
+    labels_in,
+    labels_text,
+    now_text,
+    time_text,
+)
 from standfast.sessions.port import (
     Arrange,
     Cell,
@@ -91,6 +101,7 @@ class Transaction:
 
     def __init__(self, db: sqlite3.Connection, sql: Statements) -> None:
         self.db, self._sql = db, sql
+        self._is_structured = sql.tables.structure != "none"
         self._states: dict[Name, _State] = {}
         self._changed: int | None = None  # the newest change number of a session; None: not asked yet
         self._run_changed: int | None = None
@@ -138,6 +149,8 @@ class Transaction:
                 cells[name] = Cell(stored[1], stored[0] == state.epoch)
         if look.prefixes:
             for prefix in look.prefixes:
+                if prefix == SDK_USAGE and self._is_structured:
+                    cells |= structure.usage_cells(self.db, look.name.id)
                 for found, epoch, value in self.db.execute(self._sql.cells_between, (state.owner, *_between(prefix))):
                     cells[found.decode()] = Cell(value, epoch == state.epoch)
         if not look.rows and not look.times and look.upto is None and not look.count:
@@ -314,7 +327,7 @@ class Transaction:
             if change.remove or change.wipe is not None:
                 self._wipe(change)
             name, state = change.name, self._states[change.name]
-            is_moved = bool(change.drop or change.arrange is not None or change.back)
+            is_moved = bool(change.drop or change.arrange is not None or change.back or change.load is not None)
             if self._changed is None and (change.touch or change.push or is_moved):
                 self._put_in_order()
             if change.touch:
@@ -345,6 +358,17 @@ class Transaction:
             self._touch(touched)
         if is_unseen:
             self.db.execute(self._sql.see, (self._seen,))
+        if self._is_structured:
+            self._follow(changes)
+
+    def _follow(self, changes: Sequence[Change]) -> None:
+        """Bring what the SDK says of messages up to date with them."""
+        for change in changes:
+            if change.name.kind == "session":
+                if change.remove or change.wipe is not None:
+                    structure.forget(self.db, change.name.id)
+                if change.push or change.drop or change.arrange is not None or change.back or change.load is not None:
+                    structure.follow(self.db, self._sql.tables.messages, change.name.id)
 
     def _write(self, statement: Callable[[int], str], width: int, values: Sequence[Any]) -> int:
         """Do a statement for all rows of so many values; gives the id of the first row that it inserted, if it did."""
@@ -356,7 +380,7 @@ class Transaction:
 
     def _move(self, change: Change, state: _State) -> None:
         """Do what concerns rows that are there."""
-        if change.arrange is not None or change.back or state.created is None:
+        if change.arrange is not None or change.back or change.load is not None or state.created is None:
             self._doubtful.add(change.name)  # nothing is done so often that it pays to know what stands then
         session_id = change.name.id
         if change.drop:
@@ -370,6 +394,10 @@ class Transaction:
             self._arrange(session_id, state, change.arrange)
         for row in change.back:
             self._put_back(session_id, state, row)
+        if change.load is not None and change.name.kind == "session":
+            insert_loaded(self.db, self._sql, session_id, change.load)
+            self._read_ends(session_id, state)
+            self._seen = max(self._seen, state.newest)
 
     def _wipe(self, change: Change) -> None:
         db, sql, name = self.db, self._sql, change.name
@@ -512,7 +540,12 @@ class Transaction:
             self._newest[kind] = name
             state.labels = labels or state.labels
             text = None if labels is None else labels.decode()
-            values = (name, updated, updated, state.epoch.decode(), self._next_change(kind), text, *seen)
+            created = updated
+            if change.load is not None and change.load.created is not None:
+                # Of a name that is there, its time stays as it is: the statement says so.
+                created = time_text(min(change.load.created, self._now)) or updated
+                self._doubtful.add(change.name)
+            values = (name, created, updated, state.epoch.decode(), self._next_change(kind), text, *seen)
             kinds.setdefault(kind, []).extend(values)
         for kind, all_values in kinds.items():
             self._write(self._sql.touch[kind], 7 if kind == "session" else 6, all_values)

@@ -19,6 +19,14 @@ def now_text(now: float) -> str:
     return f"{_second_text(seconds)}.{int(part * 1e6):06d}"
 
 
+def time_text(at: float | None) -> str | None:
+    """A time that was read elsewhere, to the microsecond; whole seconds as the SDK writes them."""
+    if at is None:
+        return None
+    seconds, part = divmod(round(at * 1e6), 1_000_000)
+    return f"{_second_text(seconds)}.{part:06d}" if part else _second_text(seconds)
+
+
 @lru_cache(maxsize=2)
 def _second_text(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds))

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from standfast.backends.memory.session import InMemorySession, InMemoryStore
 from standfast.conformance.check_context import Lab, batch, message
 from standfast.conformance.registry import proves
 from standfast.driver.reply_parsing import call_digest
@@ -18,8 +19,17 @@ from standfast.engine.advance import advance
 from standfast.engine.codec import RunRecord
 from standfast.engine.events import ApprovalNeeded, Replied
 from standfast.engine.run import Call, Entry, Owner, Response, Run, begin
-from standfast.ground.errors import AlreadyDecidedError, ApprovalError, NotFoundError, RunStateError, StoreReadOnlyError
+from standfast.ground.errors import (
+    AlreadyDecidedError,
+    ApprovalError,
+    NotFoundError,
+    RunStateError,
+    SessionConflictError,
+    StoreReadOnlyError,
+)
 from standfast.ground.jsonvalue import Item
+from standfast.operators.moving import copy_sessions
+from standfast.operators.store import store_of
 
 
 async def _filled(lab: Lab, count: int = 5) -> list[str]:
@@ -97,6 +107,51 @@ async def what_all_sessions_cost_is_summed(lab: Lab) -> None:
         {name: one.requests for name, one in found.by_model.items()},
     )
     lab.same(seen, (22, 2, 2, {"m": 2}), "two runs on two sessions, by what they cost")
+
+
+async def _read(session: Any) -> dict[str, Any]:
+    """What a session shows, without what belongs to one store: ids of generations, cursors, times of rows."""
+    generations = await session.generations()
+    records = (await session.records()).records
+    return {
+        "the items": await session.get_items(),
+        "who wrote them": [(one.writer, one.number, (one.replaces or "").partition("@")[0]) for one in records],
+        "the generations": [(one.item_count, one.created_at) for one in generations],
+        "their items": [await session.read_generation(one.id) for one in generations],
+        "how much was written": [await session.accepted(writer) for writer in ("run 1", "run 2")],
+        "what was written": await session.written("run 1"),
+        "what it cost": await session.usage(),
+        "where it came from": await session.origin(),
+    }
+
+
+@proves("B16", "replace")
+async def a_session_that_was_copied_away_and_back_is_the_same(lab: Lab) -> None:
+    usage = {"requests": 1, "input_tokens": 10, "output_tokens": 1, "total_tokens": 11}
+    before, written = lab.open("before"), batch("of both", 41)
+    await before.append(written[:40], writer="run 1", start=0)
+    session = await before.fork("talk")
+    await session.replace([message("in short")], upto=await session.head())
+    costs = (0, [{"turn": 1, "usage": usage, "model": "m"}])
+    await session.record(items=batch("more", 3), writer="run 2", start=0, costs=costs)
+    await session.restore((await session.generations())[0].id)
+    expected = await _read(session)
+    store, memory = lab.store(), InMemoryStore()
+    elsewhere = store_of(lambda session_id: InMemorySession(session_id, store=memory), "memory")
+    away = await copy_sessions(store, elsewhere, ["talk"])
+    lab.same(away.refused, [], "copying a session away")
+    await session.clear_session()
+    back = await copy_sessions(elsewhere, store, ["talk"])
+    lab.same((back.refused, [one.outcome for one in back.copied]), ([], ["copied"]), "copying it back")
+    found = await _read(lab.open("talk"))
+    for what, value in expected.items():
+        lab.same(found[what], value, f"a session that was copied away and back, by {what}")
+    again = lab.open("talk")
+    await again.append(written, writer="run 1", start=0)  # the first forty are known, one by one
+    lab.same(await again.accepted("run 1"), 41, "a writer that goes on in a session that was copied")
+    await lab.refuses(
+        again.append([message("another")], writer="run 1", start=39), "a second history", SessionConflictError
+    )
 
 
 def _trace(folder: Path) -> dict[str, tuple[str, int]]:

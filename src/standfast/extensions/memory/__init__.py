@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from standfast.backends.redis.session import RedisSession
     from standfast.backends.sealed.session import EncryptedSession
     from standfast.backends.sqlalchemy.session import SQLAlchemySession
+    from standfast.backends.sqlite.advanced_session import AdvancedSQLiteSession
     from standfast.backends.sqlite.async_session import AsyncSQLiteSession
 
-__all__ = ["AsyncSQLiteSession", "EncryptedSession", "RedisSession", "SQLAlchemySession"]
+__all__ = ["AdvancedSQLiteSession", "AsyncSQLiteSession", "EncryptedSession", "RedisSession", "SQLAlchemySession"]
 __getattr__, __dir__ = lazy(__name__)

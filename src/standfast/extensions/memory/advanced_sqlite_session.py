@@ -5,7 +5,12 @@ Written by `./dev names` from `_doors/exports.py`: edit that table, not this fil
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from standfast._doors.lazy import lazy
 
-__all__: list[str] = []
+if TYPE_CHECKING:
+    from standfast.backends.sqlite.advanced_session import AdvancedSQLiteSession
+
+__all__ = ["AdvancedSQLiteSession"]
 __getattr__, __dir__ = lazy(__name__)

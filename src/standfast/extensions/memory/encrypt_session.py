@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from standfast._doors.lazy import lazy
 
 if TYPE_CHECKING:
+    from standfast.backends.sealed.sdk_rows import EncryptedEnvelope
     from standfast.backends.sealed.session import EncryptedSession
 
-__all__ = ["EncryptedSession"]
+__all__ = ["EncryptedEnvelope", "EncryptedSession"]
 __getattr__, __dir__ = lazy(__name__)

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
+from standfast.ground.extras import needed_by
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.testing.loopback import conversations
 from standfast.testing.loopback.answers import Answer, Asked, Rule, Script, as_rule
@@ -96,16 +97,16 @@ class LoopbackServer(ServedInThread):
 
     def client(self, **options: Any) -> AsyncOpenAI:
         """A real `AsyncOpenAI` that talks to this server; the caller closes it."""
-        from openai import AsyncOpenAI, DefaultAsyncHttpxClient
-
+        with needed_by("LoopbackServer.client"):
+            from openai import AsyncOpenAI, DefaultAsyncHttpxClient
         # Loading certificates takes longer than most tests, and there is no TLS here.
         http = options.pop("http_client", None) or DefaultAsyncHttpxClient(verify=False)
         return AsyncOpenAI(**{"base_url": self.base_url, "api_key": "loopback", "http_client": http, **options})
 
     def sync_client(self, **options: Any) -> OpenAI:
         """A real `OpenAI` (the synchronous client) that talks to this server; the caller closes it."""
-        from openai import DefaultHttpxClient, OpenAI
-
+        with needed_by("LoopbackServer.sync_client"):
+            from openai import DefaultHttpxClient, OpenAI
         http = options.pop("http_client", None) or DefaultHttpxClient(verify=False)
         return OpenAI(**{"base_url": self.base_url, "api_key": "loopback", "http_client": http, **options})
 

@@ -18,6 +18,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
+from standfast.ground.extras import needed_by
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.testing.loopback.answers import Answer, Rule, Script, as_rule
 from standfast.testing.loopback.faults import Gate
@@ -93,8 +94,8 @@ class LoopbackRealtimeServer(ServedInThread):
 
     def client(self, **options: Any) -> AsyncOpenAI:
         """A real `AsyncOpenAI` whose `realtime.connect(model=...)` comes here; the caller closes it."""
-        from openai import AsyncOpenAI, DefaultAsyncHttpxClient
-
+        with needed_by("LoopbackRealtimeServer.client"):
+            from openai import AsyncOpenAI, DefaultAsyncHttpxClient
         # Loading certificates takes longer than most tests, and there is no TLS here.
         http = options.pop("http_client", None) or DefaultAsyncHttpxClient(verify=False)
         base_url = f"http://127.0.0.1:{self.port()}/v1"

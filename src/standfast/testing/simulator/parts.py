@@ -19,7 +19,7 @@ from standfast.ground.errors import CallerError, SessionBusyError, StoreUnavaila
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.llm.interface import Model
 from standfast.sessions.protocol import Head, Lease, SessionABC
-from standfast.sessions.run_rules import Recorded, RunSave
+from standfast.sessions.run_rules import NestedItems, Recorded, RunSave
 from standfast.testing.scripted_model import ScriptedModel
 from standfast.testing.simulator.world import Process, invalid
 from standfast.tools.function import FunctionTool, Invoker
@@ -81,6 +81,7 @@ class SimulatedSession(SessionWrapper):
         release: bool = False,
         detached: bool = False,
         costs: tuple[int, Sequence[Item]] | None = None,
+        nested: Sequence[NestedItems] = (),
     ) -> Coroutine[Any, Any, Recorded]:
         """Append items, save a run, and give the lease back, in one step or not at all."""
         real = lease._lease if isinstance(lease, _Lease) else lease
@@ -90,7 +91,7 @@ class SimulatedSession(SessionWrapper):
         def work() -> Coroutine[Any, Any, Recorded]:
             done: Coroutine[Any, Any, Recorded] = self.underlying_session.record(
                 items=items, writer=writer, start=start, digests=digests, run=run, lease=real, release=release,
-                detached=detached, costs=costs,
+                detached=detached, costs=costs, nested=nested,
             )  # fmt: skip
             return done
 

@@ -1,0 +1,327 @@
+"""Branches of a conversation: which there are, and how a plan about the conversation finds the one it means.
+
+A branch is a fork (B6): a session of its own in the same file, so that appending once, undo, leases and saved runs hold
+on each. A cell of the conversation says which branches there are. Every plan begins by reading it, and is then carried
+out on the branch: a rule is about a name, and the name is exchanged on the way. In one SQLite transaction nobody can
+come in between.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from contextvars import Context
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from standfast.backends.sqlite.turns import MAIN, is_user
+from standfast.carrying.carrier import Carrier, Kind, MakePlan, Then, UndoPlan
+from standfast.ground.errors import InvalidNameError, InvalidSettingError, SessionConflictError
+from standfast.sessions import fork_rules, lease_rules, rules
+from standfast.sessions.port import Answer, Arrange, Ask, Change, Done, Look, Name, Plan, Range, Rows
+from standfast.sessions.protocol import Position
+
+T = TypeVar("T")
+
+BRANCHES = "branches"
+"""The cell that says which branches a conversation has."""
+
+SDK_USAGE = "sdk-usage/"
+"""Begins the cells in which the store shows what the SDK has kept as the cost of turns."""
+
+
+class Branch(msgspec.Struct, frozen=True):
+    """A branch: the session it is kept in, and when it was made."""
+
+    id: str
+    made: float
+
+
+class Branches(msgspec.Struct, frozen=True):
+    """The branches of a conversation besides `main`, in the order they were made."""
+
+    main: str | None = None
+    """The session that `main` is kept in; None: the conversation's own."""
+    current: str = MAIN
+    made: dict[str, Branch] = {}
+    used: list[str] = []
+    """Names that were ever used: a session object that still means a deleted branch must not find another one."""
+    clears: int = 0
+
+    def session_of(self, branch: str, name: Name) -> Name | None:
+        """The session of that branch; None if there is no such branch."""
+        if branch == MAIN:
+            return Name("session", self.main) if self.main else name
+        found = self.made.get(branch)
+        return None if found is None else Name("session", found.id)
+
+
+class At(NamedTuple):
+    """The branch that a session object is on, and how often the conversation had been cleared when it went there."""
+
+    branch: str
+    clears: int
+
+
+class Pointer:
+    """What a session object and its plans, which run in another thread, share: the branch it is on.
+
+    None: it has done nothing yet, and begins on the branch that somebody was on last.
+    """
+
+    def __init__(self) -> None:
+        self.at: At | None = None
+
+
+def encoded(branches: Branches) -> bytes:
+    """The branches as a cell."""
+    return msgspec.json.encode(branches)
+
+
+def branch_session_id(session_id: str, branch: str, nonce: str) -> str:
+    """An id for a branch's session that nobody else can have; people can still read whose it is."""
+    return f"{session_id} [branch {branch}] {nonce[:16]}"
+
+
+def known(name: Name) -> Plan[tuple[Branches | None, bytes | None]]:
+    """The branches of a conversation, and the cell as it is stored; None if none were made since it was cleared."""
+    sight = yield from rules.look(Look(name, cells=(BRANCHES,), mark=False))
+    cell = sight.cells.get(BRANCHES)
+    value = None if cell is None else cell.value
+    return (msgspec.json.decode(cell.value, type=Branches) if cell is not None and cell.alive else None), value
+
+
+def current(name: Name, pointer: Pointer, at: At | None) -> Plan[tuple[Branches, str]]:
+    """The branches, and the one that a session object is on. After a clear that is `main`."""
+    found, _ = yield from known(name)
+    if found is None:
+        pointer.at = At(MAIN, 0)
+        return Branches(), MAIN
+    if at is None:
+        at = At(found.current, found.clears)
+        pointer.at = pointer.at or at
+    if found.session_of(at.branch, name) is not None:
+        return found, at.branch
+    if at.clears != found.clears:
+        pointer.at = At(MAIN, found.clears)
+        return found, MAIN
+    raise SessionConflictError(
+        f"the branch {at.branch!r} of session {name.id!r} was deleted meanwhile",
+        "Switch to another branch, for example 'main'.",
+    )
+
+
+# --- carrying --------------------------------------------------------------------------------------------------------
+
+
+class BranchCarrier:
+    """Carries plans about a conversation to the branch that a session object is on when it asks."""
+
+    def __init__(self, carrier: Carrier, name: Name, pointer: Pointer) -> None:
+        self.carrier, self._name, self._pointer = carrier, name, pointer
+
+    @property
+    def lane(self) -> str | None:
+        """The store's own."""
+        return self.carrier.lane
+
+    def carry(
+        self,
+        plan: MakePlan[T],
+        timeout_s: float,
+        *,
+        kind: Kind = "write",
+        undo: UndoPlan[T] | None = None,
+        durable: bool = True,
+        detached: bool = False,
+        then: Then | None = None,
+    ) -> Coroutine[Any, Any, T]:
+        """Carry out a plan on the branch."""
+        led = partial(_led, self._name, self._pointer, self._pointer.at)
+        undone = None if undo is None else partial(_undone, led, undo)
+        return self.carrier.carry(
+            partial(led, plan), timeout_s, kind=kind, undo=undone, durable=durable, detached=detached, then=then
+        )
+
+    def post(
+        self, plan: MakePlan[T], timeout_s: float, then: Then | None = None, context: Context | None = None
+    ) -> None:
+        """Carry out a plan on the branch without anybody who waits."""
+        self.carrier.post(partial(_led, self._name, self._pointer, self._pointer.at, plan), timeout_s, then, context)
+
+
+def _undone(led: Callable[..., Plan[None]], undo: UndoPlan[T], result: T) -> Plan[None]:
+    return led(partial(undo, result))
+
+
+def _led(name: Name, pointer: Pointer, at: At | None, plan: MakePlan[T]) -> Plan[T]:
+    """Carry out a plan on the branch that `at` means."""
+    found, branch = yield from current(name, pointer, at)
+    to = found.session_of(branch, name)
+    assert to is not None
+    return (yield from plan() if to == name else _exchanged(plan(), {name: to}))
+
+
+def _exchanged(plan: Plan[T], names: Mapping[Name, Name]) -> Plan[T]:
+    """The result of a plan that is asked about other names than it knows."""
+    try:
+        question = next(plan)
+        while True:
+            answer: Answer = yield _renamed(question, names)
+            question = plan.send(answer)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+def _renamed(question: Ask, names: Mapping[Name, Name]) -> Ask:
+    if isinstance(question, Look):
+        return replace(question, name=names.get(question.name, question.name))
+    if isinstance(question, list):
+        return [_changed(change, names) for change in question]
+    return question
+
+
+def _changed(change: Change, names: Mapping[Name, Name]) -> Change:
+    arrange = change.arrange
+    if arrange is not None:
+        live = [_ranged(part, names) if isinstance(part, Range) else part for part in arrange.live]
+        arrange = Arrange(live, arrange.box, [_ranged(part, names) for part in arrange.keep], arrange.forget)
+    return replace(change, name=names.get(change.name, change.name), arrange=arrange)
+
+
+def _ranged(part: Range, names: Mapping[Name, Name]) -> Range:
+    return part if part.of is None else part._replace(of=names.get(part.of, part.of))
+
+
+# --- changing branches -----------------------------------------------------------------------------------------------
+
+
+def _keep(name: Name, old: bytes | None, new: Branches, *, touch: bool = False) -> Plan[None]:
+    got = yield from rules.commit([Change(name, cells={BRANCHES: old}, put={BRANCHES: encoded(new)}, touch=touch)])
+    assert isinstance(got, Done), "nobody else can write in one transaction"
+
+
+def fork_at_turn(
+    name: Name, pointer: Pointer, at: At | None, turn: int, wanted: str | None, nonce: str, report: rules.Report
+) -> Plan[tuple[str, str, At]]:
+    """Make a branch that holds what came before that turn, and go there; gives its name and where it came from."""
+    found, source = yield from current(name, pointer, at)
+    _, old = yield from known(name)
+    of = found.session_of(source, name)
+    assert of is not None
+    items, _ = yield from rules.latest(of, None, None, report)
+    begins = [place for place, (_, item) in enumerate(items) if is_user(item)]
+    if isinstance(turn, bool) or not isinstance(turn, int) or not 0 < turn <= len(begins):
+        raise InvalidSettingError(
+            f"turn {turn!r} does not contain a user message in branch {source!r}",
+            f"The branch has turns 1 to {len(begins)}: get_conversation_turns() shows them.",
+        )
+    branch = wanted if wanted is not None else _free_name(found, turn)
+    if branch in (MAIN, *found.used):
+        raise InvalidNameError(
+            f"the branch name {branch!r} has already been used in session {name.id!r}", "Choose another name."
+        )
+    made = Branch(branch_session_id(name.id, branch, nonce), time.time())
+    yield from fork_rules.fork(of, Name("session", made.id), Position(begins[turn - 1]), None, None)
+    new = replace(found, current=branch, made={**found.made, branch: made}, used=[*found.used, branch])
+    yield from _keep(name, old, new, touch=True)
+    return branch, source, At(branch, new.clears)
+
+
+def _free_name(found: Branches, turn: int) -> str:
+    base = free = f"branch_from_turn_{turn}_{int(time.time())}"
+    number = 1
+    while free in found.used:
+        number += 1
+        free = f"{base}_{number}"
+    return free
+
+
+def switch(name: Name, branch: str) -> Plan[At]:
+    """Go to a branch, which is then the one that new session objects begin on."""
+    found, old = yield from known(name)
+    found = found or Branches()
+    _check_there(name, found, branch)
+    if found.current != branch:
+        yield from _keep(name, old, replace(found, current=branch))
+    return At(branch, found.clears)
+
+
+def delete(name: Name, pointer: Pointer, at: At | None, branch: str, *, force: bool) -> Plan[At]:
+    """Remove a branch and all that is stored for it; gives the branch that the session object is on then."""
+    found, here = yield from current(name, pointer, at)
+    _, old = yield from known(name)
+    if here == branch and not force:
+        raise InvalidSettingError(
+            f"{branch!r} is the current branch", "Switch to another one first, or give force=True to go to 'main'."
+        )
+    gone = _check_there(name, found, branch)
+    yield from rules.commit([Change(gone, remove=True)])
+    left = {one: made for one, made in found.made.items() if one != branch}
+    new = replace(found, made=left, current=MAIN if found.current == branch else found.current)
+    yield from _keep(name, old, new)
+    return At(MAIN if here == branch else here, new.clears)
+
+
+def _check_there(name: Name, found: Branches, branch: str) -> Name:
+    to = found.session_of(branch, name)
+    if to is None:
+        raise InvalidNameError(
+            f"session {name.id!r} has no branch {branch!r}", "Choose one of list_branches(), or create it."
+        )
+    return to
+
+
+def clear(name: Name) -> Plan[At]:
+    """Remove the conversation with all its branches (A12). Names of branches stay used."""
+    found, _ = yield from known(name)
+    yield from rules.clear(name, lease_rules.is_under_way, None)
+    if found is None:
+        return At(MAIN, 0)
+    gone = [Name("session", one) for one in [*(branch.id for branch in found.made.values()), found.main] if one]
+    if gone:
+        yield from rules.commit([Change(one, remove=True) for one in gone])
+    yield from _keep(name, None, Branches(used=found.used, clears=found.clears + 1))
+    return At(MAIN, found.clears + 1)
+
+
+# --- reading branches ------------------------------------------------------------------------------------------------
+
+
+class Seen(NamedTuple):
+    """A branch as a listing shows it."""
+
+    branch: str
+    item_count: int
+    turn_count: int
+    is_current: bool
+    made: float | None
+
+
+def listed(name: Name, pointer: Pointer, at: At | None, report: rules.Report) -> Plan[list[Seen]]:
+    """All branches, `main` first, then as they were made."""
+    found, here = yield from current(name, pointer, at)
+    shown = []
+    for branch in (MAIN, *found.made):
+        to = found.session_of(branch, name)
+        assert to is not None
+        sight = yield from rules.look(Look(to, rows=(Rows(tags=False, times=True),), mark=False))
+        items = [item for _, item in rules.items_of(sight.rows[0], report)]
+        made = found.made[branch].made if branch in found.made else next(iter(sight.times[0]), None)
+        if items or found.made:
+            shown.append(Seen(branch, len(items), sum(map(is_user, items)), branch == here, made))
+    return shown
+
+
+def of_branch(
+    name: Name, pointer: Pointer, at: At | None, branch: str | None, rule: Callable[[Name, str], Plan[list[T]]]
+) -> Plan[list[T]]:
+    """What a rule finds on a branch; nothing if there is no such branch."""
+    found, here = yield from current(name, pointer, at if branch is None else At(MAIN, 0))
+    wanted = here if branch is None else branch
+    to = found.session_of(wanted, name)
+    return [] if to is None else (yield from rule(to, wanted))

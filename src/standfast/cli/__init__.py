@@ -1,0 +1,1 @@
+"""The command `standfast`: a store from the shell. The table of its commands is in `entry`."""

@@ -1,0 +1,72 @@
+"""What a session gets of a run, and of the runs inside its calls.
+
+A nested run stores its own turns while it is under way. One that is not (it waits, or was to be entered again) has
+nobody to store what it did when the run around it ends: then its items go with that run's, in the same step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+
+from standfast.engine.advance import advance
+from standfast.engine.events import Stopped
+from standfast.engine.run import Call, Owner, Run
+from standfast.ground.jsonvalue import Item
+from standfast.sessions.run_rules import NestedItems
+from standfast.words.history import sanitise_for_store
+
+
+def items_to_store(run: Run, start: int, end: int) -> list[Item]:
+    """These items of the run as its session gets them."""
+    items = [sanitise_for_store(entry.item) for entry in run.ledger[start:end]]
+    return [item for item in items if item is not None]
+
+
+def not_yet_stored(runs: Iterable[Run]) -> list[NestedItems]:
+    """What the session should have of these runs and has not, as far as they know."""
+    found = []
+    for run in runs:
+        start, end = run.marks.stored, run.storable
+        items = items_to_store(run, start, end) if start < end else []
+        if items:
+            found.append(NestedItems(run.spec.run_id, start, items))
+    return found
+
+
+def open_nested(calls: Sequence[Call], owner: Owner, but: Collection[str] = ()) -> Iterator[Run]:
+    """The open runs inside these calls that are on the same conversation, the innermost first.
+
+    `but`: ids of runs that have stored, or are storing, what they and the runs inside them did.
+    """
+    for call in calls:
+        child = call.child
+        if child is None or child.spec.run_id in but:
+            continue
+        yield from open_nested(child.calls, owner, but)
+        if child.spec.owner == owner and not child.is_closed:
+            yield child
+
+
+def cut_nested(run: Run, but: Collection[str] = ()) -> list[NestedItems]:
+    """What the runs inside a run that is cut now leave to be stored: they end with it, and their turns are whole."""
+    ends = (
+        child if child.finished else advance(child, Stopped("immediate"))
+        for child in open_nested(run.calls, run.spec.owner, but)
+    )
+    return not_yet_stored(ends)
+
+
+async def ended_nested(
+    accepted: Callable[[str], Awaitable[int]], calls: Sequence[Call], owner: Owner, end: Callable[[Run, int], Run]
+) -> list[NestedItems]:
+    """What the runs inside the calls of a run that nobody is at leave to be stored.
+
+    `end` ends one of them; it is told how many of its items the session has.
+    """
+    ends = []
+    for child in open_nested(calls, owner):
+        stored = await accepted(child.spec.run_id)
+        # More than this knows of: its own process has closed it, and was gone before the run around it was saved.
+        if stored <= len(child.ledger):
+            ends.append(end(child, stored))
+    return not_yet_stored(ends)

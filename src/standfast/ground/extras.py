@@ -1,0 +1,50 @@
+"""Third-party packages that are installed by an extra of standfast, and the error that names the command.
+
+Whatever imports such a package where it is used does it inside `needed_by`, so that somebody who has not installed the
+extra reads one line that says what to type, and not a `ModuleNotFoundError` under twenty frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+EXTRAS: dict[str, str] = {
+    "openai": "openai",
+    "litellm": "litellm",
+    "any_llm": "any-llm",
+    "mcp": "mcp",
+    "mcp_types": "mcp",
+    "httpx2": "mcp",
+    "anyio": "mcp",
+    "redis": "redis",
+    "psycopg": "postgres",
+    "genai_prices": "prices",
+    "cryptography": "encrypt",
+    "sqlalchemy": "sqlalchemy",
+    "websockets": "realtime",
+    "starlette": "inspect",
+    "uvicorn": "inspect",
+    "hypothesis": "conformance",
+    "pytest": "conformance",
+    "pytest_asyncio": "conformance",
+}
+"""Third-party package to the extra of standfast that installs it."""
+
+
+@contextmanager
+def needed_by(what: str) -> Iterator[None]:
+    """Run a block that imports packages of an extra for `what`; a missing one becomes an error with the command.
+
+    Any other module that is missing raises as it is: that is a defect, not something to install.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        raise ImportError(
+            f"{what} needs the package {package!r}. Install it with: pip install 'standfast[{EXTRAS[package]}]'",
+            name=error.name,
+        ) from error

@@ -1,0 +1,333 @@
+// The inspector's page. Whatever is stored is put into the page as text and never as markup.
+"use strict";
+
+const $ = (id) => document.getElementById(id);
+const state = { session: null, writes: false, listAfter: null, before: null, stream: null, costs: new Map(), search: 0 };
+
+function make(tag, { text, ...attributes } = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "onclick") node.addEventListener("click", value);
+    else if (value !== false && value !== undefined && value !== null) node.setAttribute(name, value === true ? "" : value);
+  }
+  if (text !== undefined) node.textContent = text;
+  node.append(...children.filter(Boolean));
+  return node;
+}
+
+function problem(words) {
+  $("problem").hidden = !words;
+  $("problem").textContent = words || "";
+}
+
+async function ask(path, parameters = {}, body = undefined) {
+  const query = new URLSearchParams(Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined && value !== ""));
+  const options = body === undefined ? {} : {
+    method: "POST", headers: { "content-type": "application/json", "x-standfast": "1" }, body: JSON.stringify(body),
+  };
+  let answer;
+  try {
+    answer = await fetch(`${path}?${query}`, options);
+  } catch {
+    throw new Error("The inspector does not answer. Start it again and open the address it prints.");
+  }
+  if (answer.status === 401) throw new Error("The inspector was started again. Open the address that it printed.");
+  const text = await answer.text();
+  let value;
+  try { value = JSON.parse(text); } catch { throw new Error(text); }
+  if (!answer.ok) throw new Error(`${value.what}. ${value.remedy}`);
+  return value;
+}
+
+function tried(action) {
+  return async (...given) => {
+    try { const done = await action(...given); problem(""); return done; } catch (error) { problem(error.message); }
+  };
+}
+
+function ago(iso) {
+  if (!iso) return "";
+  const seconds = (Date.now() - new Date(iso)) / 1000;
+  for (const [size, name] of [[86400, "day"], [3600, "hour"], [60, "minute"]]) {
+    if (seconds >= size) { const n = Math.floor(seconds / size); return `${n} ${name}${n === 1 ? "" : "s"} ago`; }
+  }
+  return "just now";
+}
+
+const number = (n) => (n === null || n === undefined ? "" : n.toLocaleString("en"));
+const clock = (iso) => (iso ? new Date(iso).toLocaleString() : "");
+
+// --- the listing -----------------------------------------------------------------------------------------------------
+
+function line(one) {
+  const waits = one.waiting.length ? make("em", { text: `waits for you: ${one.waiting.map((call) => call.tool).join(", ")}` }) : null;
+  return make("li", {}, make("button", { type: "button", "data-session": one.id, onclick: () => open(one.id) },
+    make("b", { text: one.id }),
+    make("span", { text: one.words || (one.excerpt ?? "") }),
+    make("span", { text: [one.items === null || one.items === undefined ? "" : `${number(one.items)} items`, ago(one.updated || one.at)].filter(Boolean).join(" · ") }),
+    waits));
+}
+
+function marked() {
+  for (const button of document.querySelectorAll("#sessions button")) {
+    if (button.dataset.session === state.session) button.setAttribute("aria-current", "true");
+    else button.removeAttribute("aria-current");
+  }
+}
+
+const list = tried(async (further = false) => {
+  const mine = ++state.search;
+  const words = $("words").value.trim();
+  const waiting = $("waiting").checked ? "1" : "";
+  const after = further ? state.listAfter : null;
+  let rows, next;
+  if (words && !waiting) {
+    const found = await ask("/api/search", { q: words, after });
+    const prefixed = further ? { sessions: [] } : await ask("/api/sessions", { prefix: words, limit: 20 });
+    const seen = new Set(prefixed.sessions.map((one) => one.id));
+    const hits = found.hits.filter((hit) => !seen.has(hit.session) && seen.add(hit.session));
+    rows = [...prefixed.sessions, ...hits.map((hit) => ({ id: hit.session, words: hit.excerpt, at: hit.at, waiting: [] }))];
+    next = found.after;
+  } else {
+    const found = await ask("/api/sessions", { after, waiting, prefix: words });
+    rows = found.sessions;
+    next = found.after;
+  }
+  if (mine !== state.search) return;
+  if (!further) $("sessions").replaceChildren();
+  $("sessions").append(...rows.map(line));
+  if (!$("sessions").children.length) $("sessions").append(make("li", { text: "Nothing found." }));
+  state.listAfter = next;
+  $("more").hidden = !next;
+  marked();
+});
+
+// --- one conversation ------------------------------------------------------------------------------------------------
+
+function words(content) {
+  if (typeof content === "string") return content;
+  if (!Array.isArray(content)) return content === undefined || content === null ? "" : JSON.stringify(content, null, 2);
+  return content.map((part) => part.text ?? part.transcript ?? part.refusal ?? `[${part.type ?? "?"}]`).join("\n");
+}
+
+function folded(title, content, call) {
+  return make("details", { "data-call": call }, make("summary", { text: title }), make("pre", { text: content }));
+}
+
+function pretty(text) {
+  if (typeof text !== "string") return text === undefined ? "" : JSON.stringify(text, null, 2);
+  try { return JSON.stringify(JSON.parse(text), null, 2); } catch { return text; }
+}
+
+function shown(item, place) {
+  const type = item.type ?? "message";
+  if (type === "message" || item.role) {
+    const role = item.role ?? "assistant";
+    return make("div", { class: `said ${role}` }, make("strong", { text: `${role}  ` }), words(item.content));
+  }
+  if (type.endsWith("_call_output") || type === "function_call_output") {
+    const before = [...place.querySelectorAll("details[data-call]")].filter((one) => one.dataset.call === item.call_id).pop();
+    const output = typeof item.output === "string" ? item.output : words(item.output);
+    if (before) {
+      before.append(make("pre", { text: `→ ${output}` }));
+      before.querySelector("summary").append(make("span", { text: "  ✓" }));
+      return null;
+    }
+    return folded("output", output);
+  }
+  if (type.endsWith("_call")) return folded(`${item.name ?? type}  ${(item.arguments ?? item.input ?? "").slice(0, 120)}`, pretty(item.arguments ?? item.input), item.call_id);
+  if (type === "reasoning") return folded("reasoning", words(item.summary) || "(not shown by the provider)");
+  return folded(type, JSON.stringify(item, null, 2));
+}
+
+function cost(writer) {
+  const found = state.costs.get(writer);
+  if (!found) return "";
+  const turns = found.turns.map((turn) => `turn ${turn.turn}: ${number(turn.total)}`).join(", ");
+  return ` · ${number(found.total.total)} tokens${found.dollars ? ` · $${found.dollars}` : ""} (${turns})`;
+}
+
+function blockFor(record, before) {
+  // One block for what one run wrote in a row; a message of the user's begins a new one where no run is known.
+  const blocks = $("turns");
+  const last = before ? blocks.firstElementChild : blocks.lastElementChild;
+  const starts = record.item?.role === "user";
+  if (last && (record.writer ? last.dataset.writer === record.writer : !last.dataset.writer && !(starts && !before))) return last;
+  const about = make("p", { class: "about", text: [clock(record.at), record.writer ? `run ${record.writer}` : ""].filter(Boolean).join(" · ") + cost(record.writer) });
+  const block = make("li", { "data-writer": record.writer ?? "" }, about);
+  if (before) blocks.prepend(block); else blocks.append(block);
+  return block;
+}
+
+function put(block, record) {
+  const holder = make("div", { "data-cursor": record.cursor });
+  if (record.replaces) holder.append(replaced(record.replaces));
+  if (record.item === null) holder.append(make("div", { class: "waits", text: `A record that cannot be read: ${record.fault}` }));
+  else {
+    const node = shown(record.item, block);
+    if (node) holder.append(node);
+  }
+  if (record.cut) holder.append(make("button", { type: "button", class: "small", text: "Show all of it", onclick: tried(async () => {
+    const whole = await ask("/api/record", { session: state.session, cursor: record.cursor });
+    const node = shown(whole.item, block);
+    if (node) holder.replaceChildren(node);
+  }) }));
+  if (state.writes && record.item?.role === "assistant") holder.append(make("button", { type: "button", class: "small", text: "Fork from here", onclick: () => fork(record.cursor) }));
+  return holder;
+}
+
+function replaced(generation) {
+  const inside = make("pre", { text: "" });
+  const details = make("details", {}, make("summary", { text: "Compacted: what follows stands for an earlier part" }), inside);
+  details.addEventListener("toggle", tried(async () => {
+    if (!details.open || inside.textContent) return;
+    const found = await ask("/api/generation", { session: state.session, generation });
+    inside.textContent = found.items.map((item) => `${item.role ?? item.type}: ${words(item.content ?? item.output ?? item.arguments)}`).join("\n")
+      + (found.count > found.items.length ? `\n… ${number(found.count)} items in all` : "");
+  }));
+  if (state.writes) details.append(make("button", { type: "button", class: "small", text: "Undo this compaction", onclick: tried(async () => {
+    if (!confirm("Put the earlier part back? What stands for it now is kept and can be put back as well.")) return;
+    await ask("/api/undo", {}, { session: state.session, generation });
+    await open(state.session);
+  }) }));
+  return details;
+}
+
+const fork = tried(async (cursor) => {
+  const name = prompt("Name of the new session:", `${state.session}-fork`);
+  if (!name) return;
+  await ask("/api/fork", {}, { session: state.session, cursor, new: name });
+  await list();
+  await open(name);
+});
+
+function append(records) {
+  for (const record of records) {
+    const block = blockFor(record, false);
+    block.append(put(block, record));
+  }
+}
+
+function prepend(records) {
+  // Built on their own, in order, so that outputs find their calls; then put before what is there.
+  const later = [...$("turns").children];
+  $("turns").replaceChildren();
+  append(records);
+  const last = $("turns").lastElementChild;
+  const first = later[0];
+  if (last && first && last.dataset.writer && last.dataset.writer === first.dataset.writer) {
+    first.querySelector(".about")?.remove();
+    last.append(...first.childNodes);
+    later.shift();
+  }
+  $("turns").append(...later);
+}
+
+function waitingCall(run, call) {
+  const reason = make("input", { type: "text", "aria-label": "Reason, which the model reads" });
+  const decide = (approve) => tried(async () => {
+    await ask("/api/decide", {}, { run: run.id, call: call.call, approve, arguments: call.arguments, reason: approve ? "" : reason.value });
+    $("live").textContent = approve ? `Approved: ${call.tool}.` : `Rejected: ${call.tool}.`;
+    await about();
+    await list();
+  });
+  return make("div", { class: "waits" },
+    make("h3", { text: call.reason === "unknown" ? `${call.tool} may have run before a crash` : `${call.tool} waits for a decision` }),
+    make("pre", { text: pretty(call.arguments) }),
+    state.writes ? make("button", { type: "button", text: "Approve", onclick: decide(true) }) : null,
+    state.writes ? make("button", { type: "button", text: "Reject", onclick: decide(false) }) : null,
+    state.writes ? reason : make("p", { class: "about", text: "Start the inspector with --write to decide here." }));
+}
+
+function openRun(run) {
+  const section = make("div", {}, make("h3", { text: `Open: run ${run.id}, agent ${run.agent}, ${run.status}` }), make("p", { class: "about", text: run.doing }));
+  for (const item of run.open_items) {
+    const node = shown(item, section);
+    if (node) section.append(node);
+  }
+  for (const call of run.calls) {
+    if (call.state === "waiting") section.append(waitingCall(run, call));
+    else if (call.decision) section.append(make("p", { class: "about", text: `${call.tool}: ${call.decision.approved ? "approved" : "rejected"} by ${call.decision.by ?? "a program"} ${ago(call.decision.at)}` }));
+    else section.append(make("p", { class: "about", text: `${call.tool}: ${call.state}` }));
+  }
+  return section;
+}
+
+async function about() {
+  const found = await ask("/api/session", { session: state.session });
+  if (found.id !== state.session) return;
+  state.costs = new Map(found.costs.map((one) => [one.run, one]));
+  const total = found.costs.reduce((sum, one) => sum + one.total.total, 0);
+  $("facts").textContent = [
+    found.updated ? `changed ${ago(found.updated)}` : "nothing stored",
+    total ? `${number(total)} tokens in ${found.costs.length} runs` : "",
+    found.origin ? `a fork of ${found.origin.session}, behind ${number(found.origin.index)} items` : "",
+    found.generations.length ? `${found.generations.length} replaced parts are kept` : "",
+    found.holder ? `held by ${found.holder.name} until ${clock(found.holder.until)}` : "",
+  ].filter(Boolean).join(" · ");
+  $("open").replaceChildren(...found.open.map(openRun));
+}
+
+const open = tried(async (session) => {
+  state.stream?.close();
+  state.session = session;
+  document.title = `${session} · standfast inspector`;
+  $("title").textContent = session;
+  $("turns").replaceChildren();
+  $("open").replaceChildren();
+  $("live").textContent = "";
+  marked();
+  await about();
+  const page = await ask("/api/items", { session });
+  if (state.session !== session) return;
+  state.before = page.before;
+  $("earlier").hidden = !page.before;
+  append(page.records);
+  listen(session, page.after);
+  $("talk").focus({ preventScroll: true });
+});
+
+const earlier = tried(async () => {
+  const session = state.session;
+  const page = await ask("/api/items", { session, before: state.before });
+  if (state.session !== session) return;
+  const height = document.documentElement.scrollHeight;
+  prepend(page.records);
+  scrollBy(0, document.documentElement.scrollHeight - height);
+  state.before = page.before;
+  $("earlier").hidden = !page.before;
+});
+
+function listen(session, after) {
+  const stream = state.stream = new EventSource(`/api/events?${new URLSearchParams({ session, after })}`);
+  let fresh;
+  stream.addEventListener("record", (event) => {
+    const record = JSON.parse(event.data);
+    if (document.querySelector(`[data-cursor="${CSS.escape(record.cursor)}"]`)) return;
+    append([record]);
+    clearTimeout(fresh);
+    fresh = setTimeout(tried(async () => { await about(); await list(); }), 300);
+  });
+  stream.addEventListener("runs", tried(async () => { await about(); await list(); }));
+  stream.addEventListener("replaced", () => { stream.close(); $("live").textContent = "The history was replaced; this is the new one."; open(session); });
+  stream.addEventListener("unreadable", (event) => problem(JSON.parse(event.data).why));
+  stream.addEventListener("error", () => { if (stream.readyState === EventSource.CLOSED) problem("The inspector does not answer. Start it again and open the address it prints."); });
+}
+
+// --- the beginning ---------------------------------------------------------------------------------------------------
+
+let typing;
+$("words").addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(list, 200); });
+$("waiting").addEventListener("change", () => list());
+$("find").addEventListener("submit", (event) => { event.preventDefault(); document.querySelector("#sessions button")?.click(); });
+$("more").addEventListener("click", () => list(true));
+$("earlier").addEventListener("click", earlier);
+document.addEventListener("keydown", (event) => {
+  if (event.key === "/" && !["INPUT", "TEXTAREA"].includes(document.activeElement.tagName)) { event.preventDefault(); $("words").focus(); }
+});
+tried(async () => {
+  const facts = await ask("/api/store");
+  state.writes = facts.writes;
+  $("store").textContent = `${facts.url} · ${facts.writes ? "you can decide, fork and undo here" : "to look at only"}`;
+  await list();
+})();

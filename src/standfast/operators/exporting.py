@@ -1,0 +1,193 @@
+"""A session as a file, and back. The format is in `export_format`, and in docs/reference/export-format.md.
+
+A file is written beside its place and then moved there, so that no reader meets half of one. Importing reads all of it
+before anything is stored, and stores it in one step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import IO
+from uuid import uuid4
+
+from standfast.carrying.session import StoredSession
+from standfast.ground.errors import ExportFileError, StandfastError, StoreFullError, StoreUnavailableError
+from standfast.operators.export_format import Exported, export_chunks, read_export
+from standfast.operators.moving import (
+    AnyStore,
+    Decision,
+    Outcome,
+    SessionCopied,
+    brought_to,
+    check_target,
+    closed_runs,
+    opened,
+    reported,
+    seen_in,
+)
+from standfast.sessions.picture_rules import ImportNote, MovingRun, Picture, RunPicture, digest_of, forget_moved
+from standfast.sessions.port import Name
+
+File = str | os.PathLike[str] | IO[bytes]
+
+
+async def export_session(
+    store: AnyStore,
+    session_id: str,
+    file: File,
+    *,
+    move: bool = False,
+    overwrite: bool = False,
+    wait_s: float = 15.0,
+) -> SessionCopied:
+    """Write a session to a file, with everything that makes it the same session, while it is in use.
+
+    `file` is a path, or something open for writing bytes. Runs that could still act are left in the store and named;
+    with `move` they are closed there and go with the file, which must then be imported once: `move` takes a path. A
+    file that is there is written over only with `overwrite`. Raises NotFoundError if there is no such session.
+
+        done = await export_session("talks.db", "user-7", "user-7.jsonl")
+        print(done.items, "records;", "left behind:", done.left)
+    """
+    place = os.path.abspath(os.fspath(file)) if isinstance(file, str | os.PathLike) else file
+    if move and not isinstance(place, str):
+        raise ExportFileError("a run is moved into a file that stays, not into a stream", "Give a path.")
+    async with opened(store, read_only=not move) as found:
+        session = found.session(session_id)
+        try:
+            if not move:
+                seen = await seen_in(session)
+                await asyncio.to_thread(_write, seen, [], place, overwrite=overwrite)
+                return _exported(seen, ())
+            return await _moved(session, f"file:{place}", str(place), overwrite=overwrite, wait_s=wait_s)
+        finally:
+            await session.close()
+
+
+async def _moved(session: StoredSession, place: str, path: str, *, overwrite: bool, wait_s: float) -> SessionCopied:
+    """Close the runs at the source, write them into the file, and forget them there when it is in its place."""
+    before = await seen_in(session)
+    check_target(before, place, elsewhere=False)
+    if os.path.exists(path) and not overwrite and not await asyncio.to_thread(_holds, path, before.moving):
+        raise _there(path)
+    seen = await closed_runs(session, place, wait_s)
+    runs = [one.run for one in seen.moving]
+    await asyncio.to_thread(_write, seen, runs, path, overwrite=True)
+    await session.changed(partial(forget_moved, Name("session", session.session_id), seen.moving))
+    return _exported(seen, tuple(run.run_id for run in runs))
+
+
+def _holds(path: str, moving: Iterable[MovingRun]) -> bool:
+    """Whether a file is what an earlier attempt has written: it holds the very runs that are on their way there."""
+    wanted = {one.run.token for one in moving}
+    try:
+        return bool(wanted) and wanted <= {run.token for run in _read(path).moved}
+    except StandfastError:
+        return False
+
+
+def _exported(seen: Picture, moved: tuple[str, ...]) -> SessionCopied:
+    return SessionCopied(
+        seen.session_id, "copied", seen.item_count, len(seen.generations), len(seen.runs), moved=moved,
+        left=tuple(run.run_id for run in seen.unfinished), untold=seen.untold,
+    )  # fmt: skip
+
+
+async def import_session(store: AnyStore, file: File) -> SessionCopied:
+    """Store a session that was exported, under its id, in one step; the target is read again and compared.
+
+    A file that was cut, changed or written by a newer release is refused before anything is stored. So is a session
+    that is there already, unless it is the very one: then nothing is done, and the outcome says so.
+
+        done = await import_session("redis://localhost:6379/0", "user-7.jsonl")
+        print(done.outcome, done.items)
+    """
+    given = await asyncio.to_thread(_read, file)  # a long one takes a second: others on this loop go on meanwhile
+    seen = given.picture
+    async with opened(store, create=True) as target:
+        session = target.session(seen.session_id)
+        try:
+            note = ImportNote(digest_of(seen), f"export {given.digest}", uuid4().hex)
+            outcome, brought = await brought_to(session, seen, given.moved, note, _OUTCOMES)
+            return await reported(session, seen, note, outcome, brought)
+        finally:
+            await session.close()
+
+
+_OUTCOMES: dict[Decision, Outcome] = {"whole": "copied", "equal": "equal", "ahead": "ahead"}
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def _read(file: File) -> Exported:
+    if not isinstance(file, str | os.PathLike):
+        return read_export(file)
+    try:
+        with open(file, "rb") as opened_file:
+            return read_export(opened_file)
+    except OSError as error:
+        raise ExportFileError(
+            f"{os.fspath(file)!r} cannot be read: {error.strerror or error}", "Give the path of an exported session."
+        ) from error
+
+
+def _write(seen: Picture, moved: list[RunPicture], file: str | IO[bytes], *, overwrite: bool) -> None:
+    chunks = export_chunks(seen, moved)
+    if not isinstance(file, str):
+        for chunk in chunks:
+            file.write(chunk)
+        return
+    if os.path.exists(file) and not overwrite:
+        raise _there(file)
+    with written_whole(file) as part:
+        for chunk in chunks:
+            part.write(chunk)
+
+
+@contextmanager
+def written_whole(path: str) -> Iterator[IO[bytes]]:
+    """A file that comes to its place when all of it is on the disk; whatever goes wrong, nothing is left behind."""
+    part = f"{path}.{os.getpid()}.part"
+    try:
+        try:
+            with open(part, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(part, path)
+            _sync_folder(os.path.dirname(path))
+        finally:
+            if os.path.exists(part):
+                os.unlink(part)
+    except OSError as error:
+        kind = StoreFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreUnavailableError
+        raise kind(
+            f"{path!r} could not be written: {error.strerror or error}; nothing is left of it",
+            "Make room or choose another place, and repeat this.",
+        ) from error
+
+
+def _sync_folder(folder: str) -> None:
+    """A name is on the disk when its folder is; other systems than POSIX have no way to say so."""
+    try:
+        handle = os.open(folder or ".", os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    except OSError:
+        pass
+    finally:
+        os.close(handle)
+
+
+def _there(path: str) -> ExportFileError:
+    return ExportFileError(
+        f"{path!r} is there already", "Choose another name, or say that it may be written over (overwrite=True)."
+    )

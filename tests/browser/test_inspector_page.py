@@ -1,0 +1,125 @@
+"""The inspector's page in a real browser: look, search, page back, watch, decide by keyboard, undo and fork."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from standfast import Runner, SQLiteSession
+from standfast.testing import final
+from tests.browser.chromium import Page, axe, page
+from tests.inspector.serving import clerk, fill, inspector_here
+
+TALK = "document.getElementById('talk').textContent"
+
+
+async def violations(browser: Page) -> list[str]:
+    """What axe finds wrong with the page as it is now."""
+    await browser.value(f"{axe()}; 0")
+    found = await browser.value("axe.run().then((found) => found.violations.map((one) => one.id + ': ' + one.help))")
+    assert isinstance(found, list)
+    return found
+
+
+async def shows(browser: Page, words: str) -> None:
+    await browser.until(f"{TALK}.includes({words!r})")
+
+
+async def press(browser: Page, *keys: str) -> None:
+    """Press keys as a keyboard does."""
+    codes = {"Tab": 9, "Enter": 13, " ": 32}
+    for key in keys:
+        text = "\r" if key == "Enter" else key if len(key) == 1 else ""
+        facts = {"key": key, "windowsVirtualKeyCode": codes.get(key, ord(key[0].upper()))}
+        await browser.command("Input.dispatchKeyEvent", type="keyDown", text=text, **facts)
+        await browser.command("Input.dispatchKeyEvent", type="keyUp", **facts)
+
+
+async def test_a_conversation_is_found_watched_decided_and_continued(tmp_path: Path) -> None:
+    store = tmp_path / "talks.db"
+    await fill(store)
+    with inspector_here(store, "ada") as served:
+        async with page(served.address) as browser:
+            # hostile words are text
+            await browser.click("#sessions button", "evil")
+            await shows(browser, "onerror=window.pwned=1")
+            assert await browser.value("window.pwned === undefined")
+            assert "token" not in await browser.value("location.href")
+
+            # a long session, from the end
+            await browser.click("#sessions button", "long")
+            await shows(browser, "Question 299")
+            while not await browser.value("document.getElementById('earlier').hidden"):
+                before = await browser.value("document.querySelectorAll('[data-cursor]').length")
+                await browser.click("#earlier")
+                await browser.until(f"document.querySelectorAll('[data-cursor]').length > {before}")
+            texts = await browser.value("[...document.querySelectorAll('.said')].map((one) => one.textContent)")
+            assert [text.split()[-1] for text in texts] == [str(number) for number in range(300)]
+
+            # by keyboard alone: find the one that waits, and approve
+            await press(browser, "/")
+            await browser.until("document.activeElement.id === 'words'")
+            await press(browser, *"invoice")
+            await browser.until("document.querySelectorAll('#sessions button').length === 1")
+            await press(browser, "Enter")
+            await shows(browser, "pay waits for a decision")
+            await shows(browser, "The train goes at nine.")
+            assert await violations(browser) == []
+            for _ in range(40):
+                await press(browser, "Tab")
+                if await browser.value("document.activeElement.textContent === 'Approve'"):
+                    break
+            await press(browser, "Enter")
+            await shows(browser, "approved by ada")
+
+            # a worker elsewhere takes it: the page sees the rest arrive
+            session = SQLiteSession("invoice-7", store)
+            await Runner.resume(clerk(final("Paid it.")), "run-7", session=session)
+            await session.close()
+            await shows(browser, "Paid it.")
+            await browser.until("!document.getElementById('open').textContent.includes('run-7')")
+            assert (await browser.value(TALK)).count("Paid it.") == 1
+
+            # what a compaction replaced, and its undo
+            await browser.value("document.getElementById('words').value = ''; list()")
+            await browser.click("#sessions button", "compacted")
+            await shows(browser, "They spoke of old words.")
+            await browser.click("summary", "Compacted")
+            await shows(browser, "Old words 4")
+            await browser.value("window.confirm = () => true")
+            await browser.click("button", "Undo this compaction")
+            await browser.until(f"!{TALK}.includes('They spoke of old words.') && {TALK}.includes('Old words 0')")
+
+            # a fork
+            await browser.click("#sessions button", "invoice-7")
+            await shows(browser, "Paid it.")
+            await browser.value("window.prompt = () => 'another way'")
+            await browser.click("button", "Fork from here")
+            await browser.until("document.getElementById('title').textContent === 'another way'")
+            await shows(browser, "a fork of invoice-7")
+            assert not browser.problems
+            await browser.value("document.body.append(document.createElement('input')); 0")
+            assert await violations(browser), "axe sees nothing"
+
+
+async def test_a_server_that_goes_away_is_told_on_the_page(tmp_path: Path) -> None:
+    store = tmp_path / "talks.db"
+    await fill(store)
+    gone = asyncio.Event()
+
+    async def look(address: str) -> None:
+        async with page(address) as browser:
+            await browser.click("#sessions button", "long")
+            await shows(browser, "Question 299")
+            await asyncio.to_thread(stop.__exit__, None, None, None)
+            gone.set()
+            await browser.click("#sessions button", "invoice-7")
+            await browser.until("document.getElementById('problem').textContent.includes('does not answer')")
+
+    stop = inspector_here(store, "ada")
+    served = stop.__enter__()
+    try:
+        await look(served.address)
+    finally:
+        if not gone.is_set():
+            stop.__exit__(None, None, None)

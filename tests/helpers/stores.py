@@ -1,0 +1,63 @@
+"""A session on each store there is, by a short text that another process can open it from.
+
+`place` makes such a text, `opened` a session of it: the same conversation, wherever it is opened. `session` is the
+fixture of tests that are the same on all of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from standfast import InMemorySession, PostgresSession, RedisSession, SQLiteSession
+from tests.helpers import servers
+
+SERVERS = [
+    pytest.param("redis", marks=pytest.mark.redis),
+    pytest.param("postgres", marks=pytest.mark.postgres),
+]
+SHARED = ["sqlite", *SERVERS]
+"""The stores that several processes can open."""
+BACKENDS = ["memory", *SHARED]
+
+
+def place(kind: str, tmp_path: Path) -> str:
+    """A new, empty store of this kind, as a text: its kind, and where it is."""
+    name = f"t{uuid.uuid4().hex[:12]}"
+    match kind:
+        case "memory":
+            return "memory"
+        case "sqlite":
+            return f"sqlite {tmp_path / name}.db"
+        case "redis":
+            return f"redis {name} {servers.redis_url()}"
+        case "postgres":
+            return f"postgres {name} {servers.postgres_url()}"
+    raise AssertionError(kind)
+
+
+def opened(where: str, session_id: str = "s") -> Any:
+    """A session in the store that `place` made; nothing is asked of a server before its first use."""
+    kind, _, rest = where.partition(" ")
+    if kind == "memory":
+        return InMemorySession(session_id)
+    if kind == "sqlite":
+        return SQLiteSession(session_id, rest)
+    name, _, url = rest.partition(" ")
+    if kind == "redis":
+        return RedisSession.from_url(session_id, url=url, key_prefix=name)
+    return PostgresSession(session_id, url=url, messages_table=f"{name}_m")
+
+
+@pytest.fixture(params=BACKENDS)
+async def session(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
+    """Session "s" in a store of its own, on each of them."""
+    made = opened(place(request.param, tmp_path))
+    yield made
+    with contextlib.suppress(TypeError):  # those without a server need not be awaited
+        await made.close()

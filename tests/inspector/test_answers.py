@@ -1,0 +1,282 @@
+"""What the inspector's page is told of a store, and what it can change there."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from standfast import Runner, SQLiteSession, open_store
+from standfast.inspector.watching import RUNS_EVERY, Watching
+from standfast.testing import final
+from tests.inspector.serving import EVIL, EVIL_ID, Served, clerk, fill, inspector, inspector_here
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    path = tmp_path / "talks.db"
+    asyncio.run(fill(path))
+    return path
+
+
+@pytest.fixture
+def served(store: Path) -> Iterator[Served]:
+    with inspector_here(store, "ada@example.com") as found:
+        yield found
+
+
+def state_of(folder: Path) -> dict[str, tuple[int, bytes]]:
+    return {file.name: (os.stat(file).st_mode, file.read_bytes()) for file in folder.iterdir()}
+
+
+def test_looking_leaves_no_trace(store: Path) -> None:
+    before = state_of(store.parent)
+    with inspector(store) as served:
+        for path in ("sessions", "items?session=long", "session?session=invoice-7", "search?q=words", "run?run=run-7"):
+            assert served.ask(f"/api/{path}").status == 200
+        assert served.ask("/api/sessions?waiting=1").json()["sessions"][0]["id"] == "invoice-7"
+    assert state_of(store.parent) == before
+
+
+def test_a_paused_run_is_shown_with_its_open_turn_and_what_earlier_ones_cost(served: Served) -> None:
+    found = served.ask("/api/session?session=invoice-7").json()
+    (run,) = found["open"]
+    assert (run["id"], run["status"], run["doing"]) == ("run-7", "paused", "waits for a decision about pay")
+    assert [(call["tool"], call["state"]) for call in run["calls"]] == [("pay", "waiting")]
+    assert [item["name"] for item in run["open_items"]] == ["pay"]
+    assert found["costs"][0]["run"] == "run-1"
+    assert [turn["turn"] for turn in found["costs"][0]["turns"]] == [1, 2]
+
+
+def test_a_decision_is_stored_with_who_and_a_worker_finishes_the_run(served: Served, store: Path) -> None:
+    decision = {"run": "run-7", "call": "call-1", "approve": True, "arguments": '{"amount":120,"to":"ACME"}'}
+    assert served.post("/api/decide", {**decision, "arguments": '{"amount":1}'}).status == 409
+    assert served.post("/api/decide", decision).json()["status"] == "ready"
+    second = served.post("/api/decide", {**decision, "approve": False})
+    assert second.status == 409
+    assert "ada@example.com" in second.body
+    (run,) = served.ask("/api/session?session=invoice-7").json()["open"]
+    assert run["calls"][0]["decision"]["by"] == "ada@example.com"
+
+    async def work() -> str:
+        session = SQLiteSession("invoice-7", store)
+        try:
+            result = await Runner.resume(clerk(final("Paid.")), "run-7", session=session)
+            outputs = [item for item in await session.get_items() if item.get("type") == "function_call_output"]
+            assert [item["output"] for item in outputs][-1] == "paid 120 to ACME"
+            return str(result.final_output)
+        finally:
+            await session.close()
+
+    assert asyncio.run(work()) == "Paid."
+
+
+def test_pages_lead_from_the_newest_record_to_the_first(served: Served) -> None:
+    texts: list[str] = []
+    before = ""
+    while True:
+        page = served.ask(f"/api/items?session=long&limit=70{before}").json()
+        texts = [record["item"]["content"] for record in page["records"]] + texts
+        if page["before"] is None:
+            break
+        before = f"&before={quote(page['before'])}"
+    assert texts == [f"Question {number}" for number in range(300)]
+
+
+def test_a_compaction_shows_what_was_there_and_can_be_undone(served: Served) -> None:
+    page = served.ask("/api/items?session=compacted").json()
+    (replaced,) = [record for record in page["records"] if record["replaces"]]
+    before = served.ask(f"/api/generation?session=compacted&generation={quote(replaced['replaces'])}").json()
+    assert [item["content"] for item in before["items"]] == [f"Old words {n}" for n in range(5)]
+    assert served.post("/api/undo", {"session": "compacted", "generation": replaced["replaces"]}).status == 200
+    texts = [record["item"]["content"] for record in served.ask("/api/items?session=compacted").json()["records"]]
+    assert texts == [*(f"Old words {n}" for n in range(5)), "And now?"]
+
+
+def test_a_fork_continues_behind_the_record_and_takes_no_name_that_is_in_use(served: Served) -> None:
+    records = served.ask("/api/items?session=invoice-7").json()["records"]
+    asked = {"session": "invoice-7", "cursor": records[1]["cursor"], "new": "another/way?"}
+    assert served.post("/api/fork", asked).json() == {"session": "another/way?"}
+    forked = served.ask(f"/api/items?session={quote('another/way?', safe='')}").json()["records"]
+    assert [record["item"] for record in forked] == [record["item"] for record in records[:2]]
+    again = served.post("/api/fork", asked)
+    assert (again.status, "already" in again.body) == (400, True)
+    assert served.post("/api/fork", {**asked, "new": "third", "cursor": "nonsense"}).status in (400, 409)
+
+
+def test_hostile_ids_and_words_come_back_as_data(served: Served) -> None:
+    page = served.ask(f"/api/items?session={quote(EVIL_ID, safe='')}").json()
+    assert page["records"][0]["item"]["content"] == EVIL
+    assert served.ask("/api/items?session=../../etc/passwd").status == 404
+
+
+def test_a_record_that_is_very_long_is_cut_and_can_be_had_whole(served: Served, store: Path) -> None:
+    async def write() -> None:
+        session = SQLiteSession("long", store)
+        await session.add_items([{"role": "user", "content": "x" * 10_000_000}, {"role": "user", "content": "short"}])
+        await session.close()
+
+    asyncio.run(write())
+    records = served.ask("/api/items?session=long&limit=3").json()["records"]
+    assert [record["cut"] for record in records] == [False, True, False]
+    assert len(records[1]["item"]["content"]) == 100_000
+    whole = served.ask(f"/api/record?session=long&cursor={quote(records[1]['cursor'])}").json()
+    assert len(whole["item"]["content"]) == 10_000_000
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/api/items", 400),
+        ("/api/items?session=none", 404),
+        ("/api/items?session=long&limit=many", 400),
+        ("/api/items?session=long&limit=1000", 400),
+        ("/api/items?session=long&before=nonsense", 409),
+        ("/api/run?run=none", 404),
+        ("/api/record?session=long&cursor=nonsense", 409),
+        ("/api/generation?session=long&generation=none", 404),
+    ],
+)
+def test_bad_requests_are_answered_in_words(served: Served, path: str, status: int) -> None:
+    answer = served.ask(path)
+    assert answer.status in (status, 400, 404, 409), answer.body
+    assert answer.json()["what"]
+    assert answer.json()["remedy"]
+
+
+def test_bodies_that_are_no_requests_are_refused(served: Served) -> None:
+    headers = {"Content_Type": "application/json", "X_Standfast": "1"}
+    for body in ("", "[]", "{", '{"run":7}', "{}", '{"x":"' + "y" * 200_000 + '"}'):
+        assert served.ask("/api/decide", method="POST", body=body, **headers).status == 400
+
+
+def test_a_store_that_goes_away_while_the_page_is_open_is_told_and_read_again_when_it_is_back(
+    served: Served, store: Path
+) -> None:
+    with sqlite3.connect(store) as db:
+        db.execute("alter table agent_messages rename to elsewhere")
+    db.close()
+    gone = served.ask("/api/items?session=long")
+    assert gone.status >= 400
+    assert gone.json()["what"]
+    with sqlite3.connect(store) as db:
+        db.execute("alter table elsewhere rename to agent_messages")
+    db.close()
+
+
+# --- live ------------------------------------------------------------------------------------------------------------
+
+
+class Stream:
+    """Server-sent events of a session, read as a browser reads them."""
+
+    def __init__(self, served: Served, after: str | None, last_id: str | None = None) -> None:
+        self.connection = http.client.HTTPConnection(*served.host.split(":"), timeout=60)  # type: ignore[arg-type]
+        headers = {"Authorization": f"Bearer {served.token}"}
+        headers |= {"Last-Event-ID": last_id} if last_id else {}
+        path = "/api/events?session=invoice-7" + (f"&after={quote(after)}" if after else "")
+        self.connection.request("GET", path, headers=headers)
+        self.answer = self.connection.getresponse()
+
+    def next(self) -> tuple[str, str, dict[str, object]]:
+        kind = cursor = ""
+        while True:
+            line = self.answer.readline().decode().rstrip("\n")
+            name, _, value = line.partition(": ")
+            if name == "event":
+                kind = value
+            elif name == "id":
+                cursor = value
+            elif name == "data":
+                return kind, cursor, json.loads(value)
+            assert self.answer.fp is not None, "the stream ended"
+
+    def records(self, count: int) -> list[tuple[str, str]]:
+        found: list[tuple[str, str]] = []
+        while len(found) < count:
+            kind, cursor, data = self.next()
+            if kind == "record":
+                item = data["item"]
+                assert isinstance(item, dict)
+                found.append((cursor, item["content"]))
+        return found
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+def test_a_page_that_was_cut_off_sees_every_record_once(served: Served, store: Path) -> None:
+    after = served.ask("/api/items?session=invoice-7").json()["after"]
+
+    async def write(first: int, count: int) -> None:
+        session = SQLiteSession("invoice-7", store)
+        await session.add_items([{"role": "user", "content": f"live {first + n}"} for n in range(count)])
+        await session.close()
+
+    stream = Stream(served, after)
+    asyncio.run(write(0, 3))
+    seen = stream.records(2)  # and then it is cut off, with one record on the way
+    stream.close()
+    asyncio.run(write(3, 2))
+    again = Stream(served, after, last_id=seen[-1][0])
+    seen += again.records(3)
+    again.close()
+    assert [text for _, text in seen] == [f"live {n}" for n in range(5)]
+
+
+def test_a_history_that_is_replaced_under_a_page_ends_its_stream_by_name(served: Served, store: Path) -> None:
+    stream = Stream(served, served.ask("/api/items?session=invoice-7").json()["after"])
+
+    async def clear() -> None:
+        session = SQLiteSession("invoice-7", store)
+        await session.clear_session()
+        await session.add_items([{"role": "user", "content": "anew"}])
+        await session.close()
+
+    assert stream.answer.readline().startswith(b"retry")
+    asyncio.run(clear())
+    kinds = []
+    while "replaced" not in kinds:
+        kinds.append(stream.next()[0])
+    stream.close()
+
+
+async def test_ten_pages_cost_the_store_the_looks_of_one(store: Path) -> None:
+    async with open_store(store, read_only=True) as opened:
+        looked: list[str] = []
+        make = opened.session
+
+        def counted(session_id: str):
+            session = make(session_id)
+            records = session.records
+
+            async def count(**options):
+                looked.append(session_id)
+                return await records(**options)
+
+            session.records = count  # type: ignore[method-assign]
+            return session
+
+        opened.session = counted  # type: ignore[method-assign]
+        watching = Watching(opened)
+        listeners = [watching.listen("long", None) for _ in range(10)]
+        coming = [asyncio.ensure_future(anext(listener)) for listener in listeners]  # type: ignore[arg-type]
+        writer = SQLiteSession("long", store)
+        while not watching.channels or watching.channels["long"].looks < 2:
+            await asyncio.sleep(0.01)
+        await writer.add_items([{"role": "user", "content": "for all"}])
+        news = await asyncio.gather(*coming)
+        assert {one.record.item["content"] for one in news} == {"for all"}  # type: ignore[union-attr,index]
+        assert len(looked) == watching.channels["long"].looks, "a page asked the store itself"
+        assert RUNS_EVERY > 1
+        for listener in listeners:
+            await listener.aclose()  # type: ignore[attr-defined]
+        assert not watching.channels, "somebody still looks, for nobody"
+        await writer.close()
