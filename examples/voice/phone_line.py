@@ -83,7 +83,7 @@ async def carry_phone(websocket: WebSocket, enter: Enter) -> None:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
         if live is not None:
-            await live.close()
+            await live.close(hang_up=hung_up)
         if hung_up:
             with suppress(RuntimeError, WebSocketDisconnect):
                 await websocket.close(1000)

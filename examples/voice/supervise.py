@@ -1,7 +1,8 @@
 """The voice demo: `./dev voice`, or `./dev voice --phone` for a telephone call that needs no hands.
 
 Starts the loopback realtime server and two workers, prints the address of the page, and starts a worker again when it
-dies. With OPENAI_API_KEY and `--live` the workers talk to the service instead.
+dies. With OPENAI_API_KEY and `--live` the workers talk to the service instead, or to the server of the same protocol
+at OPENAI_BASE_URL.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 from urllib.error import URLError
+from urllib.parse import urlencode
 from urllib.request import urlopen
 
 from desk import SENTENCES, answer
@@ -71,17 +73,23 @@ class Workers:
 
 def prepare(server: LoopbackRealtimeServer | None, state: Path) -> None:
     """Write down what workers need: where the model is, and the sentences as audio."""
-    model = (
-        {"api_key": os.environ.get("OPENAI_API_KEY", "")}
-        if server is None
-        else {"url": server.url, "api_key": "loopback"}
-    )
+    model = live_model() if server is None else {"url": server.url, "api_key": "loopback"}
     (state / "model.json").write_text(json.dumps(model), encoding="utf-8")
     for place, words in enumerate(SENTENCES):
         pcm = spoken(words)
         if server is not None:
             server.ears.learn(words, pcm)
         (state / f"sentence{place}.pcm").write_bytes(silence(200) + pcm + silence(900))
+
+
+def live_model() -> dict[str, str]:
+    """How to reach the service, or what stands in its place."""
+    model = {"api_key": os.environ.get("OPENAI_API_KEY", "")}
+    base = os.environ.get("OPENAI_BASE_URL", "").rstrip("/")
+    if base:
+        place = base.replace("http", "ws", 1)  # https is wss
+        model["url"] = f"{place}/realtime?{urlencode({'model': os.environ.get('OPENAI_MODEL', 'gpt-realtime')})}"
+    return model
 
 
 def talk(server: LoopbackRealtimeServer | None, state: Path) -> int:

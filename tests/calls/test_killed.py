@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import signal
 from pathlib import Path
 
 import pytest
 from calls.helpers import Reader, at, texts, until
 from calls.worker import agent_of, runner_of
-from calls.workers import answer, done, working
-from helpers.processes import stop_outside_writes
+from calls.workers import answer, done, nobody_else_writes, working
 
 from standfast import Agent, Runner, SQLiteSession
 from standfast.testing import LoopbackRealtimeServer, ScriptedModel, assistant_message
+
+REFUSED = ("RunClaimedError", "LeaseLostError")
 
 
 async def test_a_call_that_was_running_when_its_worker_died_is_not_run_again(tmp_path: Path):
@@ -66,29 +64,92 @@ async def test_a_worker_killed_at_any_moment_loses_nothing_that_was_acknowledged
 
 
 async def test_a_frozen_worker_is_refused_when_it_wakes_up(tmp_path: Path):
-    """E13: two workers, one call: the first can neither store nor run anything after the takeover."""
+    """E13: two workers, one call: the first ends by itself after the takeover, and stores and runs nothing."""
     path, log = tmp_path / "db.sqlite", tmp_path / "log"
     store = SQLiteSession("caller", path)
     async with LoopbackRealtimeServer(answer) as server:
         async with working(server, path, log, "please book two") as worker:
             await worker.until("resting")
-            await asyncio.to_thread(stop_outside_writes, worker.process.pid, path)
+            worker.freeze(path)
             runner = runner_of(agent_of(log, slow=False))
             session = await runner.resume("call-1", session=store, model_config=at(server))
             async with session:
                 reader = Reader(session)
                 asked = await reader.until("tool_approval_required")
-                os.kill(worker.process.pid, signal.SIGCONT)
+                await worker.say("are you there?")
+                worker.wake()
                 await session.approve_tool_call(asked.call_id)
                 await reader.until("audio_end")
                 await until(lambda: not session._scope.hands.talk.open)
-                await worker.say("are you there?")
                 await worker.until("ended")
-                assert worker.said[-1].partition(" ")[2] in ("RunClaimedError", "LeaseLostError")
+                assert worker.said[-1].partition(" ")[2] in REFUSED
             await reader.task
     assert done(log) == ["booked 2"]
     assert texts(await store.get_items()) == ["please book two", "So far: booked 2."]
     await store.close()
+
+
+async def test_a_woken_worker_sends_nothing_before_the_store_has_said_whose_the_call_is(tmp_path: Path):
+    """C13, E14: its caller goes on speaking, its store is busy: not a word leaves, and then it is refused."""
+    path, log = tmp_path / "db.sqlite", tmp_path / "log"
+    store = SQLiteSession("caller", path)
+    async with LoopbackRealtimeServer(answer) as server:
+        async with working(server, path, log, "please book two", speaks=True) as worker:
+            await worker.until("resting")
+            await worker.until("spoke")
+            worker.freeze(path)
+            runner = runner_of(agent_of(log, slow=False))
+            session = await runner.resume("call-1", session=store, model_config=at(server))
+            async with session:
+                await until(lambda: bool(session.pending_approvals))
+                await worker.say("are you there?")
+                before, said = sent_by_the_first(server), len(worker.said)
+                with nobody_else_writes(path):
+                    worker.wake()
+                    while worker.said[said:].count("spoke") < 10:
+                        worker.said.append("")
+                        await worker.until("spoke")
+                    after = sent_by_the_first(server)
+                await worker.until("ended")
+                assert worker.said[-1].partition(" ")[2] in REFUSED
+                assert sent_by_the_first(server) == after
+    # What it was sending in the moment it was frozen leaves when it wakes up.
+    assert after[len(before) :] in ([], ["input_audio_buffer.append"])
+    await store.close()
+
+
+async def test_a_worker_that_is_frozen_before_its_tool_has_begun_never_begins_it(tmp_path: Path):
+    """C13, E14: it was waiting for its store when it froze; the call is made again elsewhere, and once."""
+    path, log = tmp_path / "db.sqlite", tmp_path / "log"
+    store = SQLiteSession("caller", path)
+    async with LoopbackRealtimeServer(answer) as server:
+        gate = server.hold("response.output_item.added")
+        async with working(server, path, log, "please pay three") as worker:
+            await worker.until("acknowledged")
+            await gate.reached()
+            with nobody_else_writes(path):
+                gate.release()
+                await worker.until("agent_end")  # the model has called the tool
+                worker.freeze()
+            runner = runner_of(agent_of(log, slow=False))
+            session = await runner.resume("call-1", session=store, model_config=at(server))
+            async with session:
+                reader = Reader(session)
+                await reader.until("tool_end")
+                worker.wake()
+                await worker.until("ended")
+                assert worker.said[-1].partition(" ")[2] in REFUSED
+                await reader.until("audio_end")
+                await until(lambda: not session._scope.hands.talk.open)
+            await reader.task
+    assert done(log) == ["paid 3"]
+    assert texts(await store.get_items()) == ["please pay three", "So far: paid 3."]
+    await store.close()
+
+
+def sent_by_the_first(server: LoopbackRealtimeServer) -> list[str]:
+    """What the first connection has sent, as the server saw it."""
+    return [frame.type for frame in server.journal.find(lambda frame: frame.connection == 0, "received")]
 
 
 async def test_a_text_message_between_the_death_and_the_takeover_is_in_the_call(tmp_path: Path):

@@ -12,6 +12,7 @@ from standfast import GuardrailFunctionOutput, InMemorySession, function_tool, o
 from standfast.ground.errors import RealtimeStateError
 from standfast.realtime import (
     RealtimeAgent,
+    RealtimeModel,
     RealtimeModelAudioEvent,
     RealtimeModelAudioInterruptedEvent,
     RealtimeModelEndOfStreamEvent,
@@ -215,6 +216,43 @@ async def test_a_trip_interrupts_once_and_sends_one_note_through_a_conditional_s
             RealtimeModelSendUserInput("guardrail triggered: no_secret"),
         )
         assert len(reader.of("guardrail_tripped")) == 1
+
+
+async def test_a_transport_without_conditional_sends_says_so_and_the_call_goes_on():
+    """E7, W21: the reply is stopped all the same; that the model was not told why is an event with a remedy."""
+
+    @output_guardrail(name="no_secret")
+    def no_secret(context: Any, agent: Any, output: str) -> GuardrailFunctionOutput:
+        return GuardrailFunctionOutput(None, "secret" in output)
+
+    class Simple(RealtimeModel):
+        """Four methods, and nothing else."""
+
+        def __init__(self) -> None:
+            self.sent: list[Any] = []
+
+        async def connect(self, options: Any) -> None: ...
+
+        def add_listener(self, listener: Any) -> None: ...
+
+        def remove_listener(self, listener: Any) -> None: ...
+
+        async def send_event(self, event: Any) -> None:
+            self.sent.append(event)
+
+        async def close(self) -> None: ...
+
+    model = Simple()
+    async with await RealtimeRunner(agent(output_guardrails=[no_secret]), model=model).run() as session:
+        reader = Reader(session)
+        await session.on_event(RealtimeModelTurnStartedEvent(response_id="r1"))
+        await session.on_event(RealtimeModelTranscriptDeltaEvent("i1", "the secret", "r1"))
+        await session.on_event(RealtimeModelTurnEndedEvent(response_id="r1"))
+        told = await reader.until("error")
+        assert "Override send_event_if" in told.error.remedy
+        await session.send_message("go on")
+        assert model.sent[-1] == RealtimeModelSendUserInput("go on")
+        assert len(reader.of("guardrail_tripped")) == len(reader.of("error")) == 1
 
 
 async def test_what_was_said_is_stored_from_a_plain_transport_too():

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,7 +12,6 @@ import pytest
 from calls.helpers import PATIENCE_S, Reader, at, runner, talking, texts, until
 from calls.worker import agent_of, runner_of
 from calls.workers import answer, done, working
-from helpers.processes import stop_outside_writes
 
 from standfast import Agent, InMemorySession, RunConfig, Runner, SQLiteSession, function_tool
 from standfast.ground.errors import InvalidSettingError, UnfinishedRunError
@@ -178,11 +175,10 @@ async def test_a_frozen_worker_stores_nothing_after_a_text_run_has_settled_its_c
         async with working(server, path, log, "please pay three") as worker:
             await worker.until("tool_start")
             await until(lambda: done(log) == ["paid 3"])
-            await asyncio.to_thread(stop_outside_writes, worker.process.pid, path)
+            worker.freeze(path)
             await says(store, "did you pay?")
             before = await store.get_items()
-            os.kill(worker.process.pid, signal.SIGCONT)
-            await worker.say("are you there?")
+            worker.wake()
             await worker.until("ended")
             assert worker.said[-1].partition(" ")[2] in ("RunClaimedError", "LeaseLostError")
         assert await store.get_items() == before

@@ -151,6 +151,17 @@ async def test_two_sessions_of_one_runner_have_a_connection_each():
         assert len(server.conversations) == 2
 
 
+async def test_an_address_that_names_its_model_is_not_contradicted():
+    """The SDK's default model would be refused: a session's model cannot be changed."""
+    async with LoopbackRealtimeServer(["Hello."]) as server:
+        address = f"{server.url.partition('?')[0]}?model=gpt-of-the-house"
+        session = await runner(agent()).run(model_config=at(server, url=address))
+        async with talking(session) as reader:
+            await session.send_message("hello")
+            await reader.until("audio_end")
+        assert all("model" not in frame["session"] for frame in server.received("session.update"))
+
+
 async def test_audio_and_its_commit_leave_together_whoever_else_speaks():
     """E9, W67: two tasks that send at once do not come between an utterance and its end."""
     settings: Any = {"model_settings": {"turn_detection": None}}
@@ -175,6 +186,31 @@ async def test_raw_events_can_be_switched_off_and_audio_is_queued_once():
             if event.type == "audio":
                 break
     assert "raw_model_event" not in kinds
+
+
+async def test_what_a_server_says_of_a_reply_that_was_cut_brings_no_words_back():
+    """E8, W7: the end of the item was on its way when it was interrupted."""
+    words = " ".join(f"word{number}" for number in range(40))
+    async with LoopbackRealtimeServer([words, "Yes?"]) as server:
+        gate = server.hold("response.done")
+        session = await runner(agent()).run(model_config=at(server))
+        async with talking(session) as reader:
+            await session.send_message("talk")
+            await reader.until("audio_end")
+            await gate.reached()
+            await session.interrupt()
+            await reader.until("audio_interrupted")
+            (item,) = [item for item in session.history if getattr(item, "role", "") == "assistant"]
+            heard = item.content[0].transcript
+            assert heard != words
+            late = item.model_copy(
+                update={"status": "completed", "content": [item.content[0].model_copy(update={"transcript": words})]}
+            )
+            await session.on_event(RealtimeModelItemUpdatedEvent(late))
+            await session.on_event(RealtimeModelTranscriptDeltaEvent(item.item_id, "more", "r"))
+            (item,) = [item for item in session.history if getattr(item, "role", "") == "assistant"]
+            assert (item.content[0].transcript, item.status) == (heard, "incomplete")
+            gate.release()
 
 
 async def test_retrieving_is_not_how_a_user_turn_is_read():

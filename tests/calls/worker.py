@@ -1,6 +1,6 @@
 """A worker in a process of its own: has a call, says what happens in it, and dies when it is told to.
 
-python worker.py <url> <database> <run id> <log> [message]
+python worker.py <url> <database> <run id> <log> <message> [speaks]
 """
 
 from __future__ import annotations
@@ -62,7 +62,15 @@ async def obey(session: RealtimeSession) -> None:
             await session.send_message(line.decode().strip())
 
 
-async def main(url: str, database: str, run_id: str, log: str, message: str) -> None:
+async def speak(session: RealtimeSession) -> None:
+    """Send silence as a microphone does, and say so, until the call ends."""
+    while True:
+        await asyncio.sleep(0.02)
+        await session.send_audio(bytes(960))
+        print("spoke", flush=True)
+
+
+async def main(url: str, database: str, run_id: str, log: str, message: str, speaks: str = "") -> None:
     """Have the call, and report what happens until somebody ends this process."""
     store = SQLiteSession("caller", database)
     runner = runner_of(agent_of(Path(log), slow=True))
@@ -72,7 +80,9 @@ async def main(url: str, database: str, run_id: str, log: str, message: str) -> 
     print("entered", flush=True)
     await session.send_message(message)
     print("acknowledged", flush=True)
-    listening = asyncio.create_task(obey(session))
+    doing = [asyncio.create_task(obey(session))]
+    if speaks:
+        doing.append(asyncio.create_task(speak(session)))
     try:
         async for event in session:
             if event.type != "raw_model_event":
@@ -84,9 +94,10 @@ async def main(url: str, database: str, run_id: str, log: str, message: str) -> 
         print(f"ended {type(error).__name__}", flush=True)
         return
     finally:
-        listening.cancel()
+        for task in doing:
+            task.cancel()
     print("ended", flush=True)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:6]))
+    asyncio.run(main(*sys.argv[1:7]))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import sqlite3
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,37 @@ from standfast.testing.loopback import Asked, call
 WORKER = Path(__file__).with_name("worker.py")
 
 
+@contextmanager
+def nobody_else_writes(path: Path) -> Iterator[None]:
+    """The database is busy meanwhile."""
+    database = sqlite3.connect(path, timeout=PATIENCE_S, isolation_level=None)
+    try:
+        database.execute("BEGIN IMMEDIATE")
+        yield
+    finally:
+        database.close()
+
+
 class Worker:
     """A worker's process and what it said."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
         self.said: list[str] = []
+
+    def freeze(self, path: Path | None = None) -> None:
+        """Stop it where it is, as a machine does that swaps or is moved.
+
+        With the path of its database, at a moment at which it does not write there: a process that is stopped inside a
+        transaction of SQLite keeps everybody else out.
+        """
+        with nobody_else_writes(path) if path is not None else nullcontext():
+            os.kill(self.process.pid, signal.SIGSTOP)
+            os.waitpid(self.process.pid, os.WUNTRACED)  # a signal is on its way for a while
+
+    def wake(self) -> None:
+        """Let it go on as if nothing had happened."""
+        os.kill(self.process.pid, signal.SIGCONT)
 
     async def until(self, word: str) -> None:
         """Read what it says until it says this."""
@@ -47,9 +74,11 @@ class Worker:
 
 
 @asynccontextmanager
-async def working(server: LoopbackRealtimeServer, path: Path, log: Path, message: str) -> AsyncIterator[Worker]:
-    """A worker that has a call."""
-    arguments = [str(WORKER), server.url, str(path), "call-1", str(log), message]
+async def working(
+    server: LoopbackRealtimeServer, path: Path, log: Path, message: str, *, speaks: bool = False
+) -> AsyncIterator[Worker]:
+    """A worker that has a call, and perhaps a microphone."""
+    arguments = [str(WORKER), server.url, str(path), "call-1", str(log), message, *(["speaks"] if speaks else [])]
     process = await asyncio.create_subprocess_exec(
         sys.executable, *arguments, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env={**os.environ}
     )

@@ -9,7 +9,7 @@ import pytest
 
 from standfast import GuardrailFunctionOutput, InMemorySession, function_tool, output_guardrail
 from standfast.ground.errors import ConnectionRefusedByServerError, RealtimeStateError, StandfastError, UserError
-from standfast.realtime import RealtimeAgent, RealtimeRunner
+from standfast.realtime import RealtimeAgent, RealtimeRunner, realtime_handoff
 from standfast.testing.leaks import no_leaks
 from standfast.testing.loopback import call
 from standfast.testing.realtime import Cut, Instead, LoopbackRealtimeServer, Lose, Refuse, Rejected
@@ -113,6 +113,96 @@ async def test_a_tool_that_raises_is_an_output_and_an_event():
             assert caller.count("error") == 1
             (output,) = [item for item in server.items() if item["type"] == "function_call_output"]
             assert output["output"]
+
+
+@pytest.mark.parametrize("asks", [False, True])
+async def test_a_tool_that_cancels_itself_has_run_once_and_the_call_goes_on(asks: bool):
+    """A cancellation that nobody asked for is a failure like any other: an output and an event, and not again."""
+    ran: list[int] = []
+
+    @function_tool(failure_error_function=None, needs_approval=asks)
+    async def gives_up() -> str:
+        """Cancels itself, as a timeout does that leaks out of somebody's library."""
+        ran.append(1)
+        raise asyncio.CancelledError
+
+    house = House()
+    house.agent = lambda: RealtimeAgent(name="Desk", tools=[gives_up])  # type: ignore[method-assign]
+    async with no_leaks(), LoopbackRealtimeServer([call("gives_up"), "I am sorry"]) as server:
+        async with calling(server, house) as caller:
+            await caller.type("do it")
+            if asks:
+                await caller.until(lambda: caller.count("tool_approval_required") == 1)
+                await caller.session.approve_tool_call(caller.session.pending_approvals[0].call_id)
+            await caller.answered("sorry")
+            assert caller.count("error") == 1
+    assert ran == [1]
+
+
+async def test_an_output_that_cannot_be_written_down_is_a_failure_of_a_tool_that_has_run_once():
+    """What fails behind a tool must not be taken for a tool that has not run."""
+    ran: list[int] = []
+
+    class Sealed:
+        def __str__(self) -> str:
+            raise ValueError("no")
+
+    @function_tool
+    def hands_out() -> Sealed:
+        """Returns something that has no words."""
+        ran.append(1)
+        return Sealed()
+
+    house = House()
+    house.agent = lambda: RealtimeAgent(name="Desk", tools=[hands_out])  # type: ignore[method-assign]
+    async with no_leaks(), LoopbackRealtimeServer([call("hands_out"), "I am sorry"]) as server:
+        async with calling(server, house) as caller:
+            await caller.type("do it")
+            await caller.answered("sorry")
+            assert caller.count("error") == 1
+    assert ran == [1]
+
+
+async def test_a_handoff_whose_message_cannot_be_made_is_told_and_made_once():
+    """E6: the agent stays, and whoever's code failed is not asked again."""
+    asked: list[int] = []
+    other: RealtimeAgent[Any] = RealtimeAgent(name="Other")
+
+    def invoked(context: Any) -> None:
+        asked.append(1)
+
+    handoff = realtime_handoff(other, on_handoff=invoked, tool_name_override="go")
+    handoff.get_transfer_message = lambda agent: str(1 / 0)  # type: ignore[method-assign]
+    house = House()
+    house.agent = lambda: RealtimeAgent(name="Desk", handoffs=[handoff])  # type: ignore[method-assign]
+    async with no_leaks(), LoopbackRealtimeServer([call("go"), "I am sorry"]) as server:
+        async with calling(server, house) as caller:
+            await caller.type("let me talk to another")
+            await caller.answered("sorry")
+            assert caller.session.current_agent.name == "Desk"
+            assert caller.count("error") == 1
+    assert asked == [1]
+
+
+async def test_a_guardrail_that_cancels_itself_is_skipped():
+    looks: list[str] = []
+
+    @output_guardrail
+    async def gives_up(context: Any, agent: Any, output: Any) -> GuardrailFunctionOutput:
+        looks.append(str(output))
+        raise asyncio.CancelledError
+
+    house = House()
+    house.agent = lambda: RealtimeAgent(name="Desk", output_guardrails=[gives_up])  # type: ignore[method-assign]
+    async with no_leaks(), LoopbackRealtimeServer(["fine", "fine again"]) as server:
+        async with calling(server, house) as caller:
+            await caller.type("one")
+            await caller.until(lambda: looks == ["fine"])
+            await caller.answered("fine")
+            await caller.type("two")
+            await caller.until(lambda: looks == ["fine", "fine again"])
+            await caller.answered("fine again")
+    assert looks == ["fine", "fine again"]
 
 
 async def test_a_guardrail_that_raises_is_skipped_and_the_others_still_count():

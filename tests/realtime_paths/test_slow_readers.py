@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from standfast import InMemorySession
 from standfast.ground.errors import SlowConsumerError
 from standfast.realtime import RealtimeAgent, RealtimeModelAudioEvent, RealtimeRunner
 from standfast.testing.leaks import no_leaks
@@ -66,6 +67,29 @@ async def test_what_was_dropped_is_told_in_the_time_of_its_format():
                 dropped_ms += event.ms if event.type == "audio_dropped" else 0.0
         assert dropped_ms == session.stats["audio_dropped_bytes"] / 8
         await session.close()
+
+
+async def test_what_two_readers_have_both_dropped_does_not_hold_back_what_was_said_after_it():
+    """Nobody will hear it: the reply settles without it, and so does what comes behind it (E14)."""
+    memory = InMemorySession("two readers")
+    async with no_leaks(), LoopbackRealtimeServer(["one two three four five six"], voice=second_per_word) as server:
+        runner = RealtimeRunner(RealtimeAgent(name="Desk"), config={"audio_buffer_bytes": 48_000, "raw_events": False})
+        session = await runner.run(model_config={"url": server.url, "api_key": "key"}, session=memory)
+        async with asyncio.timeout(60), session:
+            first, second = aiter(session), aiter(session)
+            await session.send_message("count")
+            await server.until("response.done", direction="sent")
+            while session.stats["audio_dropped_bytes"] < 2 * 48 * 5_000:  # of six seconds, by each of them
+                await asyncio.sleep(0.005)
+            reading = [asyncio.ensure_future(_to_the_end(one)) for one in (first, second)]
+            await session.settled()
+            stored = await memory.get_items()
+        await asyncio.gather(*reading)
+    assert [item["role"] for item in stored] == ["user", "assistant"]
+
+
+def second_per_word(said: str) -> bytes:
+    return silence(1_000 * len(said.split()))
 
 
 async def test_half_an_hour_with_a_reader_that_stopped_is_bounded_counted_and_nobody_elses_loss():

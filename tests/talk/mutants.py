@@ -77,8 +77,8 @@ MUTANTS = [
     Mutant(
         "late audio is shown",
         "exchange",
-        "        return response is None or response not in link.unwanted\n",
-        "        return True\n",
+        "        return end if response is None or response not in link.unwanted else -1\n",
+        "        return end\n",
     ),
     Mutant(
         "what was cut is not told", "due", "    for item_id, cut in link.cuts.items():", "    for item_id, cut in ():"

@@ -382,7 +382,7 @@ class World:
         item_id, wanted = frame["item_id"], False
         if kind == "response.output_audio.delta":
             size = len(frame["delta"]) * 3 // 4
-            wanted = self.exchange.audio(item_id, size)
+            wanted = self.exchange.audio(item_id, size) >= 0
             self.audible.add(item_id)
             if wanted:
                 assert frame["response_id"] not in self.stopped, "audio of an interrupted reply is delivered (E8)"

@@ -12,10 +12,10 @@ from typing import Any
 from standfast.agents.realtime_events import RealtimeConnectionLost, RealtimeReconnected
 from standfast.calls.performing import output_guardrails
 from standfast.calls.scope import CallScope
-from standfast.ground.errors import ConnectionLostError, ConnectionRefusedByServerError
+from standfast.ground.errors import ConnectionLostError, ConnectionRefusedByServerError, UserError
 from standfast.ground.jsonvalue import Item
 from standfast.talk.events import Delegated, Do, Frame, Removed, Shown
-from standfast.talk.interface import FrameTransport
+from standfast.talk.interface import FrameTransport, RealtimeModel
 from standfast.talk.link import Link
 from standfast.talk.model_inputs import RealtimeModelSendRawMessage
 from standfast.talk.plain import PlainLink
@@ -233,6 +233,8 @@ class Connecting:
             link = scope.hands.exchange.link
             if link is None or not scope.hands.connected or effect.key != f"write/{link.epoch}":
                 return
+            if scope.hands.in_doubt:
+                return  # it is due again when the store has said whose the call is
             frames = scope.hands.frames()
             if not frames:
                 self.last_heard = max(self.last_heard, scope.hands.now())
@@ -242,7 +244,7 @@ class Connecting:
             if frames[0].key.startswith("item/"):
                 batch = [frame for frame in frames if frame.key.startswith("item/")]
             for frame in batch:
-                if scope.hands.exchange.link is not link or not await self._send(link, frame):
+                if scope.hands.exchange.link is not link or scope.hands.in_doubt or not await self._send(link, frame):
                     return
 
     async def _send(self, link: Link, frame: Frame) -> bool:
@@ -273,7 +275,9 @@ class Connecting:
         try:
             if kind == "note":
                 # Only if no newer reply began: a transport that cannot promise that sends nothing.
-                await scope.model.send_event_if(frame.body, lambda: link.turn == turn)
+                sent = await scope.model.send_event_if(frame.body, lambda: link.turn == turn)
+                if not sent and type(scope.model).send_event_if is RealtimeModel.send_event_if:
+                    scope.error(_cannot_tell(scope.model))
             else:
                 await scope.model.send_event(frame.body)
         except Exception as error:
@@ -331,6 +335,14 @@ class Connecting:
             return False
         self.lost(1001, "recycled before the provider's time limit")
         return True
+
+
+def _cannot_tell(model: RealtimeModel) -> UserError:
+    """A transport without conditional sends: the reply was stopped, and the model does not know why."""
+    return UserError(
+        f"{type(model).__name__} has no conditional sends: the model was not told that a guardrail refused its reply",
+        "Override send_event_if: ask the predicate where the event leaves, and say whether it was sent.",
+    )
 
 
 def refused(error: Any) -> ConnectionRefusedByServerError:

@@ -22,6 +22,8 @@ logger = logging.getLogger("standfast")
 
 Performer = Callable[[Do], Awaitable[None]]
 
+REST_S_FIRST, REST_S_MAX = 0.05, 5.0
+
 
 class Hands(Reconciler[Exchange, Event, Do]):
     """Drives one call."""
@@ -47,12 +49,15 @@ class Hands(Reconciler[Exchange, Event, Do]):
         self._one_call_at_a_time = one_call_at_a_time
         self.has_memory = self.connects = self.connected = False
         """What there is to work with: a session, a way to connect again, a connection."""
+        self.was_away: Callable[[], bool] = lambda: False
+        """Whether this process stood still for so long that another may have taken the call over."""
         self.saves_with_items = False
         """Whether storing items saves the call in the same step."""
         self.version = self.saved_version = 0
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._refusal: BaseException | None = None
         """Why the call is not ours any more."""
+        self._failures: dict[str, int] = {}
         self.task: asyncio.Task[None] | None = None
         self.stats_late = 0
         """Bytes of audio that came after an interruption."""
@@ -148,6 +153,11 @@ class Hands(Reconciler[Exchange, Event, Do]):
         """Whether the call is another's now."""
         return self._refusal is not None
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the call may be another's by now: then nothing leaves before the store has said whose it is."""
+        return self.has_memory and self.was_away()
+
     def _not_saved(self, error: BaseException) -> None:
         for _, future in self._waiting:
             if not future.done():
@@ -166,19 +176,20 @@ class Hands(Reconciler[Exchange, Event, Do]):
     def _what_is_due(self, exchange: Exchange) -> tuple[Do, ...]:
         if self.stopped or self._refusal is not None:
             return ()
-        wanted: list[Do] = []
+        in_doubt = self.in_doubt
+        wanted: list[Do] = [Do("ours", "ours")] if in_doubt else []
         running = False
         for effect in exchange.due():
             if effect.kind == "append" and not self.has_memory:
                 continue
-            if effect.kind == "connect" and not self.connects:
+            if effect.kind == "connect" and (in_doubt or not self.connects):
                 continue
             if effect.kind in ("run", "settle"):
                 if running and self._one_call_at_a_time:
                     continue
                 running = True
             wanted.append(effect)
-        if self.connected and exchange.link is not None and self.frames():
+        if self.connected and not in_doubt and exchange.link is not None and self.frames():
             wanted.append(Do(f"write/{exchange.link.epoch}", "write"))
         stores = self.saves_with_items and any(effect.kind == "append" for effect in wanted)
         if self.has_memory and self.saved_version < self.version and not stores:
@@ -188,15 +199,23 @@ class Hands(Reconciler[Exchange, Event, Do]):
     async def _do(self, _: Any, effect: Do) -> None:
         try:
             await self._performers[effect.kind](effect)
+            self._failures.pop(effect.key, None)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling() or self.stopped:
                 raise
-            self._failed(effect, error)  # somebody's code cancelled itself
+            await self._rest(effect, error)  # somebody's code cancelled itself
         except Exception as error:
-            self._failed(effect, error)
+            await self._rest(effect, error)
         finally:
             asyncio.get_running_loop().call_soon(self._news.set)  # once the task has ended
+
+    async def _rest(self, effect: Do, error: BaseException) -> None:
+        """Tell that something failed, and wait before it is tried again: it may be due as long as the call lasts."""
+        self._failed(effect, error)
+        if self._refusal is None:
+            count = self._failures[effect.key] = self._failures.get(effect.key, 0) + 1
+            await asyncio.sleep(min(REST_S_FIRST * 2 ** (count - 1), REST_S_MAX))
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ class History:
         self._items: dict[str, RealtimeItem] = {}
         self._transcripts: dict[str, list[str]] = {}
         self._dirty: set[str] = set()
+        self._cut: set[str] = set()
 
     def items(self) -> list[RealtimeItem]:
         """All of it, as it is now."""
@@ -47,6 +48,8 @@ class History:
         """Some words of the model came."""
         pieces = self._transcripts.get(item_id)
         if pieces is None:
+            if item_id in self._cut:
+                return  # on its way when the item was interrupted: nobody will hear it
             pieces = self._transcripts[item_id] = []
             if item_id not in self._items:
                 self._insert(AssistantMessageItem(item_id=item_id, content=[AssistantAudio(transcript="")]), None)
@@ -97,8 +100,13 @@ class History:
             for part in known.content
         ]
         self._transcripts.pop(item_id, None)
+        self._cut.add(item_id)
         self._items[item_id] = known.model_copy(update={"content": content, "status": "incomplete"})
         return True
+
+    def is_cut(self, item_id: str) -> bool:
+        """Whether this item was interrupted: what a server says of it later has words that nobody heard."""
+        return item_id in self._cut
 
     def remove(self, item_id: str) -> None:
         """An item is gone."""
@@ -106,6 +114,7 @@ class History:
             self._order.remove(item_id)
         self._transcripts.pop(item_id, None)
         self._dirty.discard(item_id)
+        self._cut.discard(item_id)
 
     def finish(self, item_id: str) -> None:
         """No more words of this item will come."""

@@ -52,10 +52,30 @@ class Keeping:
             hands.version += 1
         self._connecting.history_upto = hands.talk.stored
         hands.saves_with_items = memory.saves_with_items
+        hands.was_away = lambda: memory.hold.was_away
+        memory.hold.tell_when_lost(hands.look_again)  # its lease counts as doubtful from then on
         await memory.save(hands.talk)  # from here on the call is ours: whoever had it before is refused
         hands.is_saved(hands.version)
 
+    async def make_sure(self) -> None:
+        """Return when the call is certainly ours (C13); if it is another's, it ends here and that is raised.
+
+        Asked before a call begins, before a process that stood still sends anything, and when a lease was lost.
+        """
+        hands, memory = self._scope.hands, self._scope.memory
+        if memory is None or not hands.has_memory:
+            return
+        try:
+            await self._until_done(memory.hold.make_sure)
+        except REFUSED as error:
+            self._scope.is_refused(error)
+            raise
+
     # --- performers --------------------------------------------------------------------------------------------------
+
+    async def ours(self, _: Do) -> None:
+        """Find out whose the call is."""
+        await self.make_sure()
 
     async def save(self, _: Do) -> None:
         """Save the call as it is now."""

@@ -38,7 +38,9 @@ class Outlet:
         control_max: int = CONTROL_MAX,
         raw_audio: bool = False,
         bytes_per_ms: Callable[[], int] = lambda: 48,
+        dropped: Callable[[list[RealtimeAudio]], None] = lambda _: None,
     ) -> None:
+        self._dropped = dropped
         self._bytes_per_ms = bytes_per_ms
         self._audio_bytes_max, self._control_max = audio_bytes_max, control_max
         self._raw_audio = raw_audio
@@ -46,12 +48,15 @@ class Outlet:
         self._queue: deque[RealtimeSessionEvent] = deque()
         self.audio_bytes = self.raw_bytes = self.raw_count = self.control_count = 0
         self.audio_dropped_bytes = self.raw_dropped = 0
-        self._waiter: asyncio.Future[None] | None = None
+        self.waiter: asyncio.Future[None] | None = None
+        """Set while the reader waits; done when something is put, or somebody wakes it."""
         self._history: RealtimeHistoryUpdated | None = None
         self.over = False
         """Whether this reader fell too far behind and gets nothing more."""
         self.next_audio: RealtimeAudio | None = None
         """Audio whose raw event was just read: it comes next."""
+        self.taken: RealtimeAudio | None = None
+        """The last audio that was taken, of a stretch whose beginning the timeline knows."""
 
     # --- putting -----------------------------------------------------------------------------------------------------
 
@@ -70,7 +75,7 @@ class Outlet:
         else:
             self.control_count += 1
             self._queue.append(event)
-        if self._waiter is not None:
+        if self.waiter is not None:
             self.wake()
 
     def put_raw(self, event: RealtimeRawModelEvent, size: int) -> None:
@@ -82,18 +87,19 @@ class Outlet:
         self.raw_bytes += size
         if self.raw_count > RAW_MAX or self.raw_bytes > self._audio_bytes_max:
             self._forget_raw()
-        if self._waiter is not None:
+        if self.waiter is not None:
             self.wake()
 
-    def put_audio(self, event: RealtimeAudio, size: int) -> list[RealtimeAudio]:
-        """Keep some audio; what had to be dropped for it."""
+    def put_audio(self, event: RealtimeAudio, size: int) -> None:
+        """Keep some audio; past the bound the oldest is dropped for it."""
         if self.over:
-            return []
+            return
         self._queue.append(event)
-        self.audio_bytes += size
-        if self._waiter is not None:
+        waiting = self.audio_bytes = self.audio_bytes + size
+        if self.waiter is not None:
             self.wake()
-        return self._drop_audio() if self.audio_bytes > self._audio_bytes_max else []
+        if waiting > self._audio_bytes_max:
+            self._drop_audio()
 
     def _forget_raw(self) -> None:
         """Forget the older half of what is raw, in one walk, so that each event is walked over a few times at most."""
@@ -110,7 +116,7 @@ class Outlet:
             kept.append(event)
         self._queue, self.raw_count = kept, keep
 
-    def _drop_audio(self) -> list[RealtimeAudio]:
+    def _drop_audio(self) -> None:
         """Drop the oldest audio until half of the bound is free; a report stands where it is missing."""
         dropped: list[RealtimeAudio] = []
         kept: deque[RealtimeSessionEvent] = deque()
@@ -128,15 +134,19 @@ class Outlet:
                 kept.append(report)
             report.ms += size / self._bytes_per_ms()
         self._queue = kept
-        return dropped
+        self._dropped(dropped)
 
-    def forget_audio(self, item_id: str) -> None:
-        """Forget the audio of an item that was interrupted: nobody wants to hear it any more."""
-        if self.next_audio is not None and self.next_audio.item_id == item_id:
+    def holds(self, event: RealtimeAudio) -> bool:
+        """Whether this audio still waits for its reader."""
+        return not self.over and (event is self.next_audio or any(one is event for one in self._queue))
+
+    def forget_audio(self, item_id: str | None) -> None:
+        """Forget the audio of an item that was interrupted, or all: nobody wants to hear it any more."""
+        if self.next_audio is not None and item_id in (None, self.next_audio.item_id):
             self.next_audio = None
         if not self.audio_bytes:
             return
-        kept = [one for one in self._queue if type(one) is not RealtimeAudio or one.item_id != item_id]
+        kept = [one for one in self._queue if type(one) is not RealtimeAudio or item_id not in (None, one.item_id)]
         if len(kept) != len(self._queue):
             self._queue = deque(kept)
             self.audio_bytes = sum(len(one.audio.data) for one in kept if type(one) is RealtimeAudio)
@@ -145,27 +155,25 @@ class Outlet:
 
     def get(self) -> RealtimeSessionEvent | None:
         """The next event; None if there is none. Raises SlowConsumerError when this reader has read all it gets."""
-        if self.next_audio is not None:
-            audio, self.next_audio = self.next_audio, None
-            return audio
-        if not self._queue:
+        queue = self._queue
+        if not queue:
             if self.over:
                 raise SlowConsumerError(
                     f"this reader let more than {self._control_max} events wait and was ended",
                     "Read faster, or hand events to a task of your own; the session goes on, iterate it again.",
                 )
             return None
-        event = self._queue.popleft()
-        kind = type(event)
-        if kind is RealtimeAudio:
-            self.audio_bytes -= len(event.audio.data)  # type: ignore[union-attr]
+        event = queue.popleft()
+        if type(event) is RealtimeAudio:
+            told = event.audio
+            self.audio_bytes -= len(told.data)
             if self._raw_audio:
-                self.next_audio = event  # type: ignore[assignment]
-                return RealtimeRawModelEvent(event.audio, event.info)  # type: ignore[union-attr]
-        elif kind is RealtimeRawModelEvent:
+                self.next_audio = event
+                return RealtimeRawModelEvent(told, event.info)
+        elif type(event) is RealtimeRawModelEvent:
             self.raw_count -= 1
-            self.raw_bytes -= raw_size(event.data)  # type: ignore[union-attr]
-        elif kind is not RealtimeAudioDropped:
+            self.raw_bytes -= raw_size(event.data)
+        elif type(event) is not RealtimeAudioDropped:
             self.control_count -= 1
             if event is self._history:
                 self._history = None
@@ -173,17 +181,9 @@ class Outlet:
 
     def wake(self) -> None:
         """Let whoever waits look again."""
-        waiter = self._waiter
+        waiter, self.waiter = self.waiter, None  # once is enough for a burst
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
-
-    async def wait(self) -> None:
-        """Wait until something is put, or somebody wakes this reader."""
-        self._waiter = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
 
 
 def raw_size(event: Any) -> int:

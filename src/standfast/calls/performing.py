@@ -5,6 +5,7 @@ The path of one tool call is `tools.desk`, shared with text runs; here is what b
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 import logging
@@ -84,8 +85,7 @@ class _OwnedCall:
         await self._scope.hands.saved()
 
     async def begin(self, call: Call) -> None:
-        self._scope.hands.tell(Began(call.id, self._tool.on_unknown))
-        await self._scope.hands.saved()
+        await begin(self._scope, call.id, self._tool.on_unknown)
 
     def place(self) -> AbstractAsyncContextManager[Any]:
         return self._scope.places.one()
@@ -95,6 +95,14 @@ class _OwnedCall:
         if tracer is None:
             return nullcontext()
         return tracer.span("tool", call.name, {"agent": agent, "tool": tool, "call": call})
+
+
+async def begin(scope: CallScope, call_id: str, on_unknown: str = "report") -> None:
+    """Return when it is saved that this call begins, and the voice call is still ours: then it may begin (C13)."""
+    await scope.make_sure()
+    scope.hands.tell(Began(call_id, on_unknown))
+    await scope.hands.saved()
+    await scope.make_sure()  # saving took its time, and this process may have stood still since
 
 
 class Performing:
@@ -108,11 +116,38 @@ class Performing:
     # --- calls -------------------------------------------------------------------------------------------------------
 
     async def run(self, effect: Do) -> None:
-        """Carry out one call, and tell what it came to or that it waits."""
-        scope = self._scope
-        one = scope.hands.talk.call(effect.of)
+        """Carry out one call, and tell what it came to or that it waits.
+
+        It is due until it comes to something: so it must, whoever's code fails on the way, or it would be run again.
+        """
+        one = self._scope.hands.talk.call(effect.of)
         if one is None:
             return
+        try:
+            await self._carry_out(one)
+        except Exception as error:
+            self._gave_up(one, error)
+        except asyncio.CancelledError as error:
+            if self._is_cancelled():
+                raise
+            self._gave_up(one, error)
+
+    def _is_cancelled(self) -> bool:
+        """Whether this was meant: else the code that runs here has raised a cancellation of its own."""
+        task = asyncio.current_task()
+        return self._scope.hands.stopped or task is None or task.cancelling() > 0
+
+    def _gave_up(self, one: OpenCall, error: BaseException) -> None:
+        """Something around a tool failed that no tool's failure function sees. The call stays due until it returns."""
+        scope = self._scope
+        if scope.hands.is_refused or scope.hands.stopped or scope.hands.talk.call(one.call.id) is None:
+            return
+        logger.warning("call %r of a voice call ended in %s", one.call.name, type(error).__name__)
+        scope.error({"message": f"Tool call failed: {one.call.name}", "error": error})
+        scope.hands.tell(Returned(one.call.id, FAILED))
+
+    async def _carry_out(self, one: OpenCall) -> None:
+        scope = self._scope
         offer = await self.offer_of(one)
         call = one.call
         handoff = offer.handoffs.get(call.name)
@@ -129,9 +164,8 @@ class Performing:
             scope.hands.tell(Returned(call.id, text))
             return scope.error({"message": f"Tool {call.name} not found"})
         try:
-            outcome = await carry_out(
-                _OwnedCall(scope, call.arguments, tool), call, tool, self._context(one, tool, offer), agent=offer.agent
-            )
+            owned = _OwnedCall(scope, call.arguments, tool)
+            outcome = await carry_out(owned, call, tool, self._context(one, tool, offer), agent=offer.agent)
         except ChildPaused:
             return None  # the nested run has told where it stands
         except ChildClosed:
@@ -140,6 +174,12 @@ class Performing:
             if scope.hands.is_refused:
                 return None  # the call is another's: nothing of it may be said here any more
             return self._failed(one, tool, offer, error)
+        except asyncio.CancelledError as cancelled:
+            if self._is_cancelled() or scope.hands.is_refused:
+                raise
+            failure = UserError(f"tool {call.name!r} cancelled itself", "Let no CancelledError of its own leave it.")
+            failure.__cause__ = cancelled
+            return self._failed(one, tool, offer, failure)
         if isinstance(outcome, WaitsForPerson):
             scope.hands.tell(Waits(call.id, same_as_run=self._same_question(one)))
             return None
@@ -253,8 +293,7 @@ class Performing:
     async def _hand_over(self, one: OpenCall, offer: Offer, handoff: Any) -> None:
         scope, call = self._scope, one.call
         if call.state == "asked":
-            scope.hands.tell(Began(call.id))
-            await scope.hands.saved()
+            await begin(scope, call.id)
         tracer = scope.tracer
         facts = {"agent": offer.agent, "call": call}
         try:
@@ -305,7 +344,9 @@ class Performing:
         for guardrail in output_guardrails(scope, agent):
             try:
                 result = await guardrail.run(scope.wrapper, agent, text)
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:
+                if isinstance(error, asyncio.CancelledError) and self._is_cancelled():
+                    raise
                 logger.warning(
                     "output guardrail %r of a voice call raised %s", guardrail.get_name(), type(error).__name__
                 )

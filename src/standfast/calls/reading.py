@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import weakref
 from collections.abc import Awaitable, Callable
 
@@ -24,6 +25,7 @@ class EventIterator:
     ) -> None:
         self._scope, self._outlet = scope, outlet
         self._is_over, self._failure, self._close = is_over, failure, close
+        self._take = scope.take
         # Whoever leaves the loop early does not say so: then nothing must be kept for them.
         weakref.finalize(self, scope.forget_outlet, outlet)
 
@@ -31,22 +33,38 @@ class EventIterator:
         return self
 
     async def __anext__(self) -> RealtimeSessionEvent:
-        scope, outlet = self._scope, self._outlet
+        outlet = self._outlet
         audio = outlet.next_audio
         if audio is not None:  # its raw event was read just now
             outlet.next_audio = None
-            scope.take(audio)
+            before = outlet.taken
+            outlet.taken = audio
+            if before is None or before.item_id != audio.item_id:
+                self._take(audio, before)
             return audio
         while True:
             event = outlet.get()
             if event is not None:
-                if type(event) is RealtimeAudio:
-                    scope.take(event)
+                if type(event) is RealtimeAudio:  # nobody wants raw events
+                    before = outlet.taken
+                    outlet.taken = event
+                    if before is None or before.item_id != event.item_id:
+                        self._take(event, before)
                 return event
-            error = self._failure()
-            if error is not None:
-                await self._close()
-                raise error
-            if self._is_over() or scope.stream_ended:
-                raise StopAsyncIteration
-            await outlet.wait()
+            if self._scope.may_be_over:
+                await self._end_if_over()
+            waiter = outlet.waiter = asyncio.get_running_loop().create_future()
+            try:
+                await waiter
+            finally:
+                if outlet.waiter is waiter:
+                    outlet.waiter = None
+
+    async def _end_if_over(self) -> None:
+        """Raise what ends the reading, if something does: why the call cannot go on, or that it is over."""
+        error = self._failure()
+        if error is not None:
+            await self._close()
+            raise error
+        if self._is_over() or self._scope.stream_ended:
+            raise StopAsyncIteration

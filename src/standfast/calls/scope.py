@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
 from standfast.agents.agent import Agent
@@ -60,6 +60,9 @@ class CallScope:
         self.info = RealtimeEventInfo(wrapper)
         self.history = History()
         self.base = {**config.get("model_settings", {}), **(model_config.get("initial_model_settings") or {})}
+        if "url" in model_config and self.restores:
+            # An address names its model, or its server has one: a session that says another is refused.
+            self.base.setdefault("model_name", None)
         self.offers: dict[str, Offer] = {}
         """What was offered when each open call arrived, by call id (E5)."""
         self.changing: dict[int, Offer] = {}
@@ -68,20 +71,25 @@ class CallScope:
         self.places = Places(limit)
         self.context: contextvars.Context | None = None
         self.raw_events = config.get("raw_events", True)
-        self._outlets: list[Outlet] = []
+        self.outlets: list[Outlet] = []
         self.first_outlet: Outlet | None = self.new_outlet()
         """Where events go before anybody iterates; the first iterator reads it."""
-        self.taken: dict[str, int] = {}
         self.stats: dict[str, int] = {"audio_dropped_bytes": 0, "raw_events_dropped": 0, "reconnects": 0}
         self.run_config = RunConfig()
         self.unfinished: tuple[UnfinishedRun, ...] = ()
         """The unfinished runs of the conversation that were there when the call began, and what was done (C15)."""
         self.open_questions: list[OpenQuestion] = []
+        self.may_be_over = False
+        """Whether a reader who has read everything should ask if that was all."""
         self.stream_ended = False
         """Whether the transport said that nothing more will come."""
         self.is_fatal: Callable[[BaseException], None] = lambda error: None
+        self.is_refused: Callable[[BaseException], None] = lambda error: None
+        """Called when the call turns out to be another's: nothing of it is said, stored or begun here any more."""
+        self.make_sure: Callable[[], Awaitable[None]] = no_memory
+        """Returns when the call is certainly still ours (C13)."""
         self.after_take: Callable[[], None] = lambda: None
-        """Called when readers have taken audio: something will have been heard."""
+        """Called when readers take audio and nobody has looked since: something will have been heard."""
         self.after_look: Callable[[], None] = lambda: None
         """Called when the output guardrails have looked: audio that was held may be heard."""
 
@@ -127,34 +135,29 @@ class CallScope:
             audio_bytes_max=self.config.get("audio_buffer_bytes", AUDIO_BYTES_MAX),
             control_max=self.config.get("event_buffer_count", CONTROL_MAX),
             raw_audio=self.raw_events,
+            dropped=self._dropped,
             bytes_per_ms=lambda: self.hands.exchange.out_rate,
         )
-        self._outlets.append(outlet)
+        self.outlets.append(outlet)
         return outlet
 
     def forget_outlet(self, outlet: Outlet) -> None:
         """Its reader is gone."""
-        if outlet in self._outlets:
-            self._outlets.remove(outlet)
+        if outlet in self.outlets:
+            self.collect_taken()
+            self.outlets.remove(outlet)
 
     def show(self, event: RealtimeSessionEvent) -> None:
         """Let every reader see this."""
-        for outlet in self._outlets:
+        for outlet in self.outlets:
             outlet.put(event)
 
     def show_raw(self, event: Any) -> None:
         """Let every reader see what the transport told, unless nobody wants that."""
         if self.raw_events:
             shown, size = RealtimeRawModelEvent(event, self.info), raw_size(event)
-            for outlet in self._outlets:
+            for outlet in self.outlets:
                 outlet.put_raw(shown, size)
-
-    def show_audio(self, event: RealtimeAudio, size: int) -> None:
-        """Let every reader hear this; what a slow one had to drop for it nobody hears, if nobody else did."""
-        for outlet in self._outlets:
-            dropped = outlet.put_audio(event, size)
-            if dropped:
-                self._dropped(dropped)
 
     def error(self, error: Any) -> None:
         """Show that something went wrong; the call goes on."""
@@ -162,39 +165,73 @@ class CallScope:
 
     def drop_audio(self, item_id: str) -> None:
         """Nobody wants to hear this item any more."""
-        for outlet in self._outlets:
+        for outlet in self.outlets:
             outlet.forget_audio(item_id)
+
+    def drop_all_audio(self) -> None:
+        """Nobody may hear anything of this call here any more."""
+        for outlet in self.outlets:
+            outlet.forget_audio(None)
 
     def wake_readers(self) -> None:
         """Let every reader look again: the session ends."""
-        for outlet in self._outlets:
+        self.may_be_over = True
+        for outlet in self.outlets:
             outlet.wake()
 
     def _dropped(self, dropped: list[RealtimeAudio]) -> None:
+        """A slow reader had to drop this: nobody will hear what no other reader has taken or still can take."""
         exchange = self.hands.exchange
+        self.collect_taken()  # what was taken before it has no gaps
         for event in dropped:
-            self.stats["audio_dropped_bytes"] += len(event.audio.data)
-            if len(self._outlets) == 1:
-                exchange.playback.miss(event.item_id, len(event.audio.data) / exchange.out_rate)
+            size = len(event.audio.data)
+            self.stats["audio_dropped_bytes"] += size
+            buffer = exchange.buffers.get(event.item_id)
+            was_taken = buffer is None or event.end <= buffer.taken_bytes
+            if not was_taken and not any(outlet.holds(event) for outlet in self.outlets):
+                exchange.playback.miss(event.item_id, size / exchange.out_rate)
 
-    def take(self, event: RealtimeAudio) -> None:
-        """A reader has taken some audio: from now on it is being heard."""
-        exchange, item_id, end = self.hands.state, event.item_id, event.end
-        known = self.taken.get(item_id, 0)
-        if end <= known:
+    def take(self, event: RealtimeAudio, before: RealtimeAudio | None) -> None:
+        """A reader has taken some audio, the first of a stretch of this item: from now on it is being heard.
+
+        The rest of a stretch only leaves word with its reader (`Outlet.taken`), which is collected when somebody asks
+        what was heard. `before` is where the reader's stretch of another item ended.
+        """
+        if before is not None:
+            self._reach(before, before.end)
+        self._reach(event, len(event.audio.data))  # what lies before it may have been dropped
+
+    def _reach(self, event: RealtimeAudio, at_most: int) -> None:
+        """Somebody has come to the end of this in its item, and has taken at most so many bytes before that."""
+        exchange, item_id = self.hands.state, event.item_id
+        buffer = exchange.buffers.get(item_id)
+        if buffer is None:
+            return  # it is history: nobody asks any more how much of it was heard
+        new = event.end - buffer.taken_bytes
+        if new <= 0:
             return  # another reader was first
-        size = len(event.audio.data)
-        if size > end - known:
-            size = end - known
-        self.taken[item_id] = end
-        if exchange.playback.take_soon(item_id, size / exchange.out_rate):
-            loop = asyncio.get_running_loop()
-            exchange.playback.since(loop.time())
-            loop.call_soon(self.after_take)
+        buffer.taken_bytes = event.end
+        taken = exchange.playback.taken
+        is_first = not taken
+        taken[item_id] = taken.get(item_id, 0) + min(new, at_most)
+        if is_first:
+            exchange.playback.since(asyncio.get_running_loop().time())
+            self.after_take()
+
+    def collect_taken(self) -> None:
+        """Let the timeline have what readers took since their stretches began: nothing in between was dropped."""
+        for outlet in self.outlets:
+            event, outlet.taken = outlet.taken, None
+            if event is not None:
+                self._reach(event, event.end)
 
     def book(self) -> ApprovalBook:
         """Every decision of this call."""
         return self.wrapper.approvals
+
+
+async def no_memory() -> None:
+    """A call that nobody can take over is ours."""
 
 
 def merged_config(options: Mapping[str, Any] | None) -> RealtimeModelConfig:

@@ -47,7 +47,12 @@ from standfast.talk.exchange import Exchange
 from standfast.talk.interface import RealtimeModel, RealtimeModelConfig, RealtimeModelListener
 from standfast.talk.items import RealtimeItem
 from standfast.talk.model_events import RealtimeModelAudioEvent, RealtimeModelEvent
-from standfast.talk.model_inputs import RealtimeModelSendAudio, RealtimeModelSendInterrupt, RealtimeModelSendRawMessage
+from standfast.talk.model_inputs import (
+    RealtimeModelSendAudio,
+    RealtimeModelSendEvent,
+    RealtimeModelSendInterrupt,
+    RealtimeModelSendRawMessage,
+)
 from standfast.talk.plain import PlainLink
 from standfast.talk.settings import RealtimeUserInput
 from standfast.talk.talk import Talk
@@ -115,7 +120,7 @@ class RealtimeSession(RealtimeModelListener):
         self._connecting.on_lost = self._reconnecting
         self._connecting.on_restored = self._restored
         self._observing = Observing(scope)
-        self._showing = Showing(scope, self._connecting, self._observing)
+        self._showing = Showing(scope, exchange, self._connecting, self._observing)
         self._keeping = Keeping(scope, self._connecting, resumes=resumes)
         self._timing = Timing(scope, self._connecting, looked=self._showing.release_audio)
         self._connecting.on_written = self._timing.arm
@@ -129,6 +134,7 @@ class RealtimeSession(RealtimeModelListener):
                 "resolve": performing.resolve,
                 "append": self._keeping.append,
                 "save": self._keeping.save,
+                "ours": self._keeping.ours,
                 "connect": self._connecting.connect,
                 "write": self._connecting.write,
             },
@@ -136,12 +142,16 @@ class RealtimeSession(RealtimeModelListener):
             failed=self._failed,
             one_call_at_a_time=config.get("async_tool_calls", True) is False,
         )
-        scope.is_fatal = self._fatal
+        scope.is_fatal, scope.is_refused = self._fatal, self._refused
+        scope.make_sure = self._keeping.make_sure
         scope.after_look = self._showing.release_audio
         scope.after_take = self._timing.arm_for_playback
+        exchange.playback.collect = scope.collect_taken
         self._standing = Standing()
         self._error: BaseException | None = None
         self._listening = False
+        self._hear: Callable[[RealtimeModelAudioEvent], None] | None = None
+        """Who is told of audio: nobody before it is known what is offered, nor once the session is being closed."""
         self._changing = Changing(scope)
         self._threads = ThreadWatch()
         self._closing = Closing(
@@ -266,6 +276,8 @@ class RealtimeSession(RealtimeModelListener):
         if scope.memory is not None:
             await self._keeping.begin(scope.memory, connect=connect)
         scope.offer = await scope.resolve(scope.agent, initial=True)
+        if not self._standing.is_over:
+            self._hear = self._showing.audio
         if scope.restores:
             scope.offer.session_object(attached=scope.attached)  # settings that cannot be sent are refused before that
         for one in scope.hands.talk.calls:
@@ -323,6 +335,8 @@ class RealtimeSession(RealtimeModelListener):
     # --- what people do ----------------------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
+        if self._scope.hands.is_refused and self._error is not None:
+            raise self._error
         if self._standing.is_over:
             raise RealtimeStateError(f"this session is {self.state}", "Make a new one with RealtimeRunner.run().")
         if self.state == "new" and self._scope.restores:
@@ -358,11 +372,11 @@ class RealtimeSession(RealtimeModelListener):
         data = bytes(audio)
         link = self._exchange.link
         if isinstance(link, PlainLink):
-            return await self._scope.model.send_event(RealtimeModelSendAudio(data, commit))
+            return await self._send_at_once(RealtimeModelSendAudio(data, commit))
         if len(data) % 2 and (link is None or link.in_rate == 48):
             raise SettingTypeError(f"{len(data)} bytes are no whole samples of pcm16", "Give an even number of bytes.")
         frame = self._exchange.speak(data, commit=commit)
-        if frame is None or not self._scope.hands.connected:
+        if frame is None or not self._scope.hands.connected or self._scope.hands.in_doubt:
             return self._scope.hands.look_again()
         self._exchange.sent(frame)
         try:
@@ -383,7 +397,13 @@ class RealtimeSession(RealtimeModelListener):
 
     async def _raw(self, kind: str) -> None:
         self._check_open()
-        await self._scope.model.send_event(RealtimeModelSendRawMessage({"type": kind}))
+        await self._send_at_once(RealtimeModelSendRawMessage({"type": kind}))
+
+    async def _send_at_once(self, event: RealtimeModelSendEvent) -> None:
+        """Send what no link keeps, unless the call may be another's."""
+        if self._scope.hands.in_doubt:
+            await self._keeping.make_sure()
+        await self._scope.model.send_event(event)
 
     async def create_response(self) -> None:
         """Get a reply now, to whatever was said."""
@@ -397,7 +417,7 @@ class RealtimeSession(RealtimeModelListener):
         """Stop the model: what it says, and what it was asked to say and has not begun."""
         self._check_open()
         if isinstance(self._exchange.link, PlainLink):
-            return await self._scope.model.send_event(RealtimeModelSendInterrupt())
+            return await self._send_at_once(RealtimeModelSendInterrupt())
         self._timing.ask_tracker()
         self._scope.hands.happen(lambda exchange, now: exchange.interrupt(now))
         return None
@@ -437,10 +457,11 @@ class RealtimeSession(RealtimeModelListener):
 
     async def on_event(self, event: RealtimeModelEvent) -> None:
         """What the transport tells; also callable by hand, before the session is entered too."""
-        if self._standing.state in ("closing", "closed"):
+        hear = self._hear
+        if hear is not None and type(event) is RealtimeModelAudioEvent:
+            return hear(event)  # what comes most often has the shortest way
+        if self._standing.is_over:
             return
-        if type(event) is RealtimeModelAudioEvent and self._scope.offer is not None:
-            return self._showing.audio(event)  # what comes most often has the shortest way
         if self._scope.offer is None and not self._scope.restores:
             await self._feed()
         if not self._showing.receive(event):
@@ -450,6 +471,8 @@ class RealtimeSession(RealtimeModelListener):
         """Fed before it is entered: what a call may need is resolved now, and what that starts is owned as ever."""
         scope = self._scope
         scope.offer = await scope.resolve(scope.agent, initial=True)
+        if not self._standing.is_over:
+            self._hear = self._showing.audio
         scope.hands.connected = True
         link = self._exchange.link
         if link is not None:
@@ -469,11 +492,20 @@ class RealtimeSession(RealtimeModelListener):
     def _failed(self, effect: Do, error: BaseException) -> None:
         """Something the session did by itself raised: whoever reads is told, nobody is left waiting (E4)."""
         if isinstance(error, REFUSED):
-            self._scope.hands.refuse(error)
-            self._fatal(error)
-            return
+            return self._refused(error)
         logger.warning("a voice call's %s raised %s", effect.kind, type(error).__name__)
         self._scope.error(error)
+
+    def _refused(self, error: BaseException) -> None:
+        """The call is another's: readers get this error and no more audio, and the connection is not kept."""
+        if self._scope.hands.is_refused:
+            return
+        self._scope.hands.refuse(error)
+        self._fatal(error)
+        self._scope.drop_all_audio()
+        if not self._standing.is_over:
+            self._closing.hangs_up = False
+            self._begin_closing()
 
     def _fatal(self, error: BaseException) -> None:
         """The call cannot go on: readers get what waits, then this error."""
@@ -498,7 +530,7 @@ class RealtimeSession(RealtimeModelListener):
             self._scope,
             first or self._scope.new_outlet(),
             is_over=lambda: self._standing.is_over,
-            failure=lambda: self._error if self.state != "closed" else None,
+            failure=lambda: self._error if self.state != "closed" or self._scope.hands.is_refused else None,
             close=self.close,
         )
 
@@ -518,6 +550,7 @@ class RealtimeSession(RealtimeModelListener):
     def _begin_closing(self) -> asyncio.Task[None]:
         """From here on nothing that the transport or the clock tells is heard."""
         closing = self._closing.begin()
+        self._hear = None
         self._timing.stop()
         if self._listening:
             self._scope.model.remove_listener(self)

@@ -23,6 +23,7 @@ from standfast.calls.scope import CallScope
 from standfast.ground.errors import ModelBehaviorError
 from standfast.talk.calling import asked_inside
 from standfast.talk.events import Interrupted, Shown
+from standfast.talk.exchange import Exchange
 from standfast.talk.model_events import (
     RealtimeModelAudioDoneEvent,
     RealtimeModelAudioEvent,
@@ -55,12 +56,14 @@ DELTAS = frozenset(
 class Showing:
     """What one call shows."""
 
-    def __init__(self, scope: CallScope, connecting: Connecting, observing: Observing) -> None:
+    def __init__(self, scope: CallScope, exchange: Exchange, connecting: Connecting, observing: Observing) -> None:
+        self._exchange = exchange
         self._scope, self._connecting, self._observing = scope, connecting, observing
         settings = scope.config.get("guardrails_settings") or {}
         self._holds_audio = bool(settings.get("hold_audio"))
         self._held: dict[str, list[RealtimeAudio]] = {}
         self._active: str | None = None
+        self._info, self._outlets = scope.info, scope.outlets
 
     # --- what a transport tells --------------------------------------------------------------------------------------
 
@@ -92,8 +95,7 @@ class Showing:
 
     def _words(self, event: Any) -> None:
         """A few words: a buffer, and nothing else, however long the history is."""
-        scope = self._scope
-        exchange = scope.hands.state
+        scope, exchange = self._scope, self._exchange
         if scope.raw_events:
             scope.show_raw(event)
         link, item_id = exchange.link, event.item_id
@@ -117,22 +119,26 @@ class Showing:
 
     def audio(self, event: RealtimeModelAudioEvent) -> None:
         """Some audio: a count, and one event for every reader."""
-        scope = self._scope
-        exchange = scope.hands.state
-        link, item_id, size = exchange.link, event.item_id, len(event.data)
-        if link is not None and item_id not in link.has and isinstance(link, PlainLink):
-            self._announce(item_id, event.response_id)
-        if not exchange.audio(item_id, size):
-            scope.show_raw(event)
-            scope.hands.stats_late += size
-            return
-        shown = RealtimeAudio(event, item_id, event.content_index, scope.info)
-        shown.end = exchange.buffers[item_id].audio_bytes
+        exchange, item_id, size = self._exchange, event.item_id, len(event.data)
+        buffer, link = exchange.buffers.get(item_id), exchange.link
+        if buffer is not None and link is not None and not link.unwanted:
+            end = buffer.audio_bytes = buffer.audio_bytes + size  # `exchange.audio` without its questions
+        else:
+            if buffer is None and isinstance(link, PlainLink):
+                self._announce(item_id, event.response_id)
+            end = exchange.audio(item_id, size)
+            if end < 0:
+                self._scope.show_raw(event)
+                self._scope.hands.stats_late += size
+                return
+        shown = RealtimeAudio(event, item_id, event.content_index, self._info)
+        shown.end = end
         if self._holds_audio and self._is_guarded(item_id):
             # Its raw event comes with it: readers make that of the audio they are given.
             self._held.setdefault(item_id, []).append(shown)
-        else:
-            scope.show_audio(shown, size)
+            return
+        for outlet in self._outlets:
+            outlet.put_audio(shown, size)
 
     def _is_guarded(self, item_id: str) -> bool:
         part = self._scope.hands.talk.part(item_id)
@@ -149,7 +155,8 @@ class Showing:
                 del self._held[item_id]
             elif part is None or part.judged >= len(part.text or ""):
                 for one in self._held.pop(item_id):
-                    self._scope.show_audio(one, len(one.audio.data))
+                    for outlet in self._outlets:
+                        outlet.put_audio(one, len(one.audio.data))
 
     def _show(self, event: RealtimeModelEvent) -> None:
         scope = self._scope
@@ -171,6 +178,8 @@ class Showing:
                 scope.show(RealtimeInputAudioTimeoutTriggered(scope.info))
             case RealtimeModelItemUpdatedEvent(item):
                 new_item = scope.history.update(item)
+                if scope.history.is_cut(item.item_id):
+                    scope.history.cut(item.item_id, self._heard(item.item_id))
                 if new_item is not None:
                     self._history(item.item_id if new_item else None)
             case RealtimeModelItemDeletedEvent(item_id):

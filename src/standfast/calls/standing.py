@@ -9,8 +9,11 @@ State = Literal["new", "entering", "open", "reconnecting", "closing", "closed"]
 WAYS: dict[State, dict[State, str]] = {
     "new": {"entering": "enter()", "closing": "close()"},
     "entering": {"open": "the server has taken the settings", "closing": "entering failed, or close()"},
-    "open": {"reconnecting": "the connection is lost", "closing": "close()"},
-    "reconnecting": {"open": "the server has everything again", "closing": "close()"},
+    "open": {"reconnecting": "the connection is lost", "closing": "close(), or the call is another worker's now"},
+    "reconnecting": {
+        "open": "the server has everything again",
+        "closing": "close(), or the call is another worker's now",
+    },
     "closing": {"closing": "close() again, after the model's close failed", "closed": "everything is released"},
     "closed": {},
 }

@@ -58,10 +58,10 @@ class Timing:
     # --- the timer ---------------------------------------------------------------------------------------------------
 
     def arm_for_playback(self) -> None:
-        """A reader took audio: look again when it has been played, unless a look before that is due anyway."""
+        """A reader takes audio: look again when it has been played, unless a look at about that time is due anyway."""
         timer = self._timer
-        if timer is None or timer.when() > self._exchange.playback.free_at + 0.1:
-            self.arm()
+        if timer is None or timer.when() > self._exchange.playback.placed_until + 0.1:
+            asyncio.get_running_loop().call_soon(self.arm)  # then a burst of it has been taken
 
     def arm(self) -> None:
         """Look again when something will have been heard, when a server has been silent for too long, or expires."""

@@ -14,7 +14,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from itertools import count
@@ -64,8 +65,9 @@ class StoredLease:
         """The runs of the session that had not ended when the lease was taken, read in the same step."""
         self.taken_from = taken_from
         """Who had it before and never gave it back; empty if nobody."""
-        self._renewed_at = asked_at
-        self._is_over = False
+        self._renewed_at = self._tried_at = asked_at
+        self._is_over = self._was_away = False
+        self._when_lost: Callable[[], None] | None = None
         self._loop = weakref.ref(asyncio.get_running_loop())
         self._context = copy_context()  # renewed by a thread, it is still the run's that took it
         self._keeps = keeps  # a session that only its lease knows must not be collected: it could never give it back
@@ -82,6 +84,18 @@ class StoredLease:
         False is not proof that somebody else has it, but whoever holds it must begin nothing more (C13).
         """
         return not self._is_over and clock_s() - self._renewed_at < self.ttl_s
+
+    @property
+    def was_away(self) -> bool:
+        """Whether this process stood still for longer than the lease lives, and the store has not answered since.
+
+        A store that stands still is another thing: then the holder is here, and asks, and may decide what can wait.
+        """
+        return self._was_away or clock_s() - self._tried_at > self.ttl_s
+
+    def tell_when_lost(self, tell: Callable[[], None]) -> None:
+        """Call this in the holder's loop as soon as the store says that somebody else has the lease."""
+        self._when_lost = tell
 
     async def renew(self) -> None:
         """Hold it for another `ttl_s`; raises LeaseLostError if another holder took it."""
@@ -128,6 +142,8 @@ class StoredLease:
             self.release_now()
             return None
         asked_at, me = clock_s(), weakref.ref(self)
+        self._was_away = self.was_away
+        self._tried_at = asked_at
 
         def then(held: Any, error: BaseException | None) -> None:
             lease = me()
@@ -141,8 +157,15 @@ class StoredLease:
         if held:
             # From when it was asked for, not from when the answer came: the store may have been quicker than the wire.
             self._renewed_at = max(self._renewed_at, asked_at)
-        elif error is None:
-            self._is_over = True  # somebody else has it. After an error nothing is known, and time decides.
+            self._tried_at = max(self._tried_at, asked_at)
+            self._was_away = False
+        elif error is None and not self._is_over:
+            self._is_over = self._was_away = True
+            # Somebody else has it. After an error nothing is known, and time decides.
+            loop, tell = self._loop(), self._when_lost
+            if loop is not None and tell is not None:
+                with suppress(RuntimeError):  # the loop is closed, and with it whoever wanted to know
+                    loop.call_soon_threadsafe(tell)
 
     async def __aenter__(self) -> Self:
         return self

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 import weakref
-from collections.abc import Coroutine, Hashable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -227,9 +227,20 @@ class SessionHold:
     async def make_sure(self) -> None:
         """Raise LeaseLostError unless the lease is certainly still ours (C13): then nothing may begin or be asked."""
         lease = self.lease
-        if lease is not None and not getattr(lease, "is_held", True):
+        if lease is not None and (self.was_away or not getattr(lease, "is_held", True)):
             # Not renewed in time: this process slept, or its store was away. Only the store knows who has it now.
             await lease.renew()
+
+    @property
+    def was_away(self) -> bool:
+        """Whether this process stood still for longer than its lease lives, and does not know since if it has it."""
+        return bool(getattr(self.lease, "was_away", False))
+
+    def tell_when_lost(self, tell: Callable[[], None]) -> None:
+        """Call this as soon as the lease turns out to be another's, where a lease can say so."""
+        told = getattr(self.lease, "tell_when_lost", None)
+        if callable(told):
+            told(tell)
 
     async def release(self) -> None:
         """Give back what was borrowed. The session stays open (C14)."""

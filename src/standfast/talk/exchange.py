@@ -52,9 +52,13 @@ class Buffer:
     pieces: list[str] = field(default_factory=list)
     size: int = 0
     audio_bytes: int = 0
+    counted_bytes: int = 0
+    """How many of them the connection knows of, and the call with the next `fold`."""
+    taken_bytes: int = 0
+    """How far into the audio a reader has come: what several of them take is heard once."""
     written: bool = False
     fresh: bool = False
-    """Whether something came since the call was told."""
+    """Whether words, or audio that is counted, came since the call was told."""
     look_at: int = 0
     """The size at which the guardrails want to look."""
 
@@ -174,22 +178,27 @@ class Exchange:
 
     # --- the short lane ----------------------------------------------------------------------------------------------
 
-    def audio(self, item_id: str, size: int) -> bool:
-        """So many bytes of audio of an item came; whether anybody wants to hear them."""
+    def audio(self, item_id: str, size: int) -> int:
+        """So many bytes of audio of an item came; how many there are with them, -1 if nobody wants to hear them."""
         buffer = self.buffers.get(item_id)
         if buffer is None:
             buffer = self.buffers[item_id] = Buffer()
-        buffer.audio_bytes += size
-        buffer.fresh = True
+        end = buffer.audio_bytes = buffer.audio_bytes + size
         link = self.link
-        if link is None:
-            return True
-        received = link.received
-        received[item_id] = received.get(item_id, 0) + size
-        if not link.unwanted:
-            return True
+        if link is None or not link.unwanted:
+            return end
         response = link.reply_of.get(item_id, link.active)
-        return response is None or response not in link.unwanted
+        return end if response is None or response not in link.unwanted else -1
+
+    def _count(self) -> None:
+        """Let the connection know how much audio it has brought: a delta only adds to its buffer."""
+        for item_id, buffer in self.buffers.items():
+            new = buffer.audio_bytes - buffer.counted_bytes
+            if new:
+                buffer.counted_bytes += new
+                buffer.fresh = True
+                if self.link is not None:
+                    self.link.received[item_id] = self.link.received.get(item_id, 0) + new
 
     def words(self, item_id: str, text: str, *, written: bool = False, now: float = 0.0) -> bool:
         """Some words of an item came; whether the guardrails want to look now."""
@@ -212,6 +221,7 @@ class Exchange:
 
     def fold(self) -> None:
         """Let the call know what the buffers hold."""
+        self._count()
         for item_id, buffer in self.buffers.items():
             if buffer.fresh:
                 buffer.fresh = False
@@ -221,6 +231,7 @@ class Exchange:
     def _tidy(self) -> None:
         """Forget what belongs to items that are history now."""
         here = {part.id for part in self.talk.open}
+        self._count()
         for item_id in [one for one in self.buffers if one not in here and not self.buffers[one].fresh]:
             del self.buffers[item_id]
         for item_id in [one for one in self.playback.tracks if one not in here]:
@@ -343,7 +354,7 @@ class Exchange:
             own = self.talk.ledger[: link.base_upto]
             link.base_ids = frozenset(str((entry.extra or {}).get("id")) for entry in own)
         self.link = link
-        self.out_rate = link.out_rate
+        self.out_rate = self.playback.bytes_per_ms = link.out_rate
         return [*shown, *self._after(now)]
 
     def _say_again(self, link: Link, before: Link) -> set[str]:
@@ -407,7 +418,10 @@ class Exchange:
 
     def frames(self) -> list[Frame]:
         """What the server lacks, in order."""
-        return [] if self.link is None else frames(self.talk, self.link, announce=self.announce)
+        if self.link is None:
+            return []
+        self._count()
+        return frames(self.talk, self.link, announce=self.announce)
 
     def sent(self, frame: Frame) -> None:
         """A frame is being handed to the connection."""

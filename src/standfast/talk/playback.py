@@ -6,7 +6,7 @@ ones were heard. Times are given; there is no clock here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,8 +31,16 @@ class Playback:
         self._last: Track | None = None
         self._tracks: dict[str, Track] = {}
         self._free_at = 0.0
-        self._taken: dict[str, float] = {}
-        """What readers took since `_taken_at`, in order: it is put on the timeline when somebody looks."""
+        self.bytes_per_ms = 48
+        self.taken: dict[str, int] = {}
+        """What readers took since `since` was called, in order, in bytes: put on the timeline when somebody looks.
+
+        While something is being played, what is taken is played behind it, whenever that was: so a stretch of audio
+        costs one place on the timeline. Whoever adds the first entry gives the moment by `since`, sees to it that
+        somebody looks when `placed_until` has come, and may leave the rest to `collect`.
+        """
+        self.collect: Callable[[], None] = lambda: None
+        """Called before what was taken is put on the timeline."""
         self._taken_at = 0.0
         self.tracked = False
         """Whether somebody reports what was played; then the clock is not asked."""
@@ -40,38 +48,24 @@ class Playback:
     @property
     def tracks(self) -> dict[str, Track]:
         """The items that are being played, or wait to be."""
-        if self._taken:
+        if self.taken:
             self._place()
         return self._tracks
 
     @property
-    def free_at(self) -> float:
-        """When everything that was taken will have been played."""
-        if self._taken:
-            self._place()
+    def placed_until(self) -> float:
+        """When everything that is on the timeline will have been played."""
         return self._free_at
 
-    def take_soon(self, item_id: str, ms: float) -> bool:
-        """A reader has taken so much more of this item, at the moment of the first such call since somebody looked.
-
-        For audio that comes in bursts: a burst costs one place on the timeline. Whether this is the first: then the
-        moment must be given by `since`.
-        """
-        taken = self._taken
-        if item_id in taken:
-            taken[item_id] += ms
-            return False
-        taken[item_id] = ms
-        return len(taken) == 1
-
     def since(self, now: float) -> None:
-        """The moment of what `take_soon` was told."""
+        """The moment at which readers took what is in `taken`."""
         self._taken_at = now
 
     def _place(self) -> None:
-        taken, self._taken = self._taken, {}
-        for item_id, ms in taken.items():
-            self.take(item_id, ms, self._taken_at)
+        self.collect()
+        taken, self.taken = self.taken, {}
+        for item_id, size in taken.items():
+            self.take(item_id, size / self.bytes_per_ms, self._taken_at)
 
     def take(self, item_id: str, ms: float, now: float) -> None:
         """A reader has taken so much more of this item."""

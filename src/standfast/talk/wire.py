@@ -52,10 +52,10 @@ def session_object(settings: Mapping[str, Any], *, attached: bool = False) -> di
     """The settings as the wire's session object.
 
     Attached to a call that somebody else set up, only what was asked for is in it: its voice, model, formats and
-    detection are that call's.
+    detection are that call's. A `model_name` of None leaves the model to the address.
     """
     session: dict[str, Any] = {"type": "realtime"}
-    model = settings.get("model_name") or (None if attached else DEFAULT_MODEL)
+    model = settings.get("model_name", None if attached else DEFAULT_MODEL)
     if model is not None:
         session["model"] = model
     modalities = settings.get("output_modalities", settings.get("modalities"))

@@ -42,11 +42,11 @@ class Alive:
     @classmethod
     def now(cls) -> Alive:
         """What is alive now."""
-        loop = asyncio.get_running_loop()
+        loop, looking = asyncio.get_running_loop(), asyncio.current_task()  # whoever looks is alive, and no leak
         # The queue of timers has no public name; a loop that has none (uvloop) has its timers not looked at.
         scheduled = getattr(loop, "_scheduled", ())
         return cls(
-            tasks=frozenset(task for task in asyncio.all_tasks() if not task.done()),
+            tasks=frozenset(task for task in asyncio.all_tasks() if not task.done() and task is not looking),
             threads=frozenset(threading.enumerate()),
             sockets=_sockets(),
             timers=frozenset(handle for handle in scheduled if not handle.cancelled()),

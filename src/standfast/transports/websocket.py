@@ -88,6 +88,8 @@ class OpenAIRealtimeWebSocketModel(FrameTransport):
     async def connect(self, options: RealtimeModelConfig) -> None:
         """Connect and send the settings. Whether the server takes them is told by its own events."""
         settings = options.get("initial_model_settings") or {}
+        if "url" in options:
+            settings = {"model_name": None, **settings}  # type: ignore[typeddict-item]  # None: the address says it
         session = session_object(settings, attached="call_id" in options)  # a mistake in them is found before any I/O
         await self.dial(options)
         try:
