@@ -43,14 +43,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="SERVERS",
         help="leave out the tests that need these servers, comma-separated: " + ", ".join(servers.KINDS),
     )
+    parser.addoption(
+        "--with",
+        default="",
+        metavar="SERVERS",
+        help="also run the tests that need these, which may have to be downloaded: " + ", ".join(servers.ON_REQUEST),
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what `--without` names. A server that is missing and was not named fails its tests; none is skipped."""
+    """Leave out what `--without` names, and what only `--with` asks for.
+
+    A server that is missing and was not named fails its tests; none is skipped.
+    """
     named = [name for name in config.getoption("--without").split(",") if name]
     unknown = set(named) - set(servers.KINDS)
     if unknown:
         raise pytest.UsageError(f"--without knows {', '.join(servers.KINDS)}, not {', '.join(sorted(unknown))}")
+    asked = config.getoption("--with").split(",")
+    named += [name for name in servers.ON_REQUEST if name not in asked]
     _enter_voice_clauses(items)
     left = [item for item in items if any(item.get_closest_marker(name) for name in named)]
     if left:

@@ -28,6 +28,9 @@ REDIS_URL, CLUSTER_URL, POSTGRES_URL = "STANDFAST_REDIS_URL", "STANDFAST_REDIS_C
 KINDS = ("redis", "postgres")
 """What `--without` may name."""
 
+ON_REQUEST = ("pgbouncer",)
+"""What is started only if `--with` names it (see `pooler`)."""
+
 START_S_MAX = 60
 KEEP_FOLDER = b"k"
 """What a parent says to the keeper before it closes the pipe. One that dies says nothing, and the folder goes too."""

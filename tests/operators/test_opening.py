@@ -152,6 +152,7 @@ async def test_a_url_with_a_driver_opens_what_sqlalchemy_keeps_and_looking_leave
             pass
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
 async def test_sqlalchemy_on_postgresql_is_opened_by_its_url(driver: str) -> None:
     names = f"sessions_table=s_{driver}_opened&messages_table=m_{driver}_opened"

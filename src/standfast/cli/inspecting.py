@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import getpass
 from pathlib import Path
 
-from standfast.cli.arguments import Commands, Parser, command, opened
+from standfast.cli.arguments import Commands, Parser, command, opened, whoever
 from standfast.cli.exits import DONE
 from standfast.cli.output import Output
 from standfast.ground.extras import needed_by
@@ -25,7 +24,7 @@ def add(commands: Commands[Parser]) -> None:
         " without --write.",
     )
     parser.add_argument("--write", action="store_true", help="let the page decide, fork and undo")
-    parser.add_argument("--as", dest="who", metavar="NAME", help="who decides on the page (your user name)")
+    parser.add_argument("--by", metavar="NAME", help="who decides on the page; it is saved (else: you, on this host)")
     parser.add_argument("--port", type=_port, default=PORT, metavar="N", help=f"the port; 0: any that is free ({PORT})")
     parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="where to listen (this computer only)")
     parser.add_argument("--token-file", type=Path, metavar="PATH", help="a token of your own, in a file")
@@ -61,7 +60,7 @@ async def inspect(args: argparse.Namespace, out: Output) -> int:
                         "This page can decide, fork and undo." if args.write else "Nothing is changed. Ctrl-C ends it."
                     )
 
-            await serve(store, rules, sock, who=args.who or getpass.getuser(), ready=ready)
+            await serve(store, rules, sock, who=args.by or whoever(), ready=ready)
         finally:
             sock.close()
     return DONE

@@ -346,6 +346,21 @@ def under(change: Change, cells: Mapping[str, bytes | None]) -> Change:
     return msgspec.structs.replace(change, cells={**cells, **change.cells})
 
 
+def only_appends(step: Step) -> bool:
+    """Whether a step only adds rows to one session, puts cells and relies on cells: what every turn does.
+
+    A store may have a shorter way for that.
+    """
+    change = step[0]
+    if len(step) != 1 or not change.push or not change.touch or change.name.kind != "session":
+        return False
+    if change.mark is not None or change.prefix is not None or change.wipe is not None or change.labels is not None:
+        return False
+    if change.remove or change.drop or change.arrange or change.back or change.load or change.sweep or change.hold_s:
+        return False
+    return None not in change.put.values()
+
+
 def one_more_refusal(before: int) -> int:
     """Count a refusal that a plan met while nothing else could change the store; raises when they do not end."""
     if before >= REFUSALS_MAX:

@@ -19,7 +19,7 @@ from psycopg.types.json import Jsonb
 
 from standfast.backends.postgres.errors import is_unsendable, refused, unanswered, unreachable, unsendable
 from standfast.backends.postgres.schema import Tables, install
-from standfast.ground.errors import NotFoundError, StandfastError, StoreUnavailableError
+from standfast.ground.errors import NotFoundError, StandfastError
 from standfast.sessions.port import (
     Answer,
     Ask,
@@ -40,6 +40,7 @@ from standfast.sessions.port import (
     Step,
     Tag,
     ask,
+    only_appends,
 )
 
 T = TypeVar("T")
@@ -93,6 +94,10 @@ class PostgresStore:
         self._commit_sql = (
             f'SELECT * FROM {own}commit"(%s, %s, %s::bytea[], %s::text[], %s::bytea[], %s::bigint[], %s::integer[])'
         )
+        self._append_sql = (
+            f'SELECT {own}append"(%s, %s::bytea[], %s::bytea[], %s::bytea[], %s::bytea[], %s::text[], %s::bytea[], '
+            "%s::bigint[], %s::integer[])"
+        )
         order = f"FROM {tables.m} WHERE session_id = %s ORDER BY standfast_place"
         self._data_sql = f"SELECT message_data {order} NULLS LAST, id"
         self._latest_sql = f"SELECT message_data {order} DESC NULLS FIRST, id DESC LIMIT %s"
@@ -134,8 +139,12 @@ class PostgresStore:
     # --- changing
 
     def commit(self, step: Step) -> Done | Refused:
-        """One function call."""
-        return _outcome(*self._ask(self._commit_sql, self._arguments(step), reading=False)[0])
+        """One function call: the small one, where it will do."""
+        if only_appends(step):
+            ((mark,),) = self._ask(self._append_sql, _append_arguments(step[0]), reading=False)
+            if mark is not None:
+                return Done((mark,))
+        return _outcome(self._ask(self._commit_sql, self._arguments(step), reading=False)[0])
 
     @staticmethod
     def _arguments(step: Step) -> tuple[Any, ...]:
@@ -164,21 +173,12 @@ class PostgresStore:
     def _together(self, steps: Sequence[Any]) -> list[Answer | Exception] | None:
         # Everybody locks in one order, whatever else they lock.
         order = sorted(range(len(steps)), key=lambda place: min(change.name for change in steps[place]))
-        found: list[Answer | Exception] = [StoreUnavailableError()] * len(steps)
         connection = self._opened()
         try:
             with connection.pipeline():
-                cursors = [
-                    connection.execute(
-                        self._commit_sql,
-                        self._arguments(steps[place]),
-                        prepare=None if self._prepares else False,
-                        binary=True,
-                    )
-                    for place in order
-                ]
-            for place, cursor in zip(order, cursors, strict=True):
-                found[place] = _outcome(*cursor.fetchall()[0])
+                prepare = None if self._prepares else False
+                cursors = [connection.execute(*self._call(steps[at]), prepare=prepare, binary=True) for at in order]
+            answers = {place: cursor.fetchall()[0] for place, cursor in zip(order, cursors, strict=True)}
         except (psycopg.Error, UnicodeEncodeError) as error:
             if isinstance(error, UnicodeEncodeError) or is_unsendable(error):
                 self.close()  # what was sent of the others is undone with the connection
@@ -187,7 +187,16 @@ class PostgresStore:
                 return None  # undone, all of it
             self.close()
             return [unanswered(error, reading=False)] * len(steps)
-        return found
+        # What the small function leaves alone was not done, nor what came behind it and relied on it.
+        return [
+            self._alone(step) if answers[place] == (None,) else _outcome(answers[place])
+            for place, step in enumerate(steps)
+        ]
+
+    def _call(self, step: Step) -> tuple[str, tuple[Any, ...]]:
+        if only_appends(step):
+            return self._append_sql, _append_arguments(step[0])
+        return self._commit_sql, self._arguments(step)
 
     # --- listing
 
@@ -273,9 +282,25 @@ class PostgresStore:
             self._connection = None
 
 
-def _outcome(
-    place: int | None, why: str, marks: Any, firsts: Any, epoch: str | None, names: Any, epochs: Any, values: Any
-) -> Done | Refused:
+def _append_arguments(change: Change) -> tuple[Any, ...]:
+    return (
+        change.name.id,
+        [cell.encode() for cell in change.cells],
+        list(change.cells.values()),
+        [cell.encode() for cell in change.put],
+        list(change.put.values()),
+        [data.decode() for data, _ in change.push],
+        [tag.writer.encode() for _, tag in change.push],
+        [tag.ordinal for _, tag in change.push],
+        [tag.replaces for _, tag in change.push],
+    )
+
+
+def _outcome(answer: Sequence[Any]) -> Done | Refused:
+    """What a function says came of a step."""
+    if len(answer) == 1:
+        return Done((answer[0],))
+    place, why, marks, _, epoch, names, epochs, values = answer
     if place is None:
         return Done(tuple(marks))
     cells = _cells(names, epochs, values, epoch or "")

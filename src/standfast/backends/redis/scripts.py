@@ -33,6 +33,7 @@ from standfast.sessions.port import (
     Sight,
     Step,
     Tag,
+    only_appends,
 )
 
 EPOCH = 16  # characters in front of a cell's value: the incarnation it was written in
@@ -242,22 +243,8 @@ def commit_call(step: Step, keys_of: Callable[[Name], NameKeys], refs: Refs, ttl
 
 def append_call(step: Step, keys: NameKeys, refs: Refs, ttl_ms: int | None) -> Call | None:
     """The call of the small script, for the change that every turn makes; None if this is another one."""
-    if len(step) != 1:
-        return None
     change = step[0]
-    if not change.push or not change.touch or change.mark is not None or change.prefix is not None or change.labels:
-        return None
-    if (
-        change.wipe is not None
-        or change.remove
-        or change.drop
-        or change.arrange
-        or change.back
-        or change.sweep
-        or change.load
-    ):
-        return None
-    if change.hold_s or len(change.put) > APPEND_CELLS_MAX or None in change.put.values():
+    if not only_appends(step) or len(change.put) > APPEND_CELLS_MAX:
         return None
     base = refs.guess(change.name, len(change.push))
     args: list[bytes] = [secrets.token_hex(EPOCH // 2).encode(), to_bytes(change.name.id), b"%d" % base]
