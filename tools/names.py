@@ -77,9 +77,12 @@ def lazy_module(path: str, doc: str, *, is_package: bool = True, version: bool =
     for name, home in homes.items():
         by_home.setdefault(home, []).append(name)
     lines = [f'"""{doc}"""', "from __future__ import annotations"]
-    if by_home:
+    if by_home and path:
         lines.append("from typing import TYPE_CHECKING")
     lines.append(f"from {dots}_doors.lazy import lazy")
+    if by_home and not path:
+        # Type checkers go by the name. Importing `typing` for it would cost as much as an empty Python.
+        lines.append("TYPE_CHECKING = False")
     if by_home:
         lines.append("if TYPE_CHECKING:")
         lines += [f"    from {dots}{home} import {', '.join(names)}" for home, names in sorted(by_home.items())]

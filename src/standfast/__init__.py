@@ -6,10 +6,9 @@ Written by `./dev names` from `_doors/exports.py`: edit that table, not this fil
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ._doors.lazy import lazy
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .agents.agent import Agent, AgentBase, StopAtTools, ToolsToFinalOutputFunction, ToolsToFinalOutputResult
     from .agents.as_tool import AgentToolStreamEvent

@@ -32,7 +32,7 @@ def test_help_imports_nothing_that_is_slow() -> None:
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(ended.stderr.split())
     assert "standfast.cli.entry" in loaded
-    assert not loaded & {"argparse", "asyncio", "msgspec", "pydantic", "sqlite3", "rich", "openai"}
+    assert not loaded & {"argparse", "typing", "asyncio", "msgspec", "pydantic", "sqlite3", "rich", "openai"}
     for name, (_, told) in entry.GROUPS.items():
         assert name in ended.stdout
         assert told in ended.stdout

@@ -32,7 +32,7 @@ MUTANTS = [
     Mutant("reasoning at the end stays", JUDGE, "    is_end = True\n", "    is_end = False\n"),
     Mutant("reasoning before a user's message stays", JUDGE, 'is_end = item.get("role") in _BEGINS_A_TURN', "is_end = False"),
     Mutant("reasoning before an answer leaves", JUDGE, 'is_end = item.get("role") in _BEGINS_A_TURN', "is_end = True"),
-    Mutant("a later copy is not moved", DIAGNOSIS, "tuple(_ranges(rows, order)) if moved else ()", "()"),
+    Mutant("a later copy is not moved", DIAGNOSIS, "(*_ranges(rows, order), Range(0, rows[-1].ref)) if moved else ()", "()"),
     Mutant("corrupt records stay", DIAGNOSIS, "leaving[place] = CORRUPT", "places.append(place)\n                items.append({})"),
     Mutant("the undo file comes last", MENDING, "    file.add(session_id, mend)\n    session = store.session(session_id)\n    try:\n        outcome = await session.changed(partial(mend_rules.mend, Name(\"session\", session_id), mend, is_quiet))\n", "    session = store.session(session_id)\n    try:\n        outcome = await session.changed(partial(mend_rules.mend, Name(\"session\", session_id), mend, is_quiet))\n        file.add(session_id, mend)\n"),
     Mutant("a mend is not noted", RULES, "put: dict[str, bytes | None] = {cell: b\"%d\" % (_newest_mend(sight) + 1)}", "put: dict[str, bytes | None] = {}"),

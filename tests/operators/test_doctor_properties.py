@@ -54,13 +54,13 @@ def told(story: Story, made: Callable[[Fate], Store]) -> None:
 
 
 @given(stories)
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_whatever_breaks_a_history_the_doctor_mends_it_and_gives_it_back(story: Story) -> None:
     told(story, in_memory())
 
 
 @given(stories)
-@settings(max_examples=25)
+@settings(max_examples=20)
 def test_the_same_in_a_file(story: Story) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "talks.db"
@@ -82,7 +82,7 @@ def test_the_same_on_redis(story: Story) -> None:
 
 @pytest.mark.postgres
 @given(stories)
-@settings(max_examples=8)
+@settings(max_examples=5)
 def test_the_same_on_postgresql(story: Story) -> None:
     url, table = servers.postgres_url(), f"m{uuid.uuid4().hex[:8]}"
     story = Story(**{**vars(story), "damages": tuple(tuple(_text_only(one)) for one in story.damages)})

@@ -9,14 +9,13 @@ name, not in standfast and what to do instead, or which extra to install.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from importlib import import_module
-from typing import Any
 
-from standfast._doors.absent import absent, absent_module
-from standfast._doors.exports import homes
-from standfast._doors.paths import DOORS
-from standfast.ground.extras import needed_by
+# The tables and what serves them are imported at the first name that is looked up: `standfast --help` needs none of it,
+# and every process pays for what this file imports.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 ROOT = __name__.partition(".")[0]
 
@@ -24,14 +23,22 @@ ROOT = __name__.partition(".")[0]
 def lazy(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` for the module of that full name, as `exports` describes it."""
     path = module.removeprefix(ROOT).removeprefix(".")
-    home_of = homes(path)
-    below = f"{path}." if path else ""
-    doors = {door.removeprefix(below).partition(".")[0] for door in DOORS if door.startswith(below)}
+    tables: list[tuple[dict[str, str], set[str]]] = []  # one, once they were needed
+
+    def looked_up() -> tuple[dict[str, str], set[str]]:
+        if not tables:
+            tables.append(_tables(path))
+        return tables[0]
 
     def resolve(name: str) -> Any:
+        home_of, doors = looked_up()
         if name not in home_of:
             if name in doors:
+                from importlib import import_module
+
                 return import_module(f"{module}.{name}")  # which sets the attribute, too
+            from standfast._doors.absent import absent
+
             if reason := absent(path, name):
                 raise ImportError(reason, name=module)
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
@@ -40,9 +47,18 @@ def lazy(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
         return value
 
     def offer() -> list[str]:
-        return sorted({*vars(sys.modules[module]), *home_of})
+        return sorted({*vars(sys.modules[module]), *looked_up()[0]})
 
     return resolve, offer
+
+
+def _tables(path: str) -> tuple[dict[str, str], set[str]]:
+    """The names that the module of that path offers, each with its home, and the doors below it."""
+    from standfast._doors.exports import homes
+    from standfast._doors.paths import DOORS
+
+    below = f"{path}." if path else ""
+    return homes(path), {door.removeprefix(below).partition(".")[0] for door in DOORS if door.startswith(below)}
 
 
 def edge(home: str) -> Any:
@@ -60,7 +76,11 @@ class _Explanations:
     def find_spec(name: str, path: object = None, target: object = None) -> None:
         """Raise what `absent` says about the module of this name; nothing is ever found."""
         root, _, module = name.partition(".")
-        if root == ROOT and (reason := absent_module(module)):
+        if root != ROOT:
+            return
+        from standfast._doors.absent import absent_module
+
+        if reason := absent_module(module):
             raise ModuleNotFoundError(reason, name=name)
 
 
@@ -69,5 +89,9 @@ if not any(getattr(finder, "__name__", "") == _Explanations.__name__ for finder 
 
 
 def _import_home(home: str, name: str) -> Any:
+    from importlib import import_module
+
+    from standfast.ground.extras import needed_by
+
     with needed_by(name):
         return import_module(f"{ROOT}.{home}")

@@ -128,6 +128,14 @@ def store_named(args: argparse.Namespace) -> str:
     return named
 
 
+def path_of(named: str) -> str | None:
+    """The file that a store's name means, where it is plainly one: a path, or `sqlite:///` and a path as it is."""
+    if "://" not in named:
+        return named
+    path = named.removeprefix("sqlite:///")
+    return None if path == named or not path or any(one in path for one in "?%") else path
+
+
 def opened(args: argparse.Namespace, *, read_only: bool = True) -> Store:
     """The store of a command line, to be used with `async with`; to be looked at unless it is to be changed."""
     from standfast.operators.opening import open_store

@@ -11,10 +11,9 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import datetime
 from time import monotonic
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from standfast.cli.exits import RefusedError
 from standfast.cli.pipes import point_nowhere
@@ -36,14 +35,13 @@ def as_shown(value: Any) -> str:
 
 
 def as_plain(value: Any) -> str:
-    """A value in a pipe: a time as ISO 8601 has it, and nothing where there is none."""
+    """A value in a pipe: a time as ISO 8601 has it, to the microsecond, and nothing where there is none."""
     if value is None:
         return ""
-    return value.isoformat() if isinstance(value, datetime) else str(value)
+    return value.isoformat(timespec="microseconds") if isinstance(value, datetime) else str(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):  # not a dataclass: that is slow to import, and a listing of everything waits for it
     """One column of a table: its heading, which value of a row it shows ("": the row), and how."""
 
     title: str
@@ -60,12 +58,11 @@ class Column:
         return row.get(self.key) if self.key else row
 
 
-@dataclass(slots=True)
 class Node:
     """A line of a tree, and what hangs below it."""
 
-    text: str
-    below: list[Node] = field(default_factory=list)
+    def __init__(self, text: str, below: Sequence[Node] = ()) -> None:
+        self.text, self.below = text, list(below)
 
     def add(self, text: str) -> Node:
         """Hang a line below this one."""
@@ -113,6 +110,11 @@ class Output:
         """A text of several lines, each behind `indent`."""
         for one in safe_lines(text):
             self._write(f"{indent}{one}".rstrip())
+
+    def plain(self, lines: str) -> None:
+        """Lines that are known to be safe, all at once."""
+        if lines:
+            self._write(lines)
 
     def table(self, schema: str, columns: Sequence[Column], rows: Iterable[Row]) -> int:
         """Rows as a table, as lines in a pipe, or as JSON: then each is a record with all its values. How many."""

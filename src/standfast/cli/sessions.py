@@ -11,7 +11,7 @@ PARTS = (
     "standfast.cli.sessions_changing",
     "standfast.cli.moving",
 )
-"""Each has `add(commands)`, as a group has; the commands stand in the help in this order."""
+"""Each has `add(commands)`, as a group has, and imports what is slow where it is used; the help has this order."""
 
 
 def add(commands: Commands[Parser]) -> None:

@@ -11,10 +11,10 @@ from standfast.cli.exits import DONE, RefusedError
 from standfast.cli.output import Column, Output
 from standfast.cli.shown import age, number, several
 from standfast.ground.errors import NotFoundError
-from standfast.sessions.protocol import Generation, Position
 
 if TYPE_CHECKING:
     from standfast.operators.store import Store
+    from standfast.sessions.protocol import Generation
 
 LEASE_S = 30.0
 # Long enough to remove a long history; it is renewed while that takes longer.
@@ -52,6 +52,8 @@ def place(text: str) -> int:
 
 async def fork_session(args: argparse.Namespace, out: Output) -> int:
     """Make a new session that continues from a point of another."""
+    from standfast.sessions.protocol import Position
+
     async with opened(args, read_only=False) as store:
         session_id = await session_id_of(store, args.session)
         source = store.session(session_id)

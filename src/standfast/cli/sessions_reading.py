@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from datetime import UTC, datetime, timedelta
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from standfast.cli.arguments import (
     command,
     count,
     opened,
+    path_of,
     seconds,
     session_id_of,
     store_named,
@@ -37,7 +37,6 @@ from standfast.cli.shown import (
     words_in,
 )
 from standfast.ground.errors import SessionConflictError
-from standfast.sessions.records import summed
 
 if TYPE_CHECKING:
     from standfast.carrying.session import StoredSession
@@ -105,8 +104,22 @@ COLUMNS = (
 )
 
 
-async def list_sessions(args: argparse.Namespace, out: Output) -> int:
-    """List sessions: a page, or all of them."""
+def list_sessions(args: argparse.Namespace, out: Output) -> int | Coroutine[Any, Any, int]:
+    """List sessions: a page, or all of them; those of a whole file in a pipe as SQLite itself writes them."""
+    is_plain = not (out.as_json or out.is_terminal or args.prefix or args.waiting or args.since or args.after)
+    path = path_of(store_named(args)) if args.all and args.brief and is_plain else None
+    if path is not None:
+        from standfast.backends.sqlite.brief import session_lines
+
+        lines = session_lines(path)
+        if lines is not None:
+            out.plain(lines.text)
+            out.note(f"{lines.number:,}" if lines.number else "no session")
+            return DONE
+    return _list(args, out)
+
+
+async def _list(args: argparse.Namespace, out: Output) -> int:
     columns = BRIEF if args.brief else COLUMNS
     async with opened(args) as store:
         shown, after = await show_pages(out, SESSION, columns, _listed(store, args), "sessions")
@@ -200,6 +213,8 @@ async def show_session(args: argparse.Namespace, out: Output) -> int:
 
 async def _facts(store: Store, session: StoredSession) -> dict[str, Any]:
     """What is known of a session besides its records, in JSON (`standfast.session/1`)."""
+    from standfast.sessions.records import summed
+
     summary = await store.summary(session.session_id)
     holder, origin, kept = await session.holder(), await session.origin(), await session.generations()
     runs = (await store.runs(session_id=session.session_id, limit=PAGE)).runs
@@ -238,31 +253,39 @@ def _tell_facts(facts: Row, store: str, out: Output) -> None:
 
 async def tail_session(args: argparse.Namespace, out: Output) -> int:
     """Show the latest records and each new one, until it is stopped."""
+    import asyncio
+
     async with opened(args) as store:
-        session_id = await session_id_of(store, args.session)
-        session = store.session(session_id)
+        session = store.session(await session_id_of(store, args.session))
         try:
-            async with asyncio.timeout(args.for_s):
-                await _follow(session, args.limit, out)
-        except TimeoutError:
-            pass
+            after = await _show_latest(session, args.limit, out)
+            timer = asyncio.timeout(args.for_s)  # from here on: the latest are shown, however slow the store is
+            try:
+                async with timer:
+                    await _follow(session, after, args.limit, out)
+            except TimeoutError:
+                if not timer.expired():
+                    raise  # the store's own
         finally:
             await session.close()
     return DONE
 
 
-async def _follow(session: StoredSession, first: int, out: Output) -> None:
-    limit = first
+async def _show_latest(session: StoredSession, limit: int, out: Output) -> str:
+    page = await session.records(limit=limit)
+    _show_lines(session.session_id, page.records, out)
+    return page.after
+
+
+async def _follow(session: StoredSession, after: str, limit: int, out: Output) -> None:
     while True:
-        page = await session.records(limit=limit)
-        _show_lines(session.session_id, page.records, out)
         try:
-            async for record in session.watch(after=page.after):
+            async for record in session.watch(after=after):
                 _show_lines(session.session_id, [record], out)
         except SessionConflictError:
             # A compaction, an undo or a clear: what was shown is no longer what is there.
             out.note("the history was replaced; what follows is the latest of the new one")
-            limit = first
+            after = await _show_latest(session, limit, out)
 
 
 def _show_lines(session_id: str, records: list[Record], out: Output) -> None:
@@ -360,6 +383,8 @@ async def _store_stats(store: Store) -> dict[str, Any]:
 
 
 async def _session_stats(store: Store, session_id: str) -> dict[str, Any]:
+    from standfast.sessions.records import summed
+
     session = store.session(session_id)
     try:
         costs, kept, summary = await session.usage(), await session.generations(), await store.summary(session_id)

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from standfast.cli.output import json_text
-from standfast.words.said import said
 
 if TYPE_CHECKING:
     from standfast.ground.jsonvalue import Item
@@ -70,6 +69,8 @@ def words_in(item: Item | None, fault: str | None = None) -> str:
         return fault or "this record cannot be read"
     if item.get("type") == "function_call":
         return f"{item.get('name')} {item.get('arguments')}"
+    from standfast.words.said import said
+
     return said(item)
 
 

@@ -123,7 +123,7 @@ def sqlalchemy(opening: Opening) -> Store:
 
 def _file(url: StoreURL, *, create: bool) -> str:
     """The file that a URL names, which must be there unless it may be made."""
-    from standfast.backends.sqlite.read_only import look_beside
+    from standfast.backends.sqlite.beside import look_beside
 
     if not url.path or url.path == ":memory:":
         raise InvalidSettingError(

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from standfast.backends.sqlite.read_only import ReadOnlyFile, look_beside
+from standfast.backends.sqlite.beside import look_beside
+from standfast.backends.sqlite.read_only import ReadOnlyFile
 from standfast.backends.sqlite.schema import Tables
 from standfast.backends.sqlite.scratch_tables import drop_tables
 from standfast.backends.sqlite.session import SQLiteSession

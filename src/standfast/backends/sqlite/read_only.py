@@ -23,83 +23,21 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
-from typing import Literal, NamedTuple, TypeVar
+from typing import TypeVar
 from urllib.parse import quote
 
 from standfast.backends.sqlite import faults, files, other_layouts
+from standfast.backends.sqlite.beside import TICK_S, Beside, How, look_beside
 from standfast.backends.sqlite.schema import Tables
 from standfast.backends.sqlite.scratch_tables import tables_beginning
 from standfast.backends.sqlite.statements import statements
 from standfast.backends.sqlite.store import Transaction
-from standfast.ground.errors import NotADatabaseError, StoreNotFoundError, StoreTimeoutError, StoreUnavailableError
+from standfast.ground.errors import NotADatabaseError, StoreTimeoutError
 from standfast.sessions.port import Plan, carried_out
 
 T = TypeVar("T")
 
-How = Literal["immutable", "ro", "copy"]
-
-TICK_S = 0.02
-# File systems tell times in steps of some milliseconds: two changes in one step look like one. A file that changed a
-# moment ago is given this long, so that a further change must show.
-
 BUSY_PAUSE_S = 0.01
-
-
-class Beside(NamedTuple):
-    """What a file and what stands beside it look like from outside. Equal: nothing was written in between."""
-
-    device: int
-    inode: int
-    size: int
-    changed_ns: int
-    log_bytes: int | None
-    has_memory: bool
-    journal_bytes: int | None
-
-    def how(self) -> How:
-        """How the file can be read without making anything."""
-        if self.log_bytes is not None and self.has_memory:
-            return "ro"
-        if self.log_bytes:
-            return "copy"
-        return "ro" if self.journal_bytes else "immutable"
-
-    def is_fresh(self) -> bool:
-        """Whether the file changed so recently that a further change might not show."""
-        return -1.0 < time.time() - self.changed_ns / 1e9 < TICK_S
-
-
-def look_beside(path: str) -> Beside:
-    """What is there now; raises StoreNotFoundError, or what says that it is no file."""
-    try:
-        found = os.stat(path)
-    except FileNotFoundError:
-        raise StoreNotFoundError(
-            f"there is no file {path!r}", "Check the path; nothing is made where a store is only looked at."
-        ) from None
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    check_file(path)
-    log, journal = _size(f"{path}-wal"), _size(f"{path}-journal")
-    has_memory = _size(f"{path}-shm") is not None
-    return Beside(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, log, has_memory, journal)
-
-
-def check_file(path: str) -> None:
-    """Raise if this is a folder, or a file that this process may not read."""
-    if os.path.isdir(path):
-        raise NotADatabaseError(f"{path!r} is a folder", "Give the path of the database file in it.")
-    if not os.access(path, os.R_OK):
-        raise StoreUnavailableError(
-            f"{path!r} may not be read by this user", "Run as the user the file belongs to, or have it made readable."
-        )
-
-
-def _size(path: str) -> int | None:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return None
 
 
 class ReadOnlyFile:
@@ -283,12 +221,6 @@ def _translated(error: sqlite3.Error, path: str) -> BaseException:
             f"{path!r} is not an SQLite database; it was left as it is", "Give the path of a database file."
         )
     return faults.translated(error, path)
-
-
-def _unreadable(path: str, error: OSError) -> StoreUnavailableError:
-    return StoreUnavailableError(
-        f"{path!r} cannot be looked at ({error.strerror})", "Check the path, its folders' permissions and its disk."
-    )
 
 
 def _busy(path: str, timeout_s: float) -> StoreTimeoutError:

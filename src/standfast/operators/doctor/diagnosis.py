@@ -168,6 +168,8 @@ def mend_of(mend_id: str, sight: Sight, diagnosis: Diagnosis) -> Mend:
             removed.append(Removed(row, leaving[place], before, chain.upto(before), follower))
         else:
             before = numbers[place] + 1
+    # The last range: an encrypted session may have rows behind that are too old to be shown.
+    parts = (*_ranges(rows, order), Range(0, rows[-1].ref)) if moved else ()
     return Mend(
         mend_id,
         sight.mark,
@@ -175,7 +177,7 @@ def mend_of(mend_id: str, sight: Sight, diagnosis: Diagnosis) -> Mend:
         value_of(sight, LEASE),
         next_generation(sight),
         tuple(removed),
-        tuple(_ranges(rows, order)) if moved else (),
+        parts,
         tuple(moved),
     )
 
