@@ -14,6 +14,7 @@ from typing import Any
 
 import agents
 import pytest
+from agents.extensions.memory import RedisSession as SDKRedisSession
 
 from standfast import (
     EncryptedSession,
@@ -44,6 +45,8 @@ from standfast.ground.errors import (
     StoreUnavailableError,
 )
 from standfast.operators.exporting import written_whole
+from standfast.operators.moving import closed_runs, place_of
+from standfast.sessions.picture_rules import Picture
 from tests.helpers import servers
 from tests.helpers.children import born
 from tests.helpers.reading_everything import everything_of, times_of
@@ -327,9 +330,7 @@ async def resumable(url: str, run_id: str) -> bool:
             return False
 
 
-@pytest.mark.redis
-@pytest.mark.postgres
-@pytest.mark.parametrize("kind", ["files", "servers"])
+@pytest.mark.parametrize("kind", ["files", pytest.param("servers", marks=[pytest.mark.redis, pytest.mark.postgres])])
 def test_killed_between_any_two_steps_a_moved_run_exists_once(kind: str, tmp_path: Path) -> None:
     """kill -9 of a real process at every step: never two that can be resumed, never none; repeating finishes it."""
     name = f"k{uuid.uuid4().hex}"
@@ -423,6 +424,49 @@ async def test_a_move_that_broke_off_is_not_finished_at_another_target(tmp_path:
     first.unlink(missing_ok=True)
     (done,) = (await copy_sessions(source, second, move=True, elsewhere=True)).copied
     assert done.moved == ("run-7",)
+    await session.close()
+
+
+async def test_a_run_that_has_arrived_is_known_as_that_though_both_sides_have_gone_on(tmp_path: Path) -> None:
+    """Killed before the source could forget it: the rest is refused, and the run is not on its way any more."""
+    source, target = tmp_path / "a.db", tmp_path / "b.db"
+    session = await talk(source)
+    await paused(session)
+    step = 8
+    while not await resumable(str(target), "run-7"):
+        child = born(move_and_die, str(source), str(target), "talk", step)
+        await asyncio.to_thread(child.join, 300)
+        assert child.exitcode == -signal.SIGKILL
+        step += 1
+    async with open_store(target) as store:
+        await finished(store)
+    await session.add_items([message("said here")])
+    ((_, error),) = (await copy_sessions(source, target, move=True)).refused
+    assert isinstance(error, SessionConflictError)
+    (done,) = (await copy_sessions(source, tmp_path / "c.db", move=True)).copied
+    assert done.moved == ()
+    await session.close()
+
+
+async def test_a_decision_that_comes_between_the_last_read_and_the_step_is_moved_too(tmp_path: Path) -> None:
+    source, target = tmp_path / "a.db", tmp_path / "b.db"
+    session = await talk(source)
+    await paused(session)
+    seen = []
+
+    async def decided(picture: Picture) -> None:
+        seen.append(picture.unfinished[0].status)
+        if len(seen) == 1:
+            async with open_store(source) as store:
+                await store.decide("run-7", "call-1", True, by="ada")
+
+    await closed_runs(session, place_of(open_store(target, create=True)), 1.0, decided)
+    assert seen == ["paused", "ready"]
+    assert (await copy_sessions(source, target, move=True)).copied[0].moved == ("run-7",)
+    async with open_store(target) as store:
+        view = await store.run("run-7")
+        assert view.status == "ready"
+        assert view.calls[0].decision is not None
     await session.close()
 
 
@@ -584,6 +628,19 @@ async def test_a_database_of_the_sdk_is_taken_over_as_it_is(tmp_path: Path) -> N
     ours = SQLiteSession("talk", tmp_path / "b.db")
     assert await ours.get_items() == [message("hello"), message("wörld")]
     assert [one.at for one in (await ours.records()).records if one.at is None] == []
+    await ours.close()
+
+
+@pytest.mark.redis
+async def test_what_the_sdk_keeps_on_a_server_is_taken_over_too(tmp_path: Path) -> None:
+    prefix = f"s{uuid.uuid4().hex}"
+    theirs: Any = SDKRedisSession.from_url("talk", url=servers.redis_url(), key_prefix=prefix)
+    await theirs.add_items([message("hello"), message("wörld")])
+    await theirs.close()
+    (done,) = (await copy_sessions(f"{servers.redis_url()}?key_prefix={prefix}", tmp_path / "b.db")).copied
+    assert (done.items, done.is_verified) == (2, True)
+    ours = SQLiteSession("talk", tmp_path / "b.db")
+    assert await ours.get_items() == [message("hello"), message("wörld")]
     await ours.close()
 
 
