@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,8 +75,15 @@ def looked_at(path: Path) -> list[str]:
 
 
 @pytest.fixture
-def ours(tmp_path: Path) -> Path:
-    path = tmp_path / "talks.db"
+def ours() -> Iterator[Path]:
+    """A file of ours; not below pytest's folders, which whichever pytest starts next takes away from other users."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield _filled(Path(folder) / "talks.db")
+        Path(folder).chmod(0o755)
+
+
+def _filled(path: Path) -> Path:
 
     async def fill() -> None:
         for name in ("one", "two"):
