@@ -10,6 +10,15 @@ from typing import TYPE_CHECKING
 from ._doors.lazy import lazy
 
 if TYPE_CHECKING:
+    from .tools.custom import (
+        CustomTool,
+        CustomToolApprovalFunction,
+        CustomToolCustomDataContext,
+        CustomToolCustomDataExtractor,
+        CustomToolExecutor,
+        CustomToolOnApprovalFunction,
+        CustomToolOnApprovalFunctionResult,
+    )
     from .tools.function import (
         FunctionTool,
         FunctionToolCustomDataContext,
@@ -37,6 +46,7 @@ if TYPE_CHECKING:
         MCPToolApprovalFunction,
         MCPToolApprovalFunctionResult,
         MCPToolApprovalRequest,
+        ProgrammaticToolCallingTool,
         Tool,
         ToolSearchTool,
         WebSearchTool,
@@ -54,6 +64,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CodeInterpreterTool",
+    "CustomTool",
+    "CustomToolApprovalFunction",
+    "CustomToolCustomDataContext",
+    "CustomToolCustomDataExtractor",
+    "CustomToolExecutor",
+    "CustomToolOnApprovalFunction",
+    "CustomToolOnApprovalFunctionResult",
     "DEFAULT_APPROVAL_REJECTION_MESSAGE",
     "FileSearchTool",
     "FunctionTool",
@@ -65,6 +82,7 @@ __all__ = [
     "MCPToolApprovalFunction",
     "MCPToolApprovalFunctionResult",
     "MCPToolApprovalRequest",
+    "ProgrammaticToolCallingTool",
     "Tool",
     "ToolFunction",
     "ToolOrigin",

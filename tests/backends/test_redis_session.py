@@ -137,6 +137,14 @@ async def test_a_server_that_is_not_there_is_said_within_the_deadline() -> None:
     session.close()
 
 
+async def test_a_ping_does_not_wait_as_long_as_an_operation_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asks about now: a program that looks whether there is a server starts by this."""
+    monkeypatch.setattr("standfast.carrying.session.PING_S_MAX", 0.2)
+    session = RedisSession.from_url("c", url="redis://127.0.0.1:1/0", timeout_s=3600)
+    assert not await asyncio.wait_for(session.ping(), 60)
+    session.close()
+
+
 async def test_a_wrong_password_is_said_at_once() -> None:
     server = servers.RedisServer(options=["--requirepass", "right"])
     try:

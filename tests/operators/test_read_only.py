@@ -204,11 +204,10 @@ def as_nobody(path: Path) -> str:
 
 
 def open_the_way(path: Path) -> None:
-    """Let everybody reach the folder of a test."""
+    """Let everybody reach the folder of a test: each folder on the way, an open one may lie in a closed one."""
     for place in path.parents:
-        if place.stat().st_mode & 0o055 == 0o055:
-            return
-        place.chmod(place.stat().st_mode | 0o055)
+        if place.stat().st_mode & 0o055 != 0o055:
+            place.chmod(place.stat().st_mode | 0o055)
 
 
 @pytest.fixture

@@ -252,10 +252,9 @@ def test_of_steps_added_together_all_count_or_none():
 
 
 @both_modes
-@pytest.mark.parametrize("answer", [3, ModelStep.respond(lambda call: [HELLO])])
-async def test_a_responder_that_answers_nonsense_is_named(ask, answer):
+async def test_a_responder_that_answers_nonsense_is_named(ask):
     with pytest.raises(InvalidModelStep, match="step #1"):
-        await ask(ScriptedModel([ModelStep.respond(lambda call: answer)]))
+        await ask(ScriptedModel([ModelStep.respond(lambda call: 3)]))
 
 
 # --- faults ----------------------------------------------------------------------------------------------------------

@@ -9,12 +9,17 @@ from typing import Any
 
 import agents
 import pytest
+from typing_extensions import TypedDict
 
 from standfast.agents.context import RunContextWrapper, ToolContext
 from standfast.ground.errors import ModelBehaviorError, UserError
 from standfast.tools.function import FunctionTool, default_tool_error_function, function_tool, tool_namespace
 
 CTX: ToolContext[Any] = ToolContext("app", tool_name="t", tool_call_id="c", tool_arguments="{}")
+
+
+class Counted(TypedDict):
+    a: int
 
 
 @function_tool
@@ -72,17 +77,19 @@ def test_options_of_the_decorator_reach_the_tool():
         timeout_behavior="raise_exception",
         defer_loading=True,
         allowed_callers=["direct"],
-        output_type=dict[str, int],
+        output_type=Counted,
         idempotent=True,
     )
-    async def anything(a: int) -> dict[str, int]:
+    async def anything(a: int) -> Counted:
         return {"a": a}
 
     assert (anything.name, anything.description, anything.strict_json_schema) == ("plus", "Plus.", False)
     assert (anything.is_enabled, anything.needs_approval, anything.timeout_seconds) == (False, True, 3)
     assert (anything.timeout_behavior, anything.defer_loading) == ("raise_exception", True)
     assert anything.allowed_callers == ["direct"]
-    assert anything.output_json_schema == {"additionalProperties": {"type": "integer"}, "type": "object"}
+    assert anything.output_json_schema is not None
+    assert anything.output_json_schema["properties"]["a"]["type"] == "integer"
+    assert anything.output_json_schema["additionalProperties"] is False
 
 
 def test_the_schema_of_a_strict_tool_is_made_strict_and_the_callers_is_left_alone():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import json
 import pickle
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
@@ -381,7 +382,18 @@ def test_a_plain_item_can_be_read_like_a_providers_object():
     assert (item.type, item.content[0].text, item["type"]) == ("message", "hi", "message")
     with pytest.raises(AttributeError, match="no 'name'"):
         _ = item.name
-    assert not hasattr(item, "model_dump")
+    assert item.model_dump(exclude_unset=True) == dict(item)
+
+
+def test_a_plain_item_is_known_by_openais_class_where_that_is_loaded_and_stays_a_dict():
+    item = readable({"type": "message", "content": []})
+    assert isinstance(item, ResponseOutputMessage)
+    assert not isinstance(item, ResponseFunctionToolCall)
+    assert isinstance(item, dict)
+    assert json.dumps(item) == '{"type": "message", "content": []}'
+    assert pickle.loads(pickle.dumps(item)) == copy.deepcopy(item) == item
+    assert type(pickle.loads(pickle.dumps(item))) is type(item)
+    assert readable({"type": "something newer"}).__class__ is type(item)
 
 
 def test_reading_a_plain_item_changes_neither_it_nor_its_json():

@@ -56,7 +56,8 @@ def test_adding_changes_neither_the_part_nor_a_copy_of_the_sum(one, other):
 
 
 def _new_entries(usage: Usage) -> int:
-    return len(usage.request_usage_entries) or int(usage.requests == 1 and usage.total_tokens > 0)
+    tokens = usage.input_tokens, usage.output_tokens, usage.total_tokens
+    return len(usage.request_usage_entries) or int(usage.requests == 1 and any(tokens))
 
 
 def test_one_request_with_tokens_becomes_one_entry():

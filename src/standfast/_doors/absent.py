@@ -83,13 +83,6 @@ ABSENT: dict[str, Kind] = {
         "Give an OpenTelemetry TracerProvider an exporter, or add_trace_processor one of your own: "
         "docs/how-to/trace-runs.md shows both.",
     ),
-    "tools with free-form input": Kind(
-        (),
-        "CustomTool CustomToolApprovalFunction CustomToolCustomDataContext CustomToolCustomDataExtractor "
-        "CustomToolExecutor CustomToolOnApprovalFunction CustomToolOnApprovalFunctionResult "
-        "ProgrammaticToolCallingTool",
-        "Write a function tool with one parameter of type str.",
-    ),
     "hosted multi-agent beta": Kind(
         ("extensions.experimental.hosted_multi_agent",),
         "hosted_multi_agent",

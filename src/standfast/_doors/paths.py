@@ -10,7 +10,9 @@ DOORS: dict[str, str] = {
     "tool_guardrails": "AllowBehavior RaiseExceptionBehavior RejectContentBehavior ToolGuardrailFunctionOutput "
     "ToolInputGuardrail ToolInputGuardrailData ToolInputGuardrailResult ToolOutputGuardrail ToolOutputGuardrailData "
     "ToolOutputGuardrailResult tool_input_guardrail tool_output_guardrail",
-    "tool": "CodeInterpreterTool DEFAULT_APPROVAL_REJECTION_MESSAGE FileSearchTool FunctionTool "
+    "tool": "CodeInterpreterTool CustomTool CustomToolApprovalFunction CustomToolCustomDataContext "
+    "CustomToolCustomDataExtractor CustomToolExecutor CustomToolOnApprovalFunction CustomToolOnApprovalFunctionResult "
+    "DEFAULT_APPROVAL_REJECTION_MESSAGE FileSearchTool FunctionTool ProgrammaticToolCallingTool "
     "FunctionToolCustomDataContext FunctionToolResult HostedMCPTool ImageGenerationTool ImageGenerationToolConfig "
     "MCPToolApprovalFunction MCPToolApprovalFunctionResult MCPToolApprovalRequest Tool ToolFunction ToolOrigin "
     "ToolOriginType ToolOutputFileContent ToolOutputFileContentDict ToolOutputImage ToolOutputImageDict "

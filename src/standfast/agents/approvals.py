@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Any
 
 from standfast.engine.run import Decision
-from standfast.ground.errors import ApprovalError
+from standfast.ground.errors import ApprovalError, ChangedCallError
 from standfast.ground.jsonvalue import Item
 from standfast.words.items import ToolApprovalItem, read
 
@@ -117,10 +117,12 @@ class ApprovalBook:
             return False
         return None
 
-    def status_of_hosted(self, call_id: str, tool_name: str) -> bool | None:
-        """The decision about this call if it is one of a hosted tool of this name, whatever its server; else None."""
+    def status_of_other_kind(self, call_id: str, tool_name: str) -> bool | None:
+        """The decision about this call if it is of a hosted or a free-form tool of this name, whatever its server; else
+        None."""
         decision = self._of_call.get(call_id)
-        if decision is None or json.loads(decision.scope or "[]")[::2] != ["mcp", tool_name]:
+        about = None if decision is None else json.loads(decision.scope or "[]")[::2]
+        if decision is None or about not in (["mcp", tool_name], ["custom_tool_call", tool_name]):
             return None
         return decision.approved
 
@@ -153,7 +155,7 @@ def _refuse_a_changed_call(decision: Decision, call_id: str, scope: str, digest:
     elif digest is not None and decision.arguments_digest is not None and decision.arguments_digest != digest:
         changed = "other arguments"
     if changed is not None:
-        raise ApprovalError(
+        raise ChangedCallError(
             f"the decision about call {call_id!r} was made for {changed}",
             "Show the call as it is now to whoever decides, and ask again.",
         )

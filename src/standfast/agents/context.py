@@ -116,7 +116,7 @@ class RunContextWrapper(Generic[TContext]):
             return self.approvals.status(call_id, _named_scope(tool_name, tool_namespace, tool_lookup_key))
         except ApprovalError:
             # A hosted tool's decision is about its server, too, which whoever asks by name cannot say.
-            return self.approvals.status_of_hosted(call_id, tool_name)
+            return self.approvals.status_of_other_kind(call_id, tool_name)
 
     def get_rejection_message(
         self,

@@ -23,6 +23,7 @@ from standfast.tools.function import ToolEnabled
 from standfast.tools.names import function_style
 from standfast.tools.schema import validation_faults
 from standfast.tools.strict import ensure_strict_json_schema
+from standfast.words.history import owner_key
 from standfast.words.items import ItemHelpers, RunItem, ToolApprovalItem
 from standfast.words.model_texts import model_text
 
@@ -193,9 +194,18 @@ def handoff(
         agent_name=agent.name,
         input_filter=input_filter,
         nest_handoff_history=nest_handoff_history,
-        is_enabled=is_enabled,
+        is_enabled=_asked_later(is_enabled) if callable(is_enabled) else is_enabled,
         agent=agent,
     )
+
+
+def _asked_later(is_enabled: Callable[..., Any]) -> Callable[..., Awaitable[bool]]:
+    """The same as a coroutine function, so that whoever asks a handoff by hand can await it."""
+
+    async def ask(ctx: RunContextWrapper[Any], agent: Any) -> bool:
+        return bool(await maybe_await(is_enabled(ctx, agent)))
+
+    return ask
 
 
 def _check_callback(on_handoff: Any, input_type: Any) -> None:
@@ -255,7 +265,7 @@ async def resolve_handoffs(agent: Any, ctx: RunContextWrapper[Any]) -> list[Hand
 
 _DEFAULT_WRAPPERS = ("<CONVERSATION HISTORY>", "</CONVERSATION HISTORY>")
 _NOTHING = "(nothing yet)"
-_FOLDED_TYPES = frozenset({"function_call", "function_call_output", "reasoning"})
+_FOLDED_TYPES = frozenset({"function_call", "function_call_output", "reasoning", "program", "program_output"})
 _BOOKKEEPING = frozenset({"id", "status", "provider_data"})
 _SPOKEN = re.compile(r"^(user|assistant|system|developer|tool): (.*)$", re.S)
 _NUMBERED = re.compile(r"^\d+\. (.*)$")
@@ -279,6 +289,11 @@ def get_conversation_history_wrappers() -> tuple[str, str]:
     return _wrappers
 
 
+def _is_folded(item: Item) -> bool:
+    # A program and its calls belong together: none of them can be sent without the others.
+    return item.get("type") in _FOLDED_TYPES or owner_key(item) is not None
+
+
 def nest_handoff_history(
     handoff_input_data: HandoffInputData, *, history_mapper: HandoffHistoryMapper | None = None
 ) -> HandoffInputData:
@@ -293,11 +308,11 @@ def nest_handoff_history(
     for item in data.pre_handoff_items:
         if not isinstance(item, ToolApprovalItem):
             plain = item.to_input_item()
-            turn.append((plain, plain.get("role") != "assistant" and plain.get("type") not in _FOLDED_TYPES))
+            turn.append((plain, plain.get("role") != "assistant" and not _is_folded(plain)))
     for item in data.new_items:
         if not isinstance(item, ToolApprovalItem):
             plain = item.to_input_item()
-            turn.append((plain, isinstance(plain.get("role"), str) or plain.get("type") not in _FOLDED_TYPES))
+            turn.append((plain, isinstance(plain.get("role"), str) or not _is_folded(plain)))
     if history_mapper is not None:
         nested = history_mapper([*past, *(plain for plain, _ in turn)])
     else:

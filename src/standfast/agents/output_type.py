@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import lru_cache
-from typing import Any, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from standfast.ground.errors import ModelBehaviorError, UserError
 from standfast.tools.schema import validation_faults
@@ -145,5 +145,6 @@ def _type_name(kind: Any) -> str:
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is None:
         return getattr(kind, "__name__", None) or str(kind)
-    inner = ", ".join(_type_name(argument) for argument in arguments)
+    # What a Literal holds are values, not types.
+    inner = ", ".join(repr(one) if origin is Literal else _type_name(one) for one in arguments)
     return f"{getattr(origin, '__name__', str(origin))}[{inner}]"

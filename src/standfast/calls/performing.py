@@ -36,6 +36,7 @@ from standfast.talk.events import Began, ChildMoved, Decided, Do, NotTaken, Retu
 from standfast.talk.items import RealtimeToolCallItem
 from standfast.talk.talk import OpenCall
 from standfast.tools.approval import Refused, Waits as WaitsForPerson
+from standfast.tools.custom import LocalTool
 from standfast.tools.desk import CallSpan, after_a_crash, carry_out
 from standfast.tools.function import FunctionTool
 from standfast.tools.texts import unknown_tool_text
@@ -89,7 +90,7 @@ class _OwnedCall:
     def place(self) -> AbstractAsyncContextManager[Any]:
         return self._scope.places.one()
 
-    def span(self, call: Call, tool: FunctionTool, agent: Any) -> AbstractContextManager[CallSpan | None]:
+    def span(self, call: Call, tool: LocalTool, agent: Any) -> AbstractContextManager[CallSpan | None]:
         tracer = self._scope.tracer
         if tracer is None:
             return nullcontext()

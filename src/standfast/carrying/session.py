@@ -26,7 +26,7 @@ from standfast.carrying.looking import LooksInto
 from standfast.carrying.reading_only import ReadingOnly
 from standfast.carrying.runs import StoredRunStore, fence_of
 from standfast.ground.durations import check_seconds
-from standfast.ground.errors import CallerError, SessionBusyError, SessionClosedError, StandfastError
+from standfast.ground.errors import CallerError, SessionBusyError, SessionClosedError, StandfastError, StoreError
 from standfast.ground.jsonvalue import DIGEST_BYTES, Item, decode, digest, digests as digests_of, encode
 from standfast.ground.operators import tell
 from standfast.sessions import fork_rules, generation_rules, lease_rules, rules, run_rules, writer_rules
@@ -59,6 +59,7 @@ _log = logging.getLogger("standfast.sessions")
 
 _reported: OrderedDict[Hashable, None] = OrderedDict()  # in the order in which they were logged
 _REPORTED_MAX = 10_000
+PING_S_MAX = 5.0
 
 
 class StoredSession(LooksInto, SessionABC):
@@ -345,6 +346,14 @@ class StoredSession(LooksInto, SessionABC):
 
     def _read(self, plan: Callable[[], Plan[T]]) -> Coroutine[Any, Any, T]:
         return self._opened().carry(plan, self.timeout_s, kind="read")
+
+    async def _answers(self) -> bool:
+        """Whether the store answers now; asked for `PING_S_MAX` at most, however much time other operations have."""
+        try:
+            await self._opened().carry(lambda: rules.info(self._name), min(self.timeout_s, PING_S_MAX), kind="read")
+        except StoreError:
+            return False
+        return True
 
     def _opened(self) -> Carrier:
         if self._closed:

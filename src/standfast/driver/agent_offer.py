@@ -22,6 +22,7 @@ from standfast.engine.run import evolve
 from standfast.ground.errors import UserError
 from standfast.llm.interface import Model, ModelProvider
 from standfast.llm.settings import ModelSettings
+from standfast.tools.custom import CUSTOM_CALL, CustomTool, LocalTool, lookup_name
 from standfast.tools.enabled import enabled
 from standfast.tools.function import FunctionTool
 from standfast.tools.hosted import Tool
@@ -37,7 +38,8 @@ class ResolvedAgent:
     settings: ModelSettings
     tools: list[Tool]
     handoffs: list[Handoff[Any, Any]]
-    tools_by_name: dict[str, FunctionTool]
+    tools_by_name: dict[str, LocalTool]
+    """The tools that the program runs, by what a call finds them by (`lookup_name`)."""
     handoffs_by_name: dict[str, Handoff[Any, Any]]
     schema: AgentOutputSchemaBase | None
     instructions: str | None = None
@@ -96,7 +98,7 @@ class AgentResolver:
             self._current = (id(agent), await self._resolve(agent, await self._tools_of(agent)))
         return self._current[1]
 
-    async def tools(self, agent: Agent[Any]) -> dict[str, FunctionTool]:
+    async def tools(self, agent: Agent[Any]) -> dict[str, LocalTool]:
         """The agent's tools by name, as last shown to the model, less those that have been disabled since."""
         tools = (await self.current(agent)).tools_by_name
         asking = [tool for tool in tools.values() if tool.is_enabled is not True]
@@ -115,10 +117,12 @@ class AgentResolver:
         handoffs = await resolve_handoffs(agent, self._wrapper)
         if tools or handoffs:
             tools, handoffs = resolve_names(tools, handoffs, self._collisions)
-        by_name = {}
+        by_name: dict[str, LocalTool] = {}
         for tool in tools:
             if isinstance(tool, FunctionTool):
                 by_name[tool.qualified_name] = by_name[tool.name] = tool
+            elif isinstance(tool, CustomTool):
+                by_name[lookup_name(CUSTOM_CALL, tool.name)] = tool
         return ResolvedAgent(
             model=self._model_of(agent),
             settings=self._settings_of(agent),

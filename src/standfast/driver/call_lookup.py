@@ -10,13 +10,12 @@ from standfast.agents.approvals import tool_scope
 from standfast.engine.run import Call, Run, Turn
 from standfast.ground.errors import ModelBehaviorError
 from standfast.ground.jsonvalue import Item
-from standfast.tools.function import FunctionTool
+from standfast.tools.custom import CUSTOM_CALL, LocalTool, lookup_name
 
 
 def call_item(turn: Turn, call: Call) -> Item | None:
     """The item of the reply that is this call."""
-    name = "id" if call.kind == "hosted" else "call_id"
-    return next((entry.item for entry in turn.reply if entry.item.get(name) == call.id), None)
+    return turn.item_of(call)
 
 
 def call_item_or_made(turn: Turn, call: Call) -> Item:
@@ -34,13 +33,15 @@ def scope_of_call(call: Call, item: Item) -> str:
     """What a sticky decision about this call covers."""
     if call.kind == "hosted":
         return tool_scope(call.name, namespace=item.get("server_label"), kind="mcp")
-    return tool_scope(call.name, namespace=item.get("namespace"))
+    kind = CUSTOM_CALL if item.get("type") == CUSTOM_CALL else "function"
+    return tool_scope(call.name, namespace=item.get("namespace"), kind=kind)
 
 
-def tool_of(tools: Mapping[str, FunctionTool], item: Item | None, call: Call) -> FunctionTool | None:
-    """The tool a call is for: that of its namespace, where the call names one."""
-    namespace = (item or {}).get("namespace")
-    return tools.get(f"{namespace}.{call.name}" if namespace else call.name) or tools.get(call.name)
+def tool_of(tools: Mapping[str, LocalTool], item: Item | None, call: Call) -> LocalTool | None:
+    """The tool a call is for: one of its kind, and that of its namespace, where the call names one."""
+    item = item or {}
+    name, namespace = lookup_name(item.get("type"), call.name), item.get("namespace")
+    return tools.get(f"{namespace}.{name}" if namespace else name) or tools.get(name)
 
 
 def missing_tool(agent: Agent[Any], call: Call) -> ModelBehaviorError:

@@ -23,10 +23,10 @@ from standfast.engine.events import ApprovalNeeded, Begun, ChildMoved, Decided, 
 from standfast.engine.run import Call, Entry, Response, Run, Turn
 from standfast.ground.jsonvalue import Item
 from standfast.tools.approval import Refused, Waits, hosted_approval
+from standfast.tools.custom import LocalTool
 from standfast.tools.desk import after_a_crash, answer_of, carry_out, guardrail_json
-from standfast.tools.function import FunctionTool
 from standfast.tools.texts import unknown_tool_text
-from standfast.words.items import ItemHelpers
+from standfast.words.items import call_output_item
 from standfast.words.model_texts import model_text
 
 
@@ -38,7 +38,7 @@ async def perform_call(loop: Loop, scope: RunScope, effect: RunCall) -> None:
             await hand_over(loop, scope, effect, one.agent, one.turn, one.call)
         case "ignored":
             await one.answer(model_text("handoff_ignored"))
-        case "unknown":
+        case "unknown" | "gone":
             await one.answer_unknown()
         case "hosted":
             await one.answer_provider()
@@ -89,12 +89,12 @@ class _CallOfRun:
     def place(self) -> AbstractAsyncContextManager[Any]:
         return self._scope.places.one()
 
-    def span(self, call: Call, tool: FunctionTool, agent: Agent[Any]) -> AbstractContextManager[Span | None]:
+    def span(self, call: Call, tool: LocalTool, agent: Agent[Any]) -> AbstractContextManager[Span | None]:
         return self._scope.span("tool", call.name, agent=agent, tool=tool, call=call)
 
     # --- carrying it out ---------------------------------------------------------------------------------------------
 
-    async def tool(self) -> FunctionTool | None:
+    async def tool(self) -> LocalTool | None:
         """The tool it is for, if its agent has it and it is enabled."""
         return tool_of(await self._scope.agents.tools(self.agent), self.item, self.call)
 
@@ -136,7 +136,7 @@ class _CallOfRun:
         """What nested runs of it used: charged with the call, so that a resumed run counts it once."""
         return tuple(self._scope.child_responses.pop(self.call.id, ()))
 
-    def _context(self, tool: FunctionTool) -> ToolContext[Any]:
+    def _context(self, tool: LocalTool) -> ToolContext[Any]:
         call, scope = self.call, self._scope
         return ToolContext.from_agent_context(
             scope.wrapper,
@@ -151,7 +151,7 @@ class _CallOfRun:
             run_agent=self._child_runner(tool),
         )
 
-    def _child_runner(self, tool: FunctionTool) -> Any:
+    def _child_runner(self, tool: LocalTool) -> Any:
         loop, call = self._loop, self.call
         run_id = f"{loop.run.spec.run_id}/{call.id}"
         if tool.agent_tool is None:
@@ -202,7 +202,7 @@ class _CallOfRun:
 
     async def answer(self, text: str, *, extra: Item | None = None, used: tuple[str, ...] = ()) -> None:
         """Give the call this text as its output."""
-        item = ItemHelpers.tool_call_output_item(self.item, text)
+        item = call_output_item(self.item, text)
         entry = Entry("tool_call_output_item", self.turn.agent, item, extra)
         await self._return(Returned(self.call.id, (entry,), used=used, responses=self._nested_responses()))
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from standfast.agents.agent import ToolsToFinalOutputResult
 from standfast.agents.error_handlers import RunErrorData, RunErrorHandlerInput, read_handler_result
 from standfast.agents.output_type import AgentOutputSchemaBase, output_schema_of
+from standfast.driver.call_lookup import tool_of
 from standfast.driver.guardrails import output_guardrails
 from standfast.driver.hooks import hook_context, observers
 from standfast.driver.loop import Loop
@@ -22,6 +23,7 @@ from standfast.engine.request import view_items
 from standfast.engine.run import Conclusion, Entry, Run, Turn, evolve
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import MaxTurnsExceeded, ModelBehaviorError, ModelRefusalError, UserError
+from standfast.tools.custom import LocalTool
 from standfast.tools.function import FunctionTool, FunctionToolResult
 from standfast.words.items import ItemHelpers, to_plain
 
@@ -66,7 +68,7 @@ async def perform_conclude(loop: Loop, scope: RunScope, effect: Conclude) -> Non
 
 
 async def _meaning(scope: RunScope, run: Run, turn: Turn) -> Final | None:
-    if any(call.kind in ("tool", "agent", "unknown") for call in turn.calls):
+    if any(call.kind in ("tool", "agent", "unknown", "gone") for call in turn.calls):
         return await final_from_tools(scope, run, turn)
     # Only hosted approvals, or an ignored handoff: the model goes on from their answers.
     if turn.calls:
@@ -180,11 +182,12 @@ def _json_or_text(value: object) -> Any:
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
 
 
-def _results(scope: RunScope, tools: dict[str, FunctionTool], turn: Turn) -> list[tuple[str, FunctionToolResult]]:
+def _results(scope: RunScope, tools: dict[str, LocalTool], turn: Turn) -> list[tuple[str, FunctionToolResult]]:
     results = []
     for call in turn.calls:
-        tool = tools.get(call.name)
-        if call.kind not in ("tool", "agent") or tool is None or not call.outputs:
+        tool = tool_of(tools, turn.item_of(call), call)
+        # Outputs of free-form tools never end a run, as in the SDK: their text is meant for the model.
+        if call.kind not in ("tool", "agent") or not isinstance(tool, FunctionTool) or not call.outputs:
             continue
         entry = call.outputs[0]
         item: Any = scope.run_item(entry if entry.agent else evolve(entry, agent=turn.agent))

@@ -57,7 +57,7 @@ async def _base(
     scope: RunScope, run: Run, turn: Turn, handoff: Handoff[Any, Any], entry: Entry
 ) -> tuple[Item, ...] | None:
     """What the next agent sees in place of the whole conversation; None where it sees the whole."""
-    filter_input = handoff.input_filter or scope.config.handoff_input_filter
+    filter_input = scope.config.handoff_input_filter if handoff.input_filter is None else handoff.input_filter
     nest = handoff.nest_handoff_history
     nest = scope.config.nest_handoff_history if nest is None else nest
     if filter_input is None and not nest:
@@ -72,6 +72,11 @@ async def _base(
         return None
     data = _input_data(scope, run, turn, entry)
     if filter_input is not None:
+        if not callable(filter_input):
+            raise UserError(
+                f"the input filter of a handoff is a {type(filter_input).__name__}",
+                "Give a function of HandoffInputData.",
+            )
         changed = await maybe_await(filter_input(data))
     else:
         changed = nest_handoff_history(data, history_mapper=scope.config.handoff_history_mapper)

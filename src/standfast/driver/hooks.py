@@ -29,7 +29,8 @@ async def hook_pair(scope: RunScope, agent: Agent[Any], name: str, *args: Any) -
         return
     first = overridden(scope.hooks, name)
     second = overridden(agent.hooks, AGENT_NAMES.get(name, name))
-    await await_both(first and partial(first, *args), second and partial(second, *args))
+    calls = first and partial(first, *args), second and partial(second, *args)
+    await await_both(*(calls[::-1] if name == "on_llm_end" else calls))  # the SDK tells the agent first of this one
 
 
 async def observers(loop: Loop, scope: RunScope, agent: Agent[Any], name: str, *args: Any) -> None:

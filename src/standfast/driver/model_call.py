@@ -11,6 +11,7 @@ from typing import Any
 from standfast.agents.agent import Agent
 from standfast.agents.run_config import CallModelData, ModelInputData
 from standfast.driver.agent_offer import ResolvedAgent
+from standfast.driver.callers import Callers, offers_programs
 from standfast.driver.hooks import announce_agent, hook_pair, observers, wants
 from standfast.driver.loop import Loop
 from standfast.driver.lost_answers import ask_server, newest_item_id, not_sent, unknown_outcome
@@ -19,7 +20,7 @@ from standfast.driver.run_scope import PreparedView, RunScope, logger
 from standfast.driver.sending import Sending
 from standfast.engine.due import due
 from standfast.engine.events import Begun, CallModel, NotTaken, Settle
-from standfast.engine.request import left_out, offered, stateful
+from standfast.engine.request import left_out, offered, stateful, view_items
 from standfast.engine.run import Outgoing, Run
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import ModelBehaviorError, UserError
@@ -106,6 +107,11 @@ async def take_reply(
         handoffs=resolved.handoffs_by_name,
         known=_known(scope, run),
         unknown_tool=lambda name: _unknown_tool(scope, agent, name),
+        callers=Callers(
+            offered=offers_programs(resolved.tools),
+            history=lambda: view_items(run, scope.history),
+            is_elsewhere=run.spec.owner.is_server,
+        ),
     )
     for entry, original in zip(reply.entries, reply.originals, strict=True):
         scope.remember(entry.item, original)

@@ -20,7 +20,7 @@ from standfast.driver.unfinished import given_input_of, given_up, look_for_unfin
 from standfast.engine.advance import advance, refuse_finished, refuse_settled
 from standfast.engine.codec import RunRecord, decode_saved, ending_of, has_ended
 from standfast.engine.due import due
-from standfast.engine.events import Claimed
+from standfast.engine.events import Claimed, ToolsGone
 from standfast.engine.log import Log
 from standfast.engine.run import Run, Verdict, View, begin, evolve
 from standfast.engine.run_store import SavedRun
@@ -300,7 +300,9 @@ async def _claim(scope: RunScope, run: Run, revision: int) -> Opened:
     status = run.status
     run = advance(run, Claimed(uuid.uuid4().hex, stored=await _stored_count(scope, run)))
     _restore(scope, run)
-    await check_tools(scope, run)
+    gone = await check_tools(scope, run)
+    if gone:
+        run = advance(run, ToolsGone(gone))
     # The whole run is written, not what is new: the state at hand may be ahead of what was saved.
     saver = _saver(scope, revision=revision, needed=revision > 0)
     if saver is not None and saver.needed:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 from standfast.driver.conclude import Final, final_from_text, final_from_tools, restored_output
-from standfast.driver.reply_parsing import call_digest
+from standfast.driver.reply_parsing import arguments_text, call_digest
 from standfast.driver.run_scope import RunScope
 from standfast.engine.run import Call, Entry, Marks, Run, Stop, Turn, View, evolve
 from standfast.ground.errors import RunStateError, SessionConflictError
 from standfast.ground.jsonvalue import Item, encode_value
-from standfast.words.history import output_key
+from standfast.words.history import ANSWERS, LOCAL_CALL_TYPES, LOCAL_OUTPUT_TYPES, PROVIDERS_OUTPUTS
 from standfast.words.item_kinds import kind_of
 from standfast.words.items import ItemHelpers
 from standfast.words.model_texts import known_texts
@@ -40,7 +40,7 @@ async def rebuilt_from_items(
     answering = True
     handoffs: dict[str, str] = {}  # the handoffs that were called, by call id
     for item in items[count:]:
-        is_output = output_key(item) is not None
+        is_output = item.get("type") in ANSWERS
         # A turn is a reply and then its outputs: what comes behind an output begins the next one.
         if not is_output and answering:
             turns, last = turns + 1, []
@@ -74,12 +74,13 @@ async def rebuilt_from_items(
 async def _entry(scope: RunScope, called: dict[str, str], agent_key: str, item: Item) -> tuple[Entry, str]:
     kind = item.get("type")
     agent = scope.graph.agent(agent_key)
-    if kind == "function_call":
-        is_handoff = item.get("name") in (await scope.agents.current(agent)).handoffs_by_name
+    if kind in LOCAL_CALL_TYPES:
+        handoffs = (await scope.agents.current(agent)).handoffs_by_name
+        is_handoff = kind == "function_call" and item.get("name") in handoffs
         if is_handoff:
             called[str(item.get("call_id"))] = str(item.get("name"))
         return Entry("handoff_call_item" if is_handoff else "tool_call_item", agent_key, item), agent_key
-    if kind == "function_call_output":
+    if kind in LOCAL_OUTPUT_TYPES:
         name = called.get(str(item.get("call_id")))
         handoff = (await scope.agents.current(agent)).handoffs_by_name.get(name) if name else None
         # Only its own message says that it happened: a second handoff is ignored, a stopped one is not completed.
@@ -105,12 +106,13 @@ async def _finished(scope: RunScope, run: Run, last: list[Entry]) -> Run:
 
 
 async def _meaning(scope: RunScope, run: Run, last: list[Entry]) -> Final | None:
-    kinds = {entry.kind for entry in last}
+    # What a provider's own tools gave back stands in a reply, and is no answer of this program's.
+    kinds = {entry.kind for entry in last if entry.item.get("type") not in PROVIDERS_OUTPUTS}
     if "tool_call_output_item" not in kinds and last[-1].kind == "message_output_item":
         # What a provider's own tools did may stand before it, in the same reply or in one of its own.
         return await final_from_text(scope, run, ItemHelpers.extract_text(last[-1].item))
-    outputs = {entry.item.get("call_id"): entry for entry in last if entry.kind == "tool_call_output_item"}
-    calls = [entry for entry in last if entry.kind == "tool_call_item" and entry.item.get("type") == "function_call"]
+    outputs = {entry.item.get("call_id"): entry for entry in last if entry.item.get("type") in LOCAL_OUTPUT_TYPES}
+    calls = [entry for entry in last if entry.kind == "tool_call_item" and entry.item.get("type") in LOCAL_CALL_TYPES]
     if not calls or "handoff_output_item" in kinds or any(_cut_short(entry) for entry in outputs.values()):
         return None
     return await final_from_tools(scope, run, _turn_of(run, calls, outputs))
@@ -127,7 +129,7 @@ def _turn_of(run: Run, calls: list[Entry], outputs: dict[Any, Entry]) -> Turn:
         call_id, name = str(entry.item.get("call_id")), str(entry.item.get("name", ""))
         output = outputs.get(call_id)
         if output is not None:
-            arguments = str(entry.item.get("arguments", ""))
+            arguments = arguments_text(entry.item)
             digest = call_digest(entry.item)
             made.append(Call(call_id, name, "tool", arguments, digest, state="returned", outputs=(output,)))
     return Turn(run.progress.turns, run.progress.agent, tuple(calls), tuple(made))

@@ -12,17 +12,19 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
+from standfast.driver.callers import Callers, check_allowed
 from standfast.engine.events import Replied
 from standfast.engine.run import Call, Entry, Response
 from standfast.ground.errors import ItemNotStorableError, ModelBehaviorError, UserError
 from standfast.ground.jsonvalue import Item, encode, encode_value
+from standfast.tools.custom import CUSTOM_CALL, CustomTool, lookup_name
 from standfast.tools.function import facts_of
 from standfast.words.history import APPROVAL_PLACEHOLDER
 from standfast.words.item_kinds import KINDS, TOOL_CALL
 from standfast.words.items import ModelResponse, read, to_input_json
 from standfast.words.usage import Usage
 
-LOCAL_CALLS = frozenset({"computer_call", "local_shell_call", "apply_patch_call", "custom_tool_call"})
+LOCAL_CALLS = frozenset({"computer_call", "local_shell_call", "apply_patch_call"})
 """Calls whose output the program must give, of kinds that standfast has no tools for."""
 
 _NOBODY: Mapping[str, Any] = {}
@@ -61,12 +63,12 @@ class Reply:
 
 def call_digest(item: Mapping[str, Any]) -> str:
     """What a call is known by, besides its id: what it asks for, however its JSON is spaced and ordered."""
-    return _digest(item, _canonical(item.get("arguments")))
+    return _digest(item, _canonical(item.get("arguments")) if item.get("type") != CUSTOM_CALL else item.get("input"))
 
 
 def is_digest_of(digest: str, item: Mapping[str, Any]) -> bool:
     """Whether a saved digest is this call's; 0.1 took the arguments as they were written."""
-    return digest in (call_digest(item), _digest(item, item.get("arguments")))
+    return digest in (call_digest(item), _digest(item, item.get("arguments")))  # 0.1 knew no free-form input
 
 
 def _digest(item: Mapping[str, Any], arguments: object) -> str:
@@ -88,7 +90,7 @@ def arguments_text(item: Mapping[str, Any]) -> str:
 
     The same text that `ToolApprovalItem.arguments` shows a person: a decision is bound to a hash of it.
     """
-    arguments = item.get("arguments")
+    arguments = item.get("input" if item.get("type") == CUSTOM_CALL else "arguments")
     if isinstance(arguments, str):
         return arguments
     return "" if arguments is None else json.dumps(arguments, default=str)
@@ -111,13 +113,15 @@ def classify(
     handoffs: Mapping[str, Any] = _NOBODY,
     known: Mapping[str, str] = _NOBODY,
     unknown_tool: Callable[[str], str] = lambda name: "tool",
+    callers: Callers | None = None,
 ) -> Reply:
     """The reply's entries and calls. `known` maps the ids of calls already in history to their digests.
 
     `unknown_tool(name)` says what to do about a tool that is not there: it raises, or returns the call's kind. Read
-    without names, for a run whose agents are not at hand, every call is one of a tool.
+    without names, for a run whose agents are not at hand, every call is one of a tool. `callers` says who may call;
+    without it nobody is asked.
     """
-    reading = _Reading(agent, tools, handoffs, known, unknown_tool)
+    reading = _Reading(agent, tools, handoffs, known, unknown_tool, callers)
     for original in output:
         reading.take(original)
     return reading.reply
@@ -132,6 +136,7 @@ class _Reading:
     handoffs: Mapping[str, Any]
     known: Mapping[str, str]
     unknown_tool: Callable[[str], str]
+    callers: Callers | None = None
     reply: Reply = field(default_factory=Reply)
     seen: dict[str, str] = field(default_factory=dict)
     """The calls of this reply so far: their ids and digests."""
@@ -145,15 +150,17 @@ class _Reading:
             raise ModelBehaviorError(
                 "the model replied with an item that has no type", "Check the Model implementation: items need a type."
             )
-        if kind == "function_call":
-            self._function_call(item, original)
+        if self.callers is not None:
+            self.callers.take(item)
+        if kind in ("function_call", CUSTOM_CALL):
+            self._local_call(kind, item, original)
         elif kind == "mcp_approval_request":
             self._hosted_request(item, original)
         elif kind != APPROVAL_PLACEHOLDER:  # ours, and never part of a conversation
             self._other(kind, item, original)
 
-    def _function_call(self, item: Item, original: object) -> None:
-        call_id, digest = _call_id(item.get("call_id"), "function_call"), call_digest(item)
+    def _local_call(self, call_type: str, item: Item, original: object) -> None:
+        call_id, digest = _call_id(item.get("call_id"), call_type), call_digest(item)
         if self._is_repeated(call_id, digest):
             # A call repeated within one reply is one call. One from history was answered, and is not run again.
             if call_id not in self.seen:
@@ -161,22 +168,29 @@ class _Reading:
             return
         name, namespace = str(item.get("name", "")), item.get("namespace")
         qualified = f"{namespace}.{name}" if namespace else name
+        found = self._tool(call_type, name, namespace)
         entry_kind, extra = "tool_call_item", None
         on_unknown, behind = "report", None
         # Two handoffs cannot both be followed: the first wins, and the model is told of the other.
-        if not namespace and name in self.handoffs:
+        if call_type == "function_call" and not namespace and name in self.handoffs:
             kind = "ignored" if any(call.kind == "handoff" for call in self.reply.calls) else "handoff"
             entry_kind, behind = "handoff_call_item", behind_handoff(self.handoffs[name])
-        elif (tool := self.tools.get(qualified) or self.tools.get(name)) is None:
+            found = None
+        elif found is None:
             kind = self.unknown_tool(qualified)
         else:
-            kind = "agent" if getattr(tool, "agent_tool", None) is not None else "tool"
-            extra, on_unknown = facts_of(tool), getattr(tool, "on_unknown", "report")
-            behind = behind_tool(tool)
+            kind = "agent" if found.agent_tool is not None else "tool"
+            extra, on_unknown, behind = facts_of(found), found.on_unknown, behind_tool(found)
+        if self.callers is not None and kind != "unknown":
+            check_allowed(item, found)
         self.reply.used.append(name)
         arguments = arguments_text(item)
         self.reply.calls.append(Call(call_id, name, kind, arguments, digest, on_unknown=on_unknown, behind=behind))
         self._keep(Entry(entry_kind, self.agent, item, extra), original)
+
+    def _tool(self, call_type: str, name: str, namespace: Any) -> Any:
+        key = lookup_name(call_type, name)
+        return (self.tools.get(f"{namespace}.{key}") if namespace else None) or self.tools.get(key)
 
     def _hosted_request(self, item: Item, original: object) -> None:
         call_id, digest = _call_id(item.get("id"), "mcp_approval_request"), call_digest(item)
@@ -206,8 +220,8 @@ class _Reading:
                 "Remove that hosted tool from the agent, or offer the same ability as a function_tool.",
             )
         known = KINDS.get(kind, TOOL_CALL)
-        if known is TOOL_CALL:
-            self.reply.used.append(kind)
+        if known is TOOL_CALL or kind == "program_output":
+            self.reply.used.append("programmatic_tool_calling" if kind.startswith("program") else kind)
         self.reply.hosted = self.reply.hosted or known.is_hosted
         self._keep(Entry(known.name, self.agent, item), original)
 
@@ -229,6 +243,8 @@ def _refuse_what_no_store_takes(item: Item) -> None:
 
 def behind_tool(tool: Any) -> str:
     """What stands behind a tool besides its name: its kind, and the agent or server that acts (C16)."""
+    if isinstance(tool, CustomTool):
+        return "custom"
     origin = getattr(tool, "origin", None)
     described = getattr(tool, "agent_tool", None)
     if described is not None:
@@ -257,6 +273,6 @@ def known_calls(entries: Iterable[Entry]) -> dict[str, str]:
     for entry in entries:
         if entry.kind in ("tool_call_item", "handoff_call_item"):
             call_id = read(entry.item, "call_id")
-            if isinstance(call_id, str) and entry.item.get("type") == "function_call":
+            if isinstance(call_id, str) and entry.item.get("type") in ("function_call", CUSTOM_CALL):
                 found[call_id] = call_digest(entry.item)
     return found

@@ -36,7 +36,7 @@ from standfast.llm.interface import ModelProvider
 from standfast.sessions.protocol import Lease, Session
 from standfast.tools.desk import Places
 from standfast.words.history import Prepared
-from standfast.words.item_kinds import shown
+from standfast.words.item_kinds import output_of, shown
 from standfast.words.items import (
     HandoffOutputItem,
     InputItem,
@@ -320,7 +320,7 @@ class RunScope:
                 description, title = extra.get("description"), extra.get("title")
                 return ToolCallItem(agent, readable(raw), description=description, title=title, tool_origin=origin)
             case "tool_call_output_item":
-                output = item.get("output") if native is _MISSING else native
+                output = output_of(item) if native is _MISSING else native
                 origin = ToolOrigin.from_json_dict(extra.get("tool_origin")) or _plain_origin(raw)
                 return ToolCallOutputItem(agent, raw, output, tool_origin=origin, custom_data=extra.get("custom_data"))
             case "handoff_output_item":

@@ -122,14 +122,15 @@ def check_owner(run: Run, session: Session | None) -> None:
 # --- tools -----------------------------------------------------------------------------------------------------------
 
 
-async def check_tools(scope: RunScope, run: Run, graph: AgentGraph | None = None) -> None:
+async def check_tools(scope: RunScope, run: Run, graph: AgentGraph | None = None) -> tuple[str, ...]:
     """Raise if what is still to run is gone or is another now: a tool, an agent or server behind it, a handoff (C16).
 
-    Before any call of the turn runs: found when it is its turn, the others would have run for nothing.
+    Before any call of the turn runs: found when it is its turn, the others would have run for nothing. Returns the
+    calls whose tools are gone, where the settings say that the model is to be told.
     """
-    turn = run.turn
+    turn, gone = run.turn, []
     if turn is None:
-        return
+        return ()
     agent = (graph or scope.graph).agent(turn.agent)
     for call in turn.calls:
         if call.state == "returned" or call.kind not in ("tool", "agent", "handoff"):
@@ -147,9 +148,12 @@ async def check_tools(scope: RunScope, run: Run, graph: AgentGraph | None = None
             _check_behind(agent, call, behind_tool(tool))
         elif scope.config.tool_not_found_behavior != "return_error_to_model":
             raise missing_tool(agent, call)
+        elif call.state == "asked":
+            gone.append(call.id)
         inner = nested_agent(agent, call)
         if call.child is not None and inner is not None:
             await check_tools(scope, call.child, AgentGraph(inner))
+    return tuple(gone)
 
 
 def _check_behind(agent: Agent[Any], call: Call, now: str) -> None:

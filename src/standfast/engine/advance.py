@@ -27,10 +27,12 @@ from standfast.engine.events import (
     Returned,
     SettledBy,
     Stopped,
+    ToolsGone,
 )
 from standfast.engine.run import Call, Conclusion, Entry, Marks, Progress, Run, Stop, Turn, View, evolve
 from standfast.ground.errors import CallerError, RunStateError
 from standfast.ground.jsonvalue import Item
+from standfast.words.items import call_output_item
 from standfast.words.model_texts import DEFAULT_TEXTS, model_text
 
 # The sentences as they are unless the application has set others.
@@ -80,6 +82,10 @@ def advance(run: Run, event: Event) -> Run:
         case InputStaged(items) if not run.finished:
             staged = () if items is None else (*run.progress.staged, *items)
             return _progress(run, staged=staged)
+        case ToolsGone(call_ids):
+            for call_id in call_ids:
+                run = _change_call(run, call_id, ("asked",), kind="gone")
+            return run
         case Stopped() if not run.finished:
             return _stopped(run, event)
         case SettledBy() if not run.is_closed:
@@ -354,7 +360,8 @@ def with_not_completed(run: Run, call: Call, message: str) -> Call:
         item = {"type": "mcp_approval_response", "approval_request_id": call.id, "approve": False, "reason": message}
         kind = "mcp_approval_response_item"
     else:
-        item = {"type": "function_call_output", "call_id": call.id, "output": message}
+        asked = run.turn.item_of(call) if run.turn is not None else None
+        item = call_output_item(asked or {"call_id": call.id}, message)
         kind = "tool_call_output_item"
     return evolve(call, state="returned", child=None, outputs=remembering((Entry(kind, "", item),), run, call))
 

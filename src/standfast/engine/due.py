@@ -51,10 +51,20 @@ def _between_turns(run: Run, number: int) -> tuple[Effect, ...]:
 
 
 def _within(turn: Turn) -> tuple[Effect, ...]:
+    # In the SDK's order: what the model is told of a tool that is gone comes before the other calls of a resumed turn,
+    # what it is told of one that it made up comes after the others of a new one.
+    gone = [call for call in turn.calls if call.kind == "gone" and call.state != "returned"]
+    if gone:
+        return tuple(RunCall(turn.number, call.id) for call in gone)
     effects: list[Effect] = []
+    made_up: list[Effect] = []
     open_besides_handoff = False
     for call in turn.calls:
         if call.state == "returned":
+            continue
+        if call.kind == "unknown":
+            open_besides_handoff = True
+            made_up.append(RunCall(turn.number, call.id))
             continue
         if call.kind != "handoff":
             open_besides_handoff = True
@@ -64,6 +74,7 @@ def _within(turn: Turn) -> tuple[Effect, ...]:
             effects.append(Settle(turn.number, call.id))
         elif call.kind != "handoff":
             effects.append(RunCall(turn.number, call.id))
+    effects = effects or made_up
     # A handoff comes last: the agent that takes over must see what the other calls of the turn came to.
     if not open_besides_handoff:
         effects += [RunCall(turn.number, call.id) for call in turn.calls if call.state in ("asked", "begun")]

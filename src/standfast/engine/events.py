@@ -123,6 +123,13 @@ class NotTaken:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolsGone:
+    """The tools of these calls, which have not begun, are no longer there; the model is to be told."""
+
+    call_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Judged:
     """A verdict. `results` are the guardrails' conclusions as JSON."""
 
@@ -271,6 +278,7 @@ class SettledBy:
 Event = (
     Begun
     | NotTaken
+    | ToolsGone
     | Judged
     | Replied
     | ApprovalNeeded

@@ -115,7 +115,8 @@ class Call:
     id: str
     name: str
     kind: str
-    """tool, agent, handoff, ignored (a second handoff), unknown (no such tool), hosted (a provider's request)."""
+    """tool, agent, handoff, ignored (a second handoff), unknown (no such tool), hosted (a provider's request),
+    gone (its tool was no longer there when the run was resumed)."""
     arguments: str
     digest: str
     state: CallState = "asked"
@@ -173,6 +174,11 @@ class Turn:
     is_unanswered: bool = False
     """Whether a reply without a message is no answer yet: a hosted tool was active, or only old calls were repeated."""
     conclusion: Conclusion | None = None
+
+    def item_of(self, call: Call) -> Item | None:
+        """The item of the reply that is this call."""
+        name = "id" if call.kind == "hosted" else "call_id"
+        return next((entry.item for entry in self.reply if entry.item.get(name) == call.id), None)
 
     @property
     def complete(self) -> bool:

@@ -6,12 +6,14 @@ To change the layout, raise VERSION and add the step that makes the old layout i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 from standfast.ground.errors import RunStateError
 
 SCHEMA = "standfast.run"
+_RELEASE = re.compile(r"\d{1,3}(\.\d{1,3}){0,2}")
 SCHEMAS = (SCHEMA, "holdfast.run")
 """What a saved run of ours says it is. Until 0.1 the package had another name, and its saved runs have it still."""
 
@@ -72,13 +74,16 @@ def upgrade(payload: object) -> Payload:
         )
     if payload.get("schema") not in SCHEMAS:
         foreign, other = payload.get("$schemaVersion"), payload.get("schema")
-        what = f"a run state of the OpenAI Agents SDK, version {foreign!r}" if foreign else "not a standfast run"
+        # Only what looks like a version is repeated: anything else may be somebody's content.
+        release = f", version {foreign!r}" if isinstance(foreign, str) and _RELEASE.fullmatch(foreign) else ""
+        what = f"a run state of the OpenAI Agents SDK{release}" if foreign else "not a standfast run"
         if isinstance(other, str) and not foreign:
             what = f"not a standfast run but a record of another kind, {other[:40]!r}"
         raise RunStateError(f"this payload is {what}", "Resume it with the program that saved it.")
     version = payload.get("version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise RunStateError(f"{version!r} is not a version of a saved run", "Pass the payload unchanged.")
+        shown = version if isinstance(version, int) else type(version).__name__
+        raise RunStateError(f"{shown} is not a version of a saved run", "Pass the payload unchanged.")
     if version > VERSION:
         raise RunStateError(
             f"this run was saved by a newer standfast (version {version}; this one reads up to {VERSION})",

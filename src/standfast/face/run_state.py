@@ -42,6 +42,7 @@ from standfast.face.saved_context import (
 from standfast.ground.errors import ApprovalError, RunStateError, UserError
 from standfast.ground.jsonvalue import Item, copy_json, encode
 from standfast.llm.interface import ModelProvider
+from standfast.words.history import LOCAL_CALL_TYPES
 from standfast.words.items import ToolApprovalItem
 
 Path = tuple[str, ...]
@@ -404,7 +405,7 @@ def open_calls(run: Run, path: Path = ()) -> Iterator[tuple[Path, Call, str, str
 def _records(run: Run) -> Iterator[CallRecord]:
     run_id = run.spec.run_id
     for entry in run.ledger:
-        if entry.kind in ("tool_call_item", "handoff_call_item") and entry.item.get("type") == "function_call":
+        if entry.kind in ("tool_call_item", "handoff_call_item") and entry.item.get("type") in LOCAL_CALL_TYPES:
             call_id, name = str(entry.item.get("call_id")), str(entry.item.get("name"))
             key = idempotency_key(run_id, call_id)
             yield CallRecord(call_id, name, arguments_text(entry.item), "done", key, run_id)

@@ -160,6 +160,7 @@ class Runner:
         It runs to its end whether or not anybody watches. Errors of the arguments are raised here, all others by the
         iteration.
         """
+        check_hooks(hooks)
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -351,6 +352,12 @@ class Runner:
 # --- from arguments to an attempt ------------------------------------------------------------------------------------
 
 
+def check_hooks(hooks: object) -> None:
+    """Raise SettingTypeError, a TypeError, if these are no hooks of a run."""
+    if hooks is not None and not isinstance(hooks, RunHooksBase):
+        raise SettingTypeError(f"hooks is a {type(hooks).__name__}", "Pass RunHooks here; AgentHooks go on an Agent.")
+
+
 def start(
     agent: Agent[Any],
     given: str | list[Item] | RunState[Any],
@@ -363,8 +370,7 @@ def start(
     hooks, max_turns, session = options.hooks, options.max_turns, options.session
     if not hasattr(agent, "handoffs") or not hasattr(agent, "instructions"):
         raise SettingTypeError(f"a {type(agent).__name__} is not an agent", "Pass an Agent as the first argument.")
-    if hooks is not None and not isinstance(hooks, RunHooksBase):
-        raise SettingTypeError(f"hooks is a {type(hooks).__name__}", "Pass RunHooks here; AgentHooks go on an Agent.")
+    check_hooks(hooks)
     check_max_turns(max_turns)
     config = coerce_run_config(options.run_config)
     check_error_handlers(options.error_handlers)

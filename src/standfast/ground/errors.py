@@ -380,6 +380,10 @@ class ApprovalError(UserError):
     """A decision about a call that is not waiting for one, or that has changed since it was asked."""
 
 
+class ChangedCallError(ApprovalError, ModelBehaviorError):
+    """The decision about this call id was about another call: a model has used one id for two calls."""
+
+
 class AlreadyDecidedError(ApprovalError):
     """Somebody else decided about this call first; what they decided stands, and nothing was changed."""
 

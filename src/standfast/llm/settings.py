@@ -66,8 +66,18 @@ class ModelSettings:
     """Seconds one attempt may take; a finite number above zero."""
 
     def __post_init__(self) -> None:
+        for name, kind in _KINDS.items():
+            value = getattr(self, name)
+            if value is not None and type(value) is not kind:
+                setattr(self, name, _number(name, value, kind))
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value is not None and value not in choices:
+                raise InvalidSettingError(f"{name}={value!r} is none of its values", f"Choose {' or '.join(choices)}.")
         if self.timeout is not None:
             self.timeout = _checked_timeout(self.timeout)
+        if self.context_management is not None:
+            _check_context_management(self.context_management)
         if self.reasoning is not None:
             self.reasoning = reasoning_of(self.reasoning)
         retry: Any = self.retry
@@ -101,6 +111,21 @@ class ModelSettings:
         return {name: _plain(getattr(self, name)) for name in SETTING_NAMES if name not in _UNTRACEABLE}
 
 
+_KINDS: dict[str, type[float]] = {
+    **dict.fromkeys(("temperature", "top_p", "frequency_penalty", "presence_penalty"), float),
+    **dict.fromkeys(("max_tokens", "top_logprobs"), int),
+    **dict.fromkeys(("parallel_tool_calls", "store", "include_usage", "preserve_raw_usage"), bool),
+}
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "truncation": ("auto", "disabled"),
+    "verbosity": ("low", "medium", "high"),
+    "prompt_cache_retention": ("in_memory", "24h"),
+}
+_TRUTHS: dict[Any, bool] = {
+    **dict.fromkeys((1, "1", "true", "yes", "on"), True),
+    **dict.fromkeys((0, "0", "false", "no", "off"), False),
+}
+
 SETTING_NAMES: tuple[str, ...] = tuple(f.name for f in dataclasses.fields(ModelSettings))
 _UNTRACEABLE = frozenset({"extra_query", "extra_body", "extra_headers", "extra_args", "preserve_raw_usage"})
 
@@ -128,6 +153,29 @@ def coerce_model_settings(
             "Check the spelling; what the provider knows and ModelSettings does not goes into extra_args.",
         )
     return ModelSettings(**value)
+
+
+def _number(name: str, value: Any, kind: type[float]) -> Any:
+    """The value as a number of its kind, where it can be read as one: settings often come from text."""
+    try:
+        if kind is bool:
+            return _TRUTHS[value.lower() if isinstance(value, str) else value]
+        number = float(value)
+        if kind is float or number.is_integer():
+            return kind(number)
+    except (TypeError, ValueError, KeyError, OverflowError):
+        pass
+    wanted = {float: "a number", int: "a whole number", bool: "True or False"}[kind]
+    raise InvalidSettingError(f"{name}={value!r} is not {wanted}", f"Give {wanted}, or None to leave it unsaid.")
+
+
+def _check_context_management(value: Any) -> None:
+    rules = value if isinstance(value, list | tuple) else [None]
+    if not all(isinstance(rule, Mapping) and isinstance(rule.get("type"), str) for rule in rules):
+        raise InvalidSettingError(
+            "context_management is no list of rules that each say their type",
+            "Write e.g. context_management=[{'type': 'compaction', 'compact_threshold': 200_000}].",
+        )
 
 
 def _checked_timeout(value: Any) -> float:

@@ -78,10 +78,11 @@ def _refuse_server_state(asked: ModelRequest) -> None:
 
 
 def function_param(tool: Any) -> dict[str, Any]:
-    """A function tool; hosted tools do not exist in this API."""
+    """A function tool; hosted and free-form tools do not exist in this API, or not at most who speak it."""
     if not hasattr(tool, "params_json_schema"):
+        kind = "free-form" if getattr(tool, "type", None) == "custom" else "hosted"
         raise UserError(
-            f"Chat Completions has no hosted tools, and {getattr(tool, 'name', tool)!r} is one",
+            f"Chat Completions has no {kind} tools, and {getattr(tool, 'name', tool)!r} is one",
             "Use OpenAIResponsesModel, or a function tool.",
         )
     if getattr(tool, "namespace", None) or getattr(tool, "defer_loading", False):

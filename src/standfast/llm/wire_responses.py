@@ -36,6 +36,7 @@ _HOSTED_CHOICES = frozenset(
         "programmatic_tool_calling",
     }
 )
+_PROGRAMS = "programmatic_tool_calling"
 _OWN_KIND_CHOICES = frozenset({"shell", "apply_patch", "local_shell", "computer"})
 _CACHE_AND_STATE = ("truncation", "store", "metadata", "prompt_cache_retention", "prompt_cache_options")
 WITHOUT_EFFECT = ("frequency_penalty", "presence_penalty")
@@ -52,6 +53,7 @@ def request(model: str | None, asked: ModelRequest) -> dict[str, Any]:
             "Use one of previous_response_id and conversation_id: a conversation has one owner.",
         )
     settings, prompt = asked.model_settings, asked.prompt
+    check_programs(asked.tools, settings.tool_choice, by_prompt=prompt is not None)
     tool_list, includes = tools_param(asked.tools, asked.handoffs)
     choice = tool_choice_param(settings.tool_choice, asked.tools, asked.handoffs)
     by_prompt = prompt is not None and not tool_list
@@ -132,6 +134,35 @@ def tools_param(tools: Sequence[Any], handoffs: Sequence[Any]) -> tuple[list[dic
             converted.append(tool_param(tool))
         includes += _includes_of(tool)
     return [*converted, *(handoff_param(handoff) for handoff in handoffs)], includes
+
+
+def check_programs(tools: Sequence[Any], choice: Any, *, by_prompt: bool) -> None:
+    """Raise UserError if tools for programs are offered without programs, or programs without anything to call."""
+    offered = [tool for tool in tools if getattr(tool, "name", None) == _PROGRAMS]
+    callable_by_programs = [tool for tool in tools if "programmatic" in _callers(tool)]
+    if len(offered) > 1:
+        raise UserError("an agent has more than one ProgrammaticToolCallingTool", "Give it one.")
+    if offered:
+        if not callable_by_programs and not by_prompt and not any(_is_search(tool) for tool in tools):
+            raise UserError(
+                "an agent lets the model write programs, and none of its tools may be called by one",
+                "Give a tool allowed_callers=['programmatic'], or drop ProgrammaticToolCallingTool.",
+            )
+        return
+    alone = next((tool.name for tool in callable_by_programs if "direct" not in _callers(tool)), None)
+    if alone is not None or choice == _PROGRAMS:
+        what = f"tool {alone!r} may be called by programs only" if alone else f"tool_choice is {choice!r}"
+        raise UserError(f"{what}, and the agent lets the model write none", "Add ProgrammaticToolCallingTool().")
+
+
+def _callers(tool: Any) -> Sequence[str]:
+    config = getattr(tool, "tool_config", None)
+    by_config = config.get("allowed_callers") if isinstance(config, Mapping) else None
+    return getattr(tool, "allowed_callers", None) or by_config or ()
+
+
+def _is_search(tool: Any) -> bool:
+    return getattr(tool, "name", None) == "tool_search"
 
 
 def _into_namespace(
@@ -262,6 +293,8 @@ def tool_choice_param(choice: Any, tools: Sequence[Any] = (), handoffs: Sequence
     functions |= {handoff.tool_name for handoff in handoffs}
     if choice in functions:
         return {"type": "function", "name": choice}
+    if any(getattr(tool, "type", None) == "custom" and tool.name == choice for tool in tools):
+        return {"type": "custom", "name": choice}
     kinds = {_HOSTED_ALIASES.get(str(name), name) for name in (getattr(tool, "name", None) for tool in tools)}
     if choice in _HOSTED_CHOICES or (choice in _OWN_KIND_CHOICES and choice in kinds):
         return {"type": choice}

@@ -490,10 +490,11 @@ def _messages(items: Iterable[Any]) -> str:
 
 def _message(item: Any) -> dict[str, Any]:
     match item:
-        case {"type": "function_call", "name": name, "call_id": call_id}:
-            part = {"type": "tool_call", "id": call_id, "name": name, "arguments": item.get("arguments")}
+        case {"type": "function_call" | "custom_tool_call", "name": name, "call_id": call_id}:
+            arguments = item.get("arguments", item.get("input"))
+            part = {"type": "tool_call", "id": call_id, "name": name, "arguments": arguments}
             return {"role": "assistant", "parts": [part]}
-        case {"type": "function_call_output", "call_id": call_id}:
+        case {"type": "function_call_output" | "custom_tool_call_output", "call_id": call_id}:
             part = {"type": "tool_call_response", "id": call_id, "response": item.get("output")}
             return {"role": "tool", "parts": [part]}
         case {"role": str(role), "content": str(content)}:

@@ -57,7 +57,7 @@ class ModelScriptError(StandfastError):
 
 
 class InvalidModelStep(ModelScriptError):
-    """A step that cannot be played; `reason` says what is wrong and `input_index` which step it is (from 0)."""
+    """A step that cannot be played; `reason` says what is wrong and `input_index` which of those given at once."""
 
     def __init__(self, message: str, *, reason: ModelStepReason, input_index: int) -> None:
         super().__init__(message, "Write a ModelStep, its dict form, a ModelResponse, a list of items or an exception.")
@@ -104,6 +104,10 @@ class ModelStep:
     hangs: bool = False
     cut_after: int | None = None
     chunk_chars: int | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.stream_events, list):
+            self.stream_events = tuple(self.stream_events)  # what is changed behind a script's back does not count
 
     @classmethod
     def raise_error(

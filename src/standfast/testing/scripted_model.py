@@ -21,7 +21,6 @@ from standfast.llm.reply import QUIET_EVENTS, StreamAssembler
 from standfast.llm.retry import ModelRetryAdvice, ModelRetryAdviceRequest
 from standfast.providers.request_model import RequestModel
 from standfast.testing.script import (
-    InvalidModelStep,
     ModelCall,
     ModelScriptItem,
     ModelStep,
@@ -58,7 +57,6 @@ class ScriptedModel(RequestModel):
         self._steps: deque[ModelStep] = deque()
         self._calls: list[ModelCall] = []
         self._called = 0
-        self._enqueued = 0
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._advice: list[tuple[Exception, ModelRetryAdvice]] = []
         self.extend(steps)
@@ -67,14 +65,11 @@ class ScriptedModel(RequestModel):
 
     def enqueue(self, step: ModelScriptItem) -> None:
         """Add one step at the end."""
-        self._steps.append(coerce_step(step, self._enqueued))
-        self._enqueued += 1
+        self._steps.append(coerce_step(step, 0))
 
     def extend(self, steps: Iterable[ModelScriptItem]) -> None:
         """Add steps at the end: all of them, or none if one is invalid."""
-        checked = [coerce_step(step, self._enqueued + place) for place, step in enumerate(steps)]
-        self._steps.extend(checked)
-        self._enqueued += len(checked)
+        self._steps.extend([coerce_step(step, place) for place, step in enumerate(steps)])
 
     def set_default_usage(self, usage: Usage | None) -> None:
         """What steps without a usage cost from now on; None: one request, no tokens."""
@@ -187,15 +182,9 @@ class ScriptedModel(RequestModel):
         step = self._steps.popleft()
         if step.delay_s:
             await asyncio.sleep(step.delay_s)
-        if step.responder is not None:
+        while step.responder is not None:
             answer: Any = step.responder(call)
             step = coerce_step(await maybe_await(answer), index)
-            if step.responder is not None:
-                raise InvalidModelStep(
-                    f"the responder of scripted model step #{index + 1} returned another responder",
-                    reason="invalid_responder",
-                    input_index=index,
-                )
             if step.delay_s:
                 await asyncio.sleep(step.delay_s)
         if step.hangs:

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from standfast.words.items import read, to_json_item, to_plain
+from standfast.words.items import read, readable, to_json_item, to_plain
+from standfast.words.openai_shapes import openai_class
 from standfast.words.usage import Usage
 
 
@@ -22,6 +23,16 @@ class StreamPiece(SimpleNamespace):
     def to_dict(self) -> dict[str, Any]:
         """The piece as plain JSON."""
         return {name: _plain(value) for name, value in vars(self).items()}
+
+    def model_dump(self, **options: Any) -> dict[str, Any]:
+        """The same, by the name that typed events have for it."""
+        return self.to_dict()
+
+    def _known_as(self) -> type[Any]:
+        return openai_class("ResponseStreamEvent", vars(self).get("type")) or StreamPiece
+
+    # As with `ReadableItem`: `isinstance(event.data, ResponseTextDeltaEvent)` is how programs tell events apart.
+    __class__ = property(_known_as)
 
 
 def _plain(value: Any) -> Any:
@@ -135,9 +146,12 @@ def _summary_events(index: int, item: Any, chunk_chars: int | None) -> Iterator[
     for place, part in enumerate(read(item, "summary") or ()):
         where = {"output_index": index, "summary_index": place, "item_id": read(item, "id")}
         text = read(part, "text") or ""
+        begun, done = ({"type": "summary_text", "text": said} for said in ("", text))
+        yield StreamPiece(type="response.reasoning_summary_part.added", part=readable(begun), **where)
         for chunk in _chunks(text, chunk_chars):
             yield StreamPiece(type="response.reasoning_summary_text.delta", delta=chunk, **where)
         yield StreamPiece(type="response.reasoning_summary_text.done", text=text, **where)
+        yield StreamPiece(type="response.reasoning_summary_part.done", part=readable(done), **where)
 
 
 def _chunks(text: str, chunk_chars: int | None) -> list[str]:

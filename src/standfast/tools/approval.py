@@ -7,7 +7,7 @@ a `DecisionOwner`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,11 +15,13 @@ from standfast.agents.approvals import ApprovalBook, arguments_digest, tool_scop
 from standfast.agents.context import RunContextWrapper, ToolContext
 from standfast.agents.guardrails import ToolInputGuardrailResult
 from standfast.engine.run import Call
+from standfast.ground.awaiting import maybe_await
 from standfast.ground.jsonvalue import Item
-from standfast.tools.function import FunctionTool
+from standfast.tools.custom import CUSTOM_CALL, CustomTool, CustomToolOnApprovalFunction, LocalTool, tool_kind
 from standfast.tools.hosted import MCPToolApprovalRequest
 from standfast.tools.invoke import judge_before_approval, needs_approval
-from standfast.tools.texts import ToolErrorFormatter, rejection_text
+from standfast.tools.texts import ToolErrorFormatter, ToolKind, rejection_text
+from standfast.words.items import ToolApprovalItem
 from standfast.words.model_texts import model_text
 
 
@@ -57,13 +59,14 @@ class DecisionOwner(Protocol):
 
 
 async def approval_of(
-    owner: DecisionOwner, call: Call, tool: FunctionTool, context: ToolContext[Any], *, agent: Any
+    owner: DecisionOwner, call: Call, tool: LocalTool, context: ToolContext[Any], *, agent: Any
 ) -> Waits | Refused | None:
     """None if the call may run; else that it waits for a person, or what the model reads in its place."""
     if call.child is not None and call.decision is None:
         return None  # it was let run before, and its own run waits inside
     book = context.approvals
-    scope = tool_scope(call.name, namespace=context.tool_namespace)
+    kind = CUSTOM_CALL if isinstance(tool, CustomTool) else "function"
+    scope = tool_scope(call.name, namespace=context.tool_namespace, kind=kind)
     digest = arguments_digest(call.arguments)
     decision, key = call.decision, owner.agent_key(agent)
     approved = decision.approved if decision is not None else book.status(call.id, scope, digest, agent=key)
@@ -73,23 +76,48 @@ async def approval_of(
         if not needed:
             return None
         approved = book.status(call.id, scope, digest, agent=key)  # the policy may have decided itself
+        if approved is None and isinstance(tool, CustomTool) and tool.on_approval is not None:
+            await _ask_application(tool.on_approval, call, context, agent=agent, agent_key=key)
+            await owner.record_decisions()
+            approved = book.status(call.id, scope, digest, agent=key)
     if approved is True:
         return None
     if approved is False:
         message = decision.message if decision is not None else None
         message = book.message(call.id, scope, agent=key) if message is None else message  # an empty text was said, too
-        return Refused(await _rejection(owner, call, context, message))
+        return Refused(await _rejection(owner, call, context, message, tool_kind(tool)))
     if not owner.guardrails_before_approval:
         return Waits()
     results, rejection = await judge_before_approval(tool, context, agent=agent)
     return Waits(results) if rejection is None else Refused(rejection, results)
 
 
-async def _rejection(owner: DecisionOwner, call: Call, context: ToolContext[Any], message: str | None) -> str:
+async def _ask_application(
+    on_approval: CustomToolOnApprovalFunction, call: Call, context: ToolContext[Any], *, agent: Any, agent_key: str
+) -> None:
+    """Let the application answer in place of a person; what it says is a decision like any other."""
+    item = ToolApprovalItem(agent, context.tool_call, tool_name=call.name, agent_key=agent_key)
+    answer: Any = await maybe_await(on_approval(context, item))
+    match answer.get("approve") if isinstance(answer, Mapping) else None:
+        case True:
+            context.approve_tool(item)
+        case False:
+            reason = answer.get("reason")
+            context.reject_tool(item, rejection_message=reason if isinstance(reason, str) and reason else None)
+
+
+async def _rejection(
+    owner: DecisionOwner, call: Call, context: ToolContext[Any], message: str | None, tool_type: ToolKind
+) -> str:
     if message is None and call.reason == "unknown":
         return model_text("outcome_unknown")  # a person chose not to run it again; that it did not run is not known
     return await rejection_text(
-        context, tool_name=call.name, call_id=call.id, message=message, formatter=owner.formatter
+        context,
+        tool_name=call.name,
+        call_id=call.id,
+        message=message,
+        formatter=owner.formatter,
+        tool_type=tool_type,
     )
 
 

@@ -20,9 +20,10 @@ from standfast.engine.run import Call, Entry
 from standfast.ground.errors import InvalidSettingError, ItemNotStorableError, UserError
 from standfast.ground.jsonvalue import Item, encode
 from standfast.tools.approval import DecisionOwner, Refused, Waits, approval_of
-from standfast.tools.function import FunctionTool
+from standfast.tools.custom import LocalTool
 from standfast.tools.invoke import CallOutcome, invoke
-from standfast.words.items import ItemHelpers, to_plain
+from standfast.tools.outputs import failure_output
+from standfast.words.items import call_output_item, to_plain
 
 NO_LIMIT: AbstractAsyncContextManager[Any] = nullcontext()
 
@@ -59,7 +60,7 @@ class CallOwner(DecisionOwner, Protocol):
         """A place among the calls that may run at once."""
         ...
 
-    def span(self, call: Call, tool: FunctionTool, agent: Any) -> AbstractContextManager[CallSpan | None]:
+    def span(self, call: Call, tool: LocalTool, agent: Any) -> AbstractContextManager[CallSpan | None]:
         """A span around the call, for whoever traces; gives None where nobody does."""
         ...
 
@@ -76,7 +77,7 @@ class Places:
 
 
 async def carry_out(
-    owner: CallOwner, call: Call, tool: FunctionTool, context: ToolContext[Any], *, agent: Any
+    owner: CallOwner, call: Call, tool: LocalTool, context: ToolContext[Any], *, agent: Any
 ) -> CallOutcome | Refused | Waits:
     """Run the call if it may run: its outcome, the text the model reads in its place, or that it waits.
 
@@ -109,7 +110,7 @@ async def carry_out(
     return outcome
 
 
-def after_a_crash(call: Call, tool: FunctionTool | None) -> Literal["rerun", "ask", "report"]:
+def after_a_crash(call: Call, tool: LocalTool | None) -> Literal["rerun", "ask", "report"]:
     """What becomes of a call that had begun when its process died: its tool's policy, never a silent repeat."""
     # A nested run notes where it stands before it does anything that counts: one that is not there has done nothing.
     if call.kind == "agent":
@@ -134,13 +135,13 @@ class CallAnswer:
     """What tool guardrails said, as JSON."""
 
 
-def answer_of(outcome: CallOutcome | Refused, call_item: Item, tool: FunctionTool, agent_key: str) -> CallAnswer:
+def answer_of(outcome: CallOutcome | Refused, call_item: Item, tool: LocalTool, agent_key: str) -> CallAnswer:
     """The entry of a call's output, and what guardrails said about it."""
     if isinstance(outcome, Refused):
-        item = ItemHelpers.tool_call_output_item(call_item, outcome.text)
+        item = call_output_item(call_item, failure_output(tool, call_item, outcome.text))
         results = tuple(guardrail_json("tool_input", one) for one in outcome.results)
         return CallAnswer(Entry("tool_call_output_item", agent_key, item), results)
-    item = ItemHelpers.tool_call_output_item(call_item, "")
+    item = call_output_item(call_item, "")
     item["output"] = outcome.item_output
     extra: Item = {}
     if tool.origin is not None:
@@ -173,7 +174,7 @@ def json_or_repr(value: Any) -> Any:
     return plain
 
 
-def _custom_json(tool: FunctionTool, data: dict[str, Any]) -> Any:
+def _custom_json(tool: LocalTool, data: dict[str, Any]) -> Any:
     plain = to_plain(data)
     try:
         encode(plain)  # what cannot be saved is refused now, while the turn can still be stored without it

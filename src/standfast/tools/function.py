@@ -12,13 +12,14 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, Unpack, overload
 
 from standfast.agents.context import RunContextWrapper, ToolContext
 from standfast.agents.guardrails import ToolInputGuardrail, ToolOutputGuardrail
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import InvalidSettingError, SettingTypeError, StandfastError, UserError
 from standfast.tools.docstrings import DocstringStyle
+from standfast.tools.output_types import DeclaredOutput, checked_output, declared_output
 from standfast.tools.schema import function_schema
 from standfast.tools.strict import ensure_strict_json_schema
 from standfast.tools.threads import run_in_thread
@@ -97,7 +98,21 @@ class Invoker:
             return await failure_text(self.tool, ctx, error)
 
 
-async def failure_text(tool: FunctionTool, ctx: RunContextWrapper[Any], error: Exception) -> str:
+class MayFail(Protocol):
+    """What is asked of a tool whose call failed."""
+
+    @property
+    def qualified_name(self) -> str:
+        """The name it is spoken of by."""
+        ...
+
+    @property
+    def failure_error_function(self) -> ToolErrorFunction | None:
+        """What the model is told; None ends the run instead."""
+        ...
+
+
+async def failure_text(tool: MayFail, ctx: RunContextWrapper[Any], error: Exception) -> str:
     """What the model reads about this failure; raises it instead if the tool has no failure function."""
     format_failure = tool.failure_error_function
     if format_failure is None:
@@ -124,8 +139,8 @@ class _Wrapped:
         raise AttributeError("__wrapped__ is read-only: it would no longer be the function that runs")
 
 
-_BY_IDEMPOTENCE: Any = None
-# A policy that nobody chose; __post_init__ replaces it by the one that follows from `idempotent`.
+BY_IDEMPOTENCE: Any = None
+# A policy that nobody chose; `checked_policy` replaces it by the one that follows from `idempotent`.
 
 
 @dataclass
@@ -186,7 +201,7 @@ class FunctionTool:
     idempotent: bool | None = field(default=None, kw_only=True)
     """Whether running a call twice does no more than running it once."""
 
-    on_unknown: UnknownOutcomePolicy = field(default=_BY_IDEMPOTENCE, kw_only=True)
+    on_unknown: UnknownOutcomePolicy = field(default=BY_IDEMPOTENCE, kw_only=True)
     """What to do about a call that had begun when the process died: "rerun" it (the default for idempotent tools),
     "ask" a person, or "report" to the model that its outcome is unknown (the default for all others)."""
 
@@ -202,6 +217,9 @@ class FunctionTool:
     title: str | None = field(default=None, kw_only=True, repr=False)
     """A name for people."""
 
+    output_adapter: Any = field(default=None, kw_only=True, repr=False)
+    """The pydantic `TypeAdapter` of the declared output type, where a type was declared and not a schema."""
+
     agent_tool: Any = field(default=None, kw_only=True, repr=False)
     """The `AgentTool` of a tool that runs an agent."""
 
@@ -213,18 +231,8 @@ class FunctionTool:
         if self.strict_json_schema:
             self.params_json_schema = ensure_strict_json_schema(self.params_json_schema)
         _check_timeout(self)
-        _check_callers(self)
-        if self.on_unknown is _BY_IDEMPOTENCE:
-            self.on_unknown = "rerun" if self.idempotent else "report"
-        if self.on_unknown not in ("rerun", "ask", "report"):
-            raise InvalidSettingError(
-                f"on_unknown={self.on_unknown!r} is no policy", "Choose 'rerun', 'ask' or 'report'."
-            )
-        if self.on_unknown == "rerun" and self.idempotent is False:
-            raise InvalidSettingError(
-                f"tool {self.name!r} is declared not idempotent and to be run again when its outcome is unknown",
-                "Choose on_unknown='ask' or 'report', or drop idempotent=False.",
-            )
+        check_callers(self.name, self.allowed_callers)
+        self.on_unknown = checked_policy(self.name, self.on_unknown, idempotent=self.idempotent)
 
     def __copy__(self) -> FunctionTool:
         copied = object.__new__(type(self))
@@ -242,7 +250,7 @@ class FunctionTool:
         return f"{self.namespace}.{self.name}" if self.namespace else self.name
 
 
-def facts_of(tool: FunctionTool) -> dict[str, Any] | None:
+def facts_of(tool: Any) -> dict[str, Any] | None:
     """What an item about a call of this tool tells the application: description, title, origin; None for nothing."""
     origin = None if tool.origin is None else tool.origin.to_json_dict()
     facts = {"description": tool.description, "title": tool.title, "tool_origin": origin}
@@ -265,15 +273,31 @@ def _check_timeout(tool: FunctionTool) -> None:
         raise SettingTypeError("timeout_error_function cannot be called", "Give a function of context and error.")
 
 
-def _check_callers(tool: FunctionTool) -> None:
-    callers: Any = tool.allowed_callers
+def check_callers(tool_name: str, callers: Any) -> None:
+    """Raise UserError if this is no list of known callers, nor None."""
     if callers is None:
         return
     if not isinstance(callers, list) or not callers or any(c not in ("direct", "programmatic") for c in callers):
         raise UserError(
-            f"allowed_callers={callers!r} of tool {tool.name!r} allows nobody known",
+            f"allowed_callers={callers!r} of tool {tool_name!r} allows nobody known",
             "Give a list of 'direct' and 'programmatic', or None.",
         )
+
+
+def checked_policy(
+    tool_name: str, policy: UnknownOutcomePolicy | None, *, idempotent: bool | None
+) -> UnknownOutcomePolicy:
+    """What becomes of a call of unknown outcome: the policy that was chosen, else what follows from `idempotent`."""
+    if policy is BY_IDEMPOTENCE:
+        return "rerun" if idempotent else "report"
+    if policy not in ("rerun", "ask", "report"):
+        raise InvalidSettingError(f"on_unknown={policy!r} is no policy", "Choose 'rerun', 'ask' or 'report'.")
+    if policy == "rerun" and idempotent is False:
+        raise InvalidSettingError(
+            f"tool {tool_name!r} is declared not idempotent and to be run again when its outcome is unknown",
+            "Choose on_unknown='ask' or 'report', or drop idempotent=False.",
+        )
+    return policy
 
 
 def tool_namespace(*, name: str, description: str | None, tools: list[FunctionTool]) -> list[FunctionTool]:
@@ -365,6 +389,7 @@ def function_tool(
     None ends the run instead. `idempotent` and `on_unknown` say what becomes of a call that had begun when the process
     died, see `FunctionTool`.
     """
+
     if output_type is not None and output_json_schema is not None:
         raise UserError("a tool was given output_type and output_json_schema", "Give one: they say the same thing.")
 
@@ -383,11 +408,15 @@ def function_tool(
             use_docstring_info=use_docstring_info,
             strict_json_schema=strict_mode,
         )
+        run = _runner_of(function, schema, is_async=is_async)
+        declared = declared_output(
+            function, callers=allowed_callers, output_type=output_type, output_json_schema=output_json_schema
+        )
         return FunctionTool(
             name=schema.name,
             description=schema.description or "",
             params_json_schema=schema.params_json_schema,
-            on_invoke_tool=Invoker(_runner_of(function, schema, is_async=is_async), function),
+            on_invoke_tool=Invoker(_checking(run, schema, declared), function),
             strict_json_schema=strict_mode,
             is_enabled=is_enabled,
             tool_input_guardrails=tool_input_guardrails,
@@ -399,10 +428,11 @@ def function_tool(
             defer_loading=defer_loading,
             custom_data_extractor=custom_data_extractor,
             allowed_callers=allowed_callers,
-            output_json_schema=_output_schema(output_type, output_json_schema),
+            output_json_schema=declared.schema,
+            output_adapter=declared.adapter,
             failure_error_function=failure_error_function,
             idempotent=idempotent,
-            on_unknown=_BY_IDEMPOTENCE if on_unknown is None else on_unknown,
+            on_unknown=BY_IDEMPOTENCE if on_unknown is None else on_unknown,
         )
 
     return make if func is None else make(func)
@@ -433,12 +463,16 @@ def _runner_of(function: Callable[..., Any], schema: Any, *, is_async: bool) -> 
     return run_async if is_async else run_sync
 
 
-def _output_schema(output_type: Any, output_json_schema: dict[str, Any] | None) -> dict[str, Any] | None:
-    if output_type is None:
-        return deepcopy(output_json_schema)
-    from pydantic import TypeAdapter
+def _checking(run: ToolInvoker, schema: Any, declared: DeclaredOutput) -> ToolInvoker:
+    """The same, with what it returns checked against the declared type; without one, exactly the same."""
+    adapter = declared.adapter
+    if adapter is None:
+        return run
 
-    return TypeAdapter(output_type).json_schema(mode="serialization")
+    async def checked(ctx: ToolContext[Any], arguments: str) -> Any:
+        return checked_output(schema.name, adapter, await run(ctx, arguments))
+
+    return checked
 
 
 tool = function_tool

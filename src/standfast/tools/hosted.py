@@ -12,6 +12,7 @@ from typing import Any, Literal, NotRequired, Required, TypeAlias, TypedDict
 
 from standfast.agents.context import RunContextWrapper
 from standfast.ground.errors import UserError
+from standfast.tools.custom import CustomTool
 from standfast.tools.function import FunctionTool
 
 
@@ -134,8 +135,8 @@ class ProviderTool:
         _check_config(self)
         if self.tool_config["type"] in _RUN_BY_THE_PROGRAM:
             raise UserError(
-                f"a {self.tool_config['type']!r} tool is run by the program, and standfast has no local tool of it",
-                "Offer the same ability as a function_tool; ProviderTool is for tools that the provider runs.",
+                f"a {self.tool_config['type']!r} tool is run by the program, and ProviderTool has nothing to run",
+                "Use CustomTool for free-form input, else a function_tool; ProviderTool is for what a provider runs.",
             )
 
     @property
@@ -198,14 +199,29 @@ class ToolSearchTool:
         return "tool_search"
 
 
+@dataclass
+class ProgrammaticToolCallingTool:
+    """Lets the model write a program, which the provider runs, and which calls tools that allow "programmatic" callers.
+
+    Those calls are carried out here like any other, and their outputs go to the program.
+    """
+
+    @property
+    def name(self) -> str:
+        """What the tool is called in traces and hooks."""
+        return "programmatic_tool_calling"
+
+
 Tool: TypeAlias = (
     FunctionTool
+    | CustomTool
     | FileSearchTool
     | WebSearchTool
     | HostedMCPTool
     | CodeInterpreterTool
     | ImageGenerationTool
     | ToolSearchTool
+    | ProgrammaticToolCallingTool
     | ProviderTool
 )
 """Whatever an agent may have in its `tools`."""

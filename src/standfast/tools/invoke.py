@@ -28,18 +28,19 @@ from standfast.agents.hooks import AgentHooksBase, RunHooksBase, await_both, ove
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import StandfastError, ToolTimeoutError, UserError
 from standfast.ground.jsonvalue import Item
+from standfast.tools.custom import CustomTool, CustomToolCustomDataContext, LocalTool, tool_kind
 from standfast.tools.function import (
-    FunctionTool,
     FunctionToolCustomDataContext,
     Invoker,
     ToolErrorFunction,
+    ToolInvoker,
     default_tool_error_function,
     failure_text,
     timeout_text,
 )
+from standfast.tools.outputs import failure_output, model_output
 from standfast.tools.texts import ToolErrorFormatter, ToolErrorFormatterArgs, formatted
-from standfast.words.items import ItemHelpers
-from standfast.words.tool_outputs import tool_output
+from standfast.words.items import call_output_item
 
 
 @dataclass(slots=True)
@@ -71,16 +72,21 @@ class ToolCancelled(Exception):
 # --- whether a person must agree -------------------------------------------------------------------------------------
 
 
-async def needs_approval(tool: FunctionTool, ctx: RunContextWrapper[Any], arguments: str, call_id: str = "") -> bool:
+async def needs_approval(tool: LocalTool, ctx: RunContextWrapper[Any], arguments: str, call_id: str = "") -> bool:
     """Whether a person must agree to this call; in doubt, yes.
 
     A policy function is asked only about arguments it can understand: a JSON object with finite numbers. Everything
     else needs approval, and so does a call about which the function returned None, which is no answer.
     """
-    policy = tool.needs_approval
+    policy: Any = tool.needs_approval
     if isinstance(policy, bool):
         return policy
-    parsed = _plain_object(arguments)
+    if not callable(policy):
+        raise UserError(
+            f"needs_approval of tool {tool.qualified_name!r} is a {type(policy).__name__}", "Give a bool or a function."
+        )
+    # Free-form input is any text; the arguments of a function are an object or nothing that a policy can judge.
+    parsed = arguments if isinstance(tool, CustomTool) else _plain_object(arguments)
     if parsed is None:
         return True
     if not call_id and isinstance(ctx, ToolContext):
@@ -106,7 +112,7 @@ def _plain_object(arguments: str) -> dict[str, Any] | None:
 
 
 async def judge_before_approval(
-    tool: FunctionTool, ctx: ToolContext[Any], *, agent: Any
+    tool: LocalTool, ctx: ToolContext[Any], *, agent: Any
 ) -> tuple[list[ToolInputGuardrailResult], str | None]:
     """Ask the input guardrails before a person is asked (`pre_approval_tool_input_guardrails`): results, rejection."""
     if not tool.tool_input_guardrails:
@@ -118,7 +124,7 @@ async def judge_before_approval(
 
 
 async def invoke(
-    tool: FunctionTool,
+    tool: LocalTool,
     ctx: ToolContext[Any],
     arguments: str,
     *,
@@ -140,17 +146,21 @@ async def invoke(
     if tool.tool_input_guardrails and not again:
         input_results, rejection = await judge_call(tool.tool_input_guardrails, ToolInputGuardrailData(ctx, agent))
         if rejection is not None:
-            return CallOutcome(rejection, rejection, input_results, rejected=True)
+            read_as = failure_output(tool, ctx.tool_call, rejection)
+            return CallOutcome(rejection, read_as, input_results, rejected=True)
     if (run_hooks is not None or agent_hooks is not None) and not again:
         await _tell("on_tool_start", run_hooks, agent_hooks, ctx, agent, tool)
     output, error = await _output_of(tool, ctx, arguments, formatter)
     output_results: list[ToolOutputGuardrailResult] = []
+    stands_in = error is not None
     if tool.tool_output_guardrails:
         data = ToolOutputGuardrailData(ctx, agent, output)
-        output_results, output = await judge_output(tool.tool_output_guardrails, data)
-    outcome = CallOutcome(output, tool_output(output), input_results, output_results, error=error)
+        output_results, judged = await judge_output(tool.tool_output_guardrails, data)
+        output, stands_in = judged, stands_in or judged is not output
+    read_as = (failure_output if stands_in else model_output)(tool, ctx.tool_call, output)
+    outcome = CallOutcome(output, read_as, input_results, output_results, error=error)
     if tool.custom_data_extractor is not None:
-        outcome.custom_data = await _custom_data(tool, ctx, output)
+        outcome.custom_data = await _custom_data(tool, ctx, outcome)
     if run_hooks is not None or agent_hooks is not None:
         await _tell("on_tool_end", run_hooks, agent_hooks, ctx, agent, tool, output)
     return outcome
@@ -178,11 +188,10 @@ async def _tell(
 
 
 async def _output_of(
-    tool: FunctionTool, ctx: ToolContext[Any], arguments: str, formatter: ToolErrorFormatter | None
+    tool: LocalTool, ctx: ToolContext[Any], arguments: str, formatter: ToolErrorFormatter | None
 ) -> tuple[Any, Exception | None]:
     """What the tool returns, or the text its failure or timeout policy puts in that place, and what it stands for."""
-    invoker = tool.on_invoke_tool
-    run = invoker.run if isinstance(invoker, Invoker) else invoker
+    run = _runner(tool)
     try:
         if tool.timeout_seconds is None:
             return await run(ctx, arguments), None
@@ -201,6 +210,14 @@ async def _output_of(
     return await _timed_out(tool, ctx, late), late
 
 
+def _runner(tool: LocalTool) -> ToolInvoker:
+    """What carries a call of the tool out and raises what it raises."""
+    if isinstance(tool, CustomTool):
+        return tool.run
+    invoker = tool.on_invoke_tool
+    return invoker.run if isinstance(invoker, Invoker) else invoker
+
+
 async def _within(seconds: float, run: Any, ctx: ToolContext[Any], arguments: str) -> tuple[bool, Any]:
     """Whether it finished in time, and its result. The deadline decides, whatever a late tool returns or raises."""
     deadline = asyncio.timeout(seconds)
@@ -214,7 +231,7 @@ async def _within(seconds: float, run: Any, ctx: ToolContext[Any], arguments: st
     return (False, None) if deadline.expired() else (True, result)
 
 
-async def _timed_out(tool: FunctionTool, ctx: ToolContext[Any], error: ToolTimeoutError) -> str:
+async def _timed_out(tool: LocalTool, ctx: ToolContext[Any], error: ToolTimeoutError) -> str:
     if tool.timeout_behavior == "raise_exception":
         raise error
     if tool.timeout_error_function is None:
@@ -223,14 +240,14 @@ async def _timed_out(tool: FunctionTool, ctx: ToolContext[Any], error: ToolTimeo
 
 
 async def _failed(
-    tool: FunctionTool, ctx: ToolContext[Any], error: Exception, formatter: ToolErrorFormatter | None
+    tool: LocalTool, ctx: ToolContext[Any], error: Exception, formatter: ToolErrorFormatter | None
 ) -> str:
     text = await failure_text(tool, ctx, error)
     if formatter is None or tool.failure_error_function is not default_tool_error_function:
         return text
     return await formatted(
         formatter,
-        ToolErrorFormatterArgs("tool_exception", "function", tool.name, ctx.tool_call_id, text, ctx, error),
+        ToolErrorFormatterArgs("tool_exception", tool_kind(tool), tool.name, ctx.tool_call_id, text, ctx, error),
     )
 
 
@@ -239,11 +256,16 @@ async def _text_of(function: ToolErrorFunction, ctx: ToolContext[Any], error: Ex
     return await maybe_await(text)
 
 
-async def _custom_data(tool: FunctionTool, ctx: ToolContext[Any], output: Any) -> dict[str, Any] | None:
-    assert tool.custom_data_extractor is not None
+async def _custom_data(tool: LocalTool, ctx: ToolContext[Any], outcome: CallOutcome) -> dict[str, Any] | None:
     call = ctx.tool_call if ctx.tool_call is not None else {"call_id": ctx.tool_call_id}
-    raw_item = ItemHelpers.tool_call_output_item(call, output)
-    data: Any = tool.custom_data_extractor(FunctionToolCustomDataContext(ctx, tool, output, raw_item))
+    raw_item = call_output_item(call, "") | {"output": outcome.item_output}
+    data: Any = None
+    if isinstance(tool, CustomTool):
+        if tool.custom_data_extractor is not None:
+            seen = CustomToolCustomDataContext(ctx, tool, ctx.tool_arguments, outcome.output, raw_item)
+            data = tool.custom_data_extractor(seen)
+    elif tool.custom_data_extractor is not None:
+        data = tool.custom_data_extractor(FunctionToolCustomDataContext(ctx, tool, outcome.output, raw_item))
     data = await maybe_await(data)
     if data is None:
         return None

@@ -21,8 +21,19 @@ NameCollisionPolicy = Literal["warn", "error"]
 
 
 def function_style(name: str) -> str:
-    """A name as a function would have it: lower case, with underscores for everything a provider refuses."""
-    return re.sub(r"[^a-zA-Z0-9_]", "_", name).lower()
+    """A name as a function would have it: lower case, with underscores for everything a provider refuses.
+
+    A warning says so where more than blanks had to be replaced: two such names may have become one.
+    """
+    blanks = name.replace(" ", "_")
+    style = re.sub(r"[^a-zA-Z0-9_]", "_", blanks)
+    if style != blanks:
+        logger.warning(
+            "tool name %r has characters that no function may have and becomes %r; use letters, digits and underscores",
+            name,
+            style.lower(),
+        )
+    return style.lower()
 
 
 def resolve_names(

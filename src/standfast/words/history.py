@@ -37,6 +37,18 @@ CALL_OUTPUTS: dict[str, str] = {
 OUTPUT_CALLS: dict[str, str] = {output: call for call, output in CALL_OUTPUTS.items()}
 """The same table the other way round."""
 
+LOCAL_CALL_TYPES: frozenset[str] = frozenset({"function_call", "custom_tool_call"})
+"""Types of calls that tools of the program carry out."""
+
+LOCAL_OUTPUT_TYPES: frozenset[str] = frozenset(CALL_OUTPUTS[kind] for kind in LOCAL_CALL_TYPES)
+"""Types of what they come to."""
+
+PROVIDERS_OUTPUTS: frozenset[str] = frozenset({"tool_search_output", "program_output"})
+"""Types of answers that a provider gives itself: they arrive in replies."""
+
+ANSWERS: frozenset[str] = frozenset(OUTPUT_CALLS) - PROVIDERS_OUTPUTS
+"""Types of items that answer a reply: what comes behind one of them belongs to the next reply."""
+
 INTERNAL_KEYS: frozenset[str] = frozenset(
     {
         "_agents_tool_description",  # the two that the OpenAI Agents SDK may have left in a history

@@ -20,6 +20,7 @@ from standfast.words.items import (
     ReasoningItem,
     RunItem,
     ToolCallItem,
+    ToolCallOutputItem,
     ToolSearchCallItem,
     ToolSearchOutputItem,
     read,
@@ -45,6 +46,7 @@ KINDS: dict[str, ItemKind] = {
     "reasoning": ItemKind("reasoning_item", ReasoningItem),
     "tool_search_call": ItemKind("tool_search_call_item", ToolSearchCallItem, is_hosted=True),
     "tool_search_output": ItemKind("tool_search_output_item", ToolSearchOutputItem, is_hosted=True),
+    "program_output": ItemKind("tool_call_output_item", ToolCallOutputItem, is_hosted=True),
     "mcp_list_tools": ItemKind("mcp_list_tools_item", MCPListToolsItem, is_hosted=True),
     "mcp_approval_request": ItemKind("mcp_approval_request_item", MCPApprovalRequestItem),
     "mcp_approval_response": ItemKind("mcp_approval_response_item", MCPApprovalResponseItem),
@@ -63,7 +65,14 @@ def kind_of(item: Any) -> ItemKind:
     return KINDS.get(str(wire), TOOL_CALL)
 
 
+def output_of(item: Any) -> Any:
+    """What an item says that a call came to: a tool's output, or the result of a program that the provider ran."""
+    return read(item, "result" if read(item, "type") == "program_output" else "output")
+
+
 def shown(kind_name: str, agent: Any, raw_item: Any) -> RunItem:
     """The run item for a raw item that a run knows by this kind."""
+    if kind_name == "tool_call_output_item":
+        return ToolCallOutputItem(agent, raw_item, output_of(raw_item))
     made: RunItem = _CLASSES.get(kind_name, ToolCallItem)(agent, raw_item)
     return made

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 from standfast.ground.errors import ModelBehaviorError, StandfastError
 from standfast.ground.jsonvalue import Item
+from standfast.words.history import CALL_OUTPUTS
 from standfast.words.reading import (  # items and how they are read belong together, for whoever imports them
     ReadableItem as ReadableItem,
     read as read,
@@ -435,6 +436,13 @@ class ItemHelpers:
         if caller is not None:  # a call made by a program of the model's: its answer goes to that program
             made["caller"] = to_plain(caller)
         return made
+
+
+def call_output_item(call: Any, output: Any) -> Item:
+    """The item that answers this call with this output, of the type that its own type asks for."""
+    made = ItemHelpers.tool_call_output_item(call, output)
+    made["type"] = CALL_OUTPUTS.get(str(read(call, "type")), "function_call_output")
+    return made
 
 
 # --- the SDK's names for raw items -----------------------------------------------------------------------------------

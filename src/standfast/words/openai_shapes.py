@@ -9,9 +9,9 @@ nothing here ever imports `openai`: a program with another provider does not pay
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 
 class _Shape:
@@ -100,3 +100,35 @@ _REASONING_FIELDS = {field.name for field in fields(Reasoning)}
 def _class(module: str, name: str) -> Any:
     # Loaded, not importable: what is not loaded cannot be compared with.
     return getattr(sys.modules.get(module), name, None)
+
+
+# --- items and events ------------------------------------------------------------------------------------------------
+
+_classes: dict[str, dict[str, type[Any]]] = {}
+
+
+def openai_class(union: str, kind: object) -> type[Any] | None:
+    """openai's class for an item or event of this type, where that package is loaded; None for any other.
+
+    `union` is its name for all of them: `ResponseOutputItem` or `ResponseStreamEvent`.
+    """
+    module = sys.modules.get("openai.types.responses")
+    if module is None or not isinstance(kind, str):
+        return None
+    if union not in _classes:
+        found = {}
+        for member in _members(getattr(module, union, None)):
+            for name in get_args(member.model_fields["type"].annotation):
+                found[name] = member
+        _classes[union] = found
+    return _classes[union].get(kind)
+
+
+def _members(union: Any) -> Iterator[Any]:
+    """The models of a union, however it is annotated."""
+    if hasattr(union, "model_fields"):
+        if "type" in union.model_fields:
+            yield union
+        return
+    for inner in get_args(union):
+        yield from _members(inner)

@@ -12,6 +12,7 @@ from typing import Any
 
 from standfast.ground.errors import StandfastError
 from standfast.ground.jsonvalue import Item
+from standfast.words.openai_shapes import openai_class
 
 _ATOMS = frozenset({str, int, float, bool, type(None)})
 
@@ -33,6 +34,20 @@ class ReadableItem(dict[str, Any]):
                 return None  # every typed item has one; of an item that no provider made it is not known
             raise AttributeError(f"this item has no {name!r}") from None
         return _readable(value)
+
+    def _known_as(self) -> type[Any]:
+        return openai_class("ResponseOutputItem", self.get("type")) or ReadableItem
+
+    # Programs ask `isinstance(item.raw_item, ResponseFunctionToolCall)`, and Python then asks the object for its class.
+    # Really made of that class, an item would no longer be the dict that it is to everybody else.
+    __class__ = property(_known_as)
+
+    def model_dump(self, **options: Any) -> dict[str, Any]:
+        """The item as plain JSON, as a typed item gives it; what was not set is not there, whatever the options."""
+        return {name: to_plain(value) for name, value in self.items()}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ReadableItem, (dict(self),)
 
 
 def readable(item: Any) -> Any:

@@ -14,8 +14,7 @@ from standfast.backends.postgres.store import PostgresStore
 from standfast.carrying.pipelined import PipelinedCarrier
 from standfast.carrying.session import StoredSession
 from standfast.carrying.threads import ThreadCarrier, shared
-from standfast.ground.errors import CallerError, InvalidSessionIdError, StoreError
-from standfast.sessions import rules
+from standfast.ground.errors import CallerError, InvalidSessionIdError
 from standfast.sessions.protocol import SessionSettings, check_session_id
 
 __all__ = ["PostgresSession"]
@@ -64,12 +63,8 @@ class PostgresSession(StoredSession):
         return Tables.of(sessions_table, messages_table, schema).sql()
 
     async def ping(self) -> bool:
-        """Whether the database answers."""
-        try:
-            await self._read(lambda: rules.info(self._name))
-        except StoreError:
-            return False
-        return True
+        """Whether the database answers now, within a few seconds."""
+        return await self._answers()
 
     def close(self) -> Coroutine[Any, Any, None]:
         """Close this session object, now; awaiting the result is allowed and not needed."""

@@ -17,8 +17,7 @@ from standfast.carrying.looped import LoopCarrier
 from standfast.carrying.pipelined import PipelinedCarrier
 from standfast.carrying.session import StoredSession
 from standfast.carrying.threads import ThreadCarrier, shared
-from standfast.ground.errors import CallerError, InvalidNameError, StoreError
-from standfast.sessions import rules
+from standfast.ground.errors import CallerError, InvalidNameError
 from standfast.sessions.protocol import SessionSettings
 
 __all__ = ["RedisSession"]
@@ -88,12 +87,8 @@ class RedisSession(StoredSession):
         return cls(session_id, redis_client=address, session_settings=session_settings, **kwargs)
 
     async def ping(self) -> bool:
-        """Whether the server answers."""
-        try:
-            await self._read(lambda: rules.info(self._name))
-        except StoreError:
-            return False
-        return True
+        """Whether the server answers now, within a few seconds."""
+        return await self._answers()
 
     def close(self) -> Coroutine[Any, Any, None]:
         """Close this session object, now; awaiting the result is allowed and not needed."""
