@@ -330,3 +330,14 @@ def test_a_system_without_file_locks_fork_hooks_or_proc_is_enough(path: Path) ->
     program = [sys.executable, "-W", "error", "-c", textwrap.dedent(BARE_SYSTEM), str(path)]
     done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, "[{'a': 1}]\n"), done.stderr
+
+
+async def test_a_closed_file_stands_alone_however_many_read_it_before(tmp_path: Path) -> None:
+    """Whoever copies or compares a file after closing it must not find a log beside it, some of the time."""
+    for number in range(60):
+        path = tmp_path / f"{number}.db"
+        session = SQLiteSession("talk", path)
+        await session.add_items([{"role": "user", "content": "hello"}])
+        await asyncio.gather(*(session.get_items() for _ in range(8)))
+        await session.close()
+        assert not path.with_name(f"{number}.db-wal").exists()

@@ -164,8 +164,13 @@ class Engine:
         with registry_lock:
             last = self._one_less()
         if last:
+            # The writer closes behind the others: of two connections that close at once, each may take the other for
+            # open, and neither would take the log away.
+            deadline = time.monotonic() + CLOSE_WAIT_S
+            for reader in (*self.readers.all, *self._leaving):
+                reader.join(max(0.0, deadline - time.monotonic()))
             self.writer.inbox.put(Signal.STOP)
-            self.join(CLOSE_WAIT_S)
+            self.join(max(0.0, deadline - time.monotonic()))
 
     def release_later(self) -> None:
         """One user less, from a finalizer: it may run anywhere, even inside this very engine, so it takes no lock."""
