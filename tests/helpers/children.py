@@ -29,7 +29,8 @@ DEADLINE_S = 300.0
 """Generous: it only ends a child that hangs."""
 
 
-def _hear_ctrl_c() -> None:
+def hear_ctrl_c() -> None:
+    """For `preexec_fn`: let the child hear Ctrl-C, whatever this process was started with."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -52,7 +53,7 @@ def program(
         stderr=subprocess.PIPE if errors else None,
         text=True,
         env={**os.environ, "PYTHONPATH": import_path()},
-        preexec_fn=_hear_ctrl_c,
+        preexec_fn=hear_ctrl_c,
     )
 
 

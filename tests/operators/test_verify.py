@@ -61,7 +61,7 @@ class Used:
                 await (await session.lease(ttl_s=30, wait_s=0)).release()
                 await session.close()
         if self.url.startswith("sqlite"):
-            await at_rest(Path(self.url.removeprefix("sqlite:///")))
+            await at_rest(Path(self.url.partition(":///")[2]))
 
 
 async def at_rest(path: Path) -> None:
@@ -112,6 +112,14 @@ def _tables(url: str) -> dict[str, list[Any]]:
         return found
 
 
+def _database() -> str:
+    """The URL of a database of its own."""
+    name = f"v{uuid4().hex[:10]}"
+    with psycopg.connect(servers.postgres_url(), autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"')
+    return f"{servers.postgres_url().rpartition('/')[0]}/{name}"
+
+
 KINDS = [
     "copy",
     "in place",
@@ -132,10 +140,7 @@ async def used(request: pytest.FixtureRequest, tmp_path: Path) -> Used:
             url = request.getfixturevalue("redis_server").url
             used = Used(url, lambda: _redis_keys(url))
         case _:
-            name = f"v{uuid4().hex[:10]}"
-            with psycopg.connect(servers.postgres_url(), autocommit=True) as connection:
-                connection.execute(f'CREATE DATABASE "{name}"')
-            url = f"{servers.postgres_url().rpartition('/')[0]}/{name}"
+            url = _database()
             used = Used(url, lambda: _tables(url))
     await used.fill()
     return used
@@ -168,6 +173,28 @@ async def test_a_store_that_is_verified_is_as_it_was(used: Used) -> None:
     assert (await plan_verification(used.url, **used.options)).leftovers == ()
     async with open_store(used.url, read_only=True) as store:
         assert await sessions_of(store) == {"guest": [message("summary")], "invoice-7": [message("summary")]}
+
+
+DRIVERS = [
+    "aiosqlite",
+    pytest.param("psycopg", marks=pytest.mark.postgres),
+    pytest.param("asyncpg", marks=pytest.mark.postgres),
+]
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+async def test_what_sqlalchemy_keeps_is_verified_through_sqlalchemy(driver: str, tmp_path: Path) -> None:
+    if driver == "aiosqlite":
+        path = tmp_path / "talks.db"
+        used = Used(f"sqlite+aiosqlite:///{path}", lambda: _files(path))
+    else:
+        plain = _database()
+        used = Used(plain.replace("://", f"+{driver}://"), lambda: _tables(plain))
+    await used.fill()
+    await test_a_store_that_is_verified_is_as_it_was(used)
+    assert (await plan_verification(used.url)).backend.startswith("sqlalchemy on ")
+    with pytest.raises(InvalidSettingError):
+        await plan_verification(used.url, in_place=True)
 
 
 HELD = """

@@ -16,6 +16,7 @@ from websockets.asyncio.client import connect
 
 from standfast.testing.loopback import call
 from standfast.testing.realtime import LoopbackRealtimeServer
+from tests.helpers.children import hear_ctrl_c
 
 ROOT = Path(__file__).resolve().parents[2]
 SUPERVISE = str(ROOT / "examples" / "voice" / "supervise.py")
@@ -51,6 +52,7 @@ async def test_with_a_key_the_same_page_talks_to_the_service():
             "--live",
             env=environment(OPENAI_API_KEY="sk-live", OPENAI_BASE_URL=base),
             stdout=asyncio.subprocess.PIPE,
+            preexec_fn=hear_ctrl_c,
         )
         try:
             assert demo.stdout is not None

@@ -167,12 +167,24 @@ def _site(found: StoreURL, clauses: Sequence[str], *, in_place: bool, timeout_s:
             f"a {found.scheme}:// store is always verified in place, in a name space of its own",
             "Leave in_place (--in-place) out.",
         )
+    if in_place and found.driver:
+        raise InvalidSettingError(
+            "a file that is opened through SQLAlchemy is verified in a copy only", "Leave in_place (--in-place) out."
+        )
     with needed_by(f"a store at {found.scheme}://"):
         return _opened(found, in_place=in_place, timeout_s=timeout_s)
 
 
 def _opened(found: StoreURL, *, in_place: bool, timeout_s: float) -> Site:
     match found.scheme:
+        case "sqlite" if found.driver:
+            from standfast.operators.verify_sqlalchemy import FileThroughSQLAlchemy
+
+            return FileThroughSQLAlchemy(found, timeout_s=timeout_s)
+        case "postgresql" | "postgres" if found.driver:
+            from standfast.operators.verify_sqlalchemy import PostgresThroughSQLAlchemy
+
+            return PostgresThroughSQLAlchemy(found)
         case "sqlite":
             from standfast.operators.verify_sqlite import FileSite
 

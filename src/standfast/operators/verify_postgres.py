@@ -73,12 +73,12 @@ class LivePostgres(Backend):
 class PostgresSite(Site):
     """A scratch schema in a database, and one for each check beside it."""
 
-    def __init__(self, url: StoreURL) -> None:
+    def __init__(self, url: StoreURL, live: type[LivePostgres] = LivePostgres) -> None:
         only(url, "sessions_table", "messages_table", "schema")
         self._url = url
         # SQLAlchemy's way of naming a driver: the database is the same.
         plain = f"{url.scheme}://{url.text.partition('://')[2]}"
-        self._live = LivePostgres(plain)
+        self._live = live(plain)
         self._beat: Beat | None = None
         super().__init__(self._live)
         self.where = f"{url.shown}, in schemas whose names begin with {PREFIX}"

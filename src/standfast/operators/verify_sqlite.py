@@ -64,10 +64,15 @@ class LiveFile(SQLiteFile):
 
     def open(self, session_id: str, **options: Any) -> SQLiteSession:
         """A session in the check's tables, or in others below the same name."""
+        sessions, messages = self.chosen_tables(options)
+        return SQLiteSession(session_id, self.path, sessions, messages, **options)
+
+    def chosen_tables(self, options: dict[str, Any]) -> tuple[str, str]:
+        """Take the names of tables out of the options of a session, and put them below the scratch name."""
         sessions, messages = self.tables
         chosen = [options.pop("sessions_table", sessions), options.pop("messages_table", messages)]
         sessions, messages = (self._table(one) if one in self.names.values() else one for one in chosen)
-        return SQLiteSession(session_id, self.path, sessions, messages, **options)
+        return sessions, messages
 
     def whole_store(self, *, read_only: bool = False) -> Any:
         """The check's tables."""
@@ -99,15 +104,17 @@ class FileInPlace(LiveFile):
 class FileSite(Site):
     """A folder beside the file, which says that a scratch name is in use and holds the copy."""
 
-    def __init__(self, url: StoreURL, *, in_place: bool, timeout_s: float) -> None:
+    reader: type[ReadOnlyFile] = ReadOnlyFile
+
+    def __init__(self, url: StoreURL, *, in_place: bool, timeout_s: float, live: type[CopiedFile] = CopiedFile) -> None:
         given = only(url, "sessions_table", "messages_table")
         self._path = os.path.abspath(url.path)
         look_beside(self._path)  # a path that does not exist, or is no file
         tables = Tables.of(given.get("sessions_table", "agent_sessions"), given.get("messages_table", "agent_messages"))
-        self._reading = ReadOnlyFile(self._path, tables)
+        self._reading = self.reader(self._path, tables)
         self._in_place, self._timeout_s = in_place, timeout_s
         self._held: int | None = None
-        self._live: LiveFile = FileInPlace(self._path) if in_place else CopiedFile(self._path)
+        self._live: LiveFile = FileInPlace(self._path) if in_place else live(self._path)
         super().__init__(self._live)
         self._describe()
 

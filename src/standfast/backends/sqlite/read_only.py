@@ -182,7 +182,7 @@ class ReadOnlyFile:
             kept[1].close()
 
 
-class _AnyFile(ReadOnlyFile):
+class AnyFile(ReadOnlyFile):
     """A file whose tables are somebody else's to understand."""
 
     def _prepared(self, db: sqlite3.Connection) -> int:
@@ -191,14 +191,9 @@ class _AnyFile(ReadOnlyFile):
 
 def copy_file(path: str, target: str, timeout_s: float) -> None:
     """Copy a database as it is at one instant, with what stands beside it, without leaving a trace there."""
-
-    def copied(db: sqlite3.Connection, _: int) -> None:
-        with contextlib.closing(sqlite3.connect(target)) as made:
-            db.backup(made)
-
-    file = _AnyFile(path, Tables.of("agent_sessions", "agent_messages"))
+    file = AnyFile(path, Tables.of("agent_sessions", "agent_messages"))
     try:
-        file._asked(copied, timeout_s)
+        file.copy_to(target, timeout_s)
     finally:
         file.close()
 
