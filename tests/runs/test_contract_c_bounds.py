@@ -54,9 +54,10 @@ def adding(number: int, call_id: str) -> dict[str, Any]:
 def test_the_runtime_pops_in_one_place() -> None:
     """Sessions and wrappers hand `pop_item` on; of what runs agents only the adapter for plain sessions calls it."""
     root = Path(standfast.__file__).parent
-    # Kits run nothing, and moving a conversation is no run: it takes back its own copy, and says so itself.
+    # Kits run nothing, and moving a conversation is no run: it takes back its own copy, and says so itself. In a chat a
+    # person asks for it.
     others = ("conformance", "testing", "sessions", "carrying", "backends")
-    movers = ("face/moving.py", "plain/copying.py")
+    movers = ("face/moving.py", "plain/copying.py", "cli/chat.py")
     callers = {
         str(file.relative_to(root))
         for file in root.rglob("*.py")

@@ -16,12 +16,11 @@ from standfast.agents.as_tool import AgentTool, AgentToolRun, relay_events
 from standfast.agents.context import ChildClosed, ChildPaused
 from standfast.driver.event_buffer import EventBuffer
 from standfast.driver.loop import Children
-from standfast.driver.opening import StateIsBehindError
 from standfast.driver.owners import owner_of_tool
 from standfast.driver.result import RunResult, RunResultBase, RunResultStreaming
 from standfast.driver.run_scope import AgentToolInvocation, ResumedRun, RunArguments, RunScope, StartedRun
 from standfast.engine.run import Call, Run
-from standfast.ground.errors import UserError
+from standfast.ground.errors import RunClaimedError, UserError
 from standfast.tools.desk import OwnerFailed
 
 NOBODY_TO_WAIT_WITH = "This call did not run: it needs an approval, and this run was started where nobody can give one."
@@ -58,7 +57,9 @@ def child_runner(
         try:
             with children.including(child.loop):
                 result = await result_of(child, events, request)
-        except StateIsBehindError:
+        except RunClaimedError as error:
+            if not error.state_is_behind:
+                raise
             raise ChildClosed from None
         finally:
             if not child.run.paused:  # also of one that failed: its replies were paid for

@@ -40,10 +40,6 @@ from standfast.words.items import ItemHelpers, ModelResponse, readable
 from standfast.words.usage import Usage
 
 
-class StateIsBehindError(RunClaimedError):
-    """The session holds more of a run than the state that is to go on knows."""
-
-
 @dataclass(frozen=True, slots=True)
 class Opened:
     """A run that may go on, and how it is saved from now on."""
@@ -382,11 +378,13 @@ async def _stored_count(scope: RunScope, run: Run) -> int:
         return 0
     held = await scope.session.stored_count(run.spec.run_id, run.marks.stored)
     if held > len(run.ledger):
-        raise StateIsBehindError(
+        error = RunClaimedError(
             f"run {run.spec.run_id!r} has gone on since this state of it was taken: its session holds {held} of its"
             f" items, and the state knows {len(run.ledger)}",
             "Resume its latest state, or by its id; what it has done since must not be done again.",
         )
+        error.state_is_behind = True
+        raise error
     return held
 
 

@@ -367,6 +367,9 @@ class UnfinishedRunError(CallerError):
 class RunClaimedError(StoreError):
     """A saved run was already taken by another resumer; nothing ran (consume once, C12)."""
 
+    state_is_behind = False
+    """Whether it was seen by what its session holds: more of the run than the state that was to go on knows."""
+
 
 class RunStateError(UserError):
     """A saved run that cannot be read: truncated, edited, foreign, or of a version this release does not know (D9)."""
