@@ -24,6 +24,7 @@ from standfast.sessions.port import (
     Done,
     Kind,
     Listed,
+    Load,
     Look,
     Name,
     Range,
@@ -226,7 +227,14 @@ class Sealed(Through):
             push=[(self._sealed(name, "", data), tag) for data, tag in change.push],
             put={cell: None if v is None else self._sealed(name, cell, v) for cell, v in change.put.items()},
             arrange=None if change.arrange is None else self._sealed_arrange(name, change.arrange),
+            load=None if change.load is None else self._sealed_load(name, change.load),
         )
+
+    def _sealed_load(self, name: Name, load: Load) -> Load:
+        def sealed(rows: Sequence[tuple[bytes, Tag]]) -> list[tuple[bytes, Tag]]:
+            return [(self._sealed(name, "", data), tag) for data, tag in rows]
+
+        return load._replace(live=sealed(load.live), boxes={box: sealed(rows) for box, rows in load.boxes.items()})
 
     def _sealed_arrange(self, name: Name, arrange: Arrange) -> Arrange:
         live: list[Range | Sequence[tuple[bytes, Tag]]] = []
