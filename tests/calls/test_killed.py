@@ -63,6 +63,32 @@ async def test_a_worker_killed_at_any_moment_loses_nothing_that_was_acknowledged
     await store.close()
 
 
+@pytest.mark.parametrize("frames", range(2, 18, 2))
+async def test_a_worker_killed_behind_any_frame_goes_on_elsewhere(tmp_path: Path, frames: int):
+    """E13, E14: wherever on the wire it dies, the caller is answered, and what was agreed to happens once."""
+    path, log = tmp_path / "db.sqlite", tmp_path / "log"
+    store = SQLiteSession("caller", path)
+    async with LoopbackRealtimeServer(answer) as server:
+        async with working(server, path, log, "please book two") as worker:
+            await until(lambda: len(server.frames()) >= frames)
+            await worker.kill()
+        session = await runner_of(agent_of(log, slow=False)).resume("call-1", session=store, model_config=at(server))
+        async with session:
+            reader = Reader(session)
+            talk = session._scope.hands.talk
+            if not talk.open and not talk.calls and not await store.get_items():
+                await session.send_message("please book two")  # it was not acknowledged: the caller says it again
+            asked = await reader.until("tool_approval_required")
+            await session.approve_tool_call(asked.call_id)
+            await reader.until("tool_end")
+            await reader.until("audio_end")
+            await until(lambda: not session._scope.hands.talk.open)
+        await reader.task
+    assert done(log) == ["booked 2"]
+    assert texts(await store.get_items()) == ["please book two", "So far: booked 2."]
+    await store.close()
+
+
 async def test_a_frozen_worker_is_refused_when_it_wakes_up(tmp_path: Path):
     """E13: two workers, one call: the first ends by itself after the takeover, and stores and runs nothing."""
     path, log = tmp_path / "db.sqlite", tmp_path / "log"
