@@ -11,15 +11,15 @@ look has brought. A fork's rows are opened and sealed for their new place, in th
 from __future__ import annotations
 
 import time
-from collections.abc import Coroutine, Generator, Iterable, Mapping, Sequence
-from contextvars import Context
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from msgspec.structs import replace
 
 from standfast.backends.sealed.records import Opened, Records, authors_of, broken, fault_in, scope_of, wrong
-from standfast.carrying.carrier import Carrier, Kind, MakePlan, Then, UndoPlan
+from standfast.carrying.carrier import Carrier, MakePlan
+from standfast.carrying.through import CarrierThrough, ChangePlan
 from standfast.ground.errors import SealBrokenError
 from standfast.sessions.port import (
     Answer,
@@ -59,49 +59,20 @@ def is_open(cell: str) -> bool:
     return cell == LEASE or cell.startswith(OPEN_RUN)
 
 
-class SealedCarrier:
+class SealedCarrier(CarrierThrough):
     """Carries plans through a carrier of the store, sealing and opening on the way."""
 
     def __init__(self, carrier: Carrier, records: Records) -> None:
-        self.carrier, self._records = carrier, records
+        super().__init__(carrier)
+        self._records = records
 
-    @property
-    def lane(self) -> str | None:
-        """The store's own."""
-        return self.carrier.lane
-
-    def carry(
-        self,
-        plan: MakePlan[T],
-        timeout_s: float,
-        *,
-        kind: Kind = "write",
-        undo: UndoPlan[T] | None = None,
-        durable: bool = True,
-        detached: bool = False,
-        then: Then | None = None,
-    ) -> Coroutine[Any, Any, T]:
+    def changing(self) -> ChangePlan:
         """Carry out a plan on sealed records."""
-        # Of the records, not of this: what a thread of the carrier works on must not keep the carrier alive.
-        undone = None if undo is None else partial(_undone, self._records, undo)
-        made = partial(_sealed, self._records, plan)
-        return self.carrier.carry(
-            made, timeout_s, kind=kind, undo=undone, durable=durable, detached=detached, then=then
-        )
-
-    def post(
-        self, plan: MakePlan[T], timeout_s: float, then: Then | None = None, context: Context | None = None
-    ) -> None:
-        """Carry out a plan on sealed records without anybody who waits."""
-        self.carrier.post(partial(_sealed, self._records, plan), timeout_s, then, context)
+        return partial(_sealed, self._records)
 
 
 def _sealed(records: Records, plan: MakePlan[T]) -> Plan[T]:
     return SealedPlan(records).through(plan())
-
-
-def _undone(records: Records, undo: UndoPlan[T], result: T) -> Plan[None]:
-    return SealedPlan(records).through(undo(result))
 
 
 class SealedPlan:

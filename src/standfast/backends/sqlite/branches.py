@@ -9,16 +9,16 @@ come in between.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Mapping
-from contextvars import Context
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from standfast.backends.sqlite.turns import MAIN, is_user
-from standfast.carrying.carrier import Carrier, Kind, MakePlan, Then, UndoPlan
+from standfast.carrying.carrier import Carrier, MakePlan
+from standfast.carrying.through import CarrierThrough, ChangePlan
 from standfast.ground.errors import InvalidNameError, InvalidSettingError, SessionConflictError
 from standfast.sessions import fork_rules, lease_rules, rules
 from standfast.sessions.port import Answer, Arrange, Ask, Change, Done, Look, Name, Plan, Range, Rows
@@ -117,44 +117,16 @@ def current(name: Name, pointer: Pointer, at: At | None) -> Plan[tuple[Branches,
 # --- carrying --------------------------------------------------------------------------------------------------------
 
 
-class BranchCarrier:
+class BranchCarrier(CarrierThrough):
     """Carries plans about a conversation to the branch that a session object is on when it asks."""
 
     def __init__(self, carrier: Carrier, name: Name, pointer: Pointer) -> None:
-        self.carrier, self._name, self._pointer = carrier, name, pointer
+        super().__init__(carrier)
+        self._name, self._pointer = name, pointer
 
-    @property
-    def lane(self) -> str | None:
-        """The store's own."""
-        return self.carrier.lane
-
-    def carry(
-        self,
-        plan: MakePlan[T],
-        timeout_s: float,
-        *,
-        kind: Kind = "write",
-        undo: UndoPlan[T] | None = None,
-        durable: bool = True,
-        detached: bool = False,
-        then: Then | None = None,
-    ) -> Coroutine[Any, Any, T]:
-        """Carry out a plan on the branch."""
-        led = partial(_led, self._name, self._pointer, self._pointer.at)
-        undone = None if undo is None else partial(_undone, led, undo)
-        return self.carrier.carry(
-            partial(led, plan), timeout_s, kind=kind, undo=undone, durable=durable, detached=detached, then=then
-        )
-
-    def post(
-        self, plan: MakePlan[T], timeout_s: float, then: Then | None = None, context: Context | None = None
-    ) -> None:
-        """Carry out a plan on the branch without anybody who waits."""
-        self.carrier.post(partial(_led, self._name, self._pointer, self._pointer.at, plan), timeout_s, then, context)
-
-
-def _undone(led: Callable[..., Plan[None]], undo: UndoPlan[T], result: T) -> Plan[None]:
-    return led(partial(undo, result))
+    def changing(self) -> ChangePlan:
+        """Lead a plan to the branch."""
+        return partial(_led, self._name, self._pointer, self._pointer.at)
 
 
 def _led(name: Name, pointer: Pointer, at: At | None, plan: MakePlan[T]) -> Plan[T]:
