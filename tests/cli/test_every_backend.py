@@ -12,7 +12,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from standfast import PostgresSession, RedisSession, SQLiteSession
+from standfast import PostgresSession, RedisSession, SQLAlchemySession, SQLiteSession
 from standfast.cli import entry
 from tests.cli.talks import READING, filled, words
 from tests.helpers import servers
@@ -45,8 +45,14 @@ def postgres(tmp_path: Path) -> Iterator[Opened]:
         connection.execute(f'DROP SCHEMA "{schema}" CASCADE')
 
 
+def sqlalchemy(tmp_path: Path) -> Iterator[Opened]:
+    url = f"sqlite+aiosqlite:///{tmp_path / 'talks.db'}"
+    yield url, lambda session_id: SQLAlchemySession.from_url(session_id, url=url, create_tables=True)
+
+
 BACKENDS = [
     sqlite,
+    sqlalchemy,
     pytest.param(redis, marks=pytest.mark.redis),
     pytest.param(postgres, marks=pytest.mark.postgres),
 ]
