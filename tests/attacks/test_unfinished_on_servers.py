@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -178,7 +179,7 @@ async def test_a_file_whose_runs_have_no_label_is_read_as_before(
     talk = Talk(server, client, session.run_store(), tmp_path / "book", needs_approval=True)
     await talk.say("pay 5", run_id="job")
     await session.close()
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         db.execute("DROP INDEX agent_messages_standfast_runs_by_conversation")
         db.execute("UPDATE agent_messages_standfast_runs SET labels = json_remove(labels, '$.conversation')")
     session = SQLiteSession("unused", path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,9 @@ from standfast import (
     function_tool,
 )
 from standfast.testing import ScriptedModel, assistant_message, function_call
+from tests.helpers.sdk_sessions import close_the_sdks_sessions
+
+__all__ = ["close_the_sdks_sessions"]  # a fixture, by being imported
 
 
 def user(text: Any) -> dict[str, Any]:
@@ -253,5 +257,5 @@ async def test_tables_that_are_missing_or_belong_to_others_are_refused_with_a_re
     other = ours(tmp_path / "a.db", sessions_table="x", messages_table="y")
     with pytest.raises(ValueError, match="belongs to 'agent_messages and agent_sessions'"):
         await other.get_items()
-    with sqlite3.connect(tmp_path / "a.db") as db:
+    with closing(sqlite3.connect(tmp_path / "a.db")) as db:
         assert db.execute("SELECT count(*) FROM message_structure").fetchone() == (len(TALK),)
