@@ -20,10 +20,7 @@ from typing import Literal, NamedTuple
 from standfast.sessions.generation_rules import Boxes, everything, id_of_generation, kept_in, kept_numbers
 from standfast.sessions.lease_rules import held_in
 from standfast.sessions.port import Arrange, Change, Done, Look, Name, Plan, Range, Row, Rows, Sight, Tag
-from standfast.sessions.rules import GENERATIONS, LEASE, OPEN_RUN, commit, fault_of, faulty, look, value_of
-
-MEND = "m/"
-"""Begins the cell of a mend that is in force; it holds the mend's number among those of its session."""
+from standfast.sessions.rules import GENERATIONS, LEASE, MEND, OPEN_RUN, commit, fault_of, faulty, look, value_of
 
 DIGEST_BYTES = 16
 

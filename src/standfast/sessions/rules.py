@@ -41,6 +41,7 @@ from standfast.sessions.protocol import CorruptRecord, Head, Page, SessionInfo, 
 
 T = TypeVar("T")
 
+# The cells of a session, all of them here: what two rules kept below one beginning, each would take for its own.
 GENERATIONS = "gens"
 LEASE = "lease"
 OPEN_RUN = "r/"
@@ -51,6 +52,8 @@ USAGE = "u/"
 IMPORTED = "imported"
 MOVING = "m/"
 BROUGHT = "b/"
+MEND = "d/"
+"""Begins the cell of a mend that is in force; it holds the mend's number among those of its session."""
 
 SEALED = b"\x02sealed\x00"
 """Begins a cell of an encrypted session, as it is seen without the key."""
