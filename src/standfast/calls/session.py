@@ -25,7 +25,7 @@ from standfast.calls.changing import Changing
 from standfast.calls.closing import Closing
 from standfast.calls.connecting import Connecting
 from standfast.calls.deciding import decide
-from standfast.calls.hands import Hands
+from standfast.calls.hands import Hands, Performer
 from standfast.calls.keeping import REFUSED, Keeping
 from standfast.calls.memory import Memory
 from standfast.calls.observing import Observing
@@ -86,13 +86,7 @@ class RealtimeSession(RealtimeModelListener):
     ) -> None:
         config = check_run_config(run_config)
         wrapper = context if isinstance(context, RunContextWrapper) else RunContextWrapper(context)
-        memory = None
-        if session is not None:
-            memory = Memory(
-                session,
-                lease_ttl_s=config.get("lease_ttl_s", 6.0),
-                lease_wait_s=config.get("lease_wait_s", 15.0),
-            )
+        memory = None if session is None else _memory(session, config)
         self._scope = scope = CallScope(
             model,
             agent,
@@ -124,20 +118,10 @@ class RealtimeSession(RealtimeModelListener):
         self._keeping = Keeping(scope, self._connecting, resumes=resumes)
         self._timing = Timing(scope, self._connecting, looked=self._showing.release_audio)
         self._connecting.on_written = self._timing.arm
-        self._performing = performing = Performing(scope)
+        self._performing = Performing(scope)
         scope.hands = Hands(
             exchange,
-            performers={
-                "run": performing.run,
-                "settle": performing.settle,
-                "judge": performing.judge,
-                "resolve": performing.resolve,
-                "append": self._keeping.append,
-                "save": self._keeping.save,
-                "ours": self._keeping.ours,
-                "connect": self._connecting.connect,
-                "write": self._connecting.write,
-            },
+            performers=self._performers(),
             shown=self._shown,
             failed=self._failed,
             one_call_at_a_time=config.get("async_tool_calls", True) is False,
@@ -163,6 +147,20 @@ class RealtimeSession(RealtimeModelListener):
             let_go=self._let_go,
             failure=lambda: self._error,
         )
+
+    def _performers(self) -> dict[str, Performer]:
+        """Who does what is due, by its kind."""
+        return {
+            "run": self._performing.run,
+            "settle": self._performing.settle,
+            "judge": self._performing.judge,
+            "resolve": self._performing.resolve,
+            "append": self._keeping.append,
+            "save": self._keeping.save,
+            "ours": self._keeping.ours,
+            "connect": self._connecting.connect,
+            "write": self._connecting.write,
+        }
 
     # --- what it is --------------------------------------------------------------------------------------------------
 
@@ -562,3 +560,7 @@ class RealtimeSession(RealtimeModelListener):
         self._changing.let_go()
         for waiter in self._connecting.waiters.values():
             waiter.cancel()
+
+
+def _memory(session: Session, config: RealtimeRunConfig) -> Memory:
+    return Memory(session, lease_ttl_s=config.get("lease_ttl_s", 6.0), lease_wait_s=config.get("lease_wait_s", 15.0))
