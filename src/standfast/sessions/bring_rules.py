@@ -57,40 +57,42 @@ def bring(name: Name, cargo: Cargo) -> Plan[Brought | None]:
     """Do it; None if the target is no longer as it was looked at."""
     there = cargo.there
     cells = (GENERATIONS, IMPORTED, LEASE)
-    sight = yield from look(Look(name, cells=cells, prefixes=(BROUGHT,), times=True))
-    moved = tuple(run.run_id for run in cargo.moved)
-    come = [run for run in cargo.moved if value_of(sight, BROUGHT + run.run_id) != run.token.encode()]
-    note = sight.cells.get(IMPORTED)
-    if note is not None and note.alive and json.loads(note.value)[2] == cargo.note.token:
-        return Brought(sight.mark, moved)  # done before: its answer was lost
-    if there is None and sight.created is not None:
-        return None
-    if there is not None and (
-        sight.mark != there.mark or value_of(sight, GENERATIONS) != there.generations_cell or sight.created is None
-    ):
-        return None
-    _refuse_held(name, sight)
-    step = yield from _runs_step(cargo, come)
-    conditions: dict[str, bytes | None] = {cell: value_of(sight, cell) for cell in cells}
-    conditions |= {BROUGHT + run.run_id: value_of(sight, BROUGHT + run.run_id) for run in come}
-    put: dict[str, bytes | None] = {BROUGHT + run.run_id: run.token.encode() for run in come}
-    put |= {
-        OPEN_RUN + run.run_id: open_run_value(run.status, None) for run in come if is_open_run(run.status, run.head)
-    }
-    if cargo.mode != "runs":
-        put |= cells_of(cargo.seen)
-        put[IMPORTED] = json.dumps(cargo.note).encode()
-    change = Change(
-        name,
-        mark=sight.mark,
-        cells=conditions,
-        wipe=KEPT_BY_CLEAR if cargo.mode == "anew" else None,
-        load=_load(cargo),
-        put=put,
-        touch=cargo.mode != "runs",
-    )
-    got = yield from commit([change, *step])
-    return Brought(got.marks[0], moved) if isinstance(got, Done) else None
+    while True:  # again where it was refused: by somebody else's change, or because its answer was lost
+        sight = yield from look(Look(name, cells=cells, prefixes=(BROUGHT,), times=True))
+        moved = tuple(run.run_id for run in cargo.moved)
+        come = [run for run in cargo.moved if value_of(sight, BROUGHT + run.run_id) != run.token.encode()]
+        note = sight.cells.get(IMPORTED)
+        if note is not None and note.alive and json.loads(note.value)[2] == cargo.note.token:
+            return Brought(sight.mark, moved)  # done before: its answer was lost
+        if there is None and sight.created is not None:
+            return None
+        if there is not None and (
+            sight.mark != there.mark or value_of(sight, GENERATIONS) != there.generations_cell or sight.created is None
+        ):
+            return None
+        _refuse_held(name, sight)
+        step = yield from _runs_step(cargo, come)
+        conditions: dict[str, bytes | None] = {cell: value_of(sight, cell) for cell in cells}
+        conditions |= {BROUGHT + run.run_id: value_of(sight, BROUGHT + run.run_id) for run in come}
+        put: dict[str, bytes | None] = {BROUGHT + run.run_id: run.token.encode() for run in come}
+        put |= {
+            OPEN_RUN + run.run_id: open_run_value(run.status, None) for run in come if is_open_run(run.status, run.head)
+        }
+        if cargo.mode != "runs":
+            put |= cells_of(cargo.seen)
+            put[IMPORTED] = json.dumps(cargo.note).encode()
+        change = Change(
+            name,
+            mark=sight.mark,
+            cells=conditions,
+            wipe=KEPT_BY_CLEAR if cargo.mode == "anew" else None,
+            load=_load(cargo),
+            put=put,
+            touch=cargo.mode != "runs",
+        )
+        got = yield from commit([change, *step])
+        if isinstance(got, Done):
+            return Brought(got.marks[0], moved)
 
 
 def _refuse_held(name: Name, sight: Sight) -> None:
