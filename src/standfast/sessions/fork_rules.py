@@ -16,6 +16,7 @@ from standfast.sessions.generation_rules import Boxes, everything, kept_in, kept
 from standfast.sessions.port import Arrange, Change, Done, Look, Name, Plan, Range, Row, Rows, Sight, Tag
 from standfast.sessions.protocol import Position
 from standfast.sessions.rules import (
+    DIGESTS,
     GENERATIONS,
     ORIGIN,
     WRITER,
@@ -55,7 +56,7 @@ def fork(name: Name, new: Name, at: Position | None, recode: Recode | None, lane
             )
         behind = at is not None  # only then is there anything whose writers must be known
         live, needed = Rows(tags=behind or recode is not None), partial(_needed, name, at)
-        sight, boxes = yield from everything(name, prefixes=(WRITER, "d/"), live=live, wanted=needed)
+        sight, boxes = yield from everything(name, prefixes=(WRITER, DIGESTS), live=live, wanted=needed)
         found = cut_at(name, sight, boxes, at)
         put = counts_at(sight, found.lowest)
         if not found.rows and not put:

@@ -21,7 +21,18 @@ from standfast.sessions.generation_rules import id_of_generation
 from standfast.sessions.lease_rules import held_in
 from standfast.sessions.port import Look, Name, Plan, Row, Rows, Sight
 from standfast.sessions.records import Hit, Holder, Origin, Record, RecordPage, RequestCost, RunUsage, SearchPage
-from standfast.sessions.rules import GENERATIONS, LEASE, ORIGIN, USAGE, as_time, fault_of, listing, look, value_of
+from standfast.sessions.rules import (
+    GENERATIONS,
+    LEASE,
+    OPEN_RUN,
+    ORIGIN,
+    USAGE,
+    as_time,
+    fault_of,
+    listing,
+    look,
+    value_of,
+)
 from standfast.words.said import excerpt, first_words, said
 from standfast.words.usage import Usage
 
@@ -355,8 +366,8 @@ def seen(session_id: str, created: float, updated: float, *, details: bool) -> P
         return Seen(session_id, created, updated, None, None, ())
     name = Name("session", session_id)
     rows = (Rows(after=0, limit=FIRST_ROWS),)
-    sight = yield from look(Look(name, prefixes=("r/",), rows=rows, mark=False, count=True))
-    runs = tuple(sorted(cell[2:] for cell in sight.cells if cell.startswith("r/")))
+    sight = yield from look(Look(name, prefixes=(OPEN_RUN,), rows=rows, mark=False, count=True))
+    runs = tuple(sorted(cell.removeprefix(OPEN_RUN) for cell in sight.cells if cell.startswith(OPEN_RUN)))
     return Seen(session_id, created, updated, sight.count, first_words(_items(sight.rows[0])), runs)
 
 

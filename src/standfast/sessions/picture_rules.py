@@ -27,6 +27,7 @@ from standfast.sessions.lease_rules import Fence, check_fence, fence_cells, fenc
 from standfast.sessions.port import NOBODY, Change, Done, Look, Name, Plan, Row, Rows, Sight, Tag
 from standfast.sessions.rules import (
     BROUGHT,
+    DIGESTS,
     GENERATIONS,
     IMPORTED,
     MOVING,
@@ -178,7 +179,7 @@ def picture(name: Name) -> Plan[Picture | None]:
         first = yield from look(Look(name, cells=(GENERATIONS,), prefixes=(WRITER,), rows=(Rows(limit=1),), times=True))
         _refuse_sealed(name, first)
         runs = yield from _runs(name)
-        prefixes = (WRITER, "d/", USAGE, MOVING)
+        prefixes = (WRITER, DIGESTS, USAGE, MOVING)
         sight, boxes = yield from everything(
             name, cells=(ORIGIN, IMPORTED, *OTHERS), prefixes=prefixes, live=Rows(times=True)
         )

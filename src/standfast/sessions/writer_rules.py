@@ -19,7 +19,7 @@ from standfast.sessions.generation_rules import everything
 from standfast.sessions.lease_rules import Fence, check_fence, fence_cells, fence_conditions
 from standfast.sessions.port import Cell, Change, Done, Look, Name, Plan, Row, Rows, Sight, tags
 from standfast.sessions.protocol import Head
-from standfast.sessions.rules import WRITER, Report, commit, faulty, items_of, look, moved, tagged, value_of
+from standfast.sessions.rules import DIGESTS, WRITER, Report, commit, faulty, items_of, look, moved, tagged, value_of
 
 CHUNK = 32
 # Digests kept in the writer's own cell, and in each older one: half a kilobyte to rewrite, at most, for an append.
@@ -55,7 +55,7 @@ def written_in(cell: Cell | None) -> Written:
 
 def chunk_cell(writer: str, number: int) -> str:
     """The cell of a writer's older digests. The number comes first: a writer's name may hold anything."""
-    return f"d/{number}/{writer}"
+    return f"{DIGESTS}{number}/{writer}"
 
 
 def grown(known: Written, digests: Sequence[bytes]) -> tuple[Written, dict[int, bytes]]:

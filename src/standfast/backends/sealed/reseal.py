@@ -5,7 +5,19 @@ from __future__ import annotations
 import json
 
 from standfast.sessions.port import Arrange, Cell, Change, Done, Look, Name, Plan, Range
-from standfast.sessions.rules import GENERATIONS, LANE, WRITER, Lane, commit, listing, look, noted, once, value_of
+from standfast.sessions.rules import (
+    DIGESTS,
+    GENERATIONS,
+    LANE,
+    WRITER,
+    Lane,
+    commit,
+    listing,
+    look,
+    noted,
+    once,
+    value_of,
+)
 from standfast.sessions.run_rules import HEAD, LENGTHS, LOG
 from standfast.sessions.writer_rules import written_in
 
@@ -13,7 +25,7 @@ from standfast.sessions.writer_rules import written_in
 def resealed(name: Name, lane: Lane | None) -> Plan[None]:
     """Write a session's rows and cells again, in one step. A range of "another" name is sealed anew: here, its own."""
     while True:
-        sight = yield from look(Look(name, cells=(GENERATIONS,), prefixes=(WRITER, "d/", LANE)))
+        sight = yield from look(Look(name, cells=(GENERATIONS,), prefixes=(WRITER, DIGESTS, LANE)))
         if noted(lane, sight) is not None:
             return
         conditions: dict[str, bytes | None] = {cell: found.value for cell, found in sight.cells.items()}
