@@ -301,6 +301,29 @@ async def test_keys_are_exchanged_while_the_old_ones_are_in_use(book: Book) -> N
     only.close()
 
 
+async def test_sealing_anew_takes_along_what_is_kept_beside_the_items(book: Book) -> None:
+    """What a conversation cost, where a fork came from, and what a copy or a mend left: whatever cell is sealed."""
+    both = {"1": "first", "2": "second"}
+    session = await filled(book, keys=both, current="1")
+    usage = {"requests": 1, "input_tokens": 10, "output_tokens": 1, "total_tokens": 11}
+    costs = (0, [{"turn": 1, "usage": usage, "model": "m"}])
+    await session.record(items=[message("paid")], writer="run", start=0, costs=costs)
+    fork = await session.fork("b")
+    told = (await session.usage(), await fork.origin())
+    session.close()
+    fork.close()
+    for name in ("a", "b"):
+        again = book.open(name, keys=both, current="2")
+        await again.reseal()
+        again.close()
+    only, forked = (book.open(name, keys={"2": "second"}, current="2") for name in ("a", "b"))
+    assert (await only.usage(), await forked.origin()) == told
+    assert told[0]
+    assert told[1]
+    only.close()
+    forked.close()
+
+
 async def test_sealing_anew_takes_saved_runs_along(book: Book) -> None:
     session = book.open(keys={"1": "first", "2": "second"}, current="1")
     tails = {"items": LogTail(0, [b"x"])}

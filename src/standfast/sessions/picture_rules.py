@@ -26,6 +26,7 @@ from standfast.sessions.generation_rules import everything, kept_in
 from standfast.sessions.lease_rules import Fence, check_fence, fence_cells, fence_conditions
 from standfast.sessions.port import NOBODY, Change, Done, Look, Name, Plan, Row, Rows, Sight, Tag
 from standfast.sessions.rules import (
+    BRANCHES,
     BROUGHT,
     DIGESTS,
     GENERATIONS,
@@ -47,7 +48,7 @@ from standfast.sessions.writer_rules import chunk_cell, written_in
 MOVED = "moved"
 """The label of what is left of a run that goes on in another store."""
 
-OTHERS = ("branches",)
+OTHERS = (BRANCHES,)
 # Cells that only one kind of session reads, and that belong to the session wherever it is: the branches of an
 # AdvancedSQLiteSession, which are sessions of their own.
 

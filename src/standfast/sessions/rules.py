@@ -55,6 +55,13 @@ MOVING = "m/"
 BROUGHT = "b/"
 MEND = "x/"
 """Begins the cell of a mend that is in force; it holds the mend's number among those of its session."""
+BRANCHES = "branches"
+"""Which branches an AdvancedSQLiteSession has."""
+
+CELLS = (GENERATIONS, LEASE, ORIGIN, IMPORTED, BRANCHES)
+"""Every cell that a session has one of."""
+FAMILIES = (OPEN_RUN, WRITER, DIGESTS, LANE, USAGE, MOVING, BROUGHT, MEND)
+"""What the names of all other cells of a session begin with."""
 
 SEALED = b"\x02sealed\x00"
 """Begins a cell of an encrypted session, as it is seen without the key."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 
+from standfast.backends.sealed.plans import is_open
 from standfast.sessions.port import Arrange, Cell, Change, Done, Look, Name, Plan, Range
 from standfast.sessions.rules import (
-    DIGESTS,
+    CELLS,
+    FAMILIES,
     GENERATIONS,
-    LANE,
+    KEPT_BY_CLEAR,
     WRITER,
     Lane,
     commit,
@@ -25,11 +27,12 @@ from standfast.sessions.writer_rules import written_in
 def resealed(name: Name, lane: Lane | None) -> Plan[None]:
     """Write a session's rows and cells again, in one step. A range of "another" name is sealed anew: here, its own."""
     while True:
-        sight = yield from look(Look(name, cells=(GENERATIONS,), prefixes=(WRITER, DIGESTS, LANE)))
+        sight = yield from look(Look(name, cells=CELLS, prefixes=FAMILIES))
         if noted(lane, sight) is not None:
             return
-        conditions: dict[str, bytes | None] = {cell: found.value for cell, found in sight.cells.items()}
-        put = {cell: _anew(cell, found) for cell, found in sight.cells.items()}
+        sealed = {cell: found for cell, found in sight.cells.items() if not is_open(cell)}
+        conditions: dict[str, bytes | None] = {cell: found.value for cell, found in sealed.items()}
+        put = {cell: _anew(cell, found) for cell, found in sealed.items()}
         forget = [number for number, *_ in json.loads(value_of(sight, GENERATIONS) or b"[]")]
         arrange = Arrange([Range(0, of=name)], forget=forget) if sight.mark else None
         change = Change(name, mark=sight.mark, cells=conditions, arrange=arrange, put=put)
@@ -39,12 +42,12 @@ def resealed(name: Name, lane: Lane | None) -> Plan[None]:
 
 
 def _anew(cell: str, found: Cell) -> bytes | None:
-    """What a cell says from now on: the same, but of what was cleared only the counts, and no generations."""
+    """What a cell says from now on: the same, but of what was cleared only what a clear keeps, and no generations."""
     if cell == GENERATIONS:
         return b"[]"
     if cell.startswith(WRITER):
         return written_in(found).value()
-    return found.value if found.alive or cell.startswith(LANE) else None
+    return found.value if found.alive or cell.startswith(KEPT_BY_CLEAR) else None
 
 
 def runs_of(name: Name) -> Plan[list[Name]]:

@@ -23,11 +23,9 @@ from standfast.ground.errors import InvalidNameError, InvalidSettingError, Sessi
 from standfast.sessions import fork_rules, lease_rules, rules
 from standfast.sessions.port import Answer, Arrange, Ask, Change, Done, Look, Name, Plan, Range, Rows
 from standfast.sessions.protocol import Position
+from standfast.sessions.rules import BRANCHES
 
 T = TypeVar("T")
-
-BRANCHES = "branches"
-"""The cell that says which branches a conversation has."""
 
 SDK_USAGE = "sdk-usage/"
 """Begins the cells in which the store shows what the SDK has kept as the cost of turns."""

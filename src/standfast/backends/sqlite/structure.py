@@ -17,12 +17,13 @@ import sqlite3
 from typing import Any, Literal
 from uuid import uuid4
 
-from standfast.backends.sqlite.branches import BRANCHES, SDK_USAGE, Branch, Branches, branch_session_id, encoded
+from standfast.backends.sqlite.branches import SDK_USAGE, Branch, Branches, branch_session_id, encoded
 from standfast.backends.sqlite.turns import MAIN, is_user, kind_of, tool_of
 from standfast.backends.sqlite.values import as_bytes, as_seconds, as_text
 from standfast.ground.errors import InvalidSettingError, SessionConflictError
 from standfast.ground.jsonvalue import CorruptJSON, Item, decode, encode_value
 from standfast.sessions.port import Cell
+from standfast.sessions.rules import BRANCHES
 
 Structure = Literal["none", "expected", "made"]
 """What a session wants of these tables: nothing, that they are there, or that they are made where they are not."""
