@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import stat
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -35,7 +37,7 @@ from standfast.operators import verify_sqlite
 from standfast.operators.verify_postgres import LivePostgres
 from standfast.operators.verify_redis import LiveRedis
 from standfast.operators.verify_site import PREFIX, base_of, new_name
-from standfast.operators.verify_sqlite import CopiedFile, FileInPlace
+from standfast.operators.verify_sqlite import CopiedFile, FileInPlace, remove_folder
 from tests.helpers import children, servers
 
 QUICK = Options(rounds=1, examples=2, objects=200, soon_s=60)
@@ -195,6 +197,31 @@ async def test_what_sqlalchemy_keeps_is_verified_through_sqlalchemy(driver: str,
     assert (await plan_verification(used.url)).backend.startswith("sqlalchemy on ")
     with pytest.raises(InvalidSettingError):
         await plan_verification(used.url, in_place=True)
+
+
+def test_a_folder_goes_while_connections_in_it_are_still_being_closed(tmp_path: Path) -> None:
+    """Whoever closes last removes the log of a database, and others make one: between any two steps of the removal."""
+    folder, ended = tmp_path / "scratch", threading.Event()
+
+    def busy() -> None:
+        while not ended.is_set():
+            with contextlib.suppress(FileNotFoundError):
+                (folder / "copy.db-wal").write_bytes(b"")
+                (folder / "copy.db-wal").unlink()
+
+    for _ in range(100):
+        folder.mkdir()
+        for number in range(20):
+            (folder / f"{number}").write_bytes(b"")
+        thread = threading.Thread(target=busy)
+        thread.start()
+        try:
+            remove_folder(str(folder))
+        finally:
+            ended.set()
+            thread.join()
+            ended.clear()
+        assert not folder.exists()
 
 
 HELD = """

@@ -18,7 +18,7 @@ from uuid import uuid4
 from standfast.carrying.carrier import MakePlan, Then
 from standfast.carrying.pipelined import Pipelining
 from standfast.carrying.requests import PutBack, Request, RequestCarrier
-from standfast.carrying.threads import AnyRequest
+from standfast.carrying.threads import RETRY_FIRST_S, AnyRequest
 from standfast.ground.errors import OutcomeUnknownError, StoreTimeoutError, StoreUnavailableError, WrongLoopError
 from standfast.sessions.port import Answer, Ask
 
@@ -97,12 +97,13 @@ class _Serving(Pipelining):
                 self._accept(self.messages.popleft())
             self._look_for_orphans()
             if self._owed and not await self._undone():
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(RETRY_FIRST_S)
+                continue
             ready = self._ready()
             if ready:
                 self._settle(ready, await self._answered([active.question for active in ready]))
             elif self._active:
-                await asyncio.sleep(max(0.0, min(active.not_before for active in self._active) - time.monotonic()))
+                await asyncio.sleep(self._pause())
 
     async def _answered(self, questions: Sequence[Any]) -> list[Answer | Exception]:
         try:
@@ -125,7 +126,7 @@ class _Serving(Pipelining):
                         raise answer
                     question = plans[0].send(answer)
             except StopIteration:
-                self._owed.pop(0)
+                self._owed.pop(0).end_undo()
             except (OutcomeUnknownError, StoreTimeoutError, StoreUnavailableError):
                 return not (self._owed and time.monotonic() < self._owed[0].deadline)
         return True

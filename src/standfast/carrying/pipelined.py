@@ -87,6 +87,10 @@ class _Active:
     def __init__(self, request: AnyRequest) -> None:
         self.request = request
         self.guesses = True
+        self.held: set[tuple[Name, str]] = set()
+        """The lanes that it has written to, perhaps: what it wrote there may be all that tells of it."""
+        self.written: set[Name] = set()
+        """The names that it has changed, perhaps."""
         self.begin()
 
     def begin(self) -> None:
@@ -101,8 +105,15 @@ class _Active:
     def is_step(self) -> bool:
         return self.question is not None and not isinstance(self.question, Look | Listing | Count)
 
+    def names(self) -> set[Name]:
+        """The names that its question is about."""
+        if isinstance(self.question, Look):
+            return {self.question.name}
+        step: Any = self.question
+        return {change.name for change in step} if self.is_step else set()
+
     def lanes(self) -> set[tuple[Name, str]]:
-        """The lanes that its step uses: another that uses one of them waits until this one is known to be done."""
+        """The lanes that its step uses."""
         if not self.is_step:
             return set()
         step: Any = self.question
@@ -158,9 +169,14 @@ class Pipelining(Writing):
         ready = self._ready()
         if not ready:
             if self._active:
-                time.sleep(max(0.0, min(active.not_before for active in self._active) - time.monotonic()))
+                time.sleep(self._pause())
             return
         self._settle(ready, self._answers([active.question for active in ready if active.question is not None]))
+
+    def _pause(self) -> float:
+        """How long nothing can go out: until the first of those that wait for their time. Others wait for them."""
+        now = time.monotonic()
+        return min((one.not_before - now for one in self._active if one.not_before > now), default=0.0)
 
     def _settle(self, ready: Sequence[_Active], answers: Sequence[Answer | Exception]) -> None:
         ended = [active for active, answer in zip(ready, answers, strict=True) if self._is_ended(active, answer)]
@@ -168,20 +184,28 @@ class Pipelining(Writing):
 
     def _ready(self) -> list[_Active]:
         """Those whose question goes out now, in the order they came."""
-        now, busy, ready, ended = time.monotonic(), set[tuple[Name, str]](), list[_Active](), list[_Active]()
+        now, ready, ended = time.monotonic(), list[_Active](), list[_Active]()
+        # A lane is its user's until that one has ended, also while it only looks whether it was done: if another wrote
+        # there meanwhile, it would find no trace of itself, and do it a second time.
+        users = {lane: active for active in self._active for lane in active.held}
+        left = set[Name]()  # of these a change has left that nobody waits for: nothing that came later overtakes it
         for active in self._active:
             if active.question is None and not self._advance(active):
                 ended.append(active)
                 continue
             lanes = active.lanes()
-            if active.not_before > now or lanes & busy:
-                busy |= lanes
+            is_free = all(users.setdefault(lane, active) is active for lane in lanes)
+            waits = active.not_before > now or not is_free or not left.isdisjoint(active.names() if left else ())
+            if active.request.is_left:
+                left |= active.written
+            if waits:
                 continue
-            busy |= lanes
             if active.is_step and not active.request.claim():
                 ended.append(active)
                 continue
             if active.is_step:
+                active.held |= lanes
+                active.written |= active.names()
                 self._believe(active.question)  # what comes behind it may already rely on it
             ready.append(active)
         self._deliver(ended)
@@ -205,7 +229,7 @@ class Pipelining(Writing):
             active.guessed = {}
         elif isinstance(answer, Refused):
             self._learn(active, answer)
-        active.question, active.answer = None, answer
+        active.question, active.answer, active.pause = None, answer, RETRY_FIRST_S
         return not self._advance(active)
 
     def _failed(self, active: _Active, error: Exception) -> bool:

@@ -171,6 +171,16 @@ class Request(Generic[T]):
         return self.stage is CLAIMED
 
     @property
+    def is_left(self) -> bool:
+        """Whether it was begun, and nobody waits for it any more."""
+        return self._abandoned and self.stage is CLAIMED
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has its outcome, and has been taken back if it had to be."""
+        return not self.is_open and (self.undone or not self._undo_given)
+
+    @property
     def is_taken(self) -> bool:
         """Whether the question of who has the answer is closed: somebody took it, or somebody owes its undoing."""
         return self.taken or self._abandoned
@@ -206,6 +216,10 @@ class Request(Generic[T]):
         """Take back what was done."""
         assert self.undo is not None
         run(self.undo(self.result))  # type: ignore[arg-type]  # it was done, so it has its result
+
+    def end_undo(self) -> None:
+        """It was taken back, or cannot be."""
+        self.undone = True
 
     def forget_outcome(self) -> None:
         """Its transaction was rolled back: nothing was done, and nothing undone."""

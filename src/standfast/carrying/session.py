@@ -61,6 +61,9 @@ _reported: OrderedDict[Hashable, None] = OrderedDict()  # in the order in which 
 _REPORTED_MAX = 10_000
 PING_S_MAX = 5.0
 
+UNDO = ".undo"
+# Ends the lanes of undoing. It is tried again while others write, and must still find then what it wrote.
+
 
 class StoredSession(LooksInto, SessionABC):
     """One conversation in a store. Any number of objects, threads, loops and processes may share it."""
@@ -129,7 +132,7 @@ class StoredSession(LooksInto, SessionABC):
         """Remove and return the newest valid item; None when there is none. Corrupt records stay."""
         popped = await self._write(
             partial(rules.pop, self._name, self._report, self._lane()),
-            undo=partial(rules.put_back, self._name, self._lane()),
+            undo=partial(rules.put_back, self._name, self._lane(UNDO)),
         )
         return None if popped is None else decode(popped.row.data)
 
@@ -367,10 +370,10 @@ class StoredSession(LooksInto, SessionABC):
     def _copied_settings(self) -> dict[str, Any] | None:
         return None if self.session_settings is None else self.session_settings.to_dict()
 
-    def _lane(self) -> Lane | None:
+    def _lane(self, own: str = "") -> Lane | None:
         """What a write is known by if its answer is lost, on stores that can lose one."""
         lane = self._opened().lane
-        return None if lane is None else Lane(LANE + lane, uuid4().bytes)
+        return None if lane is None else Lane(LANE + lane + own, uuid4().bytes)
 
     def _report(self, row: Row, fault: str) -> None:
         """Log a corrupt record, once, without its content (A14)."""

@@ -55,7 +55,7 @@ class ThreadCarrier(RequestCarrier):
         self._pid = os.getpid()
         self.lane = uuid4().hex if self._loses_answers else None  # a child that used its parent's would seem to repeat
         self._gate = threading.RLock()  # taken again when a request is given up by being collected as garbage in here
-        self._given_up = self._made_up_for = 0
+        self._left: list[AnyRequest] = []  # writes that nobody waits for any more, and that may still have to end
         self._writes: Inbox = SimpleQueue()
         self._reads: Inbox = SimpleQueue() if self._reader_count else self._writes
         self._threads: list[threading.Thread] = []
@@ -72,19 +72,18 @@ class ThreadCarrier(RequestCarrier):
                 raise SessionClosedError("the session was closed", "Open a new session object for this id.")
             if not self._threads:
                 self._start()
-            # What follows a cancelled pop waits until the item is back at its place.
-            is_behind = self._made_up_for < self._given_up
-            if request.kind == "write" or is_behind:
-                self._made_up_for = self._given_up
+            # What follows a cancelled write waits until that is done or never will be, and a popped item is back (A13).
+            self._left = [left for left in self._left if not left.is_over]
+            if request.kind == "write" or self._left:
                 self._writes.put(request)
             else:
                 self._reads.put(request)
 
     def _give_up(self, request: AnyRequest, owes_undo: bool) -> None:
-        if request.undo is None or self._pid != os.getpid():
+        if request.kind != "write" or self._pid != os.getpid():
             return
         with self._gate:
-            self._given_up += 1
+            self._left.append(request)
             if owes_undo:
                 self._writes.put(PutBack(request))
 
@@ -233,7 +232,7 @@ class Writing(_Worker, Owing):
                 return
             except Exception:  # it would fail for ever; and this thread must outlive whatever happens
                 _log.exception("a cancelled operation cannot be undone")
-            self._owed.pop(0)
+            self._owed.pop(0).end_undo()
 
 
 # --- sharing ---------------------------------------------------------------------------------------------------------

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,8 @@ ROOM_BYTES = 100_000_000
 # What the checks write, generously; the copy of the file comes to it.
 
 MARK = "in-use"
+
+REMOVALS_MAX = 500
 
 
 class LiveFile(SQLiteFile):
@@ -226,8 +230,7 @@ class FileSite(Site):
             descriptor = os.open(os.path.join(folder, MARK), os.O_RDWR | os.O_CLOEXEC)
         try:
             if descriptor < 0 or name == self.name or _locked(descriptor):
-                with contextlib.suppress(FileNotFoundError):
-                    shutil.rmtree(folder)
+                remove_folder(folder)
         finally:
             if descriptor >= 0:
                 os.close(descriptor)
@@ -241,6 +244,21 @@ class FileSite(Site):
             if self._held is not None:
                 os.close(self._held)
                 self._held = None
+
+
+def remove_folder(folder: str) -> None:
+    """Remove a folder in which connections that were just closed may still remove or write a log of theirs."""
+    for left in reversed(range(REMOVALS_MAX)):
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:  # what it was about to remove has gone, or something came into what it had emptied
+            if not os.path.lexists(folder):
+                return
+            if not left or error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def _locked(descriptor: int) -> bool:
