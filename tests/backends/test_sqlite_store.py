@@ -16,7 +16,21 @@ from standfast.backends.sqlite import files
 from standfast.backends.sqlite.schema import Tables, migrate
 from standfast.backends.sqlite.statements import statements
 from standfast.backends.sqlite.store import Transaction
-from standfast.sessions.port import Arrange, Cell, Change, Done, Look, Name, Range, Refused, Row, Rows, Step, Tag
+from standfast.sessions.port import (
+    NOBODY,
+    Arrange,
+    Cell,
+    Change,
+    Done,
+    Look,
+    Name,
+    Range,
+    Refused,
+    Row,
+    Rows,
+    Step,
+    Tag,
+)
 
 SESSIONS = [Name("session", text) for text in ("a", "b'\"", "ü%_")]
 NAMES = [*SESSIONS, Name("run", "a")]
@@ -417,3 +431,22 @@ class StoreAgainstModel(RuleBasedStateMachine):
 
 StoreAgainstModel.TestCase.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)
 TestStoreAgainstModel = StoreAgainstModel.TestCase
+
+
+def test_a_row_put_back_behind_one_that_the_sdk_took_makes_another_mark() -> None:
+    """Its id is there again and is the newest, as before; what stood before it is not (B2)."""
+    machine, name = StoreAgainstModel(), SESSIONS[0]
+    machine.open()
+    try:
+        machine.single(Change(name, push=[(b'{"n":%d}' % number, NOBODY) for number in range(3)], touch=True))
+        before = machine.transaction().look(Look(name, rows=(Rows(),)))
+        newest = before.rows[0][-1]
+        machine.single(Change(name, drop=[newest.ref], touch=True))
+        machine.foreign_pop(name)
+        machine.single(Change(name, back=[newest]))
+        after = machine.transaction().look(Look(name, rows=(Rows(),), upto=before.mark))
+        assert [row.ref for row in after.rows[0]] == [before.rows[0][0].ref, newest.ref]
+        assert after.mark != before.mark
+        assert after.upto is None
+    finally:
+        machine.teardown()

@@ -86,7 +86,8 @@ class Statements:
             f"UPDATE {s} SET standfast_seen = ? WHERE standfast_changed = (SELECT max(standfast_changed) FROM {s})"
         )
         self.foreign = (
-            f"SELECT session_id, max(id) FROM {m} NOT INDEXED WHERE id > ? GROUP BY session_id ORDER BY max(id)"
+            f"SELECT session_id, max(id) FROM {m} NOT INDEXED WHERE id > ? AND standfast_writer IS NULL "
+            "GROUP BY session_id ORDER BY max(id)"
         )
         self.set_edition = (
             f"INSERT INTO {s} (session_id, standfast_edition) VALUES (?, ?) "

@@ -6,7 +6,8 @@ nobody else writes: until the transaction ends, and in the next one if no other 
 
 A ref is a row's id. Ids are never used again, whoever writes, so the first and the newest tell whether a history moved,
 with nothing counted: other programs only add behind, take from the end, prune the front or remove all. What only
-standfast does, taking a row out of the middle, moves a session's *edition*, which belongs to the mark too (B2, B10).
+standfast does, taking a row out of the middle or putting one back, moves a session's *edition*, which belongs to the
+mark too (B2, B10).
 """
 
 from __future__ import annotations
@@ -388,16 +389,21 @@ class Transaction:
                 self.db.execute(self._sql.delete_row, (ref, session_id))
             self._read_ends(session_id, state)
             if state.newest > min(change.drop):
-                state.edition += 1
-                self.db.execute(self._sql.set_edition, (session_id, state.edition))
+                self._next_edition(session_id, state)
         if change.arrange is not None:
             self._arrange(session_id, state, change.arrange)
         for row in change.back:
             self._put_back(session_id, state, row)
+        if change.back:  # an id is there again: another program may have taken others that stood before it
+            self._next_edition(session_id, state)
         if change.load is not None and change.name.kind == "session":
             insert_loaded(self.db, self._sql, session_id, change.load)
             self._read_ends(session_id, state)
             self._seen = max(self._seen, state.newest)
+
+    def _next_edition(self, session_id: str, state: _State) -> None:
+        state.edition += 1
+        self.db.execute(self._sql.set_edition, (session_id, state.edition))
 
     def _wipe(self, change: Change) -> None:
         db, sql, name = self.db, self._sql, change.name
