@@ -363,13 +363,9 @@ async def _undo(talk: Talk, out: Output) -> None:
 
 
 async def _fork(talk: Talk, out: Output, name: str) -> None:
-    target = talk.store.session(name)
-    try:
-        if await target.info() is not None:
-            raise UsageError(f"there is a conversation {name!r} already", "Choose another name.")
-    finally:
-        await target.close()
-    forked = await talk.session.fork(name)
+    from standfast.cli.arguments import whoever
+
+    forked = await talk.session.fork(name, by=whoever())
     await talk.session.close()
     talk.session = forked
     out.note(f"This goes on as {name!r}; the conversation it came from stays as it is.")
