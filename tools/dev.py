@@ -124,6 +124,12 @@ def scorecards(*args: str) -> int:
     return python(str(ROOT / "tools" / "scorecards.py"), *args)
 
 
+def pictures(*args: str) -> int:
+    """Draw the pictures in docs/: benchmarks and scorecards from their tables, and a recording of a chat."""
+    need("dev")
+    return max(python(str(ROOT / "tools" / name), *args) for name in ("pictures.py", "recording.py"))
+
+
 def docs(*args: str) -> int:
     """Build the site: every page, and a reference from the docstrings (`--serve`: on this computer, as you write)."""
     pinned = REQUIREMENTS / "docs.txt"
@@ -162,7 +168,7 @@ def lock(*args: str) -> int:
 
 
 COMMANDS: dict[str, Callable[..., int]] = {
-    f.__name__: f for f in (demo, voice, test, websockets, lint, bench, sim, names, scorecards, docs, lock)
+    f.__name__: f for f in (demo, voice, test, websockets, lint, bench, sim, names, scorecards, pictures, docs, lock)
 }
 
 
