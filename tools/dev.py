@@ -147,6 +147,12 @@ def docs(*args: str) -> int:
     return subprocess.call([str(builder), str(ROOT / "tools" / "site.py"), *args], cwd=ROOT)
 
 
+def release(*args: str) -> int:
+    """Build the wheel and the source archive twice, check them, install them and follow the README (`--rehearse`)."""
+    need("dev")
+    return python(str(ROOT / "tools" / "release.py"), *args)
+
+
 def lock(*args: str) -> int:
     """Compile requirements/*.in to pinned, hashed files (needs uv; `--upgrade` looks for newer versions)."""
     uv = shutil.which("uv")
@@ -168,7 +174,8 @@ def lock(*args: str) -> int:
 
 
 COMMANDS: dict[str, Callable[..., int]] = {
-    f.__name__: f for f in (demo, voice, test, websockets, lint, bench, sim, names, scorecards, pictures, docs, lock)
+    f.__name__: f
+    for f in (demo, voice, test, websockets, lint, bench, sim, names, scorecards, pictures, docs, release, lock)
 }
 
 
