@@ -11,9 +11,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
-
-import pictures  # noqa: E402
-import recording  # noqa: E402
+try:
+    import pictures
+    import recording
+finally:
+    sys.path.pop(0)  # tools/site.py is not the standard library's
 
 DRAWN = [*(ROOT / one.file for one in pictures.PICTURES), recording.FILE]
 AGAIN = "draw it again with: ./dev pictures"

@@ -12,8 +12,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
-
-import release  # noqa: E402
+try:
+    import release
+finally:
+    sys.path.pop(0)  # tools/site.py is not the standard library's
 
 ADDRESS = "https://example.org/people/standfast"
 
