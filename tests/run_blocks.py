@@ -5,10 +5,16 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import os
 import sys
 import textwrap
 import types
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from typing import Any
+
+HIDDEN = "STANDFAST_HIDDEN_MODULES"
+"""Names, with commas between them, that a page cannot import: what would not be there for whoever reads it."""
 
 
 def blocks(text: str) -> list[tuple[int, str]]:
@@ -48,5 +54,20 @@ def run_page(page: Path) -> None:
                 exec(code, module.__dict__)
 
 
+class Visible(PathFinder):
+    """Finds what is installed, but for the modules that are hidden."""
+
+    hidden = frozenset(os.environ.get(HIDDEN, "").split(","))
+
+    @classmethod
+    def find_spec(cls, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Find a module, or not."""
+        if fullname.partition(".")[0] in cls.hidden:
+            return None
+        return super().find_spec(fullname, path, target)
+
+
 if __name__ == "__main__":
+    if HIDDEN in os.environ:
+        sys.meta_path[sys.meta_path.index(PathFinder)] = Visible
     run_page(Path(sys.argv[1]))

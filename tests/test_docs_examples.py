@@ -15,7 +15,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from run_blocks import blocks
+from run_blocks import HIDDEN, blocks
+
+from tests.helpers.page_needs import hidden, named
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -26,9 +28,9 @@ LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 DEADLINE_S = 300
 
 
-def run(arguments: list[str], folder: Path) -> None:
+def run(arguments: list[str], folder: Path, **more: str) -> None:
     # Keys of the person who runs the tests must not make an example talk to a real service.
-    environment = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")} | more
     command = [sys.executable, "-W", "error::ResourceWarning", *arguments]
     ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=DEADLINE_S)
     assert ended.returncode == 0, f"{arguments[-1]} ended with {ended.returncode}:\n{ended.stdout}\n{ended.stderr}"
@@ -38,8 +40,9 @@ RUNNABLE = [page for page in PAGES if blocks(page.read_text(encoding="utf-8"))]
 
 
 @pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_code_on_this_page_runs(page: Path, tmp_path: Path):
-    run([str(RUNNER), str(page)], tmp_path)
+def test_the_code_on_this_page_runs_with_what_it_says_is_needed(page: Path, tmp_path: Path):
+    """As for a stranger who installed standfast and the extras that the page names, and nothing else."""
+    run([str(RUNNER), str(page)], tmp_path, **{HIDDEN: ",".join(hidden(page.read_text(encoding="utf-8")))})
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
@@ -57,6 +60,21 @@ def test_a_block_that_fails_is_noticed(tmp_path: Path):
     page.write_text("# A page\n\n```python\nx = 1\n```\n\nand\n\n```python\nassert x == 2\n```\n")
     with pytest.raises(AssertionError, match=r'page\.md", line 10'):
         run([str(RUNNER), str(page)], tmp_path)
+
+
+def test_a_page_that_does_not_name_what_it_needs_is_noticed(tmp_path: Path):
+    page = tmp_path / "page.md"
+    text = (
+        "Install `pip install 'fakeredis[lua]' httpx2` or standfast[redis,mcp].\n\n```python\nimport websockets\n```\n"
+    )
+    assert named(text) == {"standfast", "standfast[redis]", "standfast[mcp]", "fakeredis[lua]", "httpx2"}
+    assert "websockets" in hidden(text)
+    assert not {"redis", "httpx2", "fakeredis", "lupa", "pydantic", "standfast"} & set(hidden(text))
+    page.write_text(text)
+    with pytest.raises(AssertionError, match="No module named 'websockets'"):
+        run([str(RUNNER), str(page)], tmp_path, **{HIDDEN: ",".join(hidden(text))})
+    page.write_text(text.replace("mcp]", "realtime]"))
+    run([str(RUNNER), str(page)], tmp_path, **{HIDDEN: ",".join(hidden(page.read_text()))})
 
 
 def test_no_run_blocks_and_other_languages_are_left_alone():
