@@ -64,7 +64,7 @@ async def test_a_given_client_is_used_and_stays_open(server: LoopbackServer):
 
 async def test_defaults_of_the_process(server: LoopbackServer, monkeypatch: pytest.MonkeyPatch):
     provider = OpenAIProvider()
-    with pytest.raises(UserError, match="OPENAI_API_KEY"):
+    with pytest.raises(UserError, match="OPENAI_API_KEY") as refused:
         await ask(provider.get_model("m"), "hi")
     monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
     set_default_openai_key("from-default")
@@ -76,6 +76,7 @@ async def test_defaults_of_the_process(server: LoopbackServer, monkeypatch: pyte
         set_default_openai_client(client)
         await ask(OpenAIProvider().get_model("m"), "hi")
         assert server.requests[-1].headers["authorization"] == "Bearer from-client"
+    assert ".." not in str(refused.value)
 
 
 def test_the_api_is_chosen_once_for_the_process_or_for_the_provider():

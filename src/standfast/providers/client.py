@@ -56,7 +56,7 @@ def make_client(options: dict[str, Any]) -> AsyncOpenAI:
         return AsyncOpenAI(**options)
     except OpenAIError as error:
         raise UserError(
-            f"no OpenAI client can be made: {error}",
+            f"no OpenAI client can be made: {str(error).rstrip('.')}",
             "Set OPENAI_API_KEY, call set_default_openai_key or set_default_openai_client, or give the provider a key.",
         ) from error
 
