@@ -127,6 +127,35 @@ def test_every_page_can_be_found_from_the_index():
     assert not lost, f"docs/README.md does not lead to {lost}"
 
 
+# Generated, written for those who work on standfast, or made of nothing but clauses.
+NAMES_CLAUSES = ("contract.md", "names.md", "decisions.md")
+NO_PROSE = re.compile(r"^```.*?^```|`[^`\n]*`|\[[^\]\n]*\]\([^)\n]*\)", re.MULTILINE | re.DOTALL)
+
+
+def test_a_clause_that_a_page_names_is_a_link_to_it():
+    """A reader who meets "(C8)" in the middle of a page must be able to ask what that is."""
+    contract = (ROOT / "docs" / "reference" / "contract.md").read_text(encoding="utf-8")
+    known = set(re.findall(r'<a id="[a-z]+\d+"></a>([A-Z]+\d+) ', contract))
+    assert known
+    bare = []
+    for page in PAGES:
+        if page.name not in NAMES_CLAUSES and "scorecard" not in page.name:
+            prose = NO_PROSE.sub("", page.read_text(encoding="utf-8"))
+            bare += [
+                f"{page.relative_to(ROOT)}: {one}" for one in re.findall(r"\b[A-Z]\d{1,2}\b", prose) if one in known
+            ]
+    assert not bare, "\n".join(bare)
+
+
+def test_a_how_to_opens_with_when_it_is_needed():
+    late = []
+    for page in sorted((ROOT / "docs" / "how-to").glob("*.md")):
+        opening = page.read_text(encoding="utf-8").split("\n\n")[1]
+        if not re.match(r"(When|You need this)\b", opening):
+            late.append(str(page.relative_to(ROOT)))
+    assert not late, "\n".join(late)
+
+
 TABLE = re.compile(r"^(\|.*\|)\n\|[ :|-]+\|$", re.MULTILINE)
 
 

@@ -137,7 +137,11 @@ def contract_page() -> str:
     for letter, title in clauses.PARTS.items():
         lines += ["", f"## {letter}. {title}", "", "| id | promise |", "|---|---|"]
         part = [clause for clause in clauses.CLAUSES.values() if clause.part == letter]
-        lines += [f"| {clause.id} {clause.title} | {first_sentence(clause.text)} |" for clause in part]
+        # The anchor is what other pages link to: a row of a table has none of its own.
+        lines += [
+            f'| <a id="{clause.id.lower()}"></a>{clause.id} {clause.title} | {first_sentence(clause.text)} |'
+            for clause in part
+        ]
     return "\n".join(lines) + "\n"
 
 
