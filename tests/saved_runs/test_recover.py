@@ -257,7 +257,7 @@ async def test_a_worker_with_an_older_version_leaves_the_run_to_one_that_has_wha
 
 
 async def test_a_run_that_was_handed_to_an_agent_that_is_gone_is_told(office: Office) -> None:
-    boss = office.agent("wait", name="boss")
+    boss = office.agent("look", "wait", name="boss")  # the handoff counts as the first
 
     def to_boss(call: Any) -> Any:
         return function_call("transfer_to_boss", {}, call_id="h1")

@@ -98,7 +98,7 @@ class RecoveryReport:
 
 
 Take = Callable[
-    [Agent[Any], RunSummary, Session | None],
+    [Agent[Any], RunSummary, Session | None, RunStore],
     Awaitable[tuple[RunAttempt, Callable[[], Awaitable[RunResult[Any]]]]],
 ]
 """Makes the attempt to go on with a run, and what carries it out."""
@@ -291,7 +291,7 @@ class Recovery:
             )
         attempt: RunAttempt | None = None
         try:
-            attempt, go = await self._take(agent, summary, session)
+            attempt, go = await self._take(agent, summary, session, store)
             self._attempts[summary.run_id] = attempt
             result = await go()
         except Exception as error:

@@ -297,9 +297,9 @@ class Runner:
         check_error_handlers(error_handlers)
         options = RunOptions(hooks=hooks, run_config=config, error_handlers=error_handlers)
 
-        async def take(agent: Agent[Any], summary: RunSummary, session: Session | None) -> Any:
+        async def take(agent: Agent[Any], summary: RunSummary, session: Session | None, at: RunStore) -> Any:
             context = None if context_of is None else context_of(summary)
-            return await _taken_up(agent, summary.run_id, store, context, options._replace(session=session))
+            return await _taken_up(agent, summary.run_id, at, context, options._replace(session=session))
 
         bounds = Bounds(limit, concurrency, timeout_s)
         return await Recovery(named_agents(agents), store, sessions, take, bounds).make()
@@ -497,10 +497,9 @@ async def _to_resume(
 
 
 async def _taken_up(
-    agent: Agent[Any], run_id: str, run_store: RunStore | None, context: object, options: RunOptions
+    agent: Agent[Any], run_id: str, store: RunStore, context: object, options: RunOptions
 ) -> tuple[RunAttempt, Callable[[], Awaitable[RunResult[Any]]]]:
     """An attempt to go on with a saved run unless another worker has it, and what carries it out."""
-    store = run_store or _store_of(options.session, None)
     state, options, resumed = await _to_resume(
         agent, run_id, store, context, options, takeover=False, max_turns=AS_SAVED
     )
