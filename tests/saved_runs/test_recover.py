@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.books import lines
+from helpers.processes import Child
+from helpers.starters import recover as recover_once, start
 
 from standfast import (
     Agent,
@@ -26,6 +31,7 @@ from standfast import (
     ToolContext,
     UserError,
     function_tool,
+    handing_over_on,
     open_store,
 )
 from standfast.testing import AnsweringModel, function_call
@@ -332,7 +338,7 @@ async def test_a_limit_counts_the_runs_that_are_taken_and_begins_with_the_oldest
     stranger = office.agent("wait", name="stranger")
     await office.left(stranger, "stranger")
     report = await office.recover(agent, limit=2)
-    assert [one.run_id for one in report.of("continued")] == ["first", "second"]
+    assert {one.run_id for one in report.of("continued")} == {"first", "second"}
     assert not report.is_whole
     report = await office.recover(agent, limit=2)
     assert report.counts == {"continued": 1, "no_agent": 1}
@@ -343,14 +349,17 @@ async def test_no_more_than_so_many_go_on_at_once(office: Office) -> None:
     agent = office.agent("wait", "count")
     for number in range(5):
         await office.left(agent, f"job-{number}")
-    under_way, most = 0, 0
+    under_way, most, both = 0, 0, asyncio.Event()
 
     def counting(of: Callable[[Any], Any]) -> Callable[[Any], Any]:
         async def answer(call: Any) -> Any:
             nonlocal under_way, most
             under_way += 1
             most = max(most, under_way)
-            await asyncio.sleep(0.01)
+            if under_way == 2:
+                both.set()
+            await both.wait()
+            await asyncio.sleep(0.01)  # time for a third, if there were one
             under_way -= 1
             return of(call)
 
@@ -369,16 +378,34 @@ async def test_when_its_time_is_over_a_pass_hands_over_what_it_has_begun(office:
 
     async def answer(call: Any) -> Any:
         reached.set()
-        await asyncio.sleep(1.0)  # longer than the pass has; its answer is waited for and kept
+        await asyncio.sleep(2.5)  # longer than the pass has; its answer is waited for and kept
         return agent.model._answer(call)
 
     slow.model = AnsweringModel(answer)
-    report = await office.recover(slow, concurrency=1, timeout_s=0.5)
+    report = await office.recover(slow, concurrency=1, timeout_s=2.0)
     assert reached.is_set()
     assert report.counts == {"handed_over": 1}
     assert not report.is_whole
     assert (await office.recover(agent)).counts == {"continued": 2}
     assert sorted(office.done[2:]) == ["look", "look", "pay", "pay"]
+
+
+@pytest.mark.parametrize("ahead_s", [86_400.0, -86_400.0], ids=["a day ahead", "a day behind"])
+@pytest.mark.parametrize("owner", ["session wait", "nobody"])
+def test_a_worker_whose_clock_is_wrong_by_a_day_does_nothing_twice(owner: str, ahead_s: float, tmp_path: Path) -> None:
+    """On a store that asks its machine for the time it may take a run from a living worker: who then begins no more."""
+    path = tmp_path / "a.db"
+    with Child(start, path=str(path), owner=owner, stands=True) as worker:
+        worker.hear_until("ready")
+        worker.say("go")
+        worker.hear_until("here")
+        with Child(recover_once, path=str(path), ahead_s=ahead_s) as wrong:
+            name, outcome = wrong.result()
+        assert (name, outcome) in (("ok", "continued"), ("ok", "alive"))
+        worker.say("go on")
+        told = worker.result()
+        assert told[0] in (("LeaseLostError", "RunClaimedError") if outcome == "continued" else ("ok",)), told
+    assert lines(f"{path}.book") == ["c1"]
 
 
 class Away(InMemoryRunStore):
@@ -511,6 +538,24 @@ async def test_a_run_that_waits_for_its_session_is_sent_away_and_has_begun_nothi
     assert office.done == []
     assert (await Runner.run(agent, "go", session=session, run_config=config)).final_output == "finished"
     await session.close()
+
+
+async def test_on_a_signal_the_runs_under_way_and_those_that_start_then_are_handed_over(office: Office) -> None:
+    agent = office.agent("wait", "pay")
+    async with handing_over_on(within_s=PATIENCE_S) as stopping, office.at_work(agent, "first") as task:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await stopping.wait()
+        session = office.session("-")
+        config = RunConfig(run_id="second", run_store=session.run_store())
+        with pytest.raises(RunHandedOverError):
+            await Runner.run(agent, "go", run_config=config)
+        await session.close()
+        office.may_go.set()
+        with pytest.raises(RunHandedOverError):
+            await task
+    assert office.done == ["wait"]
+    assert (await office.recover(agent)).counts == {"continued": 2}
+    assert sorted(office.done) == ["pay", "pay", "wait", "wait"]
 
 
 async def test_a_run_that_is_saved_nowhere_ends_in_time_or_is_cancelled(office: Office) -> None:

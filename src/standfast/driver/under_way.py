@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Protocol
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 
 class HandedOver(Protocol):
@@ -28,6 +28,9 @@ class HandedOver(Protocol):
 
 _under_way: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[HandedOver, asyncio.Future[None]]] = WeakKeyDictionary()
 
+_leaving: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
+# The loops of workers that stop: whatever starts there is handed over before it has begun anything.
+
 
 @contextmanager
 def under_way(attempt: HandedOver) -> Iterator[None]:
@@ -35,12 +38,19 @@ def under_way(attempt: HandedOver) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     here = _under_way.setdefault(loop, {})
     ended = here[attempt] = loop.create_future()
+    if loop in _leaving:
+        attempt.hand_over()
     try:
         yield
     finally:
         del here[attempt]
         if not ended.done() and not loop.is_closed():
             ended.set_result(None)
+
+
+def leave(*, is_leaving: bool) -> None:
+    """Hand over from now on whatever starts in the running loop, or no longer."""
+    (_leaving.add if is_leaving else _leaving.discard)(asyncio.get_running_loop())
 
 
 def attempts_here() -> list[HandedOver]:

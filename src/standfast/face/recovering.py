@@ -178,7 +178,7 @@ class Recovery:
         for one in await self._listed(store, "paused", self._bounds.limit):
             self._tell(one, "waits")
         # Those that changed last are listed first: begun at the other end, a pass with a limit starves nobody.
-        runs = [*await self._listed(store, "ready"), *await self._listed(store, "running")]
+        runs = [*await self._listed(store, "ready"), *await self._listed(store, "running")][::-1]
         tasks: set[asyncio.Task[None]] = set()
         try:
             for summary in sorted(runs, key=lambda one: one.updated_at):
