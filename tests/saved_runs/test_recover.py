@@ -456,7 +456,7 @@ async def test_a_store_that_goes_away_in_the_middle_is_told_of_each_run(office: 
         ({"agents": [Agent(name="A"), Agent(name="A")]}, InvalidSettingError),
         ({"agents": ["clerk"]}, SettingTypeError),
     ],
-    ids=str,
+    ids=["no run", "no number", "none at once", "no time", "no seconds", "one run", "no store", "one name", "no agent"],
 )
 async def test_wrong_arguments_are_raised(wrong: dict[str, Any], error: type[Exception]) -> None:
     given: dict[str, Any] = {"agents": [Agent(name="A")], "store": InMemoryRunStore(), **wrong}
