@@ -242,7 +242,8 @@ class StoredSession(LooksInto, SessionABC):
     async def rewind(self, *, writer: str, to: int, expect: Head | None = None) -> Head:
         """Remove this writer's items from number `to` on, if they are the whole tail (B5)."""
         _check_ordinal(to)
-        return await self._write(partial(writer_rules.rewind, self._name, _checked_writer(writer), to, expect))
+        plan = partial(writer_rules.rewind, self._name, _checked_writer(writer), to, expect, self._lane())
+        return await self._write(plan)
 
     async def fork(
         self, new_id: str, *, at: Position | None = None, recode: Callable[[Item], Item] | None = None
@@ -399,7 +400,7 @@ class _Asking:
         self._busy: Busy | None = None
         self._key = session.conversation_key()
         self._waiter = Waiter(self._nonce)
-        self._has_asked = False
+        self._has_asked = self._may_have_it = False
         WAITERS.join(self._key, self._waiter)
 
     async def until(self, deadline: float, wait_s: float) -> StoredLease:
@@ -422,8 +423,11 @@ class _Asking:
     def end(self) -> None:
         """Wait no longer, and take the ticket back if there is one."""
         WAITERS.leave(self._key, self._waiter)
-        if self._waiter.is_told and not self._session._closed and not isinstance(sys.exc_info()[1], GeneratorExit):
-            # Collected as garbage it does nothing: that may happen anywhere, and the ticket lapses by itself.
+        if self._session._closed or isinstance(sys.exc_info()[1], GeneratorExit):
+            return  # collected as garbage it does nothing: that may happen anywhere, and the ticket lapses by itself
+        if self._may_have_it:
+            self.withdraw()
+        elif self._waiter.is_told:
             self._post(lease_rules.leave, self._waiter.ticket)
 
     def withdraw(self) -> None:
@@ -438,7 +442,9 @@ class _Asking:
         session, asked_at = self._session, clock_s()
         asker = Asker(self._ttl_s, self._nonce, self._holder, session._process(), tickets)
         self._has_asked = self._has_asked or bool(tickets)
+        self._may_have_it = True  # also when this ends with an error: an answer was lost, and nobody would renew it
         got = await session._write(partial(self._acquire, asker, self._watch()), undo=self._give_back, durable=False)
+        self._may_have_it = False
         if isinstance(got, Taken):
             self._waiter.is_told = False
             return self._lease(got, asked_at)

@@ -286,10 +286,13 @@ def withdraw(name: Name, ticket: str, nonce: str) -> Plan[None]:
 
 def revoke(name: Name, nonce: str) -> Plan[int]:
     """Take the lease away from whoever holds it: the number is raised, and nothing else happens (B7)."""
+    asked_at: int | None = None
     while True:
         sight = yield from look(Look(name, cells=(LEASE,), mark=False))
         held = held_in(sight)
-        if held.nonce == nonce:  # the answer was lost
+        asked_at = held.number if asked_at is None else asked_at
+        # The answer was lost; and perhaps somebody has taken it since, who waited for just that, and keeps it.
+        if held.nonce == nonce or held.number > asked_at:
             return held.number
         if (yield from _written(name, sight, Held(held.number + 1, nonce, tickets=held.tickets))):
             return held.number + 1

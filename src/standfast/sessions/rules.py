@@ -118,6 +118,10 @@ class Lane(NamedTuple):
 
     cell: str
     token: bytes
+    """`TOKEN_BYTES` that no other change has."""
+
+
+TOKEN_BYTES = 16
 
 
 def lane_cells(lane: Lane | None) -> tuple[str, ...]:
@@ -360,7 +364,7 @@ def pop(name: Name, report: Report, lane: Lane | None) -> Plan[Popped | None]:
         assert isinstance(sight, Sight)
         note = None if lane is None else noted(lane, sight)
         if note is not None:
-            return _as_popped(note)
+            return _as_popped(note) if note else None  # the session was cleared since, and what was popped with it
         rows = sight.rows[0]
         found = items_of(rows, report)
         if not found:
@@ -403,14 +407,18 @@ def clear(name: Name, keeps_run: Callable[[Sight, bytes | None], bool], lane: La
     `keeps_run` says of an open run, by the cell the session has for it, whether it is under way and keeps its record.
     """
     while True:
-        sight = yield from look(Look(name, cells=(LEASE, *lane_cells(lane)), prefixes=(OPEN_RUN,)))
+        prefixes = (OPEN_RUN,) if lane is None else (OPEN_RUN, LANE)
+        sight = yield from look(Look(name, cells=(LEASE, *lane_cells(lane)), prefixes=prefixes))
         if noted(lane, sight) is not None:
             return
         runs = {cell[len(OPEN_RUN) :] for cell in sight.cells if cell.startswith(OPEN_RUN)}
         runs |= yield from _runs_of(name)
         kept = {run for run in runs if keeps_run(sight, value_of(sight, OPEN_RUN + run))}
         cells = {OPEN_RUN + run: value_of(sight, OPEN_RUN + run) for run in runs}
-        put = dict.fromkeys(OPEN_RUN + run for run in runs - kept)
+        put: dict[str, bytes | None] = dict.fromkeys(OPEN_RUN + run for run in runs - kept)
+        for cell, found in sight.cells.items():
+            if cell.startswith(LANE) and len(found.value) > TOKEN_BYTES:  # a popped item is content; that it was popped is not
+                cells[cell], put[cell] = found.value, found.value[:TOKEN_BYTES]
         conditions = {**cells, LEASE: value_of(sight, LEASE)}
         # The mark: a run that stored its first turn since may have come with it, and would stay without its turn.
         change = Change(name, mark=sight.mark, cells=conditions, wipe=KEPT_BY_CLEAR, put=put)
