@@ -233,9 +233,8 @@ class Pipelining(Writing):
             return self._failed(active, answer)
         if isinstance(answer, Done):
             active.guesses, active.guessed = False, {}  # what follows is never begun anew: this would be done again
-        elif isinstance(answer, Refused) and self._learn(active, answer):
-            active.begin()  # the guess may be what another question was answered with than the one it will ask again
-            return not self._advance(active)
+        elif isinstance(answer, Refused):
+            self._learn(active, answer)
         active.question, active.answer, active.pause = None, answer, RETRY_FIRST_S
         return not self._advance(active)
 
@@ -336,9 +335,8 @@ class Pipelining(Writing):
             known.update(change.cells)
             known.update(change.put)
 
-    def _learn(self, active: _Active, refused: Refused) -> bool:
-        """What a refusal tells about cells. Whether a guess may have been wrong: whatever came after it was too."""
-        guessed = bool(active.guessed)
+    def _learn(self, active: _Active, refused: Refused) -> None:
+        """A guess was wrong: whatever came after it from here was too."""
         active.guesses, active.guessed = False, {}
         step: Any = active.question
         for change in step:
@@ -347,4 +345,3 @@ class Pipelining(Writing):
         self._believed[change.name] = {
             cell: refused.cells[cell].value if cell in refused.cells else None for cell in change.cells
         }
-        return guessed

@@ -60,7 +60,8 @@ class Request(Generic[T]):
     __slots__ = (
         "__weakref__",
         "_abandoned", "_context", "_future", "_lock", "_loop", "_undo_given", "deadline", "detached", "durable",
-        "error", "in_doubt", "kind", "plan", "result", "retries", "stage", "taken", "then", "timeout_s", "undo", "undone", "where",
+        "error", "in_doubt", "kind", "plan", "result", "retries", "stage", "taken", "then", "timeout_s", "undo",
+        "undone", "where",
     )  # fmt: skip
 
     def __init__(
@@ -236,8 +237,7 @@ class Request(Generic[T]):
         return may and in_time
 
     def last_word(self, error: Exception) -> Exception:
-        """What its caller is told of a store's error that stands: an earlier attempt may have been done, whatever it says.
-        """
+        """What its caller is told of a store's error that stands. An earlier attempt may have been done."""
         if not self.in_doubt or isinstance(error, OutcomeUnknownError):
             return error
         return OutcomeUnknownError(

@@ -384,14 +384,31 @@ def _as_popped(note: bytes) -> Popped:
     return Popped(Row(ref, data, None if tag is None else Tag(*tag)), epoch, created, generations)
 
 
-def put_back(name: Name, lane: Lane | None, popped: Popped | None) -> Plan[None]:
-    """Undo a pop: the same place in the order, and not into a session that was cleared meanwhile (A13)."""
+def put_back(
+    name: Name, lane: Lane | None, is_counted: Callable[[bytes, int], bool], popped: Popped | None
+) -> Plan[None]:
+    """Undo a pop: the same place in the order, and not into a session that was cleared meanwhile (A13).
+
+    Nor if its writer was taken back behind it meanwhile, and has perhaps written another item under that number (B5):
+    `is_counted` says whether a writer's cell counts a number.
+    """
     while popped is not None:
-        sight = yield from look(Look(name, cells=(GENERATIONS, *lane_cells(lane)), times=True))
+        writer, ordinal = ("", 0) if popped.row.tag is None else popped.row.tag[:2]
+        written = (WRITER + writer,) if writer else ()
+        rows = (Rows(writer=writer),) if writer else ()
+        cells_seen = (GENERATIONS, *written, *lane_cells(lane))
+        sight = yield from look(Look(name, cells=cells_seen, rows=rows, times=True))
         if noted(lane, sight) is not None or not popped.is_of(sight):
             return
-        cells = {GENERATIONS: value_of(sight, GENERATIONS)}
-        if cells[GENERATIONS] == popped.generations:
+        cells = {cell: value_of(sight, cell) for cell in (GENERATIONS, *written)}
+        is_arranged = cells[GENERATIONS] != popped.generations
+        for cell in written:
+            counted, now = cells[cell], tagged(sight.rows[0], writer).get(ordinal)
+            if counted is not None and not is_counted(counted, ordinal):
+                return
+            if now is not None and now.ref > popped.row.ref and not is_arranged:
+                return
+        if not is_arranged:
             change = Change(name, mark=sight.mark, cells=cells, back=[popped.row])
         else:  # every row has another ref now, and what stood before it is in front of it only at the end
             tag = Tag() if popped.row.tag is None else popped.row.tag._replace(replaces=0)
@@ -417,7 +434,9 @@ def clear(name: Name, keeps_run: Callable[[Sight, bytes | None], bool], lane: La
         cells = {OPEN_RUN + run: value_of(sight, OPEN_RUN + run) for run in runs}
         put: dict[str, bytes | None] = dict.fromkeys(OPEN_RUN + run for run in runs - kept)
         for cell, found in sight.cells.items():
-            if cell.startswith(LANE) and len(found.value) > TOKEN_BYTES:  # a popped item is content; that it was popped is not
+            if (
+                cell.startswith(LANE) and len(found.value) > TOKEN_BYTES
+            ):  # a popped item is content; that it was popped is not
                 cells[cell], put[cell] = found.value, found.value[:TOKEN_BYTES]
         conditions = {**cells, LEASE: value_of(sight, LEASE)}
         # The mark: a run that stored its first turn since may have come with it, and would stay without its turn.

@@ -74,6 +74,11 @@ def written_in(cell: Cell | None) -> Written:
     return Written(count, base, chunks, cell.value[_COUNTS.size :]) if cell.alive else Written(count, count)
 
 
+def is_counted(value: bytes, ordinal: int) -> bool:
+    """Whether a writer's cell counts the item of that number among those it has written."""
+    return ordinal < int(_COUNTS.unpack_from(value)[0])
+
+
 def chunk_cell(writer: str, number: int) -> str:
     """The cell of a writer's older digests. The number comes first: a writer's name may hold anything."""
     return f"{DIGESTS}{number}/{writer}"
