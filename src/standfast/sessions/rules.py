@@ -122,6 +122,8 @@ class Lane(NamedTuple):
 
 
 TOKEN_BYTES = 16
+NOTE_BYTES = TOKEN_BYTES + 20
+# Behind the token a number may stand. What is longer than that is content, and a clear removes it.
 
 
 def lane_cells(lane: Lane | None) -> tuple[str, ...]:
@@ -434,9 +436,7 @@ def clear(name: Name, keeps_run: Callable[[Sight, bytes | None], bool], lane: La
         cells = {OPEN_RUN + run: value_of(sight, OPEN_RUN + run) for run in runs}
         put: dict[str, bytes | None] = dict.fromkeys(OPEN_RUN + run for run in runs - kept)
         for cell, found in sight.cells.items():
-            if (
-                cell.startswith(LANE) and len(found.value) > TOKEN_BYTES
-            ):  # a popped item is content; that it was popped is not
+            if cell.startswith(LANE) and len(found.value) > NOTE_BYTES:  # it holds an item that was popped
                 cells[cell], put[cell] = found.value, found.value[:TOKEN_BYTES]
         conditions = {**cells, LEASE: value_of(sight, LEASE)}
         # The mark: a run that stored its first turn since may have come with it, and would stay without its turn.
