@@ -118,12 +118,6 @@ class Lane(NamedTuple):
 
     cell: str
     token: bytes
-    """`TOKEN_BYTES` that no other change has."""
-
-
-TOKEN_BYTES = 16
-NOTE_BYTES = TOKEN_BYTES + 20
-# Behind the token a number may stand. What is longer than that is content, and a clear removes it.
 
 
 def lane_cells(lane: Lane | None) -> tuple[str, ...]:
@@ -360,13 +354,14 @@ class Popped(NamedTuple):
 def pop(name: Name, report: Report, lane: Lane | None) -> Plan[Popped | None]:
     """Remove the newest item; records behind it that are none stay where they are (A11, A14)."""
     window = 1
+    tried: dict[bytes, Popped] = {}
     while True:
         cells = (GENERATIONS,) if lane is None else (GENERATIONS, lane.cell)
         sight = yield Look(name, cells=cells, rows=(Rows(limit=window),), times=True)
         assert isinstance(sight, Sight)
         note = None if lane is None else noted(lane, sight)
         if note is not None:
-            return _as_popped(note) if note else None  # the session was cleared since, and what was popped with it
+            return tried[note]
         rows = sight.rows[0]
         found = items_of(rows, report)
         if not found:
@@ -376,14 +371,13 @@ def pop(name: Name, report: Report, lane: Lane | None) -> Plan[Popped | None]:
             continue
         popped = Popped(found[-1][0], sight.epoch, sight.created, value_of(sight, GENERATIONS))
         change = Change(name, mark=sight.mark, drop=[popped.row.ref], touch=True)
-        got = yield [change if lane is None else once(lane, sight, change, msgspec.msgpack.encode(popped))]
+        if lane is not None:  # which one it was; not what it said, which would outlive a clear there
+            note = b"%d" % popped.row.ref
+            tried[note] = popped
+            change = once(lane, sight, change, note)
+        got = yield [change]
         if isinstance(got, Done):
             return popped
-
-
-def _as_popped(note: bytes) -> Popped:
-    (ref, data, tag), epoch, created, generations = msgspec.msgpack.decode(note)
-    return Popped(Row(ref, data, None if tag is None else Tag(*tag)), epoch, created, generations)
 
 
 def put_back(
@@ -426,18 +420,14 @@ def clear(name: Name, keeps_run: Callable[[Sight, bytes | None], bool], lane: La
     `keeps_run` says of an open run, by the cell the session has for it, whether it is under way and keeps its record.
     """
     while True:
-        prefixes = (OPEN_RUN,) if lane is None else (OPEN_RUN, LANE)
-        sight = yield from look(Look(name, cells=(LEASE, *lane_cells(lane)), prefixes=prefixes))
+        sight = yield from look(Look(name, cells=(LEASE, *lane_cells(lane)), prefixes=(OPEN_RUN,)))
         if noted(lane, sight) is not None:
             return
         runs = {cell[len(OPEN_RUN) :] for cell in sight.cells if cell.startswith(OPEN_RUN)}
         runs |= yield from _runs_of(name)
         kept = {run for run in runs if keeps_run(sight, value_of(sight, OPEN_RUN + run))}
         cells = {OPEN_RUN + run: value_of(sight, OPEN_RUN + run) for run in runs}
-        put: dict[str, bytes | None] = dict.fromkeys(OPEN_RUN + run for run in runs - kept)
-        for cell, found in sight.cells.items():
-            if cell.startswith(LANE) and len(found.value) > NOTE_BYTES:  # it holds an item that was popped
-                cells[cell], put[cell] = found.value, found.value[:TOKEN_BYTES]
+        put = dict.fromkeys(OPEN_RUN + run for run in runs - kept)
         conditions = {**cells, LEASE: value_of(sight, LEASE)}
         # The mark: a run that stored its first turn since may have come with it, and would stay without its turn.
         change = Change(name, mark=sight.mark, cells=conditions, wipe=KEPT_BY_CLEAR, put=put)
