@@ -1,0 +1,108 @@
+"""A worker of a queue as a process of its own, with an agent that pays, stops where it is told, and can be killed.
+
+python -m tests.workers.office ENGINE SETTINGS, with SETTINGS as JSON. What the tools do is written into a book
+(tests/helpers/books.py); what the process comes to is said on standard output, a line each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from standfast import Agent, RunConfig, ToolContext, function_tool
+from standfast.testing import AnsweringModel, assistant_message, function_call
+from tests.helpers.books import done, write
+
+QUEUE = "jobs"
+HEARTBEAT_S = 0.2
+DEAD_AFTER_S = 3.0
+"""Fifteen heartbeats: a worker on a busy machine is not taken for dead, and if it were, nothing would be done twice."""
+LEASE_S = 2.0
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+def payer(book: str, *, die: str = "", stand: str = "") -> Agent[Any]:
+    """An agent that pays once for each call that its input names, then says what came of it.
+
+    The input is a text of call ids; one that begins with "ask" needs a person. `die` names the call in which the
+    process kills itself, after the effect; `stand` the call in which it stands for good.
+    """
+
+    async def pay(context: ToolContext[Any]) -> str:
+        call_id = context.tool_call_id
+        write(book, call_id)
+        say(f"paid {call_id}")
+        if call_id == die:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if call_id == stand:
+            await asyncio.sleep(600)
+        return done(call_id)
+
+    tools = [
+        function_tool(pay, name_override="pay", description_override="Pay."),
+        function_tool(pay, name_override="ask", description_override="Pay, if allowed.", needs_approval=True),
+    ]
+    return Agent(name="Payer", tools=tools, model=AnsweringModel(_answer))
+
+
+def _answer(call: Any) -> list[Any]:
+    asked = max(place for place, item in enumerate(call.input) if item.get("role") == "user")
+    wanted = str(call.input[asked]["content"]).split()
+    answered = [item for item in call.input[asked:] if item.get("type") == "function_call_output"]
+    if len(answered) < len(wanted):
+        call_id = wanted[len(answered)]
+        return [function_call("ask" if call_id.startswith("ask") else "pay", {}, call_id=call_id)]
+    return [assistant_message("; ".join(str(item["output"]) for item in answered))]
+
+
+def config() -> RunConfig:
+    return RunConfig(lease_ttl_s=LEASE_S, lease_wait_s=30)
+
+
+def queue_of(settings: dict[str, Any]) -> Any:
+    from procrastinate import App, PsycopgConnector
+
+    from standfast.workers.procrastinate_queue import RunQueue
+
+    url, schema = settings["url"], settings["schema"]
+    connector = PsycopgConnector(conninfo=url, kwargs={"options": f"-c search_path={schema}"}, min_size=1)
+    agent = payer(settings["book"], die=settings.get("die", ""), stand=settings.get("stand", ""))
+    return RunQueue(
+        App(connector=connector), [agent], f"{url}?schema={schema}", queue=QUEUE, run_config=config(),
+        heartbeat_s_max=DEAD_AFTER_S, tend=None,
+    )  # fmt: skip
+
+
+async def procrastinate(settings: dict[str, Any]) -> None:
+    """Work until told to stop, and tend all the while: the cron of tests has no minutes to wait."""
+    queue = queue_of(settings)
+
+    async def tend() -> None:
+        while True:
+            await queue.tend()
+            await asyncio.sleep(HEARTBEAT_S)
+
+    async with queue.app.open_async():
+        say("works")
+        tending = asyncio.create_task(tend()) if settings.get("tend") else None
+        await queue.work(
+            within_s=settings.get("within_s", 8.0), concurrency=2, update_heartbeat_interval=HEARTBEAT_S,
+            fetch_job_polling_interval=HEARTBEAT_S, abort_job_polling_interval=HEARTBEAT_S,
+        )  # fmt: skip
+        if tending is not None:
+            tending.cancel()
+    say("stopped")
+
+
+ENGINES: dict[str, Callable[[dict[str, Any]], Any]] = {"procrastinate": procrastinate}
+
+if __name__ == "__main__":
+    asyncio.run(ENGINES[sys.argv[1]](json.loads(sys.argv[2])))
