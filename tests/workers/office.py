@@ -7,6 +7,7 @@ python -m tests.workers.office ENGINE SETTINGS, with SETTINGS as JSON. What the 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -102,7 +103,49 @@ async def procrastinate(settings: dict[str, Any]) -> None:
     say("stopped")
 
 
-ENGINES: dict[str, Callable[[dict[str, Any]], Any]] = {"procrastinate": procrastinate}
+def workflows_of(settings: dict[str, Any]) -> Any:
+    """The workflows of DBOS, launched, in this process."""
+    from dbos import DBOS
+
+    from standfast.workers.dbos_workflows import RunWorkflows
+
+    url, schema = settings["url"], settings["schema"]
+    DBOS(
+        config={
+            "name": "office",
+            "system_database_url": url,
+            "dbos_system_schema": f"{schema}_dbos",
+            "executor_id": settings["executor"],
+            "application_version": "1",
+            "log_level": "ERROR",
+            "notification_listener_polling_interval_sec": HEARTBEAT_S,
+        }
+    )
+    agent = payer(settings["book"], die=settings.get("die", ""), stand=settings.get("stand", ""))
+    made = RunWorkflows([agent], f"{url}?schema={schema}", queue=QUEUE, run_config=config(), tend=None)
+    if not settings.get("works", True):
+        DBOS.listen_queues([])
+    DBOS.launch()
+    return made
+
+
+async def dbos(settings: dict[str, Any]) -> None:
+    """Work until told to stop, and tend all the while if asked to."""
+    made = workflows_of(settings)
+    await made.start()
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    say("works")
+    while not stop.is_set():
+        if settings.get("tend"):
+            await made.tend()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), HEARTBEAT_S)
+    await made.stop(within_s=settings.get("within_s", 8.0))
+    say("stopped")
+
+
+ENGINES: dict[str, Callable[[dict[str, Any]], Any]] = {"procrastinate": procrastinate, "dbos": dbos}
 
 if __name__ == "__main__":
     asyncio.run(ENGINES[sys.argv[1]](json.loads(sys.argv[2])))

@@ -19,11 +19,11 @@ from tests.helpers import servers
 from tests.helpers.books import done, lines, says_unknown
 from tests.workers.office import queue_of
 from tests.workers.offices import office
+from tests.workers.waiting import PATIENCE_S, is_status, outputs
 
 pytestmark = pytest.mark.postgres
 
 ENGINE = "procrastinate"
-PATIENCE_S = 120.0
 
 
 @pytest.fixture
@@ -50,22 +50,6 @@ async def queue(settings: dict[str, Any]) -> AsyncIterator[Any]:
     await made.jobs.close()
 
 
-async def is_status(queue: Any, run_id: str, *wanted: str) -> Any:
-    """Wait until the store says this of a run: the run."""
-    from standfast import NotFoundError
-
-    end = asyncio.get_running_loop().time() + PATIENCE_S
-    while True:
-        try:
-            view = await queue.jobs.store.run(run_id)
-        except NotFoundError:
-            view = None
-        if view is not None and view.status in wanted:
-            return view
-        assert asyncio.get_running_loop().time() < end, f"run {run_id} is {view and view.status}, not {wanted}"
-        await asyncio.sleep(0.05)
-
-
 async def jobs_end(queue: Any) -> list[str]:
     """Wait until the queue is empty: how its jobs have ended, in order."""
     end = asyncio.get_running_loop().time() + PATIENCE_S
@@ -75,17 +59,6 @@ async def jobs_end(queue: Any) -> list[str]:
             return [job.status for job in sorted(jobs, key=lambda job: job.id)]
         assert asyncio.get_running_loop().time() < end, [job.status for job in jobs]
         await asyncio.sleep(0.05)
-
-
-async def outputs(queue: Any, session_id: str) -> dict[str, str]:
-    session = queue.jobs.store.session(session_id)
-    try:
-        items = await session.get_items()
-    finally:
-        await session.close()
-    answers = [item for item in items if item.get("type") == "function_call_output"]
-    assert len({item["call_id"] for item in answers}) == len(answers), "a call was answered twice"
-    return {item["call_id"]: item["output"] for item in answers}
 
 
 async def test_a_message_that_is_delivered_twice_is_worked_off_once(settings: dict[str, Any], queue: Any):
