@@ -28,8 +28,10 @@ def dev(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 def files() -> list[Path]:
     found = []
     for folder, folders, names in os.walk(ROOT):
-        # Caches, environments and what was built are not ours; of what begins with a dot only the CI script is.
-        folders[:] = [name for name in folders if name == ".ci" or not name.startswith((".", "__pycache__"))]
+        # Caches, environments and what was built are not ours; of what begins with a dot only CI's files are.
+        folders[:] = [
+            name for name in folders if name in (".ci", ".github") or not name.startswith((".", "__pycache__"))
+        ]
         if Path(folder) == ROOT:
             folders[:] = [name for name in folders if name not in ("build", "dist")]
         found += [Path(folder) / name for name in names if name != ".git" and not name.startswith(".dev")]
@@ -120,7 +122,7 @@ def test_continuous_integration_runs_what_people_run():
     assert os.access(ROOT / "dev", os.X_OK)
 
 
-@pytest.mark.parametrize("name", ["run", "dev", "other", "docs", "dynamodb"])
+@pytest.mark.parametrize("name", ["run", "dev", "other", "docs", "dynamodb", "local", "weights"])
 def test_every_requirement_is_pinned_and_hashed(name: str):
     entries = (REQUIREMENTS / f"{name}.txt").read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
     loose = [entry for entry in entries if "==" not in entry or "--hash=sha256:" not in entry]
@@ -137,7 +139,8 @@ def test_what_the_package_needs_is_what_is_pinned():
     wanted = {re.split(r"[<>=\[ ]", entry)[0] for entry in project["dependencies"]}
     assert wanted <= pins("run.txt").keys()
     extras = [entry for extra in project["optional-dependencies"].values() for entry in extra]
-    pinned = pins("dev.txt") | pins("other.txt")  # what other providers bring has an environment of its own
+    # What other providers and llama.cpp bring has environments of its own.
+    pinned = pins("dev.txt") | pins("other.txt") | pins("local.txt")
     assert {re.split(r"[<>=\[ ]", entry)[0] for entry in extras} - {"standfast"} <= pinned.keys()
 
 

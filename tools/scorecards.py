@@ -177,7 +177,9 @@ def write(page: Page) -> None:
         backend = _loaded(reference)
         about += [f"- {backend.name}: {backend.about}"] if backend.about else []
     how = f"Written by a command, never by hand:\n\n    ./dev scorecards {page.name}"
-    text = "\n".join([page.introduction, "", how, "", *about])
+    # tools/pictures.py draws it from the table, once that is written.
+    picture = f"![Squares: which clauses of the table below each store keeps]({Path(page.path).stem}.svg)"
+    text = "\n".join([page.introduction, "", how, "", picture, "", *about])
     (ROOT / page.path).write_text(card.markdown(page.title, text), encoding="utf-8")
 
 

@@ -76,7 +76,7 @@ def in_postgres(_: Path) -> Made:
             tables = db.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", (schema,)).fetchall()
             assert len(tables) > 3
             rows = [value for (table,) in tables for row in db.execute(f'SELECT * FROM "{table}"') for value in row]
-            db.execute(f'DROP SCHEMA "{schema}" CASCADE')
+        servers.drop_schema(servers.postgres_url(), schema)
         return b"\n".join(value if isinstance(value, bytes) else str(value).encode() for value in rows)
 
     with connected() as db:

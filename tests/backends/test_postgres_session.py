@@ -31,8 +31,8 @@ def schema() -> Iterator[str]:
     name = f"s{uuid.uuid4().hex}"
     with psycopg.connect(servers.postgres_url(), autocommit=True) as connection:
         connection.execute(f'CREATE SCHEMA "{name}"')
-        yield name
-        connection.execute(f'DROP SCHEMA "{name}" CASCADE')
+    yield name
+    servers.drop_schema(servers.postgres_url(), name)
 
 
 def run(sql: str) -> None:

@@ -56,4 +56,4 @@ def test_any_steps_give_what_the_port_says(beside: bool, data: st.DataObject) ->
             Machine(store, SDKOnPostgres(connection, tables) if beside else None).run(data.draw, 12)
         finally:
             store.close()
-            connection.execute(f'DROP SCHEMA IF EXISTS "{tables.schema}" CASCADE')
+            servers.drop_schema(url, tables.schema)

@@ -14,6 +14,7 @@ import pytest
 
 from standfast import SQLiteSession, open_store
 from standfast.cli import entry
+from standfast.cli.arguments import whoever
 from tests.cli.talks import filled, message
 from tests.helpers.children import import_path
 
@@ -105,6 +106,8 @@ def test_rm_refuses_a_session_that_somebody_holds(store: str, capsys: pytest.Cap
 def test_a_fork_continues_and_an_undo_puts_back(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     told(capsys, "sessions", "fork", store, "inv", "copy", "--at", "1")
     assert len(asyncio.run(kept(store, "copy"))["items"]) == 1
+    shown = told(capsys, "sessions", "show", store, "copy", "--json")
+    assert json.loads(shown.out.splitlines()[0])["origin"]["by"] == whoever()
     assert "not empty" in told(capsys, "sessions", "fork", store, "inv", "copy", code=5).err
     told(capsys, "sessions", "fork", store, "inv", "whole")
     assert asyncio.run(kept(store, "whole"))["items"] == asyncio.run(kept(store, "invoice-7"))["items"]
@@ -115,6 +118,8 @@ def test_a_fork_continues_and_an_undo_puts_back(store: str, capsys: pytest.Captu
     said = told(capsys, "sessions", "undo", store, "evil", "--json")
     assert json.loads(said.out)["items"] == 3
     restored = asyncio.run(kept(store, "evil"))["items"]
+    listed = told(capsys, "sessions", "undo", store, "evil", "--list", "--json").out.splitlines()
+    assert [json.loads(one)["by"] for one in listed] == [whoever(), None]
     assert restored[1] == message("two\nlines", "assistant")
     told(capsys, "sessions", "undo", store, "evil", "--to", json.loads(said.out)["displaced"])
     assert asyncio.run(kept(store, "evil"))["items"] == before

@@ -137,7 +137,7 @@ async def test_commands_take_back_fork_list_and_show(tmp_path: Path) -> None:
     told = said(tmp_path, *lines, "/what", options=("--demo", "--session", "mine"))
     assert told.returncode == 0
     assert "Took the last turn back" in told.stderr
-    assert "there is a conversation 'another' already" in told.stderr
+    assert "session 'another' is not empty" in told.stderr
     assert "'/what' is no command. /help lists them" in told.stderr
     assert [item.get("role") for item in await history(tmp_path, "mine")] == ["user", "assistant"]
     assert [item.get("role") for item in await history(tmp_path, "another")] == ["user", "assistant"] * 2

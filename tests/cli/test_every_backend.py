@@ -41,8 +41,7 @@ def postgres(tmp_path: Path) -> Iterator[Opened]:
         f"{url}{'&' if '?' in url else '?'}schema={schema}",
         lambda session_id: PostgresSession(session_id, url=url, schema=schema),
     )
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(f'DROP SCHEMA "{schema}" CASCADE')
+    servers.drop_schema(url, schema)
 
 
 def sqlalchemy(tmp_path: Path) -> Iterator[Opened]:

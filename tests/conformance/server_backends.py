@@ -182,8 +182,7 @@ class StandfastPostgres(Networked):
 
     def teardown(self) -> None:
         self.proxy.close()
-        with psycopg.connect(self.direct, autocommit=True) as connection:
-            connection.execute(f'DROP SCHEMA IF EXISTS "{self.schema}" CASCADE')
+        servers.drop_schema(self.direct, self.schema)
 
     def child_state(self) -> dict[str, Any]:
         return {"url": self.url, "direct": self.direct}

@@ -27,7 +27,7 @@ async def everything_of(session: StoredSession) -> dict[str, Any]:
         "pages": pages,
         "records": [(one.item, one.writer, one.number, _number(one.replaces), one.fault) for one in records],
         "corrupt": [(one.reason, one.data) for one in await session.corrupt_records()],
-        "generations": [(_number(one.id), one.created_at, one.item_count) for one in generations],
+        "generations": [(_number(one.id), one.created_at, one.item_count, one.by) for one in generations],
         "boxes": [await session.read_generation(one.id) for one in generations],
         "accepted": [await session.accepted(writer) for writer in WRITERS],
         "written": [await session.written(writer) for writer in WRITERS],

@@ -378,6 +378,20 @@ def postgres_url() -> str:
     return os.environ.get(POSTGRES_URL) or _shared("postgres")
 
 
+def drop_schema(url: str, schema: str) -> None:
+    """Drop a schema. The last question of a session that was just closed may be on its way to other tables of it."""
+    import psycopg  # here: this file is also a program that keeps a server, and needs none
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        for _ in range(20):
+            try:
+                connection.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE')
+            except psycopg.errors.DeadlockDetected:
+                continue
+            return
+    raise AssertionError(f"schema {schema} is still in use")
+
+
 def stop_all() -> None:
     """End what this process has started."""
     while _started:

@@ -98,6 +98,8 @@ def test_a_compaction_shows_what_was_there_and_can_be_undone(served: Served) -> 
     assert served.post("/api/undo", {"session": "compacted", "generation": replaced["replaces"]}).status == 200
     texts = [record["item"]["content"] for record in served.ask("/api/items?session=compacted").json()["records"]]
     assert texts == [*(f"Old words {n}" for n in range(5)), "And now?"]
+    displaced, *_ = served.ask("/api/session?session=compacted").json()["generations"]
+    assert displaced["by"] == "ada@example.com"
 
 
 def test_a_fork_continues_behind_the_record_and_takes_no_name_that_is_in_use(served: Served) -> None:
@@ -106,8 +108,10 @@ def test_a_fork_continues_behind_the_record_and_takes_no_name_that_is_in_use(ser
     assert served.post("/api/fork", asked).json() == {"session": "another/way?"}
     forked = served.ask(f"/api/items?session={quote('another/way?', safe='')}").json()["records"]
     assert [record["item"] for record in forked] == [record["item"] for record in records[:2]]
+    told = served.ask(f"/api/session?session={quote('another/way?', safe='')}").json()["origin"]
+    assert (told["session"], told["index"], told["by"]) == ("invoice-7", 2, "ada@example.com")
     again = served.post("/api/fork", asked)
-    assert (again.status, "already" in again.body) == (400, True)
+    assert (again.status, "not empty" in again.body) == (409, True)
     assert served.post("/api/fork", {**asked, "new": "third", "cursor": "nonsense"}).status in (400, 409)
 
 

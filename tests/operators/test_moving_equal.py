@@ -35,6 +35,7 @@ pytestmark = [pytest.mark.redis, pytest.mark.postgres]
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 TEXTS = ("n", "é", "\U0001f600", 'he said "n"\n', "\\u0041", "%s %d")
+WHO = st.sampled_from([None, "ada", "grâce@home"])
 
 
 class History:
@@ -78,7 +79,7 @@ class History:
     async def undo(self) -> None:
         generations = await self.session.generations()
         if generations:
-            await self.session.restore(self.draw(st.sampled_from(generations)).id)
+            await self.session.restore(self.draw(st.sampled_from(generations)).id, by=self.draw(WHO))
 
     async def pop(self) -> None:
         await self.session.pop_item()
@@ -103,7 +104,7 @@ class History:
             at = Position(0 if self.draw(st.booleans()) else 1, self.draw(st.sampled_from(generations)).id)
         if at is not None and at.index > len(await self.session.read_generation(at.generation or "")):
             return
-        self.session = await self.session.fork(f"talk-{uuid.uuid4().hex}", at=at)
+        self.session = await self.session.fork(f"talk-{uuid.uuid4().hex}", at=at, by=self.draw(WHO))
         self.heads = [await self.session.head()]
 
     async def run(self) -> None:

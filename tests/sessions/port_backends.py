@@ -36,6 +36,7 @@ from standfast.sessions.port import (
     Store,
     Tag,
 )
+from standfast.sessions.rules import CELLS, FAMILIES
 
 
 class PortSession(StoredSession):
@@ -110,10 +111,14 @@ class PortBackend(Backend):
 
 
 class Stalling(InMemoryStore):
-    """Memory that a test can keep from answering."""
+    """Memory that a test can keep from answering, and that knows every cell a session has."""
 
     def commit(self, step: Step) -> Done | Refused:
         self._check_free()
+        for change in step:
+            for cell in change.put if change.name.kind == "session" else ():
+                # Two rules that chose one name each took the other's cell for their own: all names stand in one place.
+                assert cell in CELLS or cell.startswith(FAMILIES), f"rules.py does not know the cell {cell!r}"
         return super().commit(step)
 
     def look(self, look: Look) -> Sight:

@@ -235,9 +235,13 @@ class StoredSession(LooksInto, SessionABC):
         """The items of a kept generation."""
         return await self._read(partial(generation_rules.read_generation, self._name, generation_id, self._report))
 
-    async def restore(self, generation_id: str, *, expect: Head | None = None) -> Head:
-        """Put a generation back where its replacement stands; what it displaces becomes one itself (B4)."""
-        return await self._write(partial(generation_rules.restore, self._name, generation_id, expect, self._lane()))
+    async def restore(self, generation_id: str, *, expect: Head | None = None, by: str | None = None) -> Head:
+        """Put a generation back where its replacement stands; what it displaces becomes one itself (B4).
+
+        `by` is for people: who did it. It is kept with what is displaced.
+        """
+        plan = partial(generation_rules.restore, self._name, generation_id, expect, self._lane(), by)
+        return await self._write(plan)
 
     async def rewind(self, *, writer: str, to: int, expect: Head | None = None) -> Head:
         """Remove this writer's items from number `to` on, if they are the whole tail (B5)."""
@@ -245,14 +249,20 @@ class StoredSession(LooksInto, SessionABC):
         return await self._write(partial(writer_rules.rewind, self._name, _checked_writer(writer), to, expect))
 
     async def fork(
-        self, new_id: str, *, at: Position | None = None, recode: Callable[[Item], Item] | None = None
+        self,
+        new_id: str,
+        *,
+        at: Position | None = None,
+        recode: Callable[[Item], Item] | None = None,
+        by: str | None = None,
     ) -> Self:
         """Make session `new_id` in the same store continue from that position; the two never meet again (B6).
 
-        `recode` writes each item anew on the way, as a wrapper that seals items needs it; counts are kept.
+        `recode` writes each item anew on the way, as a wrapper that seals items needs it; counts are kept. `by` is for
+        people: who made the fork, as `origin()` tells it.
         """
         made = self._another(new_id)
-        await self._write(partial(fork_rules.fork, self._name, Name("session", new_id), at, recode, self._lane()))
+        await self._write(partial(fork_rules.fork, self._name, Name("session", new_id), at, recode, self._lane(), by))
         return made
 
     # --- lease -------------------------------------------------------------------------------------------------------

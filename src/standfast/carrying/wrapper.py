@@ -171,20 +171,28 @@ class SessionWrapper(SessionABC):
         """The items of a kept generation."""
         return await self._able("replace").read_generation(generation_id)
 
-    async def restore(self, generation_id: str, *, expect: Head | None = None) -> Head:
+    async def restore(self, generation_id: str, *, expect: Head | None = None, by: str | None = None) -> Head:
         """Put a generation back where its replacement stands; what it displaces becomes one itself (B4)."""
-        return await self._able("replace").restore(generation_id, expect=expect)
+        restoring = require(self.underlying_session, "replace").restore
+        head: Head = await restoring(generation_id, expect=expect, **_who(restoring, by))
+        return head
 
     async def rewind(self, *, writer: str, to: int, expect: Head | None = None) -> Head:
         """Remove this writer's items from number `to` on, if they are the whole tail (B5)."""
         return await self._able("rewind").rewind(writer=writer, to=to, expect=expect)
 
     async def fork(
-        self, new_id: str, *, at: Position | None = None, recode: Callable[[Item], Item] | None = None
+        self,
+        new_id: str,
+        *,
+        at: Position | None = None,
+        recode: Callable[[Item], Item] | None = None,
+        by: str | None = None,
     ) -> Any:
         """Make session `new_id` in the same store continue from that position; the two never meet again (B6)."""
-        given = {} if recode is None else {"recode": recode}
-        return self._around(await require(self.underlying_session, "fork").fork(new_id, at=at, **given))
+        forking = require(self.underlying_session, "fork").fork
+        given: dict[str, Any] = {} if recode is None else {"recode": recode}
+        return self._around(await forking(new_id, at=at, **given, **_who(forking, by)))
 
     async def lease(self, *, ttl_s: float, wait_s: float, holder: str = "") -> Lease:
         """Acquire, waiting at most `wait_s` for the holder to give it up (B7)."""
@@ -274,3 +282,8 @@ class SessionWrapper(SessionABC):
         limit = NO_LIMIT if limited and takes(self.underlying_session.get_items, "limit") else None
         found = await SessionWrapper.get_items(self, limit, wrapper=wrapper)
         return [copy_json(item) for item in found]
+
+
+def _who(method: Any, by: str | None) -> dict[str, Any]:
+    """Who did it, for a method that keeps it; a session that others wrote may not."""
+    return {"by": by} if by is not None and takes(method, "by") else {}

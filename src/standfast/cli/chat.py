@@ -40,7 +40,8 @@ HELP = """/history         what was said
 NO_KEY = (
     "there is no key for a model: OPENAI_API_KEY is not set",
     "Set it; or talk to a server of your own with --base-url (Ollama: --base-url http://127.0.0.1:11434/v1 --model"
-    " NAME); or try the rule-based agent with --demo, which needs nothing.",
+    " NAME); or run a model in this process with --local FILE.gguf; or try the rule-based agent with --demo, which"
+    " needs nothing.",
 )
 
 
@@ -51,6 +52,9 @@ def add(commands: Commands[Parser]) -> None:
     parser.add_argument("--demo", action="store_true", help="a rule-based agent with tools; needs no key and no model")
     parser.add_argument("--model", "-m", metavar="NAME", help="the model to ask")
     parser.add_argument("--base-url", metavar="URL", help="a server that speaks OpenAI's protocol")
+    parser.add_argument(
+        "--local", nargs="?", const="", metavar="FILE.gguf", help="a model in this process (extra local)"
+    )
     parser.add_argument("--store", dest="store", metavar="STORE", help=f"path or URL (else ${VARIABLE}, else {STORE})")
     parser.add_argument("--session", metavar="NAME", help="the conversation's name (else a new one)")
     parser.add_argument("--continue", dest="goes_on", action="store_true", help="go on with the latest conversation")
@@ -78,6 +82,8 @@ class Talk:
     session: StoredSession
     agent: Agent[Any]
     provider: Any = None
+    local: Any = None
+    """The model that runs in this process, if one does."""
     unfinished: list[str] = field(default_factory=list)
     """Ids of runs that were cut off or wait, oldest first."""
 
@@ -92,7 +98,7 @@ async def _begun(args: argparse.Namespace, out: Output) -> Talk:
 
     if args.session and args.goes_on:
         raise UsageError("--session and --continue name two conversations", "Give one of them.")
-    agent, provider = await _agent(args)
+    agent, provider, local = await _agent(args)
     store = open_store(args.store or os.environ.get(VARIABLE) or STORE, create=True, timeout_s=args.timeout)
     try:
         await store.layout()
@@ -106,7 +112,7 @@ async def _begun(args: argparse.Namespace, out: Output) -> Talk:
         await store.close()
         raise
     out.note(f"Conversation {name!r} in {store.url}, with {agent.name}. /help lists commands; Ctrl-D leaves.")
-    return Talk(store, session, agent, provider, unfinished)
+    return Talk(store, session, agent, provider, local, unfinished)
 
 
 async def _latest(store: Store) -> str:
@@ -114,23 +120,36 @@ async def _latest(store: Store) -> str:
     known = [(one.updated_at, one.session_id) for one in (await store.sessions(limit=1, details=False)).sessions]
     known += [(run.updated_at, run.session_id) for run in (await store.runs(limit=20)).runs if run.session_id]
     if not known:
-        raise NotFoundError("there is no conversation in this store to go on with", "Leave --continue out.")
+        raise NotFoundError(
+            "there is no conversation in this store to go on with",
+            "Leave --continue out. A question whose first answer was cut off is not stored: ask it again.",
+        )
     return max(known)[1]
 
 
-async def _agent(args: argparse.Namespace) -> tuple[Agent[Any], Any]:
-    """The agent to talk to, and where its models come from (None: from its own settings)."""
+async def _agent(args: argparse.Namespace) -> tuple[Agent[Any], Any, Any]:
+    """The agent to talk to, where its models come from (None: from its own settings), and the model that runs here."""
     from standfast.agents.agent import Agent
     from standfast.cli.runs_resuming import loaded_agent
 
     if args.demo:
-        if args.agent or args.model or args.base_url:
-            raise UsageError("--demo brings an agent of its own", "Leave the agent, --model and --base-url out.")
+        if args.agent or args.model or args.base_url or args.local is not None:
+            raise UsageError(
+                "--demo brings an agent of its own", "Leave the agent, --model, --base-url and --local out."
+            )
         from standfast.cli.demo_agent import demo_agent
 
-        return demo_agent(), None
-    provider = None
-    if args.base_url:
+        return demo_agent(), None, None
+    if args.local is not None and (args.model or args.base_url):
+        raise UsageError("--local brings a model of its own", "Leave --model and --base-url out.")
+    provider = local = None
+    if args.local is not None:
+        from standfast.cli import local_model
+        from standfast.providers.provider import OpenAIProvider
+
+        local = local_model.start(local_model.weights(args.local))
+        provider = OpenAIProvider(base_url=local.base_url, api_key=local.key, use_responses=False)
+    elif args.base_url:
         from standfast.providers.provider import OpenAIProvider
 
         # Servers of one's own mostly speak the older protocol, and want any key.
@@ -143,7 +162,8 @@ async def _agent(args: argparse.Namespace) -> tuple[Agent[Any], Any]:
         if args.agent
         else Agent(name="Assistant", instructions="You are a helpful assistant. Answer briefly.")
     )
-    return (agent.clone(model=args.model) if args.model else agent), provider
+    model = args.model if local is None else local.name
+    return (agent.clone(model=model) if model else agent), provider, local
 
 
 # --- the loop --------------------------------------------------------------------------------------------------------
@@ -363,13 +383,9 @@ async def _undo(talk: Talk, out: Output) -> None:
 
 
 async def _fork(talk: Talk, out: Output, name: str) -> None:
-    target = talk.store.session(name)
-    try:
-        if await target.info() is not None:
-            raise UsageError(f"there is a conversation {name!r} already", "Choose another name.")
-    finally:
-        await target.close()
-    forked = await talk.session.fork(name)
+    from standfast.cli.arguments import whoever
+
+    forked = await talk.session.fork(name, by=whoever())
     await talk.session.close()
     talk.session = forked
     out.note(f"This goes on as {name!r}; the conversation it came from stays as it is.")

@@ -63,7 +63,7 @@ async def fork_session(args: argparse.Namespace, out: Output) -> int:
                 generation = None if args.generation is None else await _generation(store, session_id, args.generation)
                 count = generation.item_count if generation is not None else 0
                 at = Position(count if args.at is None else args.at, None if generation is None else generation.id)
-            made = await source.fork(args.new, at=at)
+            made = await source.fork(args.new, at=at, by=whoever())
             await made.close()
             items = (await store.summary(args.new)).item_count or 0
         finally:
@@ -81,6 +81,7 @@ GENERATIONS = (
     Column("GENERATION", "generation"),
     Column("ITEMS", "items", number, is_right=True),
     Column("REPLACED", "replaced", age),
+    Column("BY", "by"),
 )
 
 
@@ -93,7 +94,10 @@ async def undo_session(args: argparse.Namespace, out: Output) -> int:
             before = await session.head()
             kept = await session.generations()
             if args.list:
-                rows = [{"generation": one.id, "items": one.item_count, "replaced": one.created_at} for one in kept]
+                rows = [
+                    {"generation": one.id, "items": one.item_count, "replaced": one.created_at, "by": one.by}
+                    for one in kept
+                ]
                 out.table("standfast.generation/1", GENERATIONS, rows)
                 return DONE
             if not kept:
@@ -102,7 +106,7 @@ async def undo_session(args: argparse.Namespace, out: Output) -> int:
                 )
             chosen = kept[0] if args.to is None else await _generation(store, session_id, args.to)
             # Under the head that was seen: what somebody writes in between must not be displaced unseen.
-            await session.restore(chosen.id, expect=before)
+            await session.restore(chosen.id, expect=before, by=whoever())
             after = await session.generations()
             items = (await store.summary(session_id)).item_count or 0
         finally:

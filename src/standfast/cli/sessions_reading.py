@@ -225,8 +225,11 @@ async def _facts(store: Store, session: StoredSession) -> dict[str, Any]:
         },
         "origin": None if origin is None else {
             "session": origin.session_id, "index": origin.index, "generation": origin.generation, "at": origin.at,
+            "by": origin.by,
         },
-        "generations": [{"generation": one.id, "replaced": one.created_at, "items": one.item_count} for one in kept],
+        "generations": [
+            {"generation": one.id, "replaced": one.created_at, "items": one.item_count, "by": one.by} for one in kept
+        ],
         "runs": [{"run": run.run_id, "status": run.status, "updated": run.updated_at} for run in runs],
         "usage": usage_fields(summed([one.total for one in await session.usage()])),
     }  # fmt: skip
@@ -242,7 +245,8 @@ def _tell_facts(facts: Row, store: str, out: Output) -> None:
         waiting = f", {several(holder['waiting'], 'other waits', 'others wait')}" if holder["waiting"] else ""
         out.note(f"  held by {holder['name'] or 'somebody'} until {when(holder['until'])}{waiting}")
     if origin is not None:
-        out.note(f"  forked from {origin['session']} behind item {origin['index']}, {age(origin['at'])}")
+        by = f", by {origin['by']}" if origin["by"] else ""
+        out.note(f"  forked from {origin['session']} behind item {origin['index']}, {age(origin['at'])}{by}")
     for one in facts["generations"]:
         told = f"  {several(one['items'], 'item')} replaced {age(one['replaced'])}"
         out.note(f"{told}: sessions undo … --to {quote(one['generation'])}")

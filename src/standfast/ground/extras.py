@@ -27,6 +27,7 @@ EXTRAS: dict[str, str] = {
     "websockets": "realtime",
     "starlette": "inspect",
     "uvicorn": "inspect",
+    "xllamacpp": "local",
     "hypothesis": "conformance",
     "pytest": "conformance",
     "pytest_asyncio": "conformance",

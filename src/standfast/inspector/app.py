@@ -39,7 +39,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def make_app(store: Store, rules: Rules, *, who: str = "inspector") -> Starlette:
-    """The application over an open store; `who` is stored with every decision that is made on the page."""
+    """The application over an open store; `who` is stored with whatever is changed on the page."""
     inspector = Inspector(store, rules, who)
 
     @asynccontextmanager
@@ -230,13 +230,7 @@ class Inspector:
         new_id, cursor = _text_of(asked, "new"), _text_of(asked, "cursor")
         session = self.store.session(_text_of(asked, "session"))
         try:
-            target = self.store.session(new_id)
-            try:
-                if await target.info() is not None:
-                    raise _Asked(f"there is a session {new_id!r} already", "Choose another name.")
-            finally:
-                await target.close()
-            fork = await session.fork(new_id, at=Position(await _index_behind(session, cursor)))
+            fork = await session.fork(new_id, at=Position(await _index_behind(session, cursor)), by=self.who)
             await fork.close()
         finally:
             await session.close()
@@ -247,7 +241,7 @@ class Inspector:
         asked = await _body(request)
         session = self.store.session(_text_of(asked, "session"))
         try:
-            await session.restore(_text_of(asked, "generation"))
+            await session.restore(_text_of(asked, "generation"), by=self.who)
         finally:
             await session.close()
         return _json({})

@@ -139,7 +139,7 @@ def cost(one: RunUsage, dollars: str | None) -> Shown:
 
 def generation(one: Generation) -> Shown:
     """A replaced part of a history that is kept."""
-    return {"id": one.id, "created": when(one.created_at), "items": one.item_count}
+    return {"id": one.id, "created": when(one.created_at), "items": one.item_count, "by": one.by}
 
 
 def holder(one: Holder | None) -> Shown | None:
@@ -153,4 +153,5 @@ def origin(one: Origin | None) -> Shown | None:
     """Where a fork came from."""
     if one is None:
         return None
-    return {"session": one.session_id, "index": one.index, "generation": one.generation, "at": when(one.at)}
+    at = when(one.at)
+    return {"session": one.session_id, "index": one.index, "generation": one.generation, "at": at, "by": one.by}

@@ -53,8 +53,9 @@ def _pieces(seen: Picture, moved: Sequence[RunPicture]) -> Iterator[tuple[bytes,
     yield encode_value({"schema": SCHEMA, "version": VERSION, **header}) + b"\n", 1
     few: list[bytes] = []
     if seen.origin is not None:
-        session_id, index, generation, at = seen.origin
-        few.append(_line("origin", {"session": session_id, "index": index, "generation": generation, "at": at}))
+        session_id, index, generation, at, *by = seen.origin
+        told = {"session": session_id, "index": index, "generation": generation, "at": at}
+        few.append(_line("origin", {**told, "by": by[0]} if by else told))
     for name, (total, base, digests) in seen.writers.items():
         few.append(_line("writer", {"name": name, "items": total, "known_from": base, "digests": digests.hex()}))
     few += [
@@ -62,7 +63,8 @@ def _pieces(seen: Picture, moved: Sequence[RunPicture]) -> Iterator[tuple[bytes,
         for name, value in seen.others.items()
     ]
     for kept in seen.generations:
-        few.append(_line("generation", {"number": kept.number, "created": kept.created, "items": kept.item_count}))
+        known = {"number": kept.number, "created": kept.created, "items": kept.item_count}
+        few.append(_line("generation", {**known, "by": kept.by} if kept.by is not None else known))
     yield b"".join(few), len(few)
     for kept in seen.generations:
         yield from _records(kept.rows, [None] * len(kept.rows), b'"generation":%d,' % kept.number)
@@ -136,6 +138,7 @@ class _Origin(msgspec.Struct, tag_field="kind", tag="origin"):
     index: int
     generation: str | None
     at: float
+    by: str | None = None
 
 
 class _Writer(msgspec.Struct, tag_field="kind", tag="writer"):
@@ -149,6 +152,7 @@ class _Generation(msgspec.Struct, tag_field="kind", tag="generation"):
     number: int
     created: float
     items: int
+    by: str | None = None
 
 
 class _Record(msgspec.Struct, tag_field="kind", tag="record", gc=False):
@@ -276,7 +280,7 @@ class _Reading:
     def other(self, one: Any) -> None:
         match one:
             case _Origin():
-                self.origin = [one.session, one.index, one.generation, one.at]
+                self.origin = [one.session, one.index, one.generation, one.at, *([] if one.by is None else [one.by])]
             case _Writer():
                 self.writers[one.name] = WriterPicture(one.items, one.known_from, bytes.fromhex(one.digests))
             case _Cell():
@@ -295,7 +299,7 @@ class _Reading:
         if header is None or not self.boxes.keys() <= self.generations.keys():
             raise _damaged("it has records of a generation that it does not name")
         generations = [
-            GenerationPicture(one.number, one.created, one.items, self.boxes.get(one.number, []))
+            GenerationPicture(one.number, one.created, one.items, self.boxes.get(one.number, []), one.by)
             for one in self.generations.values()
         ]
         ended = [run for run in self.runs if not run.token]

@@ -20,6 +20,7 @@ from standfast.operators.verify_site import HARMLESS, PREFIX, SILENT_S, Beat, Le
 
 CONNECT_S_MAX = 5
 LOCK_S_MAX = 30
+DROPS_MAX = 10
 # How long removing waits for a statement of a client that was killed.
 
 
@@ -178,6 +179,13 @@ def connected(url: str) -> Iterator[psycopg.Connection[Any]]:
 def drop(connection: psycopg.Connection[Any], schema: str) -> None:
     """Drop a scratch schema with all that is in it."""
     assert base_of(schema) is not None, schema
-    with connection.transaction():
-        connection.execute(f"SET LOCAL lock_timeout = '{LOCK_S_MAX}s'")
-        connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
+    for left in reversed(range(DROPS_MAX)):
+        try:
+            with connection.transaction():
+                connection.execute(f"SET LOCAL lock_timeout = '{LOCK_S_MAX}s'")
+                connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
+        except psycopg.errors.DeadlockDetected:  # with the last question of a session that was just closed
+            if not left:
+                raise
+        else:
+            return

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 from standfast.ground.errors import RunStateError, SessionBusyError
 from standfast.ground.jsonvalue import DIGEST_BYTES, encode_value
+from standfast.sessions.generation_rules import Kept, kept_value
 from standfast.sessions.lease_rules import held_in, open_run_value
 from standfast.sessions.picture_rules import MOVED, ImportNote, Picture, RunPicture
 from standfast.sessions.port import Change, Done, Load, Look, Name, Plan, Sight
@@ -126,8 +127,8 @@ def cells_of(seen: Picture) -> dict[str, bytes | None]:
         for number, value in full.items():
             put[chunk_cell(writer, number)] = value
     if seen.generations:
-        kept = [(one.number, one.created, one.item_count) for one in seen.generations]
-        put[GENERATIONS] = json.dumps(kept).encode()
+        kept = [Kept(one.number, one.created, one.item_count, one.by) for one in seen.generations]
+        put[GENERATIONS] = kept_value(kept)
     for part in seen.usage:
         put[part.cell] = encode_value([part.at, part.requests])
     put |= seen.others

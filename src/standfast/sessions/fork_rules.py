@@ -44,8 +44,10 @@ class Cut(NamedTuple):
     lowest: dict[str, int]
 
 
-def fork(name: Name, new: Name, at: Position | None, recode: Recode | None, lane: Lane | None) -> Plan[None]:
-    """Make session `new`, which must be empty, continue from that position of session `name`."""
+def fork(
+    name: Name, new: Name, at: Position | None, recode: Recode | None, lane: Lane | None, by: str | None = None
+) -> Plan[None]:
+    """Make session `new`, which must be empty, continue from that position of session `name`; `by` is kept with it."""
     while True:
         target = yield from look(Look(new, cells=(GENERATIONS, *lane_cells(lane))))
         if noted(lane, target) is not None:
@@ -62,7 +64,7 @@ def fork(name: Name, new: Name, at: Position | None, recode: Recode | None, lane
         if not found.rows and not put:
             return
         generation = None if at is None else at.generation
-        put[ORIGIN] = encode_value([name.id, len(found.rows), generation, sight.now])
+        put[ORIGIN] = encode_value([name.id, len(found.rows), generation, sight.now, *([] if by is None else [by])])
         cells = {GENERATIONS: value_of(target, GENERATIONS)}
         arrange = _copied(name, found, recode) if found.rows else None
         made = once(lane, target, Change(new, mark="", cells=cells, arrange=arrange, put=put, touch=bool(found.rows)))

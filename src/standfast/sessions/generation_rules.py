@@ -50,12 +50,18 @@ class Kept(NamedTuple):
     number: int
     created: float
     item_count: int
+    by: str | None = None
 
 
 def kept_in(sight: Sight) -> list[Kept]:
     """The generations of the present incarnation, oldest first."""
     cell = sight.cells.get(GENERATIONS)
     return [Kept(*one) for one in json.loads(cell.value)] if cell is not None and cell.alive else []
+
+
+def kept_value(kept: Sequence[Kept]) -> bytes:
+    """The session's cell that says this of its generations; who is left out where nobody said it."""
+    return json.dumps([one if one.by is not None else one[:3] for one in kept]).encode()
 
 
 def kept_numbers(sight: Sight) -> list[int]:
@@ -90,7 +96,7 @@ def generations(name: Name) -> Plan[list[Generation]]:
     """The kept generations, newest first."""
     sight = yield from look(Look(name, cells=(GENERATIONS,), mark=False, times=True))
     return [
-        Generation(id_of_generation(one.number, sight), as_time(one.created), one.item_count)
+        Generation(id_of_generation(one.number, sight), as_time(one.created), one.item_count, one.by)
         for one in reversed(kept_in(sight))
     ]
 
@@ -151,8 +157,10 @@ def replaced(live: Sequence[Row], end: int, encoded: Sequence[bytes], number: in
     return Arrange([*stay, new, Range(0, after=end)], number, keep), len(front) - len(faults)
 
 
-def restore(name: Name, generation_id: str, expect: Head | None, lane: Lane | None) -> Plan[Head]:
-    """Put a generation back in place of what replaced it; what that displaces becomes a generation (B4)."""
+def restore(
+    name: Name, generation_id: str, expect: Head | None, lane: Lane | None, by: str | None = None
+) -> Plan[Head]:
+    """Put a generation back in place of what replaced it; what that displaces becomes one, which keeps `by` (B4)."""
 
     def later(sight: Sight) -> list[int]:
         if noted(lane, sight) is not None:
@@ -168,7 +176,7 @@ def restore(name: Name, generation_id: str, expect: Head | None, lane: Lane | No
         if expect is not None and sight.mark != expect.value:
             raise moved(name, expect, sight.mark)
         arrange, displaced = restored(sight.rows[0], boxes, wanted, _next_number(sight))
-        change = _arranged(name, sight, arrange, displaced, None, prefix=sight.mark, expect=expect)
+        change = _arranged(name, sight, arrange, displaced, None, prefix=sight.mark, expect=expect, by=by)
         got = yield from commit([once(lane, sight, change)])
         if isinstance(got, Done):
             return Head(got.marks[0])
@@ -210,9 +218,10 @@ def _arranged(
     *,
     prefix: str,
     expect: Head | None = None,
+    by: str | None = None,
 ) -> Change:
     """The change that arranges rows and keeps one generation more, forgetting the oldest."""
-    kept = [*kept_in(sight), Kept(arrange.box, sight.now, item_count)][-GENERATIONS_KEPT:]
+    kept = [*kept_in(sight), Kept(arrange.box, sight.now, item_count, by)][-GENERATIONS_KEPT:]
     stay = {one.number for one in kept}
     return Change(
         name,
@@ -220,7 +229,7 @@ def _arranged(
         prefix=prefix,  # not the whole: those who append must not be able to starve a compaction
         cells={GENERATIONS: value_of(sight, GENERATIONS), **fence_conditions(fence, sight)},
         arrange=arrange._replace(forget=[number for number in _numbers(sight) if number not in stay]),
-        put={GENERATIONS: json.dumps(kept).encode()},
+        put={GENERATIONS: kept_value(kept)},
         touch=True,
     )
 

@@ -274,10 +274,10 @@ def origin(name: Name) -> Plan[Origin | None]:
     if cell is None or not cell.alive:
         return None
     try:
-        session_id, index, generation, at = decode_value(cell.value)
+        session_id, index, generation, at, *by = decode_value(cell.value)
     except ValueError:
         return None  # sealed, and this one has no key
-    return Origin(session_id, index, generation, as_time(at))
+    return Origin(session_id, index, generation, as_time(at), *by)
 
 
 def usage(name: Name) -> Plan[list[RunUsage]]:

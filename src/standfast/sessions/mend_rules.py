@@ -12,12 +12,11 @@ that belongs among those is refused, with the generation to restore first.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Literal, NamedTuple
 
-from standfast.sessions.generation_rules import Boxes, everything, id_of_generation, kept_in, kept_numbers
+from standfast.sessions.generation_rules import Boxes, everything, id_of_generation, kept_in, kept_numbers, kept_value
 from standfast.sessions.lease_rules import held_in
 from standfast.sessions.port import Arrange, Change, Done, Look, Name, Plan, Range, Row, Rows, Sight, Tag
 from standfast.sessions.rules import GENERATIONS, LEASE, MEND, OPEN_RUN, commit, fault_of, faulty, look, value_of
@@ -122,7 +121,7 @@ def rewritten(sight: Sight) -> dict[str, bytes | None]:
     cell = sight.cells.get(GENERATIONS)
     if cell is not None and not cell.alive:
         return {}  # another program has cleared the session: its incarnation tells already
-    return {GENERATIONS: json.dumps(kept_in(sight)).encode() if cell is None else cell.value + b"\n"}
+    return {GENERATIONS: kept_value(kept_in(sight)) if cell is None else cell.value + b"\n"}
 
 
 def _newest_mend(sight: Sight) -> int:

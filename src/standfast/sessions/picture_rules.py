@@ -73,6 +73,7 @@ class GenerationPicture(NamedTuple):
     created: float
     item_count: int
     rows: Sequence[Stored]
+    by: str | None = None
 
 
 class UsagePicture(NamedTuple):
@@ -209,7 +210,7 @@ def _pictured(name: Name, sight: Sight, boxes: Mapping[int, Sequence[Row]], runs
     generations = []
     for kept in kept_in(sight):
         rows, _, _ = _portable(boxes[kept.number], [None] * len(boxes[kept.number]))
-        generations.append(GenerationPicture(kept.number, kept.created, kept.item_count, rows))
+        generations.append(GenerationPicture(kept.number, kept.created, kept.item_count, rows, kept.by))
     origin, note = sight.cells.get(ORIGIN), sight.cells.get(IMPORTED)
     open_ = [run for run in runs if may_go_on(run.status, run.head)]
     closed = [run for run in runs if MOVED not in run.labels and not may_go_on(run.status, run.head)]

@@ -234,6 +234,8 @@ class Generation:
     id: str
     created_at: datetime
     item_count: int
+    by: str | None = None
+    """Who put something else in its place, where they said so: a person who undid a compaction."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,8 @@ class Origin:
     generation: str | None
     """The kept generation they were taken from; None: the history as it was."""
     at: datetime
+    by: str | None = None
+    """Who made the fork, where they said so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -354,13 +354,14 @@ class Popped(NamedTuple):
 def pop(name: Name, report: Report, lane: Lane | None) -> Plan[Popped | None]:
     """Remove the newest item; records behind it that are none stay where they are (A11, A14)."""
     window = 1
+    tried: dict[bytes, Popped] = {}
     while True:
         cells = (GENERATIONS,) if lane is None else (GENERATIONS, lane.cell)
         sight = yield Look(name, cells=cells, rows=(Rows(limit=window),), times=True)
         assert isinstance(sight, Sight)
         note = None if lane is None else noted(lane, sight)
         if note is not None:
-            return _as_popped(note)
+            return tried[note]
         rows = sight.rows[0]
         found = items_of(rows, report)
         if not found:
@@ -370,14 +371,13 @@ def pop(name: Name, report: Report, lane: Lane | None) -> Plan[Popped | None]:
             continue
         popped = Popped(found[-1][0], sight.epoch, sight.created, value_of(sight, GENERATIONS))
         change = Change(name, mark=sight.mark, drop=[popped.row.ref], touch=True)
-        got = yield [change if lane is None else once(lane, sight, change, msgspec.msgpack.encode(popped))]
+        if lane is not None:  # which one it was; not what it said, which would outlive a clear there
+            note = b"%d" % popped.row.ref
+            tried[note] = popped
+            change = once(lane, sight, change, note)
+        got = yield [change]
         if isinstance(got, Done):
             return popped
-
-
-def _as_popped(note: bytes) -> Popped:
-    (ref, data, tag), epoch, created, generations = msgspec.msgpack.decode(note)
-    return Popped(Row(ref, data, None if tag is None else Tag(*tag)), epoch, created, generations)
 
 
 def put_back(name: Name, lane: Lane | None, popped: Popped | None) -> Plan[None]:

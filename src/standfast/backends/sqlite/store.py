@@ -75,7 +75,7 @@ _ENTRY_BYTES = 512
 class _State:
     """What is known of one name in this transaction."""
 
-    __slots__ = ("cells", "created", "edition", "epoch", "first", "labels", "newest", "owner", "updated")
+    __slots__ = ("cells", "created", "edition", "epoch", "first", "labels", "newest", "owner", "taken", "updated")
 
     def __init__(self, name: Name, row: Sequence[Any]) -> None:
         self.owner = name[0][0] + name[1]
@@ -84,6 +84,7 @@ class _State:
         self.epoch: bytes = epoch or NO_EPOCH
         self.edition, self.first, self.newest = edition or 0, first or 0, newest or 0
         self.cells: dict[str, _Stored | None] = {}
+        self.taken: tuple[int, str] | None = None  # the row that was dropped last, and the mark without it
 
     @property
     def mark(self) -> str:
@@ -390,11 +391,14 @@ class Transaction:
             self._read_ends(session_id, state)
             if state.newest > min(change.drop):
                 self._next_edition(session_id, state)
+            state.taken = (change.drop[0], state.mark) if len(change.drop) == 1 else None
         if change.arrange is not None:
             self._arrange(session_id, state, change.arrange)
+        is_undone = len(change.back) == 1 and state.taken == (change.back[0].ref, state.mark)
         for row in change.back:
             self._put_back(session_id, state, row)
-        if change.back:  # an id is there again: another program may have taken others that stood before it
+        if change.back and not is_undone:
+            # An id is there again, and another program may have taken rows that stood before it.
             self._next_edition(session_id, state)
         if change.load is not None and change.name.kind == "session":
             insert_loaded(self.db, self._sql, session_id, change.load)

@@ -253,6 +253,8 @@ function openRun(run) {
   return section;
 }
 
+const by = (what, before = "") => what.by ? `${before} by ${what.by}` : "";
+
 async function about() {
   const found = await ask("/api/session", { session: state.session });
   if (found.id !== state.session) return;
@@ -261,8 +263,8 @@ async function about() {
   $("facts").textContent = [
     found.updated ? `changed ${ago(found.updated)}` : "nothing stored",
     total ? `${number(total)} tokens in ${found.costs.length} runs` : "",
-    found.origin ? `a fork of ${found.origin.session}, behind ${number(found.origin.index)} items` : "",
-    found.generations.length ? `${found.generations.length} replaced parts are kept` : "",
+    found.origin ? `a fork of ${found.origin.session}, behind ${number(found.origin.index)} items${by(found.origin)}` : "",
+    found.generations.length ? `${found.generations.length} replaced parts are kept${by(found.generations[0], ", the last replaced")}` : "",
     found.holder ? `held by ${found.holder.name} until ${clock(found.holder.until)}` : "",
   ].filter(Boolean).join(" · ");
   $("open").replaceChildren(...found.open.map(openRun));
