@@ -49,6 +49,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="SERVERS",
         help="also run the tests that need these, which may have to be downloaded: " + ", ".join(servers.ON_REQUEST),
     )
+    parser.addoption(
+        "--worker-jobs",
+        type=int,
+        default=8,
+        metavar="N",
+        help="how many jobs three workers do on each store, and how many of them die of it (default: %(default)s)",
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

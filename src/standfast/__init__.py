@@ -87,9 +87,11 @@ if TYPE_CHECKING:
     from .engine.run_store import LogTail, RunStore, RunSummary, SavedRun
     from .face.logs import enable_verbose_stdout_logging
     from .face.moving import MoveInterruptedError, MoveReport, move_to_conversation, move_to_session
+    from .face.recovering import RecoveredRun, RecoveryReport
     from .face.repl import run_demo_loop
     from .face.run_state import CallRecord, RunState
     from .face.runner import Runner
+    from .face.stopping import handing_over_on
     from .face.websocket_session import ResponsesWebSocketSession, responses_websocket_session
     from .ground.errors import (
         AbilityMissingError,
@@ -132,6 +134,7 @@ if TYPE_CHECKING:
         RealtimeStateError,
         ResponseFailedError,
         RunClaimedError,
+        RunHandedOverError,
         RunStateError,
         SchemaTooNewError,
         SealBrokenError,
@@ -550,6 +553,8 @@ __all__ = [
     "ReasoningItemIdPolicy",
     "Record",
     "RecordPage",
+    "RecoveredRun",
+    "RecoveryReport",
     "RedisSession",
     "RepairReport",
     "RequestCost",
@@ -568,6 +573,7 @@ __all__ = [
     "RunErrorHandlerInput",
     "RunErrorHandlerResult",
     "RunErrorHandlers",
+    "RunHandedOverError",
     "RunHooks",
     "RunHooksBase",
     "RunItem",
@@ -705,6 +711,7 @@ __all__ = [
     "get_current_span",
     "get_current_trace",
     "guardrail_span",
+    "handing_over_on",
     "handoff",
     "handoff_span",
     "import_session",

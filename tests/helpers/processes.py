@@ -63,6 +63,10 @@ class Child:
         except (EOFError, ConnectionResetError):
             return None
 
+    def has_said(self) -> bool:
+        """Whether there is something to hear now: a word, or its end."""
+        return self._line.poll()
+
     def hear_until(self, word: str) -> Any:
         """Listen until it says `word` (alone, or first in a tuple)."""
         while True:

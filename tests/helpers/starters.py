@@ -7,6 +7,7 @@ from typing import Any
 
 from helpers.books import done, write
 from helpers.processes import Line
+from helpers.wrong_clock import set_ahead
 
 from standfast import Agent, RunConfig, Runner, SQLiteSession, ToolContext, function_tool
 from standfast.testing import AnsweringModel, function_call
@@ -46,6 +47,7 @@ async def start(
     base_url: str = "",
     owner_id: str = "",
     where: str | None = None,
+    ttl_s: float = 15.0,
 ) -> str:
     """Start the job on its owner as soon as the parent says so, and return its final output."""
     model: Any = AnsweringModel(_answer)
@@ -59,7 +61,7 @@ async def start(
     session = opened(where or f"sqlite {path}")
     await session.get_items()
     more: dict[str, Any] = {}
-    config = RunConfig(run_id=JOB, run_store=session.run_store())
+    config = RunConfig(run_id=JOB, run_store=session.run_store(), lease_ttl_s=ttl_s)
     if owner.startswith("session"):
         policy: Any = owner.partition(" ")[2]
         more, config = {"session": session}, RunConfig(run_id=JOB, concurrency=policy)
@@ -84,3 +86,11 @@ async def resume(line: Line, *, path: str, base_url: str = "") -> str:
     session = SQLiteSession("s", path)
     result = await Runner.resume(agent, JOB, run_store=session.run_store(), takeover=True)
     return str(result.final_output)
+
+
+async def recover(line: Line, *, path: str, ahead_s: float = 0.0) -> str:
+    """Make one pass over the job's store, by a clock that is wrong by so much; what became of the job, in a word."""
+    set_ahead(ahead_s)
+    agent = paying_agent(f"{path}.book", AnsweringModel(_answer), line, stands=False)
+    report = await Runner.recover(agent, sessions=lambda name: SQLiteSession(name, path))
+    return ", ".join(one.outcome for one in report.runs)

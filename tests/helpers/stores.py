@@ -15,14 +15,16 @@ from typing import Any
 import pytest
 import redis.asyncio
 
-from standfast import EncryptedSession, InMemorySession, PostgresSession, RedisSession, SQLiteSession
+from standfast import EncryptedSession, InMemorySession, PostgresSession, RedisSession, SQLAlchemySession, SQLiteSession
 from tests.helpers import servers
 
 SERVERS = [
     pytest.param("redis", marks=pytest.mark.redis),
     pytest.param("postgres", marks=pytest.mark.postgres),
 ]
-"""Those of them that are servers. "client" is Redis over a client of the loop, "sealed" is sealed there."""
+"""Those of them that are servers. "client" is Redis over a client of the loop, "sealed" is sealed there.
+
+"sqlalchemy" is another that can be opened: SQLite through it."""
 SHARED = ["sqlite", *SERVERS]
 """The stores that several processes can open."""
 BACKENDS = ["memory", *SHARED]
@@ -38,6 +40,8 @@ def place(kind: str, tmp_path: Path) -> str:
             return f"sqlite {tmp_path / name}.db"
         case "redis" | "client" | "sealed":
             return f"{kind} {name} {servers.redis_url()}"
+        case "sqlalchemy":
+            return f"sqlalchemy {tmp_path / name}.db"
         case "postgres":
             return f"postgres {name} {servers.postgres_url()}"
     raise AssertionError(kind)
@@ -50,6 +54,8 @@ def opened(where: str, session_id: str = "s") -> Any:
         return InMemorySession(session_id)
     if kind == "sqlite":
         return SQLiteSession(session_id, rest)
+    if kind == "sqlalchemy":
+        return SQLAlchemySession.from_url(session_id, url=f"sqlite+aiosqlite:///{rest}", create_tables=True)
     name, _, url = rest.partition(" ")
     if kind == "redis":
         return RedisSession.from_url(session_id, url=url, key_prefix=name)

@@ -1,18 +1,17 @@
 """A worker of a queue as a process of its own, with an agent that pays, stops where it is told, and can be killed.
 
-python -m tests.workers.office ENGINE SETTINGS, with SETTINGS as JSON. What the tools do is written into a book
-(tests/helpers/books.py); what the process comes to is said on standard output, a line each.
+What the tools do is written into a book (tests/helpers/books.py); what the process comes to is said over a line to
+whoever started it (`offices`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
-import sys
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from typing import Any
 
 from standfast import Agent, RunConfig, ToolContext, function_tool
@@ -26,25 +25,35 @@ DEAD_AFTER_S = 3.0
 LEASE_S = 2.0
 
 
-def say(line: str) -> None:
-    print(line, flush=True)
+_line: Connection | None = None
 
 
-def payer(book: str, *, die: str = "", stand: str = "") -> Agent[Any]:
+def say(words: str) -> None:
+    if _line is not None:
+        _line.send(words)
+
+
+def payer(book: str, *, die: str = "", stand: str = "", sleep: str = "") -> Agent[Any]:
     """An agent that pays once for each call that its input names, then says what came of it.
 
     The input is a text of call ids; one that begins with "ask" needs a person. `die` names the call in which the
-    process kills itself, after the effect; `stand` the call in which it stands for good.
+    process kills itself, after the effect; `stand` the call in which it stands for good; `sleep` the one in which it
+    waits until it was stopped and woken.
     """
 
     async def pay(context: ToolContext[Any]) -> str:
         call_id = context.tool_call_id
+        slept = asyncio.create_task(_slept()) if call_id == sleep else None
+        await asyncio.sleep(0)  # it listens from here on
         write(book, call_id)
         say(f"paid {call_id}")
         if call_id == die:
             os.kill(os.getpid(), signal.SIGKILL)
         if call_id == stand:
             await asyncio.sleep(600)
+        if slept is not None:
+            await slept
+            say(f"woke {call_id}")
         return done(call_id)
 
     tools = [
@@ -52,6 +61,13 @@ def payer(book: str, *, die: str = "", stand: str = "") -> Agent[Any]:
         function_tool(pay, name_override="ask", description_override="Pay, if allowed.", needs_approval=True),
     ]
     return Agent(name="Payer", tools=tools, model=AnsweringModel(_answer))
+
+
+async def _slept() -> None:
+    """Wait until this process, stopped with SIGSTOP, is woken with SIGCONT."""
+    woken = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGCONT, woken.set)
+    await woken.wait()
 
 
 def _answer(call: Any) -> list[Any]:
@@ -75,10 +91,12 @@ def queue_of(settings: dict[str, Any]) -> Any:
 
     url, schema = settings["url"], settings["schema"]
     connector = PsycopgConnector(conninfo=url, kwargs={"options": f"-c search_path={schema}"}, min_size=1)
-    agent = payer(settings["book"], die=settings.get("die", ""), stand=settings.get("stand", ""))
+    agent = payer(
+        settings["book"], die=settings.get("die", ""), stand=settings.get("stand", ""), sleep=settings.get("sleep", "")
+    )
     return RunQueue(
         App(connector=connector), [agent], f"{url}?schema={schema}", queue=QUEUE, run_config=config(),
-        heartbeat_s_max=DEAD_AFTER_S, tend=None,
+        heartbeat_s_max=DEAD_AFTER_S, tend=settings.get("cron"),
     )  # fmt: skip
 
 
@@ -121,8 +139,17 @@ def workflows_of(settings: dict[str, Any]) -> Any:
             "notification_listener_polling_interval_sec": HEARTBEAT_S,
         }
     )
-    agent = payer(settings["book"], die=settings.get("die", ""), stand=settings.get("stand", ""))
-    made = RunWorkflows([agent], f"{url}?schema={schema}", queue=QUEUE, run_config=config(), tend=None)
+    agent = payer(
+        settings["book"], die=settings.get("die", ""), stand=settings.get("stand", ""), sleep=settings.get("sleep", "")
+    )
+    made = RunWorkflows(
+        [agent],
+        f"{url}?schema={schema}",
+        queue=QUEUE,
+        run_config=config(),
+        tend=settings.get("cron"),
+        polling_s=HEARTBEAT_S,
+    )
     if not settings.get("works", True):
         DBOS.listen_queues([])
     DBOS.launch()
@@ -147,5 +174,9 @@ async def dbos(settings: dict[str, Any]) -> None:
 
 ENGINES: dict[str, Callable[[dict[str, Any]], Any]] = {"procrastinate": procrastinate, "dbos": dbos}
 
-if __name__ == "__main__":
-    asyncio.run(ENGINES[sys.argv[1]](json.loads(sys.argv[2])))
+
+def run_office(engine: str, settings: dict[str, Any], line: Connection) -> None:
+    """What a worker process does."""
+    global _line
+    _line = line
+    asyncio.run(ENGINES[engine](settings))

@@ -2,58 +2,55 @@
 
 from __future__ import annotations
 
-import json
 import os
-import select
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-from tests.helpers.children import DEADLINE_S, import_path
+from tests.helpers.children import DEADLINE_S, born, pipe
+from tests.workers.office import run_office
 
-PROGRAM = Path(__file__).with_name("office.py")
+PRELOAD = (
+    "standfast.workers.procrastinate_queue",
+    "standfast.workers.dbos_workflows",
+    "standfast.backends.postgres.session",
+    "psycopg_pool",
+)
 
 
 class Office:
     """A worker process."""
 
     def __init__(self, engine: str, settings: dict[str, Any]) -> None:
-        self._said = b""
-        root = str(Path(__file__).parents[2])
-        self._child = subprocess.Popen(
-            [sys.executable, "-m", "tests.workers.office", engine, json.dumps(settings)],
-            stdout=subprocess.PIPE,
-            cwd=root,
-            env={**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{import_path()}"},
-        )
+        self._heard: list[str] = []
+        self._line, told = pipe()
+        self._child = born(run_office, engine, settings, told, preload=PRELOAD)
+        told.close()  # or its end would never be heard
 
     def hears(self, line: str) -> None:
-        """Wait until it says this line."""
-        assert self._child.stdout is not None
-        while f"{line}\n".encode() not in self._said:
-            ready, _, _ = select.select([self._child.stdout], [], [], DEADLINE_S)
-            assert ready, f"it never said {line!r}"
-            said = os.read(self._child.stdout.fileno(), 65536)
-            assert said, f"it ended ({self._child.wait()}) and had not said {line!r}"
-            self._said += said
+        """Wait until it has said this line."""
+        while line not in self._heard:
+            assert self._line.poll(DEADLINE_S), f"it never said {line!r}"
+            try:
+                self._heard.append(self._line.recv())
+            except EOFError:
+                raise AssertionError(f"it ended ({self.ended()}) and had not said {line!r}") from None
 
     def send(self, number: signal.Signals) -> None:
-        self._child.send_signal(number)
+        assert self._child.pid is not None
+        os.kill(self._child.pid, number)
 
-    def ended(self) -> int:
-        """Wait for its end: its exit code."""
-        return self._child.wait(DEADLINE_S)
+    def ended(self) -> int | None:
+        """Wait for its end: its exit code, or the negative number of the signal that ended it."""
+        self._child.join(DEADLINE_S)
+        return self._child.exitcode
 
     def remove(self) -> None:
         """SIGKILL, whatever it is at."""
         self._child.kill()
-        self._child.wait()
-        assert self._child.stdout is not None
-        self._child.stdout.close()
+        self._child.join()
+        self._line.close()
 
 
 @contextmanager

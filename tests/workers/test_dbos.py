@@ -43,7 +43,7 @@ async def settings(tmp_path: Path) -> AsyncIterator[dict[str, Any]]:
 @pytest.fixture
 async def workflows(settings: dict[str, Any]) -> AsyncIterator[Any]:
     """The workflows as a web process has them: it enqueues and decides, and works none off."""
-    made = await asyncio.to_thread(workflows_of, settings | {"executor": "web", "works": False})
+    made = await asyncio.to_thread(workflows_of, settings | {"executor": "web", "works": False, "cron": "0 0 1 1 *"})
     await made.start()
     yield made
     await asyncio.to_thread(DBOS.destroy, destroy_registry=True)
@@ -54,8 +54,8 @@ async def test_a_message_that_is_enqueued_twice_is_one_workflow(settings: dict[s
     with office(ENGINE, settings):
         first = await workflows.enqueue("m1", "Payer", "a b", session_id="s")
         again = await workflows.enqueue("m1", "Payer", "a b", session_id="s")
-        ended = await first.get_result()
-        assert ended == await again.get_result()
+        ended = await first.get_result(polling_interval_sec=0.1)
+        assert ended == await again.get_result(polling_interval_sec=0.1)
         assert (ended["status"], ended["output"]) == ("done", f"{done('a')}; {done('b')}")
     assert lines(settings["book"]) == ["a", "b"]
 
@@ -65,7 +65,7 @@ async def test_a_killed_worker_that_comes_back_goes_on_with_its_workflows(settin
     with office(ENGINE, settings, die="b") as victim:
         assert victim.ended() == -signal.SIGKILL
     with office(ENGINE, settings):
-        assert (await handle.get_result())["status"] == "done"
+        assert (await handle.get_result(polling_interval_sec=0.1))["status"] == "done"
     assert lines(settings["book"]) == ["a", "b", "c"]
     told = await outputs(workflows, "s")
     assert says_unknown(told.pop("b"))
@@ -84,7 +84,7 @@ async def test_the_runs_of_a_worker_that_never_comes_back_are_found_by_the_perio
         assert (await handle.get_status()).status == "PENDING"
     assert lines(settings["book"]) == ["a", "b"]
     with office(ENGINE, settings):  # it comes back after all: it is told the result, and nothing runs
-        assert (await handle.get_result())["status"] == "done"
+        assert (await handle.get_result(polling_interval_sec=0.1))["status"] == "done"
     assert lines(settings["book"]) == ["a", "b"]
 
 
@@ -108,8 +108,25 @@ async def test_a_paused_run_ends_its_workflow_and_goes_on_when_somebody_decides_
 ):
     with office(ENGINE, settings):
         handle = await workflows.enqueue("m1", "Payer", "a ask1 b", session_id="s")
-        assert await handle.get_result() == {"run_id": "m1", "status": "waits", "output": None, "waiting": ["ask1"]}
+        assert await handle.get_result(polling_interval_sec=0.1) == {
+            "run_id": "m1",
+            "status": "waits",
+            "output": None,
+            "waiting": ["ask1"],
+        }
         await workflows.decide("m1", "ask1", True, by="ann")
         await is_status(workflows, "m1", "done")
     assert lines(settings["book"]) == ["a", "ask1", "b"]
     assert await workflows.cancel("m1", by="ann") is True  # it has ended
+
+
+async def test_the_periodic_workflow_is_one_of_dbos(settings: dict[str, Any], workflows: Any):
+    """Its clock starts it; here that is not waited for."""
+    handle = await workflows.enqueue("m1", "Payer", "ask1", session_id="s")
+    with office(ENGINE, settings):
+        assert (await handle.get_result(polling_interval_sec=0.1))["status"] == "waits"
+        await workflows.jobs.store.decide("m1", "ask1", True, by="ann")  # and nobody enqueues it
+        triggered = await asyncio.to_thread(DBOS.trigger_schedule, "standfast.tend")
+        await asyncio.to_thread(triggered.get_result, polling_interval_sec=0.1)
+        await is_status(workflows, "m1", "done")
+    assert lines(settings["book"]) == ["ask1"]

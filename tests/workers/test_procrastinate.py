@@ -17,7 +17,7 @@ import pytest
 
 from tests.helpers import servers
 from tests.helpers.books import done, lines, says_unknown
-from tests.workers.office import queue_of
+from tests.workers.office import QUEUE, queue_of
 from tests.workers.offices import office
 from tests.workers.waiting import PATIENCE_S, is_status, outputs
 
@@ -93,6 +93,24 @@ async def test_the_job_of_a_killed_worker_is_found_and_its_run_goes_on(settings:
     assert told == {"a": done("a"), "c": done("c"), "d": done("d")}
 
 
+async def test_a_worker_that_slept_past_its_lease_is_told_and_does_nothing_more(settings: dict[str, Any], queue: Any):
+    """Its job was delivered to another meanwhile; awake again, it stands between a call and the next, and stops."""
+    await queue.enqueue("m1", "Payer", "a b", session_id="s")
+    with office(ENGINE, settings, sleep="a") as sleeper:
+        sleeper.hears("paid a")
+        sleeper.send(signal.SIGSTOP)
+        with office(ENGINE, settings, tend=True):
+            assert await jobs_end(queue) == ["succeeded"]
+        sleeper.send(signal.SIGCONT)
+        sleeper.hears("woke a")
+        sleeper.send(signal.SIGTERM)
+        sleeper.hears("stopped")
+    assert lines(settings["book"]) == ["a", "b"]
+    told = await outputs(queue, "s")
+    assert says_unknown(told["a"])
+    assert told["b"] == done("b")
+
+
 async def test_a_run_that_lost_its_job_is_found_by_the_periodic_one(settings: dict[str, Any], queue: Any):
     await queue.enqueue("m1", "Payer", "a b")
     with office(ENGINE, settings, die="a") as victim:
@@ -166,3 +184,20 @@ async def test_a_run_that_waits_in_the_queue_is_cancelled_there(settings: dict[s
     assert await queue.cancel("m1", by="ann") is True
     assert await jobs_end(queue) == ["cancelled"]
     assert lines(settings["book"]) == []
+
+
+async def test_the_periodic_job_is_one_of_the_queue(settings: dict[str, Any], queue: Any):
+    """What a worker's clock puts into the queue every minute is done by whichever worker takes it."""
+    await queue.enqueue("m1", "Payer", "ask1", session_id="s")
+    other = queue_of(settings | {"cron": "* * * * *"})
+    assert [(one.task.name, one.cron) for one in other.app.periodic_registry.periodic_tasks.values()] == [
+        ("standfast:tend", "* * * * *")
+    ]
+    async with other.app.open_async():
+        await other.app.run_worker_async(queues=[QUEUE], wait=False, install_signal_handlers=False)
+        await other.jobs.store.decide("m1", "ask1", True, by="ann")
+        await other.app.tasks["standfast:tend"].defer_async(timestamp=0)
+        await other.app.run_worker_async(queues=[QUEUE], wait=False, install_signal_handlers=False)
+    await other.jobs.close()
+    assert (await is_status(queue, "m1", "done")).output == done("ask1")
+    assert lines(settings["book"]) == ["ask1"]

@@ -32,11 +32,13 @@ async def lease_run(
     process: str,
     is_gone: IsGone,
     takeover: bool = False,
+    until_alive: bool = False,
 ) -> StoredLease:
     """Become the only worker at a run; raises RunClaimedError if another is, and stays for `wait_s`.
 
     `process` is what this one is known by to those who can tell whether it is alive. `takeover` takes the lease away
-    from whoever has it.
+    from whoever has it. `until_alive` waits only as long as nobody can tell whether the holder lives: one that has
+    renewed meanwhile does, and so does one whose process can be seen.
     """
     name, nonce, deadline, pause = Name("run", run_id), uuid4().hex, time.monotonic() + wait_s, POLL_FIRST_S
     holder = f"{socket.gethostname()} process {os.getpid()}".encode(errors="replace").decode()
@@ -62,10 +64,11 @@ async def lease_run(
             )  # fmt: skip
             RENEWER.add(lease)
             return lease
+        is_alive = got.held.process != "" or (seen is not None and seen[:2] != (got.held.number, got.held.renewals))
         if seen is None or seen[:2] != (got.held.number, got.held.renewals):
             seen = (got.held.number, got.held.renewals, clock_s())
         left = deadline - time.monotonic()
-        if left <= 0:
+        if left <= 0 or (until_alive and is_alive):
             since = rules.as_time(got.held.taken or got.held.since).isoformat(timespec="seconds")
             raise RunClaimedError(
                 f"run {run_id!r} is at work elsewhere: {got.held.holder or 'another worker'} has it since {since}",

@@ -105,7 +105,9 @@ class StoredRunStore:
                 _LABELLED.add(carrier)  # and whoever saves from now on gives the label
         return sorted(found, key=lambda one: one.updated_at)
 
-    async def lease_run(self, run_id: str, *, ttl_s: float, wait_s: float, takeover: bool = False) -> StoredLease:
+    async def lease_run(
+        self, run_id: str, *, ttl_s: float, wait_s: float, takeover: bool = False, until_alive: bool = False
+    ) -> StoredLease:
         """Become the only worker at a run that no session's lease covers (C12); see `run_leases.lease_run`."""
         return await lease_run(
             self._carrier,
@@ -116,6 +118,7 @@ class StoredRunStore:
             process=self._process,
             is_gone=self._is_gone,
             takeover=takeover,
+            until_alive=until_alive,
         )
 
     async def delete_run(self, run_id: str) -> bool:

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from standfast.driver.reconcile import Reconciler, ignore_exception
 from standfast.driver.run_saver import RunSaver
@@ -39,8 +39,9 @@ from standfast.engine.events import (
     Stopped,
 )
 from standfast.engine.run import Run
-from standfast.ground.errors import LeaseLostError, RunClaimedError
+from standfast.ground.errors import LeaseLostError, RunClaimedError, RunHandedOverError
 from standfast.ground.jsonvalue import Item
+from standfast.sessions.protocol import Lease
 from standfast.sessions.run_rules import NestedItems, RunSave
 
 logger = logging.getLogger("standfast")
@@ -63,6 +64,16 @@ class _Stored:
     items: list[Item]
     costs: Costs | None = None
     nested: Sequence[NestedItems] = ()
+
+
+def handed_over(run: Run) -> RunHandedOverError:
+    """What whoever waits for a run is told when this worker stops before its end."""
+    run_id = run.spec.run_id
+    return RunHandedOverError(
+        f"run {run_id!r} was handed over, because this worker stops: what it had done is saved",
+        "Give its job back to the queue, or let another worker go on: Runner.recover(...), or its run_id again.",
+        run_id=run_id,
+    )
 
 
 class Children:
@@ -118,6 +129,9 @@ class Loop(Reconciler[Run, Event, Effect]):
         self.failed_observer: BaseException | None = None
         """What a hook raised that only observes: the reply it was told of stays, see `Stopped.keeps_turn`."""
         self._is_cut = self.has_entered = False
+        self.run_lease: Lease | None = None
+        """The lease on the run itself, where no session's covers it."""
+        self._handing_over: Literal["no", "when what is under way has ended", "now"] = "no"
         self._is_closing = self._is_over = self._is_submitted = False
         self._closing: asyncio.Task[None] | None = None
         self._append_failed = self._stores_first = False
@@ -143,6 +157,9 @@ class Loop(Reconciler[Run, Event, Effect]):
         self._refuse_if_over()
         if self._session is not None:
             await self._session.make_sure()
+        lease = self.run_lease
+        if lease is not None and not getattr(lease, "is_held", True):
+            await lease.renew()
 
     def _refuse_if_over(self) -> None:
         if self._is_over:
@@ -160,6 +177,9 @@ class Loop(Reconciler[Run, Event, Effect]):
 
     def _due_now(self, run: Run) -> tuple[Effect, ...]:
         effects = due(run)
+        if self._hands_over:
+            # Nothing more begins; what the run has come to is still stored.
+            return tuple(one for one in effects if one.key in self._tasks or isinstance(one, Append))
         if self._stores_first and len(effects) > 1:
             # What the calls came to is saved with the turn: before that no further request leaves, which is to be paid.
             return tuple(effect for effect in effects if isinstance(effect, Append)) or effects
@@ -234,8 +254,17 @@ class Loop(Reconciler[Run, Event, Effect]):
         self.has_entered = True
         try:
             await self.reconcile()
+            if self._hands_over and due(self.state):
+                await self._hand_over()
             await self._save_at_rest()
+        except RunHandedOverError:
+            raise
         except asyncio.CancelledError:
+            if self._hands_over and self._handing_over == "now":
+                await self._give_up()  # as a crash would leave it: what had begun is known to have
+                if self._task is not None:
+                    self._task.uncancel()
+                raise handed_over(self.state) from None
             await self._close_when_cancelled()
             if not self._is_cut:
                 raise
@@ -267,6 +296,36 @@ class Loop(Reconciler[Run, Event, Effect]):
         if self._task is not None and not self._is_closing:  # said twice, it must not cut short what is being stored
             self._task.cancel()
         return self.has_entered
+
+    def hand_over(self) -> None:
+        """Begin nothing more; when what is under way has ended, save the run as it is, for another worker."""
+        if self._handing_over == "no":
+            self._handing_over = "when what is under way has ended"
+            if self._wake is not None and not self._wake.done():
+                self._wake.set_result(None)
+
+    def hand_over_now(self) -> None:
+        """Cut what is under way, and write nothing more: whoever takes the run finds what had begun in doubt."""
+        self._handing_over = "now"
+        if self._task is not None and not self._is_closing:
+            self._task.cancel()
+
+    @property
+    def _hands_over(self) -> bool:
+        # One that is not saved cannot be taken by anybody else: it goes on, and is stopped in the end.
+        return self._handing_over != "no" and self.saver is not None
+
+    async def _hand_over(self) -> None:
+        assert self.saver is not None
+        self.saver.needed = True
+        try:
+            await self.saver.save(self.state)
+        except (RunClaimedError, LeaseLostError):
+            raise
+        except Exception as error:
+            # What had begun was saved before: whoever takes the run goes on from there.
+            logger.warning("run %s was handed over as it was last saved: %s", self.state.spec.run_id, error)
+        raise handed_over(self.state)
 
     @property
     def closing_task(self) -> asyncio.Task[None] | None:

@@ -7,6 +7,7 @@ loop starts with, and in what must be checked before anything of it happens.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,7 @@ from standfast.ground.errors import (
 )
 from standfast.ground.jsonvalue import Item, copy_json, encode
 from standfast.ground.operators import tell
+from standfast.sessions.lease_rules import OpenRun
 from standfast.words.history import canonical, deduplicate, normalise, sanitise_for_store
 from standfast.words.items import ItemHelpers, ModelResponse, readable
 from standfast.words.usage import Usage
@@ -97,7 +99,10 @@ async def open_new(scope: RunScope, fresh: Run) -> Opened:
     if scope.session is not None:
         await scope.session.hold()
     named = scope.config.run_id is not None
-    await _hold_run(scope, fresh.spec.run_id)
+    # A retry right after a crash finds the lease of a dead worker: it waits until that has ended, or its holder has
+    # given a sign of life, and only then is it told.
+    wait_s = scope.config.lease_wait_s if scope.config.concurrency == "wait" else 0.0
+    await _hold_run(scope, fresh.spec.run_id, wait_s=wait_s, until_alive=True)
     if named and (earlier := await _open_earlier(scope, fresh)) is not None:
         return earlier
     await look_for_unfinished(scope, fresh.spec.run_id)
@@ -137,18 +142,29 @@ def _saver(
     return RunSaver(scope.store, RunRecord, hold=scope.session, revision=revision, needed=needed, saved=saved)
 
 
-async def _hold_run(scope: RunScope, run_id: str, *, wait_s: float = 0.0, takeover: bool = False) -> None:
+async def _hold_run(scope: RunScope, run_id: str, *, wait_s: float = 0.0, **how: bool) -> None:
     """Take a lease on the run itself where no session's covers it, if the store can (C12, C16).
 
-    Raises RunClaimedError if another worker is at it.
+    Raises RunClaimedError if another worker is at it. `how`: see `run_leases.lease_run`.
     """
-    is_covered = scope.session is not None and scope.session.lease is not None
     lease: Any = getattr(scope.store, "lease_run", None)
-    if lease is not None and not is_covered and scope.run_lease is None:
-        taken = await lease(run_id, ttl_s=scope.config.lease_ttl_s, wait_s=wait_s, takeover=takeover)
+    if lease is not None and not _is_covered(scope, run_id) and scope.run_lease is None:
+        taken = await lease(run_id, ttl_s=scope.config.lease_ttl_s, wait_s=wait_s, **how)
         scope.run_lease = taken
         if before := getattr(taken, "taken_from", ""):
             tell("lease_taken_over", holder="a worker", what=f"run {run_id}", before=before)
+
+
+def _is_covered(scope: RunScope, run_id: str) -> bool:
+    """Whether the session's lease, which is ours, says that nobody else is at the run.
+
+    Not of one that was last saved beside the lease (concurrency="allow"): its worker holds the run's own.
+    """
+    lease = scope.session.lease if scope.session is not None else None
+    if lease is None:
+        return False
+    left: Sequence[OpenRun] = getattr(lease, "open_runs", ())
+    return not any(one.run_id == run_id and one.status == "running" and not one.lease_number for one in left)
 
 
 def _has_no_worker(scope: RunScope) -> bool:
@@ -262,7 +278,8 @@ async def open_resumed(scope: RunScope, resumed: ResumedRun) -> Opened:
     if run.paused and not due(run):
         return await _look_at(scope, run, resumed.revision)
     await _hold(scope, resumed)
-    wait_s = scope.config.lease_wait_s if scope.config.concurrency == "wait" and not resumed.takeover else 0.0
+    may_wait = scope.config.concurrency == "wait" and not (resumed.takeover or resumed.at_once)
+    wait_s = scope.config.lease_wait_s if may_wait else 0.0
     await _hold_run(scope, run.spec.run_id, wait_s=wait_s, takeover=resumed.takeover)
     if status == "running" and not (_has_no_worker(scope) or resumed.takeover):
         raise _marked_as_running(run)
@@ -273,7 +290,7 @@ async def open_resumed(scope: RunScope, resumed: ResumedRun) -> Opened:
 async def _hold(scope: RunScope, resumed: ResumedRun) -> None:
     try:
         if scope.session is not None:
-            await scope.session.hold()
+            await scope.session.hold(at_once=resumed.at_once)
     except SessionBusyError:
         # Whoever has the session may have it because they resumed this very run: then that is what is said.
         await check_unclaimed(resumed.run, scope.store, resumed.revision)

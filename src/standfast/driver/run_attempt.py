@@ -5,6 +5,7 @@ Whatever is borrowed (the lease on a session, its history) is given back at the 
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import Any
 
@@ -13,13 +14,14 @@ from standfast.driver.calls import perform_call, settle_call, show_outputs
 from standfast.driver.compact_after import compact_after, may_compact
 from standfast.driver.conclude import perform_conclude
 from standfast.driver.guardrails import perform_judge
-from standfast.driver.loop import Loop
+from standfast.driver.loop import Loop, handed_over
 from standfast.driver.model_call import call_model, settle_model
 from standfast.driver.opening import Opened, fresh_run, open_abandoned, open_finished, open_new, open_resumed
 from standfast.driver.result import RunResultBase
 from standfast.driver.run_scope import ResumedRun, RunArguments, RunScope, logger, usage_of
 from standfast.driver.session_hold import SessionHold
 from standfast.driver.storing import ended_nested
+from standfast.driver.under_way import under_way
 from standfast.driver.unfinished import given_up
 from standfast.driver.unsent import warn_if_unsent
 from standfast.engine.advance import refuse_finished
@@ -80,6 +82,8 @@ class RunAttempt:
         self.loop = Loop(
             run, partial(perform, self.scope), moved=arguments.moved, session=hold, keeps_lease=may_compact(session)
         )
+        self._task: asyncio.Task[Any] | None = None
+        self._is_sent_away = False
         self.is_open = False
         """Whether `run` is the run that is going on, and no longer only what the caller gave."""
 
@@ -96,8 +100,39 @@ class RunAttempt:
 
     # --- the order of things -----------------------------------------------------------------------------------------
 
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self.run.spec.run_id
+
     async def go(self) -> None:
         """Run to rest. Raises what ended the run, with what is known about it."""
+        if self.arguments.moved is not None:  # nested: its parent is told for it
+            await self._go()
+            return
+        self._task = asyncio.current_task()
+        with under_way(self):
+            try:
+                await self._go()
+            except asyncio.CancelledError:
+                if not self._is_sent_away:
+                    raise
+                if self._task is not None:
+                    self._task.uncancel()
+                raise handed_over(self.run) from None
+
+    def hand_over(self) -> None:
+        """Begin nothing more; when what is under way has ended, leave the run to another worker."""
+        self.loop.hand_over()
+
+    def hand_over_now(self) -> None:
+        """Leave the run to another worker, whatever is under way."""
+        self.loop.hand_over_now()
+        if not self.loop.has_entered and self._task is not None:
+            self._is_sent_away = True
+            self._task.cancel()  # it waits to be opened, and has begun nothing
+
+    async def _go(self) -> None:
         scope, start = self.scope, self.scope.graph.start
         given = {"run_id": self.run.spec.run_id, "owner": self.arguments.owner, "given": scope.given_input}
         try:
@@ -163,6 +198,7 @@ class RunAttempt:
     def _start_with(self, opened: Opened) -> None:
         # Before anything else can fail: what an error carries must be this run.
         self.loop.state, self.loop.saver, self.is_open = opened.run, opened.saver, True
+        self.loop.run_lease = self.scope.run_lease
         if self.loop.is_to_stop:
             self.loop.stop_after_turn()  # asked for before there was this run to stop
 

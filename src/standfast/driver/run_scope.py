@@ -101,6 +101,8 @@ class ResumedRun:
     """What its store said of it, if this very call has loaded and checked it; None: it is still to be checked."""
     scope: RunScope | None = None
     """What this process had of it when it paused, if it did so here."""
+    at_once: bool = False
+    """Whether to be refused by a worker that has it, whatever the concurrency policy says of waiting."""
 
 
 @dataclass(slots=True)

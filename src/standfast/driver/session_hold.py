@@ -173,14 +173,17 @@ class SessionHold:
 
     # --- one run at a time -------------------------------------------------------------------------------------------
 
-    async def hold(self) -> None:
-        """Become the only run on this conversation, as the concurrency policy says (C13)."""
+    async def hold(self, *, at_once: bool = False) -> None:
+        """Become the only run on this conversation, as the concurrency policy says (C13).
+
+        `at_once`: raises SessionBusyError if another has it, also where the policy is to wait.
+        """
         # Holding twice would be waiting for oneself: a parent's lease covers a nested run on the same conversation.
         held = (self._outer, self._lease, self._turn)
         if self._concurrency == "allow" or any(one is not None for one in held):
             return
         self._refuse_to_wait_for_itself()
-        wait_s = 0.0 if self._concurrency == "reject" else self._lease_wait_s
+        wait_s = 0.0 if at_once or self._concurrency == "reject" else self._lease_wait_s
         asked_at = time.monotonic()
         if self._leasable:
             named = {"holder": self.holder} if _says_who(cast("Hashable", type(self.session))) else {}

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -29,12 +31,15 @@ from standfast.driver.run_attempt import RunAttempt
 from standfast.driver.run_scope import ResumedRun, RunArguments, Tracer, usage_of
 from standfast.driver.saved_checks import check_saved
 from standfast.driver.thread_loop import run_on_thread_loop
+from standfast.driver.under_way import attempts_here, hand_over
 from standfast.driver.unsent import unsent_items
 from standfast.engine.codec import decode_saved, ending_of, has_ended
 from standfast.engine.run import evolve
 from standfast.engine.run_store import RunStore, RunSummary, SavedRun
+from standfast.face.recovering import HAND_OVER_S, Bounds, Recovery, RecoveryReport, named_agents
 from standfast.face.run_state import RunState, with_context
 from standfast.face.saved_context import wrap_context
+from standfast.ground.durations import check_seconds
 from standfast.ground.errors import (
     NotFoundError,
     RunClaimedError,
@@ -262,6 +267,57 @@ class Runner:
         return RunResult(attempt, partial(_state_of, attempt))
 
     @classmethod
+    async def recover(
+        cls,
+        agents: Agent[Any] | Iterable[Agent[Any]],
+        *,
+        store: RunStore | None = None,
+        sessions: Callable[[str], Session] | None = None,
+        context_of: Callable[[RunSummary], Any] | None = None,
+        hooks: RunHooksBase[Any, Any] | None = None,
+        run_config: RunConfig | dict[str, Any] | None = None,
+        error_handlers: RunErrorHandlers[Any] | dict[str, Any] | None = None,
+        limit: int = 100,
+        concurrency: int = 4,
+        timeout_s: float | None = None,
+    ) -> RecoveryReport:
+        """Go on, in one pass, with every saved run whose worker is gone, or that was decided and has no worker yet.
+
+        A run goes to the one of `agents` that it was started with, by name. `sessions` opens the session of an id and
+        is needed for runs that a session owns; whatever it opens is closed here. The runs are looked for in `store`, or
+        beside those sessions. At most `limit` runs are taken, `concurrency` at a time, none after `timeout_s`: those
+        under way then are handed over (see `hand_over`). Runs that other workers have, or that wait for a person, are
+        left as they are; so are those that failed or were cancelled, which somebody was told of. Any number of
+        processes may do this at once. What a run or a store raises is in the report, and nothing of it is raised.
+        """
+        config = coerce_run_config(run_config)
+        if config.run_id is not None:
+            raise UserError("recover goes on with many runs, and its run_config names one", "Leave run_id out.")
+        check_hooks(hooks)
+        check_error_handlers(error_handlers)
+        options = RunOptions(hooks=hooks, run_config=config, error_handlers=error_handlers)
+
+        async def take(agent: Agent[Any], summary: RunSummary, session: Session | None, at: RunStore) -> Any:
+            context = None if context_of is None else context_of(summary)
+            return await _taken_up(agent, summary.run_id, at, context, options._replace(session=session))
+
+        bounds = Bounds(limit, concurrency, timeout_s)
+        return await Recovery(named_agents(agents), store, sessions, take, bounds).make()
+
+    @classmethod
+    async def hand_over(cls, *, within_s: float = HAND_OVER_S) -> tuple[str, ...]:
+        """Leave every run of this event loop to other workers, because this process stops; their ids.
+
+        Nothing more begins. What has begun ends, or is cut after `within_s` seconds as by a crash (then its outcome is
+        said to be unknown); the run is saved as it is and its lease given back. Whoever waits for it gets
+        RunHandedOverError. A run that is saved nowhere goes on until then, and is cancelled.
+        """
+        check_seconds("within_s", within_s)
+        attempts = attempts_here()
+        await hand_over(attempts, within_s)
+        return tuple(one.run_id for one in attempts)
+
+    @classmethod
     async def load(
         cls,
         starting_agent: Agent[TContext],
@@ -438,6 +494,22 @@ async def _to_resume(
     # The session may only be where the run store is: a run that a server owns is not given it.
     owned = options.session if state._run.spec.owner.kind == "session" else None
     return state, options._replace(session=owned), resumed
+
+
+async def _taken_up(
+    agent: Agent[Any], run_id: str, store: RunStore, context: object, options: RunOptions
+) -> tuple[RunAttempt, Callable[[], Awaitable[RunResult[Any]]]]:
+    """An attempt to go on with a saved run unless another worker has it, and what carries it out."""
+    state, options, resumed = await _to_resume(
+        agent, run_id, store, context, options, takeover=False, max_turns=AS_SAVED
+    )
+    attempt = start(agent, state, options, resumed=replace(resumed, at_once=True))
+
+    async def go() -> RunResult[Any]:
+        await _go(attempt, state)
+        return RunResult(attempt, partial(_state_of, attempt))
+
+    return attempt, go
 
 
 async def _run(

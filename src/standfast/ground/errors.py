@@ -371,6 +371,15 @@ class RunClaimedError(StoreError):
     """Whether it was seen by what its session holds: more of the run than the state that was to go on knows."""
 
 
+class RunHandedOverError(StandfastError):
+    """This worker stops: what the run had begun has ended, it is saved, and another worker goes on with it."""
+
+    def __init__(self, what: str, remedy: str = "", *, run_id: str | None = None) -> None:
+        super().__init__(what, remedy)
+        self.run_id = run_id
+        """The run that another worker is to go on with."""
+
+
 class RunStateError(UserError):
     """A saved run that cannot be read: truncated, edited, foreign, or of a version this release does not know (D9)."""
 

@@ -12,6 +12,7 @@ calls, does not wait for that: it goes on with the runs themselves, whoever had 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
@@ -19,17 +20,19 @@ from typing import Any
 
 from standfast.agents.agent import Agent
 from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig
-from standfast.ground.errors import NotFoundError, RunClaimedError, RunStateError, SessionBusyError
+from standfast.face.runner import Runner
+from standfast.ground.errors import NotFoundError, RunClaimedError, RunHandedOverError, RunStateError, SessionBusyError
 from standfast.ground.extras import needed_by
 from standfast.ground.jsonvalue import Item
 from standfast.operators.moving import AnyStore
 from standfast.workers.jobs import ContextOf, RunJob, RunJobs, again_after_s
-from standfast.workers.recovering import RunHandedOverError, hand_over
 
 with needed_by("workflows of DBOS"):
-    from dbos import DBOS, SetWorkflowID, WorkflowHandleAsync
+    from dbos import DBOS, ScheduleInput, SetWorkflowID, WorkflowHandleAsync
 
 RUN, TEND = "standfast.run", "standfast.tend"
+CLOSING_S = 5.0
+# What a run that was cut may take to give back what it had, and to be put into the queue again.
 
 
 class RunWorkflows:
@@ -42,6 +45,7 @@ class RunWorkflows:
         *,
         queue: str = "standfast",
         worker_concurrency: int = 10,
+        polling_s: float = 1.0,
         run_config: RunConfig | None = None,
         max_turns: int | None = DEFAULT_MAX_TURNS,
         context: ContextOf | None = None,
@@ -51,12 +55,11 @@ class RunWorkflows:
         """Register the two workflows with DBOS; the other arguments are those of `RunJobs`.
 
         `worker_concurrency`: how many runs one process works off at once. `tend`: when the periodic workflow runs, as
-        for cron; None: the application calls `tend()` itself.
+        for cron; None: the application calls `tend()` itself. `polling_s`: how often the queue is looked at.
         """
         self.jobs = RunJobs(agents, store, run_config=run_config, max_turns=max_turns, context=context)
-        self.name, self._worker_concurrency, self._attempts_max, self._cron = (
-            queue, worker_concurrency, attempts_max, tend
-        )  # fmt: skip
+        self.name, self._worker_concurrency, self._polling_s = queue, worker_concurrency, polling_s
+        self._attempts_max, self._cron = attempts_max, tend
         self._loops: set[asyncio.AbstractEventLoop] = set()
 
         async def run(run_id: str, agent: str, input: Any, session_id: str | None) -> dict[str, Any]:
@@ -73,24 +76,31 @@ class RunWorkflows:
         """Make the queue and the schedule known; call it after `DBOS.launch()`."""
         # No limit for all workers together and none for a conversation: DBOS counts what a dead worker had as running,
         # and a conversation would stand still until that worker is back. The lease keeps the order of a conversation.
-        await DBOS.register_queue_async(self.name, worker_concurrency=self._worker_concurrency)
+        await DBOS.register_queue_async(
+            self.name, worker_concurrency=self._worker_concurrency, polling_interval_sec=self._polling_s
+        )
         if self._cron is not None:
-            await DBOS.apply_schedules_async(
-                [{"schedule_name": TEND, "workflow_fn": self._tend, "schedule": self._cron, "context": None}]
-            )
+            schedule: ScheduleInput = {
+                "schedule_name": TEND,
+                "workflow_fn": self._tend,
+                "schedule": self._cron,
+                "context": None,
+                "queue_name": self.name,  # only who works this queue off
+            }
+            await DBOS.apply_schedules_async([schedule])
 
     async def stop(self, *, within_s: float = 8.0) -> None:
         """Stop as on deploy: what has begun ends, the rest is handed over within this time; then end DBOS here.
 
         A run that is handed over goes into the queue again, for any worker.
         """
-        here = asyncio.get_running_loop()
-        for loop in self._loops:  # DBOS runs workflows of a queue on a loop of its own
-            if loop is here:
-                await hand_over(within_s=within_s)
-            elif not loop.is_closed():
-                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(hand_over(within_s=within_s), loop))
-        await asyncio.to_thread(DBOS.destroy, workflow_completion_timeout_sec=max(1, round(within_s)))
+        # DBOS takes no further workflow once it is being ended, and waits for those that are under way: meanwhile they
+        # are handed over, on the loop where DBOS runs them.
+        patience_s = math.ceil(within_s + CLOSING_S)
+        ending = asyncio.create_task(asyncio.to_thread(DBOS.destroy, workflow_completion_timeout_sec=patience_s))
+        for loop in [loop for loop in self._loops if not loop.is_closed()]:
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(Runner.hand_over(within_s=within_s), loop))
+        await ending
         await self.jobs.close()
 
     # --- putting runs into the queue ---------------------------------------------------------------------------------

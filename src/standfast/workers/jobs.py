@@ -16,6 +16,8 @@ from standfast.agents.agent import Agent
 from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig
 from standfast.driver.result import RunResult
 from standfast.engine.codec import decode_saved, has_ended
+from standfast.engine.run_store import RunSummary
+from standfast.face.recovering import named_agents
 from standfast.face.runner import Runner
 from standfast.ground.errors import (
     GuardrailTripped,
@@ -37,11 +39,11 @@ from standfast.operators.opening import open_store
 from standfast.operators.run_view import load
 from standfast.operators.store import Store
 from standfast.workers.plain_output import plain
-from standfast.workers.recovering import recover
 
 AGAIN_S_MAX = 60.0
 # Long enough for a store that is being restarted, short enough that nobody looks for the job by hand.
-ENDED = ("done", "failed", "cancelled")
+ANCHOR = "-"
+# A session through which the store is asked for its runs; nothing is ever written under its id.
 
 LASTING = (
     GuardrailTripped,
@@ -106,12 +108,7 @@ class RunJobs:
 
         `context` makes the application's object for each job. `run_config` is used for every run, with its own id.
         """
-        self.agents: dict[str, Agent[Any]] = {}
-        for agent in agents:
-            if self.agents.setdefault(agent.name, agent) is not agent:
-                raise InvalidSettingError(
-                    f"two agents are called {agent.name!r}", "Jobs name their agent: give each one a name of its own."
-                )
+        self.agents = named_agents(agents)
         self.config = run_config or RunConfig()
         self._given, self._opened = store, store if isinstance(store, Store) else None
         self._max_turns, self._context = max_turns, context
@@ -153,7 +150,7 @@ class RunJobs:
                 f"this worker has no agent {job.agent!r} for run {job.run_id!r}",
                 f"Give it to the worker; it has {', '.join(map(repr, self.agents)) or 'none'}.",
             )
-        session = self.store.session(job.session_id or "-")
+        session = self.store.session(job.session_id or ANCHOR)
         try:
             where: dict[str, Any] = {"session": session} if job.session_id is not None else {}
             config = self.config
@@ -208,11 +205,21 @@ class RunJobs:
 
         Gives how many runs had which outcome (`Runner.recover`).
         """
-        return await recover(self.agents.values(), self.store)
+        report = await Runner.recover(
+            self.agents.values(),
+            sessions=self.store.session,
+            context_of=None if self._context is None else self._context_of_run,
+            run_config=self.config,
+        )
+        return dict(report.counts)
+
+    def _context_of_run(self, run: RunSummary) -> object:
+        assert self._context is not None
+        return self._context(RunJob(run.run_id, run.agent, None, run.session_id))
 
     async def job_of(self, run_id: str) -> RunJob:
         """The job that goes on with a saved run; raises NotFoundError if there is none, RunStateError if it ended."""
-        session = self.store.session("-")
+        session = self.store.session(ANCHOR)
         try:
             saved = await load(session.run_store(), run_id)
         finally:

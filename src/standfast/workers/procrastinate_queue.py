@@ -10,18 +10,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from standfast.agents.agent import Agent
 from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig
-from standfast.ground.errors import NotFoundError, RunClaimedError, RunStateError, SessionBusyError
+from standfast.face.stopping import handing_over_on
+from standfast.ground.errors import NotFoundError, RunClaimedError, RunHandedOverError, RunStateError, SessionBusyError
 from standfast.ground.extras import needed_by
 from standfast.ground.jsonvalue import Item
 from standfast.operators.moving import AnyStore
 from standfast.workers.jobs import ContextOf, RunJob, RunJobs, again_after_s
-from standfast.workers.recovering import RunHandedOverError, hand_over
 
 with needed_by("a queue of procrastinate"):
     from procrastinate import App, BaseRetryStrategy, JobContext, RetryDecision
@@ -30,8 +30,8 @@ with needed_by("a queue of procrastinate"):
     from procrastinate.jobs import Job
 
 RUN, TEND = "standfast:run", "standfast:tend"
-UNREGISTER_S = 5.0
-# What a worker has to do after its last job has ended, when it was told to stop.
+CLOSING_S = 5.0
+# What a run that was cut may take to give back what it had, and a worker to take its leave of the queue.
 
 
 class RunQueue:
@@ -122,23 +122,20 @@ class RunQueue:
         run that is cut on deploy goes on elsewhere after `shutdown_graceful_timeout`, where here it is handed over
         at the end of its turn.
         """
-        # Cancelled, a worker of procrastinate takes no further job and waits for those that it has.
         options = {"queues": [self.name], **options, "install_signal_handlers": False}
-        options.setdefault("shutdown_graceful_timeout", within_s + UNREGISTER_S)
-        worker = asyncio.create_task(self.app.run_worker_async(**options))
-        with _told_to_stop() as stop:
-            told = asyncio.create_task(stop.wait())
+        options.setdefault("shutdown_graceful_timeout", within_s + CLOSING_S)
+        async with handing_over_on(signal.SIGTERM, signal.SIGINT, within_s=within_s) as stopping:
+            worker = asyncio.create_task(self.app.run_worker_async(**options))
+            told = asyncio.create_task(stopping.wait())
             try:
                 await asyncio.wait({worker, told}, return_when=asyncio.FIRST_COMPLETED)
-                if not worker.done():
-                    worker.cancel()
-                    await hand_over(within_s=within_s)
-                with contextlib.suppress(asyncio.CancelledError):
-                    await worker
             finally:
                 told.cancel()
-                worker.cancel()
+                worker.cancel()  # it takes no further job, and waits for those that it has
+                (ended,) = await asyncio.gather(worker, return_exceptions=True)
                 await self.jobs.close()
+        if isinstance(ended, Exception):
+            raise ended
 
     async def tend(self) -> dict[str, int]:
         """One pass of the periodic job: deliver the jobs of dead workers again, and go on with runs that have no job.
@@ -166,7 +163,8 @@ class RunQueue:
             end = await self.jobs.perform(RunJob(run_id, agent, input, session_id))
         except asyncio.CancelledError:
             if context.abort_reason() is AbortReason.USER_REQUEST:
-                with contextlib.suppress(NotFoundError, RunStateError):
+                # Whoever asked for it gives the run up, too: one of the two is told that the other does.
+                with contextlib.suppress(NotFoundError, RunStateError, RunClaimedError, SessionBusyError):
                     await self.jobs.store.cancel(run_id, by="procrastinate", reason="The job was aborted.")
                 raise JobAborted from None
             raise  # the worker stops: another goes on with it
@@ -190,16 +188,3 @@ class _Again(BaseRetryStrategy):
 def _name_of(run_id: str) -> str:
     """By what jobs of a run are known to the queue."""
     return f"run {run_id}"
-
-
-@contextlib.contextmanager
-def _told_to_stop() -> Iterator[asyncio.Event]:
-    """An event that is set on SIGTERM and SIGINT."""
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    try:
-        yield stop
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)

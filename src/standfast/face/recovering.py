@@ -1,0 +1,358 @@
+"""One pass over a run store: go on with every run whose worker is gone (`Runner.recover`).
+
+It schedules nothing: whoever has a clock (cron, a queue's periodic job, a loop of the application's) calls it again and
+again, in as many processes as they like. Who may take a run is decided where it is always decided, by the lease that
+covers it and the revision it was saved with; here runs are only found, offered, and told of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from standfast.agents.agent import Agent
+from standfast.driver.result import RunResult
+from standfast.driver.run_attempt import RunAttempt
+from standfast.driver.under_way import hand_over
+from standfast.engine.codec import decode_saved, has_ended
+from standfast.engine.run_store import RunStore, RunSummary
+from standfast.ground.awaiting import maybe_await
+from standfast.ground.durations import check_seconds
+from standfast.ground.errors import (
+    ApprovalError,
+    InvalidSettingError,
+    LeaseLostError,
+    ModelBehaviorError,
+    OwnerError,
+    RunClaimedError,
+    RunHandedOverError,
+    RunStateError,
+    SessionBusyError,
+    SettingTypeError,
+    UserError,
+)
+from standfast.sessions.protocol import Session, abilities
+from standfast.talk.codec import is_call
+
+logger = logging.getLogger("standfast")
+
+Outcome = Literal["continued", "alive", "waits", "no_agent", "failed", "handed_over"]
+
+ANCHOR = "-"
+# A session through which the store is asked for its runs; nothing is ever written under its id.
+
+PAGE = 100
+# How many runs are asked for at a time.
+
+HAND_OVER_S = 8.0
+# What a run that has begun something may take to end it when its worker stops: with what closing takes after that (5 s)
+# less than the 15 s of a lease, and the first part less than the 10 s that containers leave a process after SIGTERM.
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredRun:
+    """One run that a pass has found, and what became of it.
+
+    `outcome`: `continued` (it was taken and came to rest: ended, or waits again), `alive` (another worker has it, or
+    its session, or took it meanwhile), `waits` (for a person), `no_agent` (none that was given can go on with it),
+    `failed`, `handed_over` (taken, and left to others because this worker stops or the pass had no time left).
+    """
+
+    run_id: str
+    session_id: str | None
+    agent: str
+    outcome: Outcome
+    result: RunResult[Any] | None = None
+    """Of one that was continued. It may wait for a person again: `result.interruptions`."""
+    error: BaseException | None = None
+    """Why, of every outcome but `continued` and `waits`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What a pass has found. Runs that have ended meanwhile are not in it."""
+
+    runs: tuple[RecoveredRun, ...]
+    is_whole: bool
+    """Whether all was looked at: neither the limit, nor the time, nor the store has ended the pass before."""
+    error: BaseException | None = None
+    """What the store said when it was asked for its runs, and could not tell."""
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many runs there are of each outcome."""
+        return Counter(one.outcome for one in self.runs)
+
+    def of(self, outcome: Outcome) -> tuple[RecoveredRun, ...]:
+        """The runs of this outcome."""
+        return tuple(one for one in self.runs if one.outcome == outcome)
+
+    def __str__(self) -> str:
+        told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self.counts.items())) or "no run"
+        return told + ("" if self.is_whole else " (not all was looked at)")
+
+
+Take = Callable[
+    [Agent[Any], RunSummary, Session | None, RunStore],
+    Awaitable[tuple[RunAttempt, Callable[[], Awaitable[RunResult[Any]]]]],
+]
+"""Makes the attempt to go on with a run, and what carries it out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much one pass does."""
+
+    limit: int
+    concurrency: int
+    timeout_s: float | None
+
+    def __post_init__(self) -> None:
+        for name, value in (("limit", self.limit), ("concurrency", self.concurrency)):
+            if type(value) is not int:
+                raise SettingTypeError(f"{name} is a {type(value).__name__}", "Give a whole number from 1.")
+            if value < 1:
+                raise InvalidSettingError(f"{name}={value} lets no run go on", "Give a whole number from 1.")
+        if self.timeout_s is not None:
+            check_seconds("timeout_s", self.timeout_s)
+
+
+def named_agents(agents: Agent[Any] | Iterable[Agent[Any]]) -> dict[str, Agent[Any]]:
+    """Starting agents by the name that runs know them by; raises if one is none, or two have one name."""
+    given = [agents] if isinstance(agents, Agent) else list(agents)
+    found: dict[str, Agent[Any]] = {}
+    for agent in given:
+        if not hasattr(agent, "handoffs") or not hasattr(agent, "instructions"):
+            raise SettingTypeError(f"a {type(agent).__name__} is not an agent", "Give the agents that runs start with.")
+        if found.setdefault(agent.name, agent) is not agent:
+            raise InvalidSettingError(
+                f"two agents are named {agent.name!r}, and a run knows the one it was started with by its name",
+                "Give each starting agent a name of its own.",
+            )
+    return found
+
+
+class Recovery:
+    """One pass."""
+
+    def __init__(
+        self,
+        agents: Mapping[str, Agent[Any]],
+        store: RunStore | None,
+        sessions: Callable[[str], Session] | None,
+        take: Take,
+        bounds: Bounds,
+    ) -> None:
+        if store is None and sessions is None:
+            raise UserError("there is no run store to look in", "Pass store=, or sessions= whose store keeps runs too.")
+        self._agents, self._given, self._sessions, self._take, self._bounds = agents, store, sessions, take, bounds
+        self._listing: RunStore
+        self._taken_count = 0
+        self._found: list[RecoveredRun] = []
+        self._attempts: dict[str, RunAttempt] = {}
+        self._is_whole, self._is_stopped = True, False
+        self._error: BaseException | None = None
+
+    async def make(self) -> RecoveryReport:
+        """Look at every open run once. Raises nothing that a run or a store has raised."""
+        anchor: Session | None = None
+        store = self._given
+        try:
+            if store is None:
+                assert self._sessions is not None
+                anchor = self._sessions(ANCHOR)
+                store = _runs_beside(anchor)
+            self._listing = store
+            return await self._made(store)
+        finally:
+            await _closed(anchor)
+
+    async def _made(self, store: RunStore) -> RecoveryReport:
+        allowed_s = self._bounds.timeout_s
+        deadline = None if allowed_s is None else time.monotonic() + allowed_s
+        for one in await self._listed(store, "paused", self._bounds.limit):
+            self._tell(one, "waits")
+        # Those that changed last are listed first: begun at the other end, a pass with a limit starves nobody.
+        runs = [*await self._listed(store, "ready"), *await self._listed(store, "running")][::-1]
+        tasks: set[asyncio.Task[None]] = set()
+        try:
+            for summary in sorted(runs, key=lambda one: one.updated_at):
+                if not await self._has_room(tasks, deadline):
+                    self._is_whole = False
+                    break
+                tasks.add(asyncio.ensure_future(self._offer(summary)))
+            await self._end(tasks, deadline)
+        finally:
+            left = [task for task in tasks if not task.done()]
+            for task in left:
+                task.cancel()
+            if left:
+                await asyncio.wait(left)
+        return RecoveryReport(tuple(self._found), self._is_whole and self._error is None, self._error)
+
+    async def _listed(self, store: RunStore, status: str, limit: int | None = None) -> list[RunSummary]:
+        found: list[RunSummary] = []
+        after: str | None = None
+        try:
+            while limit is None or len(found) < limit:
+                size = PAGE if limit is None else min(PAGE, limit - len(found))
+                page, after = await store.list_runs(status=status, after=after, limit=size)
+                found += page
+                if after is None:
+                    break
+        except Exception as error:
+            logger.warning("a run store could not be asked for its runs: %s: %s", type(error).__name__, error)
+            self._error = self._error or error
+        return found
+
+    # --- how many at once, and until when ----------------------------------------------------------------------------
+
+    async def _has_room(self, tasks: set[asyncio.Task[None]], deadline: float | None) -> bool:
+        """Wait until one more may be taken; False: not in this pass."""
+        while True:
+            tasks -= {task for task in tasks if task.done()}
+            left_s = None if deadline is None else deadline - time.monotonic()
+            if self._is_stopped or (left_s is not None and left_s <= 0):
+                return False
+            # Only those count that were taken: runs that others have, or nobody here can go on with, are there in every
+            # pass, and would take the place of those that can.
+            room = self._bounds.limit - self._taken_count
+            if len(tasks) < min(room, self._bounds.concurrency):
+                return True
+            if not tasks:
+                return False
+            await asyncio.wait(tasks, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _end(self, tasks: set[asyncio.Task[None]], deadline: float | None) -> None:
+        if not tasks:
+            return
+        left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+        _, late = await asyncio.wait(tasks, timeout=left_s)
+        if late:
+            await hand_over([*self._attempts.values()], HAND_OVER_S)
+            await asyncio.wait(late)
+
+    # --- one run -----------------------------------------------------------------------------------------------------
+
+    def _tell(
+        self,
+        summary: RunSummary,
+        outcome: Outcome,
+        *,
+        result: RunResult[Any] | None = None,
+        error: BaseException | None = None,
+    ) -> None:
+        self._is_stopped = self._is_stopped or outcome == "handed_over"
+        told = RecoveredRun(summary.run_id, summary.session_id, summary.agent, outcome, result, error)
+        self._found.append(told)
+
+    async def _offer(self, summary: RunSummary) -> None:
+        session: Session | None = None
+        try:
+            if summary.session_id is not None and self._sessions is not None:
+                session = self._sessions(summary.session_id)
+            await self._go_on(summary, session)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise
+            self._tell(summary, "failed", error=error)  # one bad run never stops the pass
+        finally:
+            attempt = self._attempts.pop(summary.run_id, None)
+            self._taken_count += attempt is not None and attempt.is_open
+            await _closed(session)
+
+    async def _go_on(self, summary: RunSummary, session: Session | None) -> None:
+        store = self._store_of(session)
+        saved = await store.load_run(summary.run_id)
+        if saved is None or has_ended(saved):
+            return
+        if is_call(saved):
+            self._tell(summary, "no_agent", error=_is_voice_call(summary.run_id))
+            return
+        run = decode_saved(saved)
+        if run.is_closed:
+            return
+        agent = self._agents.get(run.spec.agent)
+        if agent is None:
+            self._tell(summary, "no_agent", error=_no_agent(summary.run_id, run.spec.agent, self._agents))
+            return
+        if run.spec.owner.kind == "session" and session is None:
+            raise OwnerError(
+                f"run {summary.run_id!r} belongs to session {run.spec.owner.id!r}, and no sessions were given",
+                "Pass sessions=, a function that opens the session of an id.",
+            )
+        attempt: RunAttempt | None = None
+        try:
+            attempt, go = await self._take(agent, summary, session, store)
+            self._attempts[summary.run_id] = attempt
+            result = await go()
+        except Exception as error:
+            await self._tell_why(summary, store, error, is_taken=attempt is not None and attempt.is_open)
+        else:
+            self._tell(summary, "continued", result=result)
+
+    def _store_of(self, session: Session | None) -> RunStore:
+        """Where a run is read: beside its session, which may have a key that the listing has not."""
+        return self._listing if session is None or self._given is not None else _runs_beside(session)
+
+    async def _tell_why(self, summary: RunSummary, store: RunStore, error: Exception, *, is_taken: bool) -> None:
+        match error:
+            case RunHandedOverError():
+                self._tell(summary, "handed_over", error=error)
+            case RunClaimedError() | SessionBusyError() | LeaseLostError():
+                if is_taken or not await self._has_ended(store, summary.run_id):
+                    self._tell(summary, "alive", error=error)
+            case RunStateError() | ApprovalError() | ModelBehaviorError() if not is_taken:
+                # Nothing of it was begun or written: a worker with other agents, newer ones perhaps, can take it.
+                if not await self._has_ended(store, summary.run_id):
+                    self._tell(summary, "no_agent", error=error)
+            case _:
+                self._tell(summary, "failed", error=error)
+
+    async def _has_ended(self, store: RunStore, run_id: str) -> bool:
+        """Whether another worker has brought it to its end since it was listed: then there is nothing to tell."""
+        try:
+            saved = await store.load_run(run_id)
+            return saved is None or has_ended(saved) or decode_saved(saved).is_closed
+        except Exception as error:
+            logger.debug("whether run %s has ended could not be asked: %r", run_id, error)
+            return False
+
+
+def _runs_beside(session: Session) -> RunStore:
+    if "runs" not in abilities(session):
+        raise UserError(
+            f"the store of a {type(session).__name__} keeps no runs", "Pass the store= that the runs are saved in."
+        )
+    beside: Any = session
+    store: RunStore = beside.run_store()
+    return store
+
+
+async def _closed(session: Session | None) -> None:
+    close: Any = getattr(session, "close", None)
+    if close is not None:
+        try:
+            await maybe_await(close())
+        except Exception as error:  # what became of the run is told already
+            logger.warning("a session could not be closed: %s: %s", type(error).__name__, error)
+
+
+def _is_voice_call(run_id: str) -> RunStateError:
+    return RunStateError(f"{run_id!r} is a voice call", "RealtimeRunner.resume goes on with it.")
+
+
+def _no_agent(run_id: str, name: str, agents: Mapping[str, Agent[Any]]) -> RunStateError:
+    given = ", ".join(sorted(agents)) or "none"
+    return RunStateError(
+        f"run {run_id!r} was started with agent {name!r}, and given were: {given}",
+        "Give that agent too, or leave the run to a worker that has it.",
+    )

@@ -1,0 +1,198 @@
+"""Three workers on one store, killed, stopped past their leases, sent away: each effect once, or told as unknown.
+
+Each worker starts its share of the jobs, again after each death as a queue would have it, and calls `Runner.recover`
+over and over; a person approves from another process, without the agents. When a worker meets its fate is a number of
+steps from a seed; what is asserted depends on no clock. `--worker-jobs=N` does N jobs with N deaths.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.books import done, lines, says_unknown
+from helpers.jobs import CALLS, is_in_a_session, run_id_of, worker
+from helpers.processes import Child, wait_until
+
+from standfast import Runner, StandfastError
+from standfast.operators.deciding import decide
+from tests.helpers.stores import SHARED, looked_at, place
+
+TTL_S = 1.0
+PATIENCE_S = 240.0
+WORKERS = 3
+
+
+class Workers:
+    """Three places for workers: whoever dies in one is followed by the next, with the same jobs."""
+
+    def __init__(self, where: str, book: Path, count: int, seed: int) -> None:
+        chance = random.Random(seed)
+        kinds = [kind for _ in range(count) for kind in ("kill", "stop", "kill", "term")][:count]
+        self._fates = [(kind, chance.randint(2, 30)) for kind in kinds]
+        self._told: dict[str, Any] = {"where": where, "book": str(book), "ttl_s": TTL_S}
+        self._shares = [[job for job in range(count) if job % WORKERS == number] for number in range(WORKERS)]
+        self._stopped: list[tuple[float, Child]] = []
+        self.met: Counter[str] = Counter()
+        self.did: Counter[str] = Counter()
+        self._children = [self._born(number) for number in range(WORKERS)]
+
+    def _born(self, number: int) -> Child:
+        kind, at = self._fates.pop(0) if self._fates else (None, 0)
+        return Child(worker, jobs=self._shares[number], kind=kind, at=at, **self._told)
+
+    def look_after(self) -> None:
+        """Hear what the workers say, wake up whoever has slept for longer than its lease, replace whoever is gone."""
+        while self._stopped and self._stopped[0][0] <= time.monotonic():
+            _wake(self._stopped.pop(0)[1])
+        for number, child in enumerate(self._children):
+            while child.has_said():
+                said = child.hear()
+                if said is None or said[0] == "ended":
+                    self._ended(number, child, said)
+                    break
+                if said == ("fate", "stop"):
+                    self._stopped.append((time.monotonic() + 2 * TTL_S, child))
+                self.met[said[1]] += 1
+
+    def _ended(self, number: int, child: Child, said: Any) -> None:
+        if said is not None:
+            assert said[1] == "ok", said
+            self.did.update(said[2])
+        child.__exit__(None, None, None)
+        self._children[number] = self._born(number)
+
+    @property
+    def have_met_all(self) -> bool:
+        return not self._fates and not self._stopped
+
+    def end(self) -> None:
+        for child in self._children:
+            with suppress(OSError):  # it has ended since
+                child.say("leave")
+        for child in self._children:
+            while (said := self._heard(child)) is not None and said[0] != "ended":
+                self.met[said[1]] += 1
+            if said is not None:
+                assert said[1] == "ok", said
+                self.did.update(said[2])
+
+    def _heard(self, child: Child) -> Any:
+        def has_said() -> bool:
+            _wake(child)  # it may meet its fate in this very moment
+            return child.has_said()
+
+        wait_until(has_said)
+        return child.hear()
+
+    def close(self) -> None:
+        for child in self._children:
+            child.__exit__(None, None, None)
+
+
+def _wake(child: Child) -> None:
+    with suppress(ProcessLookupError):
+        child.send_signal(signal.SIGCONT)
+
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_three_workers_do_every_job_once_whoever_dies(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """C12, C13, C14, C15, C16."""
+    count = request.config.getoption("worker_jobs")
+    where, book, begun_at = place(kind, tmp_path), tmp_path / "book", time.monotonic()
+    workers = Workers(where, book, count, seed=count)
+    try:
+        asyncio.run(_until_done(where, workers, count))
+        workers.end()
+    finally:
+        workers.close()
+    told, wrong = asyncio.run(_checked(where, lines(book), count))
+    with capsys.disabled():
+        print(
+            f"\n{kind}: {count} jobs in {time.monotonic() - begun_at:.1f} s; killed {workers.met['kill']}, stopped"
+            f" {workers.met['stop']}, sent away {workers.met['term']}; effects once {told['once']}, unknown"
+            f" {told['unknown']}; passes {workers.did['passes']}, continued {workers.did['continued']}"
+        )
+    assert wrong == []
+    assert told["once"]
+
+
+async def _until_done(where: str, workers: Workers, count: int) -> None:
+    session = looked_at(where)
+    store = session.run_store()
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                workers.look_after()
+                await _approve(store)
+                ended, _ = await Runner.list_runs(run_store=store, status="done", limit=1000)
+                if len(ended) == count and workers.have_met_all:
+                    return
+                await asyncio.sleep(0.02)
+    finally:
+        await session.close()
+
+
+async def _approve(store: Any) -> None:
+    """What an operator does in another process, without any agent."""
+    paused, _ = await Runner.list_runs(run_store=store, status="paused", limit=1000)
+    for run in paused:
+        number = run.run_id.removeprefix("job-")
+        try:
+            await decide(store, run.run_id, f"{number}.pay", approve=True, by="an operator")
+        except StandfastError:
+            continue  # a worker came first: it is asked again, if it still waits
+
+
+async def _checked(where: str, book: list[str], count: int) -> tuple[Counter[str], list[str]]:
+    """How often an effect is in the book and told, and what is not as it should be."""
+    from helpers.jobs import job_agent
+
+    happened, told, wrong = Counter(book), Counter[str](), []
+    agent = job_agent("", lambda: None)
+    for job in range(count):
+        session = looked_at(where, f"s{job}")
+        if is_in_a_session(job):
+            items = await session.get_items()
+        else:
+            result = await Runner.result(agent, run_id_of(job), run_store=session.run_store())
+            items = result.to_input_list()
+        await session.close()
+        wrong += [f"job {job}: {what}" for what in _wrongs(job, items, happened, told)]
+    strangers = set(happened) - {f"{job}.{name}" for job in range(count) for name in (*CALLS, "inner")}
+    return told, wrong + [f"{one} was never asked for" for one in strangers]
+
+
+def _wrongs(job: int, items: list[Any], happened: Counter[str], told: Counter[str]) -> list[str]:
+    def known(item: Any) -> str:
+        return f"{item.get('type', item.get('role'))} {item.get('call_id', '')}".strip()
+
+    calls = [("look", "count"), ("pay",), ("help",)]
+    asked = [
+        f"{what} {job}.{name}" for turn in calls for what in ("function_call", "function_call_output") for name in turn
+    ]
+    wrong = []
+    if [known(item) for item in items] != ["user", *asked, "message"]:
+        wrong.append(f"the history is {[known(item) for item in items]}")
+    said = {item["call_id"]: item["output"] for item in items if item.get("type") == "function_call_output"}
+    for name in ("look", "count", "pay"):
+        call_id, output = f"{job}.{name}", said.get(f"{job}.{name}")
+        if happened[call_id] == 1 and output == done(call_id):
+            told["once"] += 1
+        elif happened[call_id] <= 1 and says_unknown(output):
+            told["unknown"] += 1
+        else:
+            wrong.append(f"{name} was done {happened[call_id]} times and is told as {output!r}")
+    if said.get(f"{job}.help") != f"helped {job}" or happened[f"{job}.inner"] > 1:
+        wrong.append(f"its helper did {happened[f'{job}.inner']} and said {said.get(f'{job}.help')!r}")
+    told["once" if happened[f"{job}.inner"] == 1 else "unknown"] += 1
+    return wrong
