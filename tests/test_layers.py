@@ -46,7 +46,7 @@ ISLANDS: dict[str, tuple[str, str]] = {  # island: (its rooms, its library)
 }
 # An edge that brings tools is made of parts (contexts, guardrails, tools), where the others are made of machines.
 EDGES_OF_PARTS = {"mcp"}
-KITS = "conformance testing operators cli inspector __main__"
+KITS = "conformance testing operators workers cli inspector __main__"
 # What the layers may use from outside: the JSON library on the ground, schemas for tools and output types in the parts.
 LIBRARIES: dict[int, set[str]] = {
     0: {"msgspec"},

@@ -43,6 +43,8 @@ USES = {
     "from standfast.extensions.memory import RedisSession": "redis",
     "from standfast import open_store; open_store('redis://localhost')": "redis",
     "from standfast import open_store; open_store('postgresql://localhost/x')": "postgres",
+    "from standfast.workers.procrastinate_queue import RunQueue": "procrastinate",
+    "from standfast.workers.dbos_workflows import RunWorkflows": "dbos",
     "from standfast import price_of": "prices",
     "from standfast.mcp import MCPServerStdio": "mcp",
     "from standfast.realtime import OpenAIRealtimeWebSocketModel": "realtime",

@@ -19,6 +19,8 @@ EXTRAS: dict[str, str] = {
     "anyio": "mcp",
     "redis": "redis",
     "psycopg": "postgres",
+    "procrastinate": "procrastinate",
+    "dbos": "dbos",
     "genai_prices": "prices",
     "cryptography": "encrypt",
     "sqlalchemy": "sqlalchemy",

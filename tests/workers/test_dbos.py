@@ -1,0 +1,132 @@
+"""Runs as workflows of DBOS, its system database on a real PostgreSQL, with worker processes that are really killed.
+
+The open package takes up a dead worker's workflows only when a worker of the same executor id is started: both are
+tried, a worker that comes back and one that never does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from dbos import DBOS
+
+from tests.helpers import servers
+from tests.helpers.books import done, lines, says_unknown
+from tests.workers.office import workflows_of
+from tests.workers.offices import office
+from tests.workers.waiting import is_status, outputs
+
+pytestmark = pytest.mark.postgres
+
+ENGINE = "dbos"
+
+
+@pytest.fixture
+async def settings(tmp_path: Path) -> AsyncIterator[dict[str, Any]]:
+    """Schemas of its own: what a worker process is told."""
+    url, schema = servers.postgres_url(), f"q{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(url, autocommit=True) as link:
+        link.execute(f"CREATE SCHEMA {schema}")
+    yield {"url": url, "schema": schema, "book": str(tmp_path / "book"), "executor": "one"}
+    with psycopg.connect(url, autocommit=True) as link:
+        link.execute(f"DROP SCHEMA {schema} CASCADE")
+        link.execute(f"DROP SCHEMA {schema}_dbos CASCADE")
+
+
+@pytest.fixture
+async def workflows(settings: dict[str, Any]) -> AsyncIterator[Any]:
+    """The workflows as a web process has them: it enqueues and decides, and works none off."""
+    made = await asyncio.to_thread(workflows_of, settings | {"executor": "web", "works": False, "cron": "0 0 1 1 *"})
+    await made.start()
+    yield made
+    await asyncio.to_thread(DBOS.destroy, destroy_registry=True)
+    await made.jobs.close()
+
+
+async def test_a_message_that_is_enqueued_twice_is_one_workflow(settings: dict[str, Any], workflows: Any):
+    with office(ENGINE, settings):
+        first = await workflows.enqueue("m1", "Payer", "a b", session_id="s")
+        again = await workflows.enqueue("m1", "Payer", "a b", session_id="s")
+        ended = await first.get_result(polling_interval_sec=0.1)
+        assert ended == await again.get_result(polling_interval_sec=0.1)
+        assert (ended["status"], ended["output"]) == ("done", f"{done('a')}; {done('b')}")
+    assert lines(settings["book"]) == ["a", "b"]
+
+
+async def test_a_killed_worker_that_comes_back_goes_on_with_its_workflows(settings: dict[str, Any], workflows: Any):
+    handle = await workflows.enqueue("m1", "Payer", "a b c", session_id="s")
+    with office(ENGINE, settings, die="b") as victim:
+        assert victim.ended() == -signal.SIGKILL
+    with office(ENGINE, settings):
+        assert (await handle.get_result(polling_interval_sec=0.1))["status"] == "done"
+    assert lines(settings["book"]) == ["a", "b", "c"]
+    told = await outputs(workflows, "s")
+    assert says_unknown(told.pop("b"))
+    assert told == {"a": done("a"), "c": done("c")}
+
+
+async def test_the_runs_of_a_worker_that_never_comes_back_are_found_by_the_periodic_one(
+    settings: dict[str, Any], workflows: Any
+):
+    """DBOS leaves its workflow pending; the run is done all the same, by another worker."""
+    handle = await workflows.enqueue("m1", "Payer", "a b", session_id="s")
+    with office(ENGINE, settings, die="a") as victim:
+        assert victim.ended() == -signal.SIGKILL
+    with office(ENGINE, settings, executor="two", tend=True):
+        await is_status(workflows, "m1", "done")
+        assert (await handle.get_status()).status == "PENDING"
+    assert lines(settings["book"]) == ["a", "b"]
+    with office(ENGINE, settings):  # it comes back after all: it is told the result, and nothing runs
+        assert (await handle.get_result(polling_interval_sec=0.1))["status"] == "done"
+    assert lines(settings["book"]) == ["a", "b"]
+
+
+async def test_sigterm_puts_what_does_not_end_in_time_back_into_the_queue(settings: dict[str, Any], workflows: Any):
+    await workflows.enqueue("m1", "Payer", "a b", session_id="s")
+    with office(ENGINE, settings, stand="a", within_s=0.2) as stopped:
+        stopped.hears("paid a")
+        stopped.send(signal.SIGTERM)
+        stopped.hears("stopped")
+        assert stopped.ended() == 0
+    with office(ENGINE, settings, executor="two"):
+        await is_status(workflows, "m1", "done")
+    assert lines(settings["book"]) == ["a", "b"]
+    told = await outputs(workflows, "s")
+    assert says_unknown(told["a"])
+    assert told["b"] == done("b")
+
+
+async def test_a_paused_run_ends_its_workflow_and_goes_on_when_somebody_decides_elsewhere(
+    settings: dict[str, Any], workflows: Any
+):
+    with office(ENGINE, settings):
+        handle = await workflows.enqueue("m1", "Payer", "a ask1 b", session_id="s")
+        assert await handle.get_result(polling_interval_sec=0.1) == {
+            "run_id": "m1",
+            "status": "waits",
+            "output": None,
+            "waiting": ["ask1"],
+        }
+        await workflows.decide("m1", "ask1", True, by="ann")
+        await is_status(workflows, "m1", "done")
+    assert lines(settings["book"]) == ["a", "ask1", "b"]
+    assert await workflows.cancel("m1", by="ann") is True  # it has ended
+
+
+async def test_the_periodic_workflow_is_one_of_dbos(settings: dict[str, Any], workflows: Any):
+    """Its clock starts it; here that is not waited for."""
+    handle = await workflows.enqueue("m1", "Payer", "ask1", session_id="s")
+    with office(ENGINE, settings):
+        assert (await handle.get_result(polling_interval_sec=0.1))["status"] == "waits"
+        await workflows.jobs.store.decide("m1", "ask1", True, by="ann")  # and nobody enqueues it
+        triggered = await asyncio.to_thread(DBOS.trigger_schedule, "standfast.tend")
+        await asyncio.to_thread(triggered.get_result, polling_interval_sec=0.1)
+        await is_status(workflows, "m1", "done")
+    assert lines(settings["book"]) == ["ask1"]
