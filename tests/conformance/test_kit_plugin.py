@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from standfast.conformance import Backend, ClauseBroken, Options, Result, Scorecard, check
 from standfast.conformance.__main__ import main
 from standfast.conformance.catalogue import checks_of
+from standfast.conformance.pytest_suite import options_of
 from standfast.conformance.results import BROKEN, KEPT, LEFT_OUT, value_of
 from standfast.conformance.run import run_check
 from standfast.sessions.clauses import CLAUSES
@@ -246,6 +248,18 @@ def test_the_plugin_loads_where_only_pytest_is_installed() -> None:
     """Every pytest of an environment loads it: it must not fail, nor be slow, for those who do not use it."""
     program = "import standfast.conformance.plugin, sys; sys.exit('hypothesis' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_generated_examples_are_new_or_the_same_as_the_profile_of_the_suite_says(
+    same: bool, pytestconfig: pytest.Config
+) -> None:
+    settings.register_profile("as said", settings(), derandomize=same)
+    settings.load_profile("as said")
+    try:
+        assert options_of(pytestconfig).repeatable is same
+    finally:
+        settings.load_profile("standfast")
 
 
 def test_a_backend_of_a_notebook_is_not_asked_to_be_imported_by_a_child() -> None:

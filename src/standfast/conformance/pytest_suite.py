@@ -82,4 +82,14 @@ def options_of(config: pytest.Config) -> Options:
         rounds=config.getoption("conformance_rounds"),
         examples=config.getoption("conformance_examples"),
         objects=config.getoption("conformance_objects"),
+        repeatable=_is_repeatable(),
     )
+
+
+def _is_repeatable() -> bool:
+    """Whether generated examples are the same in every run: as the suite's own profile of Hypothesis says."""
+    try:
+        from hypothesis import settings
+    except ImportError:  # then the checks that generate any are left out
+        return False
+    return bool(settings().derandomize)
