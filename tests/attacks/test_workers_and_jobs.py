@@ -2,7 +2,7 @@
 
 Each worker starts its share of the jobs, again after each death as a queue would have it, and calls `Runner.recover`
 over and over; a person approves from another process, without the agents. When a worker meets its fate is a number of
-steps from a seed; what is asserted depends on no clock. `--worker-jobs=N` does N jobs with N deaths.
+steps from a seed; what is asserted depends on no clock. `--worker-jobs=N` does N jobs, with up to N deaths.
 """
 
 from __future__ import annotations
@@ -70,8 +70,9 @@ class Workers:
         self._children[number] = self._born(number)
 
     @property
-    def have_met_all(self) -> bool:
-        return not self._fates and not self._stopped
+    def are_awake(self) -> bool:
+        """Whether nobody is stopped: one that wakes up when all is done must do nothing more either."""
+        return not self._stopped
 
     def end(self) -> None:
         for child in self._children:
@@ -135,9 +136,12 @@ async def _until_done(where: str, workers: Workers, count: int) -> None:
                 workers.look_after()
                 await _approve(store)
                 ended, _ = await Runner.list_runs(run_store=store, status="done", limit=1000)
-                if len(ended) == count and workers.have_met_all:
+                if len(ended) == count and workers.are_awake:
                     return
                 await asyncio.sleep(0.02)
+    except TimeoutError:
+        left = [one for one in (await store.list_runs(limit=1000))[0] if one.status != "done"]
+        raise AssertionError(f"{len(left)} of {count} jobs have not ended: {left[:9]}; met: {workers.met}") from None
     finally:
         await session.close()
 

@@ -390,6 +390,32 @@ async def test_when_its_time_is_over_a_pass_hands_over_what_it_has_begun(office:
     assert sorted(office.done[2:]) == ["look", "look", "pay", "pay"]
 
 
+async def test_a_pass_that_is_cancelled_leaves_its_runs_to_the_next(office: Office) -> None:
+    """A queue that aborts its periodic job on deploy: what the pass has taken is not cancelled by that."""
+    agent = office.agent("look", "wait", "pay")
+    await office.left(agent, "job", "guest")
+    office.stands.clear()
+    slow = office.agent("look", "wait", "pay")
+    reached, may_go = asyncio.Event(), asyncio.Event()
+
+    async def answer(call: Any) -> Any:
+        reached.set()
+        await may_go.wait()
+        return agent.model._answer(call)
+
+    slow.model = AnsweringModel(answer)
+    task = asyncio.ensure_future(office.recover(slow))
+    await reached.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    may_go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (await office.status("job"))[0] == "running"
+    assert (await office.recover(agent)).counts == {"continued": 1}
+    assert office.done == ["look", "wait", "pay"]
+
+
 @pytest.mark.parametrize("ahead_s", [86_400.0, -86_400.0], ids=["a day ahead", "a day behind"])
 @pytest.mark.parametrize("owner", ["session wait", "nobody"])
 def test_a_worker_whose_clock_is_wrong_by_a_day_does_nothing_twice(owner: str, ahead_s: float, tmp_path: Path) -> None:

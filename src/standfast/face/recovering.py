@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from standfast.agents.agent import Agent
+from standfast.driver.loop import CLOSING_GRACE_S
 from standfast.driver.result import RunResult
 from standfast.driver.run_attempt import RunAttempt
 from standfast.driver.under_way import hand_over
@@ -187,12 +188,10 @@ class Recovery:
                     break
                 tasks.add(asyncio.ensure_future(self._offer(summary)))
             await self._end(tasks, deadline)
-        finally:
-            left = [task for task in tasks if not task.done()]
-            for task in left:
-                task.cancel()
-            if left:
-                await asyncio.wait(left)
+        except asyncio.CancelledError:
+            # Cancelled, its runs would say that they were, and nobody would go on with them.
+            await self._leave({task for task in tasks if not task.done()}, CLOSING_GRACE_S)
+            raise
         return RecoveryReport(tuple(self._found), self._is_whole and self._error is None, self._error)
 
     async def _listed(self, store: RunStore, status: str, limit: int | None = None) -> list[RunSummary]:
@@ -233,9 +232,19 @@ class Recovery:
             return
         left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
         _, late = await asyncio.wait(tasks, timeout=left_s)
-        if late:
-            await hand_over([*self._attempts.values()], HAND_OVER_S)
-            await asyncio.wait(late)
+        await self._leave(late, HAND_OVER_S)
+
+    async def _leave(self, tasks: set[asyncio.Task[None]], within_s: float) -> None:
+        """Hand over what is under way; a second cancellation does not wait for it."""
+        self._is_stopped = True
+        try:
+            await hand_over([*self._attempts.values()], within_s)
+            if tasks:
+                await asyncio.wait(tasks)
+        except asyncio.CancelledError:
+            for task in tasks:
+                task.cancel()
+            raise
 
     # --- one run -----------------------------------------------------------------------------------------------------
 
@@ -292,6 +301,9 @@ class Recovery:
         attempt: RunAttempt | None = None
         try:
             attempt, go = await self._take(agent, summary, session, store)
+            if self._is_stopped:
+                self._is_whole = False
+                return
             self._attempts[summary.run_id] = attempt
             result = await go()
         except Exception as error:

@@ -9,6 +9,9 @@ from standfast.carrying.inline import InlineCarrier
 from standfast.carrying.runs import StoredRunStore
 from standfast.sessions.port import carried_out
 
+THIS_PROCESS = "this process"
+# Whoever holds something here is in this process, and alive.
+
 
 class InMemoryRunStore(StoredRunStore):
     """Keeps runs for as long as the process lives, in a store of its own or in one that also keeps sessions."""
@@ -16,5 +19,5 @@ class InMemoryRunStore(StoredRunStore):
     def __init__(self, *, store: MemoryStore | None = None) -> None:
         kept = MemoryStore() if store is None else store
         carrier = InlineCarrier(partial(carried_out, kept), kept.lock)
-        super().__init__(lambda: carrier)
+        super().__init__(lambda: carrier, process=THIS_PROCESS)
         self.store = kept
