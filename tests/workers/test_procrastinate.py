@@ -201,3 +201,20 @@ async def test_the_periodic_job_is_one_of_the_queue(settings: dict[str, Any], qu
     await other.jobs.close()
     assert (await is_status(queue, "m1", "done")).output == done("ask1")
     assert lines(settings["book"]) == ["ask1"]
+
+
+async def test_a_worker_that_dies_at_the_periodic_job_does_not_stop_the_next_one(settings: dict[str, Any], queue: Any):
+    with office(ENGINE, settings):
+        await queue.enqueue("m1", "Payer", "ask1 a", session_id="s")
+        await jobs_end(queue)
+    await queue.jobs.store.decide("m1", "ask1", True, by="ann")  # and nobody enqueues it
+    tend = queue.app.tasks["standfast:tend"].configure(queueing_lock="standfast:tend")
+    await tend.defer_async(timestamp=0)
+    with office(ENGINE, settings, die="ask1") as victim:
+        assert victim.ended() == -signal.SIGKILL
+    await tend.defer_async(timestamp=60)
+    with office(ENGINE, settings, tend=True):
+        await is_status(queue, "m1", "done")
+        assert set(await jobs_end(queue)) == {"succeeded"}  # the dead worker's is gone
+    assert lines(settings["book"]) == ["ask1", "a"]
+    assert says_unknown((await outputs(queue, "s"))["ask1"])
