@@ -14,7 +14,9 @@ from typing import Any
 
 import psycopg
 import pytest
+from procrastinate.jobs import Job
 
+from standfast import RunHandedOverError
 from tests.helpers import servers
 from tests.helpers.books import done, lines, says_unknown
 from tests.workers.office import QUEUE, queue_of
@@ -140,6 +142,16 @@ async def test_sigterm_hands_over_what_does_not_end_in_time(settings: dict[str, 
     assert told["b"] == done("b")
 
 
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), RunHandedOverError("it stops", "Go on.", run_id="m1")])
+def test_a_job_whose_worker_stops_is_delivered_at_once_however_often_it_was(tmp_path: Path, error: BaseException):
+    queue = queue_of({"url": "postgresql://nobody", "schema": "s", "book": str(tmp_path / "book")})
+    job = Job(id=1, queue=QUEUE, lock=None, queueing_lock=None, task_name="standfast:run", attempts=1000)
+    decided = queue.app.tasks["standfast:run"].get_retry_exception(exception=error, job=job)
+    assert decided is not None
+    assert decided.retry_decision.retry_at is None
+    assert queue.app.tasks["standfast:run"].get_retry_exception(exception=ConnectionError(), job=job) is None
+
+
 async def test_a_paused_run_ends_its_job_and_goes_on_when_somebody_decides_elsewhere(
     settings: dict[str, Any], queue: Any
 ):
@@ -190,9 +202,9 @@ async def test_the_periodic_job_is_one_of_the_queue(settings: dict[str, Any], qu
     """What a worker's clock puts into the queue every minute is done by whichever worker takes it."""
     await queue.enqueue("m1", "Payer", "ask1", session_id="s")
     other = queue_of(settings | {"cron": "* * * * *"})
-    assert [(one.task.name, one.cron) for one in other.app.periodic_registry.periodic_tasks.values()] == [
-        ("standfast:tend", "* * * * *")
-    ]
+    (periodic,) = other.app.periodic_registry.periodic_tasks.values()
+    assert (periodic.task.name, periodic.cron) == ("standfast:tend", "* * * * *")
+    assert periodic.configure_kwargs == {"queueing_lock": "standfast:tend"}  # a lock would outlive a worker that dies
     async with other.app.open_async():
         await other.app.run_worker_async(queues=[QUEUE], wait=False, install_signal_handlers=False)
         await other.jobs.store.decide("m1", "ask1", True, by="ann")
@@ -201,3 +213,20 @@ async def test_the_periodic_job_is_one_of_the_queue(settings: dict[str, Any], qu
     await other.jobs.close()
     assert (await is_status(queue, "m1", "done")).output == done("ask1")
     assert lines(settings["book"]) == ["ask1"]
+
+
+async def test_a_worker_that_dies_at_the_periodic_job_does_not_stop_the_next_one(settings: dict[str, Any], queue: Any):
+    with office(ENGINE, settings):
+        await queue.enqueue("m1", "Payer", "ask1 a", session_id="s")
+        await jobs_end(queue)
+    await queue.jobs.store.decide("m1", "ask1", True, by="ann")  # and nobody enqueues it
+    tend = queue.app.tasks["standfast:tend"].configure(queueing_lock="standfast:tend")
+    await tend.defer_async(timestamp=0)
+    with office(ENGINE, settings, die="ask1") as victim:
+        assert victim.ended() == -signal.SIGKILL
+    await tend.defer_async(timestamp=60)
+    with office(ENGINE, settings, tend=True):
+        await is_status(queue, "m1", "done")
+        assert set(await jobs_end(queue)) == {"succeeded"}  # the dead worker's is gone
+    assert lines(settings["book"]) == ["ask1", "a"]
+    assert says_unknown((await outputs(queue, "s"))["ask1"])

@@ -27,7 +27,7 @@ with needed_by("a queue of procrastinate"):
     from procrastinate import App, BaseRetryStrategy, JobContext, RetryDecision
     from procrastinate.exceptions import AlreadyEnqueued, ConnectorException, JobAborted
     from procrastinate.job_context import AbortReason
-    from procrastinate.jobs import Job
+    from procrastinate.jobs import Job, Status
 
 RUN, TEND = "standfast:run", "standfast:tend"
 CLOSING_S = 5.0
@@ -63,7 +63,8 @@ class RunQueue:
         self._run = app.task(name=RUN, queue=queue, retry=again, pass_context=True)(self._perform)
         self._tend = app.task(name=TEND, queue=queue, pass_context=False)(self._tend_now)
         if tend is not None:
-            app.periodic(cron=tend, lock=TEND, queueing_lock=TEND)(self._tend)
+            # Not one at a time: a worker that dies at it would keep the lock, and nobody would be left to find out.
+            app.periodic(cron=tend, queueing_lock=TEND)(self._tend)
 
     # --- putting runs into the queue ---------------------------------------------------------------------------------
 
@@ -142,15 +143,14 @@ class RunQueue:
 
         Gives how many of each: `stalled` jobs, and the outcomes of `Runner.recover`.
         """
-        stalled = 0
-        for job in await self.app.job_manager.get_stalled_jobs(
-            task_name=RUN, queue=self.name, seconds_since_heartbeat=self.heartbeat_s_max
-        ):
-            try:
-                await self.app.job_manager.retry_job(job)
-            except ConnectorException:  # it was not dead, and has ended meanwhile; or another has done it
-                continue
-            stalled += 1
+        manager, stalled = self.app.job_manager, 0
+        for job in await manager.get_stalled_jobs(queue=self.name, seconds_since_heartbeat=self.heartbeat_s_max):
+            with contextlib.suppress(ConnectorException):  # it lives, and has ended; or another has done this
+                if job.task_name == RUN:
+                    await manager.retry_job(job)
+                    stalled += 1
+                elif job.task_name == TEND:
+                    await manager.finish_job(job, status=Status.FAILED, delete_job=True)  # this pass is the next one
         return {"stalled": stalled, **(await self.jobs.recover())}
 
     async def _tend_now(self, timestamp: int) -> dict[str, int]:
