@@ -64,7 +64,7 @@ PLANS: dict[str, MakePlan] = {
     "append a, grown": lambda _: writer_rules.append(HERE, batch("a", 1, 4)),
     "append b": lambda _: writer_rules.append(HERE, batch("b", 0, 1)),
     "pop": lambda _: rules.pop(HERE, unheard, None),
-    "rewind a": lambda _: writer_rules.rewind(HERE, "a", 1, None),
+    "rewind a": lambda _: writer_rules.rewind(HERE, "a", 1, None, None),
     "replace": lambda s: generation_rules.replace(HERE, items("summary"), Head(s.mark_now), None, None),
     "restore": lambda s: generation_rules.restore(HERE, s.newest_now, None, None),
     "fork": lambda _: fork_rules.fork(HERE, FORK, Position(1), None, None),

@@ -8,6 +8,8 @@ whose holder blocks it for longer than its time is lost.
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,11 +20,13 @@ from uuid import uuid4
 from standfast.carrying.carrier import MakePlan, Then
 from standfast.carrying.pipelined import Pipelining
 from standfast.carrying.requests import PutBack, Request, RequestCarrier
-from standfast.carrying.threads import RETRY_FIRST_S, AnyRequest
+from standfast.carrying.threads import LAST_WAIT_S, RETRY_FIRST_S, RETRY_MAX_S, AnyRequest
 from standfast.ground.errors import OutcomeUnknownError, StoreTimeoutError, StoreUnavailableError, WrongLoopError
 from standfast.sessions.port import Answer, Ask
 
 T = TypeVar("T")
+
+_log = logging.getLogger("standfast.sessions")
 
 
 class AwaitedStore(Protocol):
@@ -39,10 +43,15 @@ class LoopCarrier(RequestCarrier):
     loses_answers = True
 
     def __init__(self, store: AwaitedStore) -> None:
-        self.lane = uuid4().hex
+        self._lane = uuid4().hex
         self._loop: asyncio.AbstractEventLoop | None = None
         self._serving = _Serving(store)
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def lane(self) -> str | None:
+        """What this carrier's writes are known by: one at a time on each session."""
+        return self._lane
 
     def post(
         self, plan: MakePlan[T], timeout_s: float, then: Then | None = None, context: Context | None = None
@@ -88,22 +97,46 @@ class _Serving(Pipelining):
     def __init__(self, store: AwaitedStore) -> None:
         super().__init__(_never, None, True, set())
         self._awaited = store
+        self._undo_pause = RETRY_FIRST_S
         self.messages: deque[AnyRequest | PutBack] = deque()
 
     async def serve(self) -> None:
-        """Do what is asked for until nothing is left."""
-        while self.messages or self._active or self._owed:
-            while self.messages:
-                self._accept(self.messages.popleft())
-            self._look_for_orphans()
-            if self._owed and not await self._undone():
-                await asyncio.sleep(RETRY_FIRST_S)
-                continue
-            ready = self._ready()
-            if ready:
-                self._settle(ready, await self._answered([active.question for active in ready]))
-            elif self._active:
-                await asyncio.sleep(self._pause())
+        """Do what is asked for until nothing is left.
+
+        `asyncio.run` cancels every task of its loop when it ends, this one too. What has left then, and what was asked
+        for so that it needs nobody who waits, is brought to its end first: a popped item would be gone, and a turn.
+        """
+        until = math.inf
+        while self._is_busy() and time.monotonic() < until:
+            try:
+                await self._served()
+            except asyncio.CancelledError:
+                until = min(until, time.monotonic() + LAST_WAIT_S)
+
+    def _is_busy(self) -> bool:
+        """Whether something is left that waits for nothing but the store."""
+        now = time.monotonic()
+        return bool(self.messages or self._active) or any(now < request.deadline for request in self._owed)
+
+    async def _served(self) -> None:
+        while self.messages:
+            self._accept(self.messages.popleft())
+        self._look_for_orphans()
+        if self._owed and not await self._undone():
+            await asyncio.sleep(self._undo_pause)
+            self._undo_pause = min(self._undo_pause * 2, RETRY_MAX_S)
+            return
+        ready = self._ready()
+        if ready:
+            try:
+                answers = await self._answered([active.question for active in ready])
+            except asyncio.CancelledError:
+                for active in ready:
+                    active.request.in_doubt |= active.is_step
+                raise
+            self._settle(ready, answers)
+        elif self._active:
+            await asyncio.sleep(self._pause())
 
     async def _answered(self, questions: Sequence[Any]) -> list[Answer | Exception]:
         try:
@@ -112,7 +145,10 @@ class _Serving(Pipelining):
             return [error] * len(questions)
 
     async def _undone(self) -> bool:
-        """Undo what is owed, before anything else is written; whether all of it is."""
+        """Undo what is owed, before anything else is written; whether others may go on.
+
+        For what cannot be undone within its time they wait no longer: it is tried again whenever there is work.
+        """
         self._believed.clear()
         while self._owed:
             plans: list[Any] = []
@@ -127,6 +163,10 @@ class _Serving(Pipelining):
                     question = plans[0].send(answer)
             except StopIteration:
                 self._owed.pop(0).end_undo()
+                self._undo_pause = RETRY_FIRST_S
             except (OutcomeUnknownError, StoreTimeoutError, StoreUnavailableError):
-                return not (self._owed and time.monotonic() < self._owed[0].deadline)
+                return time.monotonic() >= self._owed[0].deadline
+            except Exception:  # it would fail for ever, and nothing else would be done
+                _log.exception("a cancelled operation cannot be undone")
+                self._owed.pop(0).end_undo()
         return True

@@ -19,13 +19,15 @@ from typing import Any, Protocol
 
 from standfast.carrying.requests import PutBack, deliver
 from standfast.carrying.threads import (
+    DOUBTFUL,
+    LOOK_AGAIN,
     RETRY_FIRST_S,
     RETRY_MAX_S,
     AnyRequest,
     ThreadCarrier,
     Writing,
 )
-from standfast.ground.errors import OutcomeUnknownError, StoreTimeoutError, StoreUnavailableError
+from standfast.ground.errors import OutcomeUnknownError, StoreTimeoutError
 from standfast.sessions.port import (
     Answer,
     Ask,
@@ -62,13 +64,15 @@ class PipelinedCarrier(ThreadCarrier):
     @property
     def lane(self) -> str | None:
         """What a write of now is known by. Those that are under way at once have several lanes, so as not to meet."""
+        self._be_in_this_process()
         return f"{self._base}.{min(len(self._under_way), LANES - 1)}"
 
-    @lane.setter
-    def lane(self, base: str | None) -> None:
-        self._base, self._under_way = base, set[int]()
+    def _begin(self) -> None:
+        self._under_way = set[int]()
+        super()._begin()
 
     def _submit(self, request: AnyRequest) -> None:
+        self._be_in_this_process()
         if request.kind == "write":
             self._under_way.add(id(request))
         try:
@@ -136,6 +140,7 @@ class Pipelining(Writing):
             while self._active or not ending:
                 ending = self._take(ending)
                 self._round()
+            self._end()
         finally:
             self._close_store()
 
@@ -190,7 +195,8 @@ class Pipelining(Writing):
         users = {lane: active for active in self._active for lane in active.held}
         left = set[Name]()  # of these a change has left that nobody waits for: nothing that came later overtakes it
         for active in self._active:
-            if active.question is None and not self._advance(active):
+            is_withdrawn = not active.request.is_open  # also one that only looks: nobody waits for what it sees
+            if is_withdrawn or (active.question is None and not self._advance(active)):
                 ended.append(active)
                 continue
             lanes = active.lanes()
@@ -226,7 +232,7 @@ class Pipelining(Writing):
         if isinstance(answer, Exception):
             return self._failed(active, answer)
         if isinstance(answer, Done):
-            active.guessed = {}
+            active.guesses, active.guessed = False, {}  # what follows is never begun anew: this would be done again
         elif isinstance(answer, Refused):
             self._learn(active, answer)
         active.question, active.answer, active.pause = None, answer, RETRY_FIRST_S
@@ -238,19 +244,18 @@ class Pipelining(Writing):
             step: Any = active.question
             for change in step:
                 self._believed.pop(change.name, None)
-        request = active.request
-        if isinstance(error, StoreTimeoutError):
-            request.unclaim()
-            again = request.is_wanted
-        else:
-            may = isinstance(error, OutcomeUnknownError | StoreUnavailableError) and not error.is_lasting
-            again = self._loses_answers and may and time.monotonic() + active.pause <= request.deadline
-            request.retries += again
-        if again:
+        request, is_busy = active.request, isinstance(error, StoreTimeoutError)
+        request.in_doubt |= active.is_step and isinstance(error, OutcomeUnknownError)
+        if (self._loses_answers or is_busy) and request.may_try_again(error, active.pause):
+            request.retries += not is_busy
             active.not_before = time.monotonic() + active.pause
             active.pause = min(active.pause * 2, RETRY_MAX_S)
             return False
-        request.error = error
+        if active.is_step and request.in_doubt and not isinstance(error, DOUBTFUL):
+            active.guesses, active.guessed = False, {}
+            active.question, active.answer, active.pause = None, LOOK_AGAIN, RETRY_FIRST_S
+            return not self._advance(active)
+        request.error = request.last_word(error)
         return True
 
     def _deliver(self, ended: list[_Active]) -> None:
@@ -281,6 +286,8 @@ class Pipelining(Writing):
             error = fault
         else:
             active.question, active.answer = self._proving(active, question), None
+            if active.is_step:
+                request.in_doubt = False  # it has seen that the step before was not done
             return True
         if active.guessed:  # it ended by what was guessed, and nothing has proved that
             active.guesses = False

@@ -25,7 +25,7 @@ from enum import Enum
 from typing import Any, Generic, Literal, TypeVar
 
 from standfast.carrying.carrier import MakePlan, Then, UndoPlan
-from standfast.ground.errors import OutcomeUnknownError, StoreTimeoutError
+from standfast.ground.errors import OutcomeUnknownError, StoreTimeoutError, StoreUnavailableError
 from standfast.ground.operators import tell
 from standfast.sessions.port import Plan
 
@@ -60,7 +60,8 @@ class Request(Generic[T]):
     __slots__ = (
         "__weakref__",
         "_abandoned", "_context", "_future", "_lock", "_loop", "_undo_given", "deadline", "detached", "durable",
-        "error", "kind", "plan", "result", "retries", "stage", "taken", "then", "timeout_s", "undo", "undone", "where",
+        "error", "in_doubt", "kind", "plan", "result", "retries", "stage", "taken", "then", "timeout_s", "undo",
+        "undone", "where",
     )  # fmt: skip
 
     def __init__(
@@ -82,6 +83,8 @@ class Request(Generic[T]):
         self.undone = self.taken = False
         self.retries = 0
         """How often the store was asked again, because it was away or its answer was lost."""
+        self.in_doubt = False
+        """Whether a step of it has left and its answer was lost, and nobody has seen since that it was not done."""
         self.stage = QUEUED
         self.deadline = time.monotonic() + timeout_s
         self._abandoned = self._undo_given = False
@@ -202,9 +205,12 @@ class Request(Generic[T]):
             return self.stage is CLAIMED
 
     def unclaim(self) -> None:
-        """Nothing was done after all, because the store was busy: it can be withdrawn again, and claimed again."""
+        """Nothing was done after all, because the store was busy: it can be withdrawn again, and claimed again.
+
+        Not if an answer was lost before: a pop that was done then would be withdrawn, and its item gone.
+        """
         with self._lock:
-            if self.stage is CLAIMED:
+            if self.stage is CLAIMED and not self.in_doubt:
                 self.stage = WITHDRAWN if self._abandoned and not self.detached else QUEUED
 
     @property
@@ -220,6 +226,24 @@ class Request(Generic[T]):
     def end_undo(self) -> None:
         """It was taken back, or cannot be."""
         self.undone = True
+
+    def may_try_again(self, error: Exception, pause_s: float) -> bool:
+        """Whether to ask again, after so long, what a store that loses answers has not answered."""
+        in_time = time.monotonic() + pause_s <= self.deadline
+        if isinstance(error, StoreTimeoutError):
+            self.unclaim()
+            return self.is_wanted or (in_time and (self.in_doubt or self.stage is SETTLED))
+        may = isinstance(error, OutcomeUnknownError | StoreUnavailableError) and not error.is_lasting
+        return may and in_time
+
+    def last_word(self, error: Exception) -> Exception:
+        """What its caller is told of a store's error that stands. An earlier attempt may have been done."""
+        if not self.in_doubt or isinstance(error, OutcomeUnknownError):
+            return error
+        return OutcomeUnknownError(
+            f"an answer was lost, and whether it was done could not be found out: {error}",
+            "It was done whole or not at all. Repeating an append under the same writer and number is safe.",
+        )
 
     def forget_outcome(self) -> None:
         """Its transaction was rolled back: nothing was done, and nothing undone."""
@@ -295,8 +319,12 @@ class Owing:
 class RequestCarrier:
     """Makes a request of each plan. A backend says how one is submitted, and what giving one up means."""
 
-    lane: str | None = None
     _where: Any = None
+
+    @property
+    def lane(self) -> str | None:
+        """See `Carrier.lane`: None, unless the store loses answers."""
+        return None
 
     def carry(
         self,

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from standfast.carrying.carrier import Carrier
 from standfast.carrying.leases import POLL_FIRST_S, POLL_MAX_S, RENEWER, StoredLease, clock_s
-from standfast.ground.errors import RunClaimedError
+from standfast.ground.errors import OutcomeUnknownError, RunClaimedError
 from standfast.sessions import lease_rules, rules
 from standfast.sessions.lease_rules import Asker, Busy, Fence, IsGone, Taken, Watch
 from standfast.sessions.port import Name, Plan
@@ -56,7 +56,11 @@ async def lease_run(
         asked_at = clock_s()
         watch = None if seen is None else Watch(seen[0], seen[1], asked_at - seen[2])
         plan = partial(lease_rules.acquire, name, asker, watch, is_gone)
-        got = await carrier().carry(plan, timeout_s, undo=give_back, durable=False)
+        try:
+            got = await carrier().carry(plan, timeout_s, undo=give_back, durable=False)
+        except OutcomeUnknownError:  # it may have been taken, and nobody would renew it or give it back
+            carrier().post(partial(lease_rules.withdraw, name, "", nonce), timeout_s)
+            raise
         if isinstance(got, Taken):
             lease = StoredLease(
                 name, carrier(), Fence(got.number, nonce), ttl_s, timeout_s, asked_at=asked_at,

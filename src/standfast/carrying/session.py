@@ -132,7 +132,7 @@ class StoredSession(LooksInto, SessionABC):
         """Remove and return the newest valid item; None when there is none. Corrupt records stay."""
         popped = await self._write(
             partial(rules.pop, self._name, self._report, self._lane()),
-            undo=partial(rules.put_back, self._name, self._lane(UNDO)),
+            undo=partial(rules.put_back, self._name, self._lane(UNDO), writer_rules.is_counted),
         )
         return None if popped is None else decode(popped.row.data)
 
@@ -246,7 +246,8 @@ class StoredSession(LooksInto, SessionABC):
     async def rewind(self, *, writer: str, to: int, expect: Head | None = None) -> Head:
         """Remove this writer's items from number `to` on, if they are the whole tail (B5)."""
         _check_ordinal(to)
-        return await self._write(partial(writer_rules.rewind, self._name, _checked_writer(writer), to, expect))
+        plan = partial(writer_rules.rewind, self._name, _checked_writer(writer), to, expect, self._lane())
+        return await self._write(plan)
 
     async def fork(
         self,
@@ -295,7 +296,7 @@ class StoredSession(LooksInto, SessionABC):
 
     async def revoke_lease(self) -> int:
         """Take the lease away from whoever holds it; gives the number below which writes are now refused (B7)."""
-        return await self._write(partial(lease_rules.revoke, self._name, uuid4().hex))
+        return await self._write(partial(lease_rules.revoke, self._name, uuid4().hex, self._lane()))
 
     def conversation_key(self) -> Hashable:
         """Equal for all session objects of this process that are the same conversation."""
@@ -410,6 +411,8 @@ class _Asking:
         self._key = session.conversation_key()
         self._waiter = Waiter(self._nonce)
         self._has_asked = False
+        self._asked: Carrier | None = None
+        """Whom it has asked, as long as it may have got the lease, and nobody has it who would give it back."""
         WAITERS.join(self._key, self._waiter)
 
     async def until(self, deadline: float, wait_s: float) -> StoredLease:
@@ -432,27 +435,31 @@ class _Asking:
     def end(self) -> None:
         """Wait no longer, and take the ticket back if there is one."""
         WAITERS.leave(self._key, self._waiter)
-        if self._waiter.is_told and not self._session._closed and not isinstance(sys.exc_info()[1], GeneratorExit):
-            # Collected as garbage it does nothing: that may happen anywhere, and the ticket lapses by itself.
-            self._post(lease_rules.leave, self._waiter.ticket)
+        if isinstance(sys.exc_info()[1], GeneratorExit):
+            return  # collected as garbage it does nothing: that may happen anywhere, and the ticket lapses by itself
+        if self._asked is not None:  # its answer was lost, or the session was closed before it came
+            self._post(self._asked, lease_rules.withdraw, self._waiter.ticket, self._nonce)
+        elif self._waiter.is_told and not self._session._closed:
+            self._post(self._session._carrier(), lease_rules.leave, self._waiter.ticket)
 
     def withdraw(self) -> None:
         """Give back what it may have got already, unknown to its task: the session is being closed."""
-        self._post(lease_rules.withdraw, self._waiter.ticket, self._nonce)
+        self._post(self._session._carrier(), lease_rules.withdraw, self._waiter.ticket, self._nonce)
 
-    def _post(self, rule: Callable[..., Plan[None]], *values: str) -> None:
-        session = self._session
-        session._carrier().post(partial(rule, session._name, *values), session.timeout_s)
+    def _post(self, carrier: Carrier, rule: Callable[..., Plan[None]], *values: str) -> None:
+        carrier.post(partial(rule, self._session._name, *values), self._session.timeout_s)
 
     async def _ask(self, tickets: tuple[str, ...]) -> StoredLease | None:
         session, asked_at = self._session, clock_s()
         asker = Asker(self._ttl_s, self._nonce, self._holder, session._process(), tickets)
         self._has_asked = self._has_asked or bool(tickets)
+        self._asked = session._opened()
         got = await session._write(partial(self._acquire, asker, self._watch()), undo=self._give_back, durable=False)
         if isinstance(got, Taken):
-            self._waiter.is_told = False
-            return self._lease(got, asked_at)
-        self._busy = got
+            lease = self._lease(got, asked_at)
+            self._waiter.is_told, self._asked = False, None
+            return lease
+        self._busy, self._asked = got, None
         seen = (got.held.number, got.held.renewals)
         if self._seen is None or self._seen[:2] != seen:
             self._seen = (*seen, clock_s())

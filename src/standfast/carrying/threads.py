@@ -26,7 +26,7 @@ from uuid import uuid4
 from standfast.carrying.requests import SETTLED, Owing, PutBack, Request, RequestCarrier, deliver
 from standfast.ground.endings import AtProcessEnd
 from standfast.ground.errors import OutcomeUnknownError, SessionClosedError, StoreTimeoutError, StoreUnavailableError
-from standfast.sessions.port import Answer, Ask, Count, Listing, Look, Plan, Store, ask
+from standfast.sessions.port import Answer, Ask, Count, Listing, Look, Plan, Refused, Store, ask
 
 T = TypeVar("T")
 
@@ -40,6 +40,13 @@ LAST_WAIT_S = 5.0
 # How long the end of the process waits for what was submitted and nobody awaits.
 
 
+DOUBTFUL = (OutcomeUnknownError, StoreUnavailableError, StoreTimeoutError)
+"""What is said where nobody can ask: anything else is a store's answer, by which others can be asked for."""
+
+LOOK_AGAIN = Refused(0, "mark")
+"""For a step that the store refuses to repeat after an answer was lost (it is full now, or lets nobody write): whether
+it was done, its plan can still see."""
+
 Inbox = SimpleQueue["AnyRequest | PutBack | None"]
 """None: end when all that came before is done."""
 
@@ -51,9 +58,20 @@ class ThreadCarrier(RequestCarrier):
         self._open_store, self._loses_answers, self._reader_count = open_store, loses_answers, readers
         self._begin()
 
+    @property
+    def lane(self) -> str | None:
+        """What this carrier's writes are known by."""
+        self._be_in_this_process()  # a child that used its parent's would seem to repeat, or hide what the parent did
+        return self._base
+
+    def _be_in_this_process(self) -> None:
+        """Begin anew in a child: the threads, and whatever they hold, are the parent's."""
+        if self._pid != os.getpid():
+            self._begin()
+
     def _begin(self) -> None:
         self._pid = os.getpid()
-        self.lane = uuid4().hex if self._loses_answers else None  # a child that used its parent's would seem to repeat
+        self._base = uuid4().hex if self._loses_answers else None
         self._gate = threading.RLock()  # taken again when a request is given up by being collected as garbage in here
         self._left: list[AnyRequest] = []  # writes that nobody waits for any more, and that may still have to end
         self._writes: Inbox = SimpleQueue()
@@ -65,8 +83,7 @@ class ThreadCarrier(RequestCarrier):
     # --- requests ----------------------------------------------------------------------------------------------------
 
     def _submit(self, request: AnyRequest) -> None:
-        if self._pid != os.getpid():
-            self._begin()  # the threads, and whatever they hold, are the parent's
+        self._be_in_this_process()
         with self._gate:
             if not self._ending.alive:
                 raise SessionClosedError("the session was closed", "Open a new session object for this id.")
@@ -137,8 +154,12 @@ class _Worker:
             while (message := self._inbox.get()) is not None:
                 self._do(message)
                 del message  # or, while this waits for the next, it would keep alive whatever its plan refers to
+            self._end()
         finally:
             self._close_store()
+
+    def _end(self) -> None:
+        """The last thing to do."""
 
     def _close_store(self) -> None:
         close = getattr(self._store, "close", None)
@@ -171,6 +192,8 @@ class _Worker:
         is_step = not isinstance(question, Look | Listing | Count)
         is_undo = request.stage is SETTLED
         pause = RETRY_FIRST_S
+        if is_step:
+            request.in_doubt = False  # whoever asks for another step has seen that the one before was not done
         while True:
             if is_step and not is_undo and not request.claim():
                 raise _WithdrawnError
@@ -178,14 +201,16 @@ class _Worker:
                 if self._store is None:
                     self._store = self._open_store()
                 return ask(self._store, question)
-            except StoreTimeoutError:
-                request.unclaim()
-                if not request.is_wanted:
+            except Exception as error:
+                is_busy = isinstance(error, StoreTimeoutError)
+                request.in_doubt |= is_step and isinstance(error, OutcomeUnknownError)
+                if not (self._loses_answers or is_busy) or not request.may_try_again(error, pause):
+                    if is_step and request.in_doubt and not isinstance(error, DOUBTFUL):
+                        return LOOK_AGAIN
+                    if request.in_doubt:
+                        raise request.last_word(error) from error
                     raise
-            except (OutcomeUnknownError, StoreUnavailableError) as error:
-                if error.is_lasting or not self._loses_answers or time.monotonic() + pause > request.deadline:
-                    raise
-                request.retries += 1
+                request.retries += not is_busy
             time.sleep(pause)
             pause = min(pause * 2, RETRY_MAX_S)
 
@@ -221,6 +246,15 @@ class Writing(_Worker, Owing):
             self._undo_what_is_owed()
         self._remember([message])
         deliver([message])
+
+    def _end(self) -> None:
+        """Undo what is owed: there is no next write before which it would be done."""
+        while not self._inbox.empty():  # given up since the end was asked for
+            message = self._inbox.get()
+            if isinstance(message, PutBack):
+                self._owed.append(message.request)
+        self._look_for_orphans()
+        self._undo_what_is_owed()
 
     def _undo_what_is_owed(self) -> None:
         """Before anything else is written. What cannot be undone now is tried again before the next write."""

@@ -18,7 +18,7 @@ import msgspec
 
 from standfast.ground.errors import LeaseLostError
 from standfast.sessions.port import Change, Done, Look, Name, Plan, Sight
-from standfast.sessions.rules import LEASE, OPEN_RUN, commit, look, value_of
+from standfast.sessions.rules import LEASE, OPEN_RUN, Lane, commit, lane_cells, look, noted, once, value_of
 
 TICKET_S = 3.0
 # How long a waiter may be silent before others are served; it writes again after a third of that.
@@ -284,12 +284,21 @@ def withdraw(name: Name, ticket: str, nonce: str) -> Plan[None]:
             return
 
 
-def revoke(name: Name, nonce: str) -> Plan[int]:
-    """Take the lease away from whoever holds it: the number is raised, and nothing else happens (B7)."""
+def revoke(name: Name, nonce: str, lane: Lane | None = None) -> Plan[int]:
+    """Take the lease away from whoever holds it: the number is raised, and nothing else happens (B7).
+
+    With a lane a repeat is known though somebody has taken the lease since, who waited for just that, and keeps it.
+    """
     while True:
-        sight = yield from look(Look(name, cells=(LEASE,), mark=False))
-        held = held_in(sight)
-        if held.nonce == nonce:  # the answer was lost
+        sight = yield from look(Look(name, cells=(LEASE, *lane_cells(lane)), mark=False))
+        held, note = held_in(sight), noted(lane, sight)
+        if note is not None:  # the answer was lost
+            return int(note)
+        if held.nonce == nonce:
             return held.number
-        if (yield from _written(name, sight, Held(held.number + 1, nonce, tickets=held.tickets))):
-            return held.number + 1
+        number = held.number + 1
+        put = {LEASE: _encode(Held(number, nonce, tickets=held.tickets))}
+        change = Change(name, cells={LEASE: value_of(sight, LEASE)}, put=put)
+        got = yield from commit([once(lane, sight, change, b"%d" % number)])
+        if isinstance(got, Done):
+            return number

@@ -380,14 +380,31 @@ def pop(name: Name, report: Report, lane: Lane | None) -> Plan[Popped | None]:
             return popped
 
 
-def put_back(name: Name, lane: Lane | None, popped: Popped | None) -> Plan[None]:
-    """Undo a pop: the same place in the order, and not into a session that was cleared meanwhile (A13)."""
+def put_back(
+    name: Name, lane: Lane | None, is_counted: Callable[[bytes, int], bool], popped: Popped | None
+) -> Plan[None]:
+    """Undo a pop: the same place in the order, and not into a session that was cleared meanwhile (A13).
+
+    Nor if its writer was taken back behind it meanwhile, and has perhaps written another item under that number (B5):
+    `is_counted` says whether a writer's cell counts a number.
+    """
     while popped is not None:
-        sight = yield from look(Look(name, cells=(GENERATIONS, *lane_cells(lane)), times=True))
+        writer, ordinal = ("", 0) if popped.row.tag is None else popped.row.tag[:2]
+        written = (WRITER + writer,) if writer else ()
+        rows = (Rows(writer=writer),) if writer else ()
+        cells_seen = (GENERATIONS, *written, *lane_cells(lane))
+        sight = yield from look(Look(name, cells=cells_seen, rows=rows, times=True))
         if noted(lane, sight) is not None or not popped.is_of(sight):
             return
-        cells = {GENERATIONS: value_of(sight, GENERATIONS)}
-        if cells[GENERATIONS] == popped.generations:
+        cells = {cell: value_of(sight, cell) for cell in (GENERATIONS, *written)}
+        is_arranged = cells[GENERATIONS] != popped.generations
+        for cell in written:
+            counted, now = cells[cell], tagged(sight.rows[0], writer).get(ordinal)
+            if counted is not None and not is_counted(counted, ordinal):
+                return
+            if now is not None and now.ref > popped.row.ref and not is_arranged:
+                return
+        if not is_arranged:
             change = Change(name, mark=sight.mark, cells=cells, back=[popped.row])
         else:  # every row has another ref now, and what stood before it is in front of it only at the end
             tag = Tag() if popped.row.tag is None else popped.row.tag._replace(replaces=0)

@@ -15,7 +15,7 @@ import msgspec
 
 from standfast.engine.codec import ENDED as ENDED, conversation_of, is_left_open
 from standfast.engine.run_store import LogTail, RunSummary, SavedRun, check_run_id
-from standfast.ground.errors import NotFoundError, RunClaimedError, RunStateError
+from standfast.ground.errors import LeaseLostError, NotFoundError, RunClaimedError, RunStateError
 from standfast.ground.jsonvalue import Item, encode_value
 from standfast.sessions.lease_rules import (
     Fence,
@@ -27,8 +27,8 @@ from standfast.sessions.lease_rules import (
 )
 from standfast.sessions.port import Change, Done, Listed, Look, Name, Plan, Sight
 from standfast.sessions.protocol import Head
-from standfast.sessions.rules import OPEN_RUN, SEALED, USAGE, as_time, commit, listing, look, value_of
-from standfast.sessions.writer_rules import Batch, appended, batch_look
+from standfast.sessions.rules import OPEN_RUN, SEALED, USAGE, WRITER, as_time, commit, listing, look, value_of
+from standfast.sessions.writer_rules import Batch, appended, batch_look, is_repeat
 
 HEAD, LENGTHS, LOG = "head", "logs", "log/"
 
@@ -205,7 +205,13 @@ def record(
         mark: str | None = None
         revision = 0
         if session is not None:
-            change = yield from _session_part(session, batches, save, fence, release, costs)
+            try:
+                change = yield from _session_part(session, batches, save, fence, release, costs)
+            except LeaseLostError:
+                before = yield from _recorded_before(session, batches, save)
+                if before is None:
+                    raise
+                return before
             step += [] if change is None else [change]
         if save is not None:
             sight = yield from look(run_look(save))
@@ -221,6 +227,31 @@ def record(
             seen = yield from look(Look(session))
             mark = seen.mark
         return Recorded(Head(mark or ""), revision)
+
+
+def _recorded_before(session: Name, batches: Sequence[Batch], save: RunSave | None) -> Plan[Recorded | None]:
+    """What came of this very record, if it was done and its answer lost; None if it was not.
+
+    The step that gives a lease back lets others take it at once: a repeat that was refused for that would tell a run
+    which is stored, and has ended, that it had lost its lease.
+    """
+    if not batches and save is None:
+        return None
+    cells = tuple(sorted({WRITER + batch.writer for batch in batches}))
+    sight = yield from look(Look(session, cells=cells))
+    for batch in batches:
+        if not (yield from is_repeat(session, batch, sight)):
+            return None
+    revision = 0
+    if save is not None:
+        seen = yield from look(run_look(save))
+        try:
+            change, revision = saved(save, seen)
+        except (RunClaimedError, NotFoundError):
+            return None
+        if change is not None:
+            return None
+    return Recorded(Head(sight.mark), revision)
 
 
 def _session_part(
@@ -360,20 +391,28 @@ def prune_runs(older_than_s: float | None, keep: int | None) -> Plan[int]:
 def _pruned(one: Listed) -> Plan[bool]:
     """Remove an ended run and what its session knows of it, unless it was saved again since it was listed."""
     name, session = Name("run", one.id), one.labels.get("session")
-    sight = yield from look(Look(name, cells=(HEAD,), mark=False))
-    value = value_of(sight, HEAD)
-    if value is None or value.startswith(SEALED):
-        return False  # without its key nobody can tell whether it has something to tell
-    revision, head = _parts(one.id, value)
-    if str(revision) != one.labels["revision"]:
-        return False
-    if is_left_open(head) and (session is not None or conversation_of(head) is not None):
-        return False  # its label does not say so: it was saved before there was that label
-    step = [Change(name, cells={HEAD: value}, remove=True)]
-    if session is not None:
-        step.append(Change(Name("session", session), put={OPEN_RUN + one.id: None}))
-    got = yield from commit(step)
-    return isinstance(got, Done) or HEAD not in got.cells  # gone by a repeat of this very step, or by another
+    is_asked = False
+    while True:
+        # With its times, so that no carrier guesses what it would see: this plan goes on to other runs and does not
+        # come back to this one, and a listing that is read again does not show what was removed by then.
+        sight = yield from look(Look(name, cells=(HEAD,), mark=False, times=True))
+        value = value_of(sight, HEAD)
+        if value is None:
+            return is_asked  # gone by a repeat of this very step, or by another
+        if value.startswith(SEALED):
+            return False  # without its key nobody can tell whether it has something to tell
+        revision, head = _parts(one.id, value)
+        if str(revision) != one.labels["revision"]:
+            return False
+        if is_left_open(head) and (session is not None or conversation_of(head) is not None):
+            return False  # its label does not say so: it was saved before there was that label
+        step = [Change(name, cells={HEAD: value}, remove=True)]
+        if session is not None:
+            step.append(Change(Name("session", session), put={OPEN_RUN + one.id: None}))
+        is_asked = True
+        got = yield from commit(step)
+        if isinstance(got, Done):
+            return True
 
 
 def _ended() -> Plan[Sequence[Listed]]:

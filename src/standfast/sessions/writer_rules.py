@@ -13,13 +13,34 @@ from typing import NamedTuple
 
 import msgspec
 
-from standfast.ground.errors import AppendGapError, CorruptRecordError, NotFoundError, SessionConflictError
+from standfast.ground.errors import (
+    AppendGapError,
+    CorruptRecordError,
+    LeaseLostError,
+    NotFoundError,
+    SessionConflictError,
+)
 from standfast.ground.jsonvalue import DIGEST_BYTES, Item
 from standfast.sessions.generation_rules import everything
 from standfast.sessions.lease_rules import Fence, check_fence, fence_cells, fence_conditions
 from standfast.sessions.port import Cell, Change, Done, Look, Name, Plan, Row, Rows, Sight, tags
 from standfast.sessions.protocol import Head
-from standfast.sessions.rules import DIGESTS, WRITER, Report, commit, faulty, items_of, look, moved, tagged, value_of
+from standfast.sessions.rules import (
+    DIGESTS,
+    WRITER,
+    Lane,
+    Report,
+    commit,
+    faulty,
+    items_of,
+    lane_cells,
+    look,
+    moved,
+    noted,
+    once,
+    tagged,
+    value_of,
+)
 
 CHUNK = 32
 # Digests kept in the writer's own cell, and in each older one: half a kilobyte to rewrite, at most, for an append.
@@ -51,6 +72,11 @@ def written_in(cell: Cell | None) -> Written:
         return Written()
     count, base, chunks = _COUNTS.unpack_from(cell.value)
     return Written(count, base, chunks, cell.value[_COUNTS.size :]) if cell.alive else Written(count, count)
+
+
+def is_counted(value: bytes, ordinal: int) -> bool:
+    """Whether a writer's cell counts the item of that number among those it has written."""
+    return ordinal < int(_COUNTS.unpack_from(value)[0])
 
 
 def chunk_cell(writer: str, number: int) -> str:
@@ -116,10 +142,28 @@ def batch_look(name: Name, batch: Batch) -> Look:
     return Look(name, cells=(WRITER + batch.writer, *fence), mark=batch.expect is not None)
 
 
+def is_repeat(name: Name, batch: Batch, sight: Sight) -> Plan[bool]:
+    """Whether all of a batch was stored before: its answer was lost."""
+    known = written_in(sight.cells.get(WRITER + batch.writer))
+    if batch.start < 0 or batch.start + len(batch.encoded) > known.total:
+        return False
+    try:
+        yield from _check_digests(name, batch, known)
+    except SessionConflictError:
+        return False
+    return True
+
+
 def appended(name: Name, batch: Batch, sight: Sight) -> Plan[Change | None]:
     """The change that stores what is new of a batch; None if nothing is. Refuses what B1, B2 and B7 refuse."""
     if batch.fence is not None:
-        check_fence(name, batch.fence, sight)
+        try:
+            check_fence(name, batch.fence, sight)
+        except LeaseLostError:
+            # What was done under the lease stays done, and a repeat writes nothing: others may have it since.
+            if not (yield from is_repeat(name, batch, sight)):
+                raise
+            return None
     cell = WRITER + batch.writer
     found = sight.cells.get(cell)
     known = written_in(found)
@@ -200,11 +244,13 @@ def written(name: Name, writer: str, report: Report) -> Plan[list[Item]]:
 # --- rewind ----------------------------------------------------------------------------------------------------------
 
 
-def rewind(name: Name, writer: str, to: int, expect: Head | None) -> Plan[Head]:
+def rewind(name: Name, writer: str, to: int, expect: Head | None, lane: Lane | None) -> Plan[Head]:
     """Remove a writer's items from number `to` on, if they are the whole tail (B5)."""
     cell = WRITER + writer
     while True:
-        sight = yield from look(Look(name, cells=(cell,)))
+        sight = yield from look(Look(name, cells=(cell, *lane_cells(lane))))
+        if noted(lane, sight) is not None:  # and whatever the writer has written since stays
+            return Head(sight.mark)
         known = written_in(sight.cells.get(cell))
         if not 0 <= to <= known.total:
             raise NotFoundError(
@@ -225,7 +271,7 @@ def rewind(name: Name, writer: str, to: int, expect: Head | None) -> Plan[Head]:
             put={cell: now.value()},
             touch=bool(leaving),
         )
-        got = yield from commit([change])
+        got = yield from commit([once(lane, sight, change)])
         if isinstance(got, Done):
             return Head(got.marks[0])
 
