@@ -165,6 +165,7 @@ class StandfastRedisCluster(Backend):
 
 class StandfastPostgres(Networked):
     name = "PostgresSession"
+    patience_s = 250  # a loaded machine starts fifty processes and connections one after the other
     persistent = True
     closes_when_called = True
     names = TABLES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import pickle
@@ -19,6 +20,9 @@ from typing import Any, Self
 
 from standfast.conformance.backend import Backend
 from standfast.conformance.fork_server import LENGTH
+
+ENDING_S = 10.0
+# How long a job that has nothing more to do may take to end.
 
 
 class Child:
@@ -67,12 +71,17 @@ class Child:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         os.close(self._go)  # a job waiting for it ends by itself
+        # One that was left by an error may be a job that reports for as long as it lives: it is not waited for.
+        patience_s = ENDING_S if error is None else 0.0
+        deadline = time.monotonic() + patience_s
         while not self._ended:
-            ready, _, _ = select.select([self._report], [], [], 10)
-            if not ready:
-                self.kill()
-            else:
+            ready, _, _ = select.select([self._report], [], [], max(0.0, deadline - time.monotonic()))
+            if ready:
                 self._ended = not os.read(self._report, 65536)
+            if not self._ended and time.monotonic() >= deadline:
+                with contextlib.suppress(ProcessLookupError):
+                    self.kill()
+                deadline = time.monotonic() + ENDING_S
         os.close(self._report)
 
 
