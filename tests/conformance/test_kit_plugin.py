@@ -244,10 +244,24 @@ def test_the_command_writes_a_report_and_is_a_gate_only_if_asked(
         main(["nonsense"])
 
 
-def test_the_plugin_loads_where_only_pytest_is_installed() -> None:
+def test_the_plugin_loads_where_only_pytest_is_installed_and_nothing_of_the_kit_with_it(tmp_path: Path) -> None:
     """Every pytest of an environment loads it: it must not fail, nor be slow, for those who do not use it."""
-    program = "import standfast.conformance.plugin, sys; sys.exit('hypothesis' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+    (tmp_path / "test_of_theirs.py").write_text("def test_it(): pass\n")
+    program = (
+        "import pytest, sys; code = pytest.main(['-q', '-p', 'no:cacheprovider', 'test_of_theirs.py']); "
+        "ours = ('hypothesis', 'msgspec', 'standfast'); "
+        "print(code == 0, *sorted(name for name in sys.modules if name.partition('.')[0] in ours))"
+    )
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    only = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": "-p standfast.conformance.plugin"}
+    told = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env={**os.environ, **only}, capture_output=True, text=True
+    )
+    last = told.stdout.splitlines()[-1].split()
+    assert last[0] == "True", told
+    kit = [name for name in last[1:] if name.startswith("standfast.conformance.") or name == "hypothesis"]
+    assert kit == ["standfast.conformance.plugin"]
+    assert not [name for name in last[1:] if name.startswith(("standfast.sessions", "standfast.words", "msgspec"))]
 
 
 @pytest.mark.parametrize("same", [True, False])

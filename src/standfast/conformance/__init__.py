@@ -19,16 +19,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from standfast.conformance.backend import Backend
-from standfast.conformance.check_context import Lab, Options, batch, message
-from standfast.conformance.registry import ClauseBroken, proves
-from standfast.conformance.results import Result
-from standfast.conformance.scorecard import Scorecard
-from standfast.ground.extras import needed_by
-
 if TYPE_CHECKING:
+    from standfast.conformance.backend import Backend
+    from standfast.conformance.check_context import Lab, Options, batch, message
     from standfast.conformance.pytest_suite import suite
+    from standfast.conformance.registry import ClauseBroken, proves
+    from standfast.conformance.results import Result
     from standfast.conformance.run import check
+    from standfast.conformance.scorecard import Scorecard
 
 __all__ = [
     "Backend",
@@ -44,13 +42,25 @@ __all__ = [
     "suite",
 ]
 
-# The plugin is loaded by every pytest of an environment that has standfast, whether or not it has Hypothesis: what
-# needs Hypothesis is imported when it is asked for.
-_LATER = {"suite": "pytest_suite", "check": "run"}
+# The plugin is loaded by every pytest of an environment that has standfast, whether or not it has Hypothesis, and
+# whether or not anybody uses the kit there: so nothing is imported before it is asked for.
+_HOMES = {
+    "backend": ("Backend",),
+    "check_context": ("Lab", "Options", "batch", "message"),
+    "pytest_suite": ("suite",),
+    "registry": ("ClauseBroken", "proves"),
+    "results": ("Result",),
+    "run": ("check",),
+    "scorecard": ("Scorecard",),
+}
+_LATER = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     if name in _LATER:
+        from standfast.ground.extras import needed_by
+
         with needed_by(f"standfast.conformance.{name}"):
-            return getattr(import_module(f".{_LATER[name]}", __name__), name)
+            found = globals()[name] = getattr(import_module(f".{_LATER[name]}", __name__), name)
+            return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,25 +6,26 @@ Every test may enter the scorecard, also one that is no part of a suite:
     def test_a_completed_turn_is_one_append(): ...
 
 Under pytest-xdist each worker sends what it knows to the controller, which prints and writes the whole.
+
+Every pytest of an environment with standfast loads this, so it imports nothing of the kit before a test uses it.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from standfast.conformance.registry import ClauseBroken
-from standfast.conformance.results import BROKEN, KEPT, Result
-from standfast.conformance.scorecard import Scorecard
-from standfast.sessions.clauses import clause
+if TYPE_CHECKING:
+    from standfast.conformance.scorecard import Scorecard
 
 OURS = "standfast"
 """The column of tests that name no backend."""
 
-_card = pytest.StashKey[Scorecard]()
+_card = pytest.StashKey["Scorecard"]()
 _declared = pytest.StashKey[list[object]]()  # what suites said about themselves, each once
 
 
@@ -63,7 +64,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Make the marker known."""
-    config.stash[_card] = Scorecard()
     config.stash[_declared] = []
     config.addinivalue_line(
         "markers",
@@ -77,10 +77,21 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     described = getattr(getattr(item, "cls", None), "conformance", None)
     if described is not None and described not in item.config.stash[_declared]:
         item.config.stash[_declared].append(described)
-        described.declare(item.config.stash[_card])
+        described.declare(_card_of(item.config))
     for marker in item.iter_markers("clause"):
+        from standfast.sessions.clauses import clause
+
         for clause_id in marker.args:
             clause(clause_id)
+
+
+def _card_of(config: pytest.Config) -> Scorecard:
+    """The scorecard of this run, begun when something first enters it."""
+    if _card not in config.stash:
+        from standfast.conformance.scorecard import Scorecard
+
+        config.stash[_card] = Scorecard()
+    return config.stash[_card]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -99,12 +110,14 @@ def pytest_runtest_makereport(
 def _enter(
     item: pytest.Item, clause_id: str, named: Mapping[str, Any], report: pytest.TestReport, call: pytest.CallInfo[None]
 ) -> None:
+    from standfast.conformance.results import BROKEN, KEPT, Result
+
     if report.outcome == "skipped":
         return
     check = named.get("check") or getattr(item, "originalname", item.name).removeprefix("test_")
     detail = "" if report.outcome == "passed" else _seen(call)
     result = Result(clause_id, check, KEPT if report.outcome == "passed" else BROKEN, detail)
-    item.config.stash[_card].record(_backend(item, named), result)
+    _card_of(item.config).record(_backend(item, named), result)
 
 
 def _backend(item: pytest.Item, named: Mapping[str, Any]) -> str:
@@ -117,6 +130,8 @@ def _backend(item: pytest.Item, named: Mapping[str, Any]) -> str:
 
 
 def _seen(call: pytest.CallInfo[None]) -> str:
+    from standfast.conformance.registry import ClauseBroken
+
     error = None if call.excinfo is None else call.excinfo.value
     if isinstance(error, ClauseBroken):
         return error.seen
@@ -129,24 +144,26 @@ def _seen(call: pytest.CallInfo[None]) -> str:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """In a worker of xdist, send what is known; else write the reports."""
-    card = session.config.stash[_card]
-    output = getattr(session.config, "workeroutput", None)
+    config = session.config
+    output = getattr(config, "workeroutput", None)
     if output is not None:
-        output["conformance"] = card.data()
+        if _card in config.stash:
+            output["conformance"] = config.stash[_card].data()
         return
-    for path in session.config.getoption("conformance_report"):
-        write(card, Path(path))
+    for path in config.getoption("conformance_report"):
+        write(_card_of(config), Path(path))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """In the controller of xdist, take what a worker knows."""
-    node.config.stash[_card].merge(getattr(node, "workeroutput", {}).get("conformance", {}))
+    if known := getattr(node, "workeroutput", {}).get("conformance"):
+        _card_of(node.config).merge(known)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Print the scorecard."""
-    card = config.stash[_card]
+    card = config.stash.get(_card, None)
     if card:
         terminalreporter.section("contract")
         for line in card.lines():
@@ -155,9 +172,10 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 def pytest_unconfigure() -> None:
     """End the process that child processes were born from."""
-    from standfast.conformance.processes import end
+    if "standfast.conformance.processes" in sys.modules:
+        from standfast.conformance.processes import end
 
-    end()
+        end()
 
 
 def write(card: Scorecard, path: Path) -> list[Path]:
