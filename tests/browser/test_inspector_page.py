@@ -102,6 +102,30 @@ async def test_a_conversation_is_found_watched_decided_and_continued(tmp_path: P
             assert await violations(browser), "axe sees nothing"
 
 
+BACKGROUND = "getComputedStyle(document.body).backgroundColor"
+BRIGHTNESS = f"{BACKGROUND}.match(/[0-9.]+/g).slice(0, 3).map(Number).reduce((a, b) => a + b) / 3"
+
+
+async def test_the_page_fits_a_phone_and_is_dark_where_people_want_it_so(tmp_path: Path) -> None:
+    store = tmp_path / "talks.db"
+    await fill(store)
+    with inspector_here(store, "ada") as served:
+        async with page(served.address) as browser:
+            await browser.command(
+                "Emulation.setDeviceMetricsOverride", width=375, height=667, deviceScaleFactor=2, mobile=True
+            )
+            for name, words in (("invoice-7", "pay waits for a decision"), ("evil", "onerror=window.pwned=1")):
+                await browser.click("#sessions button", name)
+                await shows(browser, words)
+                wide = "document.documentElement.scrollWidth"
+                assert await browser.value(wide) <= 375, f"{name}: one has to scroll sideways"
+            for scheme, is_dark in (("dark", True), ("light", False)):
+                features = [{"name": "prefers-color-scheme", "value": scheme}]
+                await browser.command("Emulation.setEmulatedMedia", features=features)
+                await browser.until(f"({BRIGHTNESS} < 128) === {str(is_dark).lower()}")
+                assert await violations(browser) == [], scheme  # its contrasts, too
+
+
 async def test_a_server_that_goes_away_is_told_on_the_page(tmp_path: Path) -> None:
     store = tmp_path / "talks.db"
     await fill(store)
