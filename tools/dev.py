@@ -125,9 +125,11 @@ def scorecards(*args: str) -> int:
 
 
 def pictures(*args: str) -> int:
-    """Draw the pictures in docs/: benchmarks and scorecards from their tables, and a recording of a chat."""
+    """Draw the pictures in docs/: benchmarks and scorecards from their tables, a recorded chat, the inspector."""
     need("dev")
-    return max(python(str(ROOT / "tools" / name), *args) for name in ("pictures.py", "recording.py"))
+    drawn = max(python(str(ROOT / "tools" / name), *args) for name in ("pictures.py", "recording.py"))
+    os.environ["STANDFAST_PICTURES"] = str(ROOT / "docs" / "how-to")
+    return max(drawn, python("-m", "pytest", "-q", "-k", "found_watched", "tests/browser/test_inspector_page.py"))
 
 
 def docs(*args: str) -> int:

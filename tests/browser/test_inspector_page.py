@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 from pathlib import Path
 
 from standfast import Runner, SQLiteSession
@@ -64,7 +66,13 @@ async def test_a_conversation_is_found_watched_decided_and_continued(tmp_path: P
             await press(browser, "Enter")
             await shows(browser, "pay waits for a decision")
             await shows(browser, "The train goes at nine.")
+            await shows(browser, "asked 1 time more")
             assert await violations(browser) == []
+            pictures = Path(os.environ.get("STANDFAST_PICTURES", tmp_path))  # `./dev pictures` keeps it for the page
+            short = f"one.textContent = one.textContent.replace({json.dumps(str(store))}, 'talks.db')"
+            await browser.value(f"document.querySelectorAll('header :not(:has(*))').forEach((one) => {{ {short} }})")
+            await browser.value("document.querySelector('details[data-call]').open = true; scrollTo(0, 0)")
+            await browser.screenshot(pictures / "inspect-a-store.png")
             for _ in range(40):
                 await press(browser, "Tab")
                 if await browser.value("document.activeElement.textContent === 'Approve'"):

@@ -15,9 +15,19 @@ from pathlib import Path
 from queue import Queue
 from typing import Any, NamedTuple
 
-from standfast import Agent, RunConfig, Runner, SQLiteSession, function_tool, open_store
+from standfast import (
+    Agent,
+    ModelRetrySettings,
+    ModelSettings,
+    RunConfig,
+    Runner,
+    SQLiteSession,
+    function_tool,
+    open_store,
+    retry_policies,
+)
 from standfast.inspector.serving import listening, rules_for, serve
-from standfast.testing import ScriptedModel, final, function_call
+from standfast.testing import ModelStep, ScriptedModel, final, function_call
 from tests.helpers.children import import_path
 
 EVIL_ID = "evil/<script>window.pwned=1</script>\"'\n"
@@ -134,7 +144,10 @@ def clerk(*replies: Any) -> Agent[None]:
 async def fill(path: Path) -> None:
     """A store with a finished run, one that waits, a compaction, hostile words, and a long session."""
     session = SQLiteSession("invoice-7", path)
-    asking = clerk([function_call("trains", {"to": "Porto"}, call_id="call-0")], final("The train goes at nine."))
+    away = ModelStep.raise_error(ConnectionResetError("cut"))
+    asking = clerk([function_call("trains", {"to": "Porto"}, call_id="call-0")], away, final("The train goes at nine."))
+    again = ModelRetrySettings(max_retries=1, policy=retry_policies.network_error(), backoff={"initial_delay": 0.0})
+    asking.model_settings = ModelSettings(retry=again)
     await Runner.run(asking, "When is the train?", session=session, run_config=RunConfig(run_id="run-1"))
     paying = clerk([function_call("pay", {"amount": 120, "to": "ACME"}, call_id="call-1")])
     await Runner.run(paying, "Please pay the invoice.", session=session, run_config=RunConfig(run_id="run-7"))

@@ -52,7 +52,7 @@ def test_a_paused_run_is_shown_with_its_open_turn_and_what_earlier_ones_cost(ser
     assert [(call["tool"], call["state"]) for call in run["calls"]] == [("pay", "waiting")]
     assert [item["name"] for item in run["open_items"]] == ["pay"]
     assert found["costs"][0]["run"] == "run-1"
-    assert [turn["turn"] for turn in found["costs"][0]["turns"]] == [1, 2]
+    assert [(turn["turn"], turn["retries"]) for turn in found["costs"][0]["turns"]] == [(1, 0), (2, 1)]
 
 
 def test_a_decision_is_stored_with_who_and_a_worker_finishes_the_run(served: Served, store: Path) -> None:

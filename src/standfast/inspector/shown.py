@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime
 from typing import Any
 
@@ -126,13 +127,17 @@ def usage(one: Usage) -> Shown:
 
 
 def cost(one: RunUsage, dollars: str | None) -> Shown:
-    """What a run on a session has cost, by turn; in money where the price is known."""
+    """What a run on a session has cost, by turn, and how often a turn asked again; in money where it is known."""
+    replies = Counter(request.turn for request in one.requests)
     return {
         "run": one.run_id,
         "at": when(one.at),
         "dollars": dollars,
         "total": usage(one.total),
-        "turns": [{"turn": number, **usage(part)} for number, part in one.turns.items()],
+        "turns": [
+            {"turn": number, **usage(part), "retries": max(0, part.requests - replies[number])}
+            for number, part in one.turns.items()
+        ],
         "models": sorted({request.model for request in one.requests if request.model}),
     }
 

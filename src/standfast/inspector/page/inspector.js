@@ -143,7 +143,8 @@ function shown(item, place) {
 function cost(writer) {
   const found = state.costs.get(writer);
   if (!found) return "";
-  const turns = found.turns.map((turn) => `turn ${turn.turn}: ${number(turn.total)}`).join(", ");
+  const retries = (turn) => (turn.retries ? `, asked ${turn.retries} ${turn.retries === 1 ? "time" : "times"} more` : "");
+  const turns = found.turns.map((turn) => `turn ${turn.turn}: ${number(turn.total)}${retries(turn)}`).join("; ");
   return ` · ${number(found.total.total)} tokens${found.dollars ? ` · $${found.dollars}` : ""} (${turns})`;
 }
 
