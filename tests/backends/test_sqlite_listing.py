@@ -112,15 +112,17 @@ async def test_a_page_costs_what_a_page_costs(path: Path, connections: list[sqli
         def count() -> None:
             counted[0] += 1
 
-        for db in connections:
+        known = list(connections)
+        for db in known:
             db.set_progress_handler(count, 10)
         page = await session.list_sessions(limit=20)
         while page.after is not None and len(page.sessions) == 20 and counted[0] < 10_000:
             page = await session.list_sessions(after=page.after, limit=20)
             break
-        for db in connections:
+        for db in known:
             db.set_progress_handler(None, 10)
-        return counted[0]
+        # A reader that opened its file only now was not counted: then all of it is counted again.
+        return counted[0] if known == connections else await steps()
 
     found = []
     for start, end in ((0, 100), (100, 5_000)):
