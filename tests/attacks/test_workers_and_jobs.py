@@ -130,10 +130,13 @@ def test_three_workers_do_every_job_once_whoever_dies(
 async def _until_done(where: str, workers: Workers, count: int) -> None:
     session = looked_at(where)
     store = session.run_store()
+    # By itself: whoever was stopped may have the file's lock, and then the store answers nobody until it is woken.
+    looking = asyncio.create_task(_look_after(workers))
     try:
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                workers.look_after()
+                if looking.done():
+                    looking.result()
                 await _approve(store)
                 ended, _ = await Runner.list_runs(run_store=store, status="done", limit=1000)
                 if len(ended) == count and workers.are_awake:
@@ -143,7 +146,14 @@ async def _until_done(where: str, workers: Workers, count: int) -> None:
         left = [one for one in (await store.list_runs(limit=1000))[0] if one.status != "done"]
         raise AssertionError(f"{len(left)} of {count} jobs have not ended: {left[:9]}; met: {workers.met}") from None
     finally:
+        looking.cancel()
         await session.close()
+
+
+async def _look_after(workers: Workers) -> None:
+    while True:
+        workers.look_after()
+        await asyncio.sleep(0.02)
 
 
 async def _approve(store: Any) -> None:
