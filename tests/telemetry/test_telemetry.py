@@ -462,9 +462,9 @@ def test_a_program_that_loaded_it_and_set_up_nothing_gets_no_tracer():
     program = """
         import opentelemetry.trace
         from standfast import RunConfig
-        from standfast.face import runner
+        from standfast.face.starting import tracer_for
         Runner.run_sync(agent, "hi")
-        print(runner._tracer(RunConfig()))
+        print(tracer_for(RunConfig()))
     """
     assert child(program) == "None"
 

@@ -6,7 +6,7 @@ from standfast.agents.as_tool import AgentToolRun
 from standfast.driver.event_buffer import EventBuffer
 from standfast.driver.nested import refuse_to_wait, result_of
 from standfast.driver.result import RunResultBase
-from standfast.face.runner import RunOptions, start
+from standfast.face.starting import RunOptions, start
 
 
 async def run_by_hand(request: AgentToolRun) -> RunResultBase:

@@ -13,7 +13,7 @@ from standfast.agents.realtime_config import RealtimeRunConfig, check_run_config
 from standfast.agents.run_config import RunConfig
 from standfast.calls.offer import resolve
 from standfast.calls.session import RealtimeSession
-from standfast.face.runner import _default_provider, _tracer
+from standfast.face.starting import default_provider, tracer_for
 from standfast.ground.errors import SettingTypeError
 from standfast.sessions.protocol import Session
 from standfast.talk.interface import RealtimeModel, RealtimeModelConfig
@@ -100,7 +100,7 @@ class RealtimeRunner:
         model = self._model
         if model is None:
             model = edge("transports.websocket").OpenAIRealtimeWebSocketModel()
-        traced = None if self._config.get("tracing_disabled") else _tracer(RunConfig())
+        traced = None if self._config.get("tracing_disabled") else tracer_for(RunConfig())
         return RealtimeSession(
             model,
             self._starting_agent,
@@ -112,6 +112,6 @@ class RealtimeRunner:
             hooks=hooks,
             new_id=lambda: f"call_{uuid4().hex}",
             tracer=traced,
-            provider=_default_provider,
+            provider=default_provider,
             resumes=resumes,
         )

@@ -22,6 +22,7 @@ from standfast.driver.run_attempt import RunAttempt
 from standfast.driver.under_way import hand_over
 from standfast.engine.codec import decode_saved, has_ended
 from standfast.engine.run_store import RunStore, RunSummary
+from standfast.face.starting import check_agent, run_store_of
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.durations import check_seconds
 from standfast.ground.errors import (
@@ -37,7 +38,7 @@ from standfast.ground.errors import (
     SettingTypeError,
     UserError,
 )
-from standfast.sessions.protocol import Session, abilities
+from standfast.sessions.protocol import Session
 from standfast.talk.codec import is_call
 
 logger = logging.getLogger("standfast")
@@ -128,8 +129,7 @@ def named_agents(agents: Agent[Any] | Iterable[Agent[Any]]) -> dict[str, Agent[A
     given = [agents] if isinstance(agents, Agent) else list(agents)
     found: dict[str, Agent[Any]] = {}
     for agent in given:
-        if not hasattr(agent, "handoffs") or not hasattr(agent, "instructions"):
-            raise SettingTypeError(f"a {type(agent).__name__} is not an agent", "Give the agents that runs start with.")
+        check_agent(agent)
         if found.setdefault(agent.name, agent) is not agent:
             raise InvalidSettingError(
                 f"two agents are named {agent.name!r}, and a run knows the one it was started with by its name",
@@ -167,7 +167,7 @@ class Recovery:
             if store is None:
                 assert self._sessions is not None
                 anchor = self._sessions(ANCHOR)
-                store = _runs_beside(anchor)
+                store = run_store_of(anchor, None)
             self._listing = store
             return await self._made(store)
         finally:
@@ -313,7 +313,7 @@ class Recovery:
 
     def _store_of(self, session: Session | None) -> RunStore:
         """Where a run is read: beside its session, which may have a key that the listing has not."""
-        return self._listing if session is None or self._given is not None else _runs_beside(session)
+        return self._listing if session is None or self._given is not None else run_store_of(session, None)
 
     async def _tell_why(self, summary: RunSummary, store: RunStore, error: Exception, *, is_taken: bool) -> None:
         match error:
@@ -337,16 +337,6 @@ class Recovery:
         except Exception as error:
             logger.debug("whether run %s has ended could not be asked: %r", run_id, error)
             return False
-
-
-def _runs_beside(session: Session) -> RunStore:
-    if "runs" not in abilities(session):
-        raise UserError(
-            f"the store of a {type(session).__name__} keeps no runs", "Pass the store= that the runs are saved in."
-        )
-    beside: Any = session
-    store: RunStore = beside.run_store()
-    return store
 
 
 async def _closed(session: Session | None) -> None:

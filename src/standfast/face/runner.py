@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-from standfast._doors.lazy import edge
 from standfast.agents.agent import Agent
 from standfast.agents.approvals import ApprovalBook
 from standfast.agents.context import RunContextWrapper, TContext
@@ -23,12 +21,11 @@ from standfast.agents.error_handlers import RunErrorHandlers, check_error_handle
 from standfast.agents.hooks import RunHooksBase
 from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, coerce_run_config
 from standfast.driver.agent_graph import AgentGraph
-from standfast.driver.early_refusals import refuse_early
 from standfast.driver.event_buffer import EventBuffer
-from standfast.driver.owners import owner_of, owner_on_resume
+from standfast.driver.owners import owner_of
 from standfast.driver.result import RunResult, RunResultStreaming
 from standfast.driver.run_attempt import RunAttempt
-from standfast.driver.run_scope import ResumedRun, RunArguments, Tracer, usage_of
+from standfast.driver.run_scope import ResumedRun, RunArguments, usage_of
 from standfast.driver.saved_checks import check_saved
 from standfast.driver.thread_loop import run_on_thread_loop
 from standfast.driver.under_way import attempts_here, hand_over
@@ -37,20 +34,19 @@ from standfast.engine.codec import decode_saved, ending_of, has_ended
 from standfast.engine.run import evolve
 from standfast.engine.run_store import RunStore, RunSummary, SavedRun
 from standfast.face.recovering import HAND_OVER_S, Bounds, Recovery, RecoveryReport, named_agents
-from standfast.face.run_state import RunState, with_context
+from standfast.face.run_state import RunState
 from standfast.face.saved_context import wrap_context
+from standfast.face.starting import RunOptions, check_hooks, check_max_turns, default_provider, run_store_of, start
 from standfast.ground.durations import check_seconds
 from standfast.ground.errors import (
     NotFoundError,
     RunClaimedError,
     RunStateError,
-    SettingTypeError,
     StandfastError,
     UserError,
 )
 from standfast.ground.jsonvalue import Item
-from standfast.llm.interface import ModelProvider
-from standfast.sessions.protocol import Session, abilities
+from standfast.sessions.protocol import Session
 
 
 class UserLoopError(UserError, RuntimeError):
@@ -59,28 +55,6 @@ class UserLoopError(UserError, RuntimeError):
 
 AS_SAVED: Any = object()
 """What `max_turns` of a resume is if nobody says it."""
-
-
-def check_max_turns(max_turns: object) -> None:
-    """Refuse what is no number of turns: a saved run could not be read again."""
-    if max_turns is not None and type(max_turns) is not int:
-        raise SettingTypeError(
-            f"max_turns is a {type(max_turns).__name__}", "Give a whole number, or None for no limit."
-        )
-
-
-class RunOptions(NamedTuple):
-    """What the three ways to run an agent have in common besides the agent and its input."""
-
-    context: Any = None
-    max_turns: int | None = DEFAULT_MAX_TURNS
-    hooks: RunHooksBase[Any, Any] | None = None
-    run_config: RunConfig | dict[str, Any] | None = None
-    error_handlers: RunErrorHandlers[Any] | dict[str, Any] | None = None
-    previous_response_id: str | None = None
-    auto_previous_response_id: bool = False
-    conversation_id: str | None = None
-    session: Session | None = None
 
 
 class Runner:
@@ -247,7 +221,7 @@ class Runner:
         Of a run in a session the session has the items: pass it. Raises NotFoundError if there is no such run, and
         RunStateError if it has not ended.
         """
-        store = _store_of(session, run_store)
+        store = run_store_of(session, run_store)
         saved = await store.load_run(run_id)
         if saved is None:
             raise NotFoundError(f"there is no saved run {run_id!r}", "List them with Runner.list_runs(...).")
@@ -258,7 +232,7 @@ class Runner:
             given_input="",
             wrapper=context if isinstance(context, RunContextWrapper) else RunContextWrapper(context),
             config=RunConfig(run_store=store),
-            provider=_default_provider,
+            provider=default_provider,
             owner=owner,
             session=session if in_session else None,
         )
@@ -328,7 +302,7 @@ class Runner:
         context: TContext | None = None,
     ) -> RunState[TContext]:
         """A saved run as a `RunState`: to look at, to decide about, and to resume with `run`."""
-        state, _ = await _load(starting_agent, run_id, _store_of(session, run_store), context)
+        state, _ = await _load(starting_agent, run_id, run_store_of(session, run_store), context)
         return state
 
     @classmethod
@@ -342,7 +316,7 @@ class Runner:
         limit: int = 100,
     ) -> tuple[list[RunSummary], str | None]:
         """Saved runs, newest change first, and the cursor of the next page; with a session only its own."""
-        store = _store_of(session, run_store)
+        store = run_store_of(session, run_store)
         session_id = session.session_id if session is not None and run_store is None else None
         return await store.list_runs(status=status, session_id=session_id, after=after, limit=limit)
 
@@ -361,7 +335,7 @@ class Runner:
         Returns what a server that owns the conversation has not got then; the next run there has to bring it (D11).
         Raises NotFoundError, RunStateError if it has ended, RunClaimedError if another worker took it meanwhile.
         """
-        store = _store_of(session, run_store)
+        store = run_store_of(session, run_store)
         state, _ = await _load(starting_agent, run_id, store)
         owner, resumed = state._run.spec.owner, state._resumed()
         arguments = RunArguments(
@@ -369,7 +343,7 @@ class Runner:
             given_input="",
             wrapper=state._wrapper,
             config=RunConfig(run_store=store),
-            provider=_default_provider,
+            provider=default_provider,
             owner=owner,
             session=session if owner.kind == "session" else None,
             resumed=resumed,
@@ -386,7 +360,7 @@ class Runner:
 
         Raises RunStateError for one that has not ended: what it did, or waits for, would be forgotten with it (C15).
         """
-        store = _store_of(session, run_store)
+        store = run_store_of(session, run_store)
         saved = await store.load_run(run_id)
         if saved is not None and not has_ended(saved):
             _refuse_to_delete(saved)
@@ -402,66 +376,10 @@ class Runner:
         keep: int | None = None,
     ) -> int:
         """Forget ended runs by age and number; how many were forgotten."""
-        return await _store_of(session, run_store).prune_runs(older_than_s=older_than_s, keep=keep)
+        return await run_store_of(session, run_store).prune_runs(older_than_s=older_than_s, keep=keep)
 
 
 # --- from arguments to an attempt ------------------------------------------------------------------------------------
-
-
-def check_hooks(hooks: object) -> None:
-    """Raise SettingTypeError, a TypeError, if these are no hooks of a run."""
-    if hooks is not None and not isinstance(hooks, RunHooksBase):
-        raise SettingTypeError(f"hooks is a {type(hooks).__name__}", "Pass RunHooks here; AgentHooks go on an Agent.")
-
-
-def start(
-    agent: Agent[Any],
-    given: str | list[Item] | RunState[Any],
-    options: RunOptions,
-    *,
-    events: EventBuffer | None = None,
-    resumed: ResumedRun | None = None,
-) -> RunAttempt:
-    """One attempt at a run, its arguments checked; raises what can be known to be wrong before anything is done."""
-    hooks, max_turns, session = options.hooks, options.max_turns, options.session
-    if not hasattr(agent, "handoffs") or not hasattr(agent, "instructions"):
-        raise SettingTypeError(f"a {type(agent).__name__} is not an agent", "Pass an Agent as the first argument.")
-    check_hooks(hooks)
-    check_max_turns(max_turns)
-    config = coerce_run_config(options.run_config)
-    check_error_handlers(options.error_handlers)
-    chain = options.previous_response_id
-    owner = owner_of(session, options.conversation_id, chain, options.auto_previous_response_id)
-    context = options.context
-    if isinstance(given, RunState):
-        owner = owner_on_resume(given._run, owner, chain)
-        # One that is being resumed is refused later; until then its decisions belong to whoever resumes it.
-        if not given._is_busy:
-            given._take_decisions()
-        wrapper = with_context(given._wrapper, context)
-        max_turns = given._run.spec.max_turns
-        resumed, given = resumed or given._resumed(), ""
-    else:
-        wrapper = context if isinstance(context, RunContextWrapper) else RunContextWrapper(context)
-    attempt = RunAttempt(
-        RunArguments(
-            agent=agent,
-            given_input=given,
-            wrapper=wrapper,
-            config=config,
-            provider=partial(_provider_of, config),
-            owner=owner,
-            session=session,
-            hooks=hooks,
-            max_turns=max_turns,
-            error_handlers=options.error_handlers,  # type: ignore[arg-type]  # a dict with these keys, as was checked
-            events=events,
-            tracer=_tracer(config),
-            resumed=resumed,
-        )
-    )
-    refuse_early(attempt.scope.graph, owner, config)
-    return attempt
 
 
 def _watched(
@@ -486,7 +404,7 @@ async def _to_resume(
     max_turns: int | None,
 ) -> tuple[RunState[Any], RunOptions, ResumedRun]:
     """A saved run, and what it is resumed with."""
-    state, status = await _load(agent, run_id, _store_of(options.session, run_store), context)
+    state, status = await _load(agent, run_id, run_store_of(options.session, run_store), context)
     if max_turns is not AS_SAVED:
         check_max_turns(max_turns)
         state._run = evolve(state._run, spec=evolve(state._run.spec, max_turns=max_turns))
@@ -573,39 +491,3 @@ def _refuse_to_delete(saved: SavedRun) -> None:
             f"run {saved.run_id!r} has not ended ({run.status}), and what it did or waits for would be forgotten",
             "Resume it, or give it up with Runner.cancel_run(...); then delete it.",
         )
-
-
-# --- what is looked up late ------------------------------------------------------------------------------------------
-
-
-def _provider_of(config: RunConfig) -> ModelProvider:
-    return config.model_provider if config.model_provider is not None else _default_provider()
-
-
-def _default_provider() -> ModelProvider:
-    global _provider
-    if _provider is None:
-        made: ModelProvider = edge("providers.provider").MultiProvider()
-        _provider = made
-    return _provider
-
-
-_provider: ModelProvider | None = None
-
-
-def _tracer(config: RunConfig) -> Tracer | None:
-    """Whoever traces runs; None where the program has set up no tracing, and then OpenTelemetry is not even loaded."""
-    if config.tracing_disabled or (config.tracing is None and "opentelemetry.trace" not in sys.modules):
-        return None
-    tracer: Tracer | None = edge("telemetry.otel").tracer_for(config)
-    return tracer
-
-
-def _store_of(session: Session | None, run_store: RunStore | None) -> RunStore:
-    if run_store is not None:
-        return run_store
-    if session is not None and "runs" in abilities(session):
-        beside: Any = session
-        store: RunStore = beside.run_store()
-        return store
-    raise UserError("there is no run store to look in", "Pass session= (a session of standfast's) or run_store=.")

@@ -17,7 +17,7 @@ from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig
 from standfast.driver.result import RunResult
 from standfast.engine.codec import decode_saved, has_ended
 from standfast.engine.run_store import RunSummary
-from standfast.face.recovering import named_agents
+from standfast.face.recovering import ANCHOR, named_agents
 from standfast.face.runner import Runner
 from standfast.ground.errors import (
     GuardrailTripped,
@@ -42,8 +42,6 @@ from standfast.workers.plain_output import plain
 
 AGAIN_S_MAX = 60.0
 # Long enough for a store that is being restarted, short enough that nobody looks for the job by hand.
-ANCHOR = "-"
-# A session through which the store is asked for its runs; nothing is ever written under its id.
 
 LASTING = (
     GuardrailTripped,

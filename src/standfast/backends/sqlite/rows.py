@@ -1,14 +1,14 @@
-"""Rows of the port, made of what SQLite gives, and rows of another store, inserted as they were."""
+"""Rows of the port: made of what SQLite gives, and inserted, new ones and those of another store as they were."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import repeat
 from typing import Any
 
-from standfast.backends.sqlite.statements import Statements
+from standfast.backends.sqlite.statements import Statements, chunks
 from standfast.backends.sqlite.values import as_bytes, time_text
 from standfast.sessions.port import Load, Row, Tag
 
@@ -50,6 +50,43 @@ def as_rows(found: Iterable[Sequence[Any]]) -> list[Row]:
             tag = _as_tag((name, ordinal or 0, replaces or 0))
         rows.append(_as_row((ref, data if type(data) is bytes else as_bytes(data), tag)))
     return rows
+
+
+Parts = Sequence[tuple[str, Sequence[tuple[bytes, Tag]]]]
+"""Sessions, with what is to be added to each."""
+
+
+def write_all(db: sqlite3.Connection, statement: Callable[[int], str], width: int, values: Sequence[Any]) -> int:
+    """Do a statement for all rows of so many values; gives the id of the first row that it inserted, if it did."""
+    first = 0
+    for start, size in chunks(len(values) // width):
+        made = db.execute(statement(size), values[width * start : width * (start + size)]).lastrowid
+        first = first or (made or 0) - size + 1
+    return first
+
+
+def insert(db: sqlite3.Connection, sql: Statements, parts: Parts) -> int:
+    """Insert rows of several sessions; gives the id of the first. Ids are consecutive: nobody else writes now."""
+    values: list[Any] = []
+    try:
+        for session_id, rows in parts:
+            for data, (writer, ordinal, replaces) in rows:
+                if replaces:
+                    return _insert_each(db, sql, parts)
+                values += (session_id, data.decode(), writer, ordinal)
+    except UnicodeDecodeError:  # a record that was corrupt comes back as it was
+        return _insert_each(db, sql, parts)
+    return write_all(db, sql.insert_rows, 4, values)
+
+
+def _insert_each(db: sqlite3.Connection, sql: Statements, parts: Parts) -> int:
+    """As `insert`, for rows that stand in for a generation, or are no text."""
+    first = 0
+    for session_id, rows in parts:
+        for data, tag in rows:
+            made = db.execute(sql.insert_bytes, (None, session_id, data, *_signed(tag))).lastrowid
+            first = first or made or 0
+    return first
 
 
 def insert_loaded(db: sqlite3.Connection, sql: Statements, session_id: str, load: Load) -> None:

@@ -15,12 +15,12 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from standfast.backends.sqlite import listing, structure
 from standfast.backends.sqlite.branches import SDK_USAGE
-from standfast.backends.sqlite.rows import all_bytes, as_rows, insert_loaded, rows_of
+from standfast.backends.sqlite.rows import all_bytes, as_rows, insert, insert_loaded, rows_of, write_all
 from standfast.backends.sqlite.statements import (
     AFTER,
     AT_ONCE_MAX,
@@ -28,7 +28,6 @@ from standfast.backends.sqlite.statements import (
     ROW_COLUMNS,
     WHOLE,
     Statements,
-    chunks,
     numbered,
 )
 from standfast.backends.sqlite.values import (
@@ -349,13 +348,13 @@ class Transaction:
             if change.sweep or change.put:
                 self._put(change, state, cells)
         if parts:
-            ref = self._insert(parts)
+            ref = insert(self.db, self._sql, parts)
             for state, (_, rows) in zip(pushed, parts, strict=True):
                 state.first = state.first or ref
                 ref += len(rows)
                 state.newest = self._seen = ref - 1
         if cells:
-            self._write(self._sql.put_cells, 4, cells)
+            write_all(self.db, self._sql.put_cells, 4, cells)
         if touched:
             self._touch(touched)
         if is_unseen:
@@ -371,14 +370,6 @@ class Transaction:
                     structure.forget(self.db, change.name.id)
                 if change.push or change.drop or change.arrange is not None or change.back or change.load is not None:
                     structure.follow(self.db, self._sql.tables.messages, change.name.id)
-
-    def _write(self, statement: Callable[[int], str], width: int, values: Sequence[Any]) -> int:
-        """Do a statement for all rows of so many values; gives the id of the first row that it inserted, if it did."""
-        first = 0
-        for start, size in chunks(len(values) // width):
-            made = self.db.execute(statement(size), values[width * start : width * (start + size)]).lastrowid
-            first = first or (made or 0) - size + 1
-        return first
 
     def _move(self, change: Change, state: _State) -> None:
         """Do what concerns rows that are there."""
@@ -443,7 +434,7 @@ class Transaction:
                 statement = sql.box_to_live if part.box else sql.live_to_live
                 db.execute(statement, self._range(session_id, part))
             else:
-                self._insert([(session_id, part)])
+                insert(self.db, self._sql, [(session_id, part)])
         if arrange.box:
             db.execute(sql.delete_box, (session_id, arrange.box))
         for part in arrange.keep:
@@ -480,29 +471,6 @@ class Transaction:
         if state.newest > self._seen:  # without a place of its own in the order: putting back is no change
             self._seen = state.newest
             db.execute(sql.see, (self._seen,))
-
-    def _insert(self, parts: Sequence[tuple[str, Sequence[tuple[bytes, Tag]]]]) -> int:
-        """Insert rows of several sessions; gives the id of the first. Ids are consecutive: nobody else writes now."""
-        values: list[Any] = []
-        try:
-            for session_id, rows in parts:
-                for data, (writer, ordinal, replaces) in rows:
-                    if replaces:
-                        return self._insert_each(parts)
-                    values += (session_id, data.decode(), writer, ordinal)
-        except UnicodeDecodeError:  # a record that was corrupt comes back as it was
-            return self._insert_each(parts)
-        return self._write(self._sql.insert_rows, 4, values)
-
-    def _insert_each(self, parts: Sequence[tuple[str, Sequence[tuple[bytes, Tag]]]]) -> int:
-        """As `_insert`, for rows that stand in for a generation, or are no text."""
-        first = 0
-        for session_id, rows in parts:
-            for data, tag in rows:
-                values = (None, session_id, data, tag.writer, tag.ordinal, tag.replaces or None)
-                made = self.db.execute(self._sql.insert_bytes, values).lastrowid
-                first = first or made or 0
-        return first
 
     def _begin(self, name: Name, state: _State) -> None:
         """Begin an incarnation: what was put since the last one ended belongs to it, what was archived does not."""
@@ -558,7 +526,7 @@ class Transaction:
             values = (name, created, updated, state.epoch.decode(), self._next_change(kind), text, *seen)
             kinds.setdefault(kind, []).extend(values)
         for kind, all_values in kinds.items():
-            self._write(self._sql.touch[kind], 7 if kind == "session" else 6, all_values)
+            write_all(self.db, self._sql.touch[kind], 7 if kind == "session" else 6, all_values)
 
     # --- the order of changes ------------------------------------------------------------------------------
 

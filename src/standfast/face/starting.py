@@ -1,0 +1,148 @@
+"""From the arguments of a call to one attempt at a run: everything that can be refused before anything is done."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import Any, NamedTuple
+
+from standfast._doors.lazy import edge
+from standfast.agents.agent import Agent
+from standfast.agents.context import RunContextWrapper
+from standfast.agents.error_handlers import RunErrorHandlers, check_error_handlers
+from standfast.agents.hooks import RunHooksBase
+from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, coerce_run_config
+from standfast.driver.early_refusals import refuse_early
+from standfast.driver.event_buffer import EventBuffer
+from standfast.driver.owners import owner_of, owner_on_resume
+from standfast.driver.run_attempt import RunAttempt
+from standfast.driver.run_scope import ResumedRun, RunArguments, Tracer
+from standfast.engine.run_store import RunStore
+from standfast.face.run_state import RunState, with_context
+from standfast.ground.errors import SettingTypeError, UserError
+from standfast.ground.jsonvalue import Item
+from standfast.llm.interface import ModelProvider
+from standfast.sessions.protocol import Session, abilities
+
+
+def check_max_turns(max_turns: object) -> None:
+    """Refuse what is no number of turns: a saved run could not be read again."""
+    if max_turns is not None and type(max_turns) is not int:
+        raise SettingTypeError(
+            f"max_turns is a {type(max_turns).__name__}", "Give a whole number, or None for no limit."
+        )
+
+
+def check_hooks(hooks: object) -> None:
+    """Raise SettingTypeError, a TypeError, if these are no hooks of a run."""
+    if hooks is not None and not isinstance(hooks, RunHooksBase):
+        raise SettingTypeError(f"hooks is a {type(hooks).__name__}", "Pass RunHooks here; AgentHooks go on an Agent.")
+
+
+def check_agent(agent: object) -> None:
+    """Raise SettingTypeError, a TypeError, if this cannot be run."""
+    if not hasattr(agent, "handoffs") or not hasattr(agent, "instructions"):
+        raise SettingTypeError(
+            f"a {type(agent).__name__} is not an agent", "Pass an Agent, or what has its attributes."
+        )
+
+
+class RunOptions(NamedTuple):
+    """What the three ways to run an agent have in common besides the agent and its input."""
+
+    context: Any = None
+    max_turns: int | None = DEFAULT_MAX_TURNS
+    hooks: RunHooksBase[Any, Any] | None = None
+    run_config: RunConfig | dict[str, Any] | None = None
+    error_handlers: RunErrorHandlers[Any] | dict[str, Any] | None = None
+    previous_response_id: str | None = None
+    auto_previous_response_id: bool = False
+    conversation_id: str | None = None
+    session: Session | None = None
+
+
+def start(
+    agent: Agent[Any],
+    given: str | list[Item] | RunState[Any],
+    options: RunOptions,
+    *,
+    events: EventBuffer | None = None,
+    resumed: ResumedRun | None = None,
+) -> RunAttempt:
+    """One attempt at a run, its arguments checked; raises what can be known to be wrong before anything is done."""
+    hooks, max_turns, session = options.hooks, options.max_turns, options.session
+    check_agent(agent)
+    check_hooks(hooks)
+    check_max_turns(max_turns)
+    config = coerce_run_config(options.run_config)
+    check_error_handlers(options.error_handlers)
+    chain = options.previous_response_id
+    owner = owner_of(session, options.conversation_id, chain, options.auto_previous_response_id)
+    context = options.context
+    if isinstance(given, RunState):
+        owner = owner_on_resume(given._run, owner, chain)
+        # One that is being resumed is refused later; until then its decisions belong to whoever resumes it.
+        if not given._is_busy:
+            given._take_decisions()
+        wrapper = with_context(given._wrapper, context)
+        max_turns = given._run.spec.max_turns
+        resumed, given = resumed or given._resumed(), ""
+    else:
+        wrapper = context if isinstance(context, RunContextWrapper) else RunContextWrapper(context)
+    attempt = RunAttempt(
+        RunArguments(
+            agent=agent,
+            given_input=given,
+            wrapper=wrapper,
+            config=config,
+            provider=partial(_provider_of, config),
+            owner=owner,
+            session=session,
+            hooks=hooks,
+            max_turns=max_turns,
+            error_handlers=options.error_handlers,  # type: ignore[arg-type]  # a dict with these keys, as was checked
+            events=events,
+            tracer=tracer_for(config),
+            resumed=resumed,
+        )
+    )
+    refuse_early(attempt.scope.graph, owner, config)
+    return attempt
+
+
+# --- what is looked up late ------------------------------------------------------------------------------------------
+
+
+def _provider_of(config: RunConfig) -> ModelProvider:
+    return config.model_provider if config.model_provider is not None else default_provider()
+
+
+def default_provider() -> ModelProvider:
+    """The one provider of this process that runs use which name none."""
+    global _provider
+    if _provider is None:
+        made: ModelProvider = edge("providers.provider").MultiProvider()
+        _provider = made
+    return _provider
+
+
+_provider: ModelProvider | None = None
+
+
+def tracer_for(config: RunConfig) -> Tracer | None:
+    """Whoever traces runs; None where the program has set up no tracing, and then OpenTelemetry is not even loaded."""
+    if config.tracing_disabled or (config.tracing is None and "opentelemetry.trace" not in sys.modules):
+        return None
+    tracer: Tracer | None = edge("telemetry.otel").tracer_for(config)
+    return tracer
+
+
+def run_store_of(session: Session | None, run_store: RunStore | None) -> RunStore:
+    """The run store that was given, or the one beside a session; raises UserError if there is neither."""
+    if run_store is not None:
+        return run_store
+    if session is not None and "runs" in abilities(session):
+        beside: Any = session
+        store: RunStore = beside.run_store()
+        return store
+    raise UserError("there is no run store to look in", "Pass session= (a session of standfast's) or run_store=.")
