@@ -7,8 +7,9 @@ loop starts with, and in what must be checked before anything of it happens.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from standfast.driver.conclude import restored_output
@@ -23,7 +24,7 @@ from standfast.engine.codec import RunRecord, decode_saved, ending_of, has_ended
 from standfast.engine.due import due
 from standfast.engine.events import Claimed, ToolsGone
 from standfast.engine.log import Log
-from standfast.engine.run import Run, Verdict, View, begin, evolve
+from standfast.engine.run import Call, Run, Verdict, View, begin, evolve
 from standfast.engine.run_store import SavedRun
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import (
@@ -310,7 +311,7 @@ async def _look_at(scope: RunScope, run: Run, revision: int) -> Opened:
 
 async def _claim(scope: RunScope, run: Run, revision: int) -> Opened:
     """Take a saved run, once: of two who try, the second is told and nothing of it runs (C12)."""
-    status = run.status
+    status, before = run.status, run
     run = advance(run, Claimed(uuid.uuid4().hex, stored=await _stored_count(scope, run)))
     _restore(scope, run)
     gone = await check_tools(scope, run)
@@ -319,9 +320,31 @@ async def _claim(scope: RunScope, run: Run, revision: int) -> Opened:
     # The whole run is written, not what is new: the state at hand may be ahead of what was saved.
     saver = _saver(scope, revision=revision, needed=revision > 0)
     if saver is not None and saver.needed:
+        scope.give_back_claim = partial(saver.give_back, _to_be_taken(before))
         await saver.save(run)
     tell("run_resumed", run=run.spec.run_id, status=status)
     return Opened(run, saver)
+
+
+def _to_be_taken(run: Run) -> Run:
+    """The run as whoever takes it next should find it: one that was decided about, and of which nothing runs, is ready.
+
+    A state that its program has decided about says that it goes on; of one that was cut by a crash that stays true.
+    """
+    states = list(_calls_in(run))
+    is_decided = any(call.is_question for call in states) and not any(
+        call.state in ("begun", "doubt") for call in states
+    )
+    return evolve(run, progress=evolve(run.progress, is_ready=True)) if run.status == "running" and is_decided else run
+
+
+def _calls_in(run: Run) -> Iterator[Call]:
+    """The open calls of a run; of one with a run inside, that one's."""
+    for call in run.calls:
+        if call.child is not None:
+            yield from _calls_in(call.child)
+        else:
+            yield call
 
 
 async def open_finished(scope: RunScope, saved: SavedRun) -> Opened:

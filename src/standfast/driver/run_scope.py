@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -234,6 +234,8 @@ class RunScope:
         """How much of the run's own ledger that history already contains."""
         self.run_lease: Lease | None = None
         """The lease on the run itself, where no session's lease covers it (C12)."""
+        self.give_back_claim: Callable[[], Coroutine[Any, Any, object] | None] | None = None
+        """Undoes that a saved run was taken, for one who has to leave before anything of it has begun."""
         self.open_turns: list[Item] = []
         """Open turns of paused runs, for requests: they stand behind the history and are never stored (C15)."""
         self.shown_base: list[Item] | None = None
