@@ -71,6 +71,7 @@ def fresh_run(scope: RunScope) -> Run:
         max_turns=arguments.max_turns,
         verdict=_first_verdict(scope),
         input_is_text=isinstance(arguments.given_input, str),
+        inside=arguments.inside,
     )
 
 
@@ -269,23 +270,43 @@ def _marked_as_running(run: Run) -> RunClaimedError:
 
 async def open_resumed(scope: RunScope, resumed: ResumedRun) -> Opened:
     """A saved run that goes on. Whatever speaks against it is found before anything is taken."""
-    run, status = resumed.run, resumed.status
+    run, status, is_nested = resumed.run, resumed.status, scope.arguments.moved is not None
     if run.is_closed:
         refuse_finished(run)
     check_owner(run, scope.arguments.session)
     if status is None:  # else whoever loaded it, just now, has looked at all of this
         check_saved(run, scope.graph)
-        status = await check_unclaimed(run, scope.store, resumed.revision)
+        # One that goes on inside another is as its parent's record says; what its session's store says is asked below.
+        status = run.status if is_nested else await check_unclaimed(run, scope.store, resumed.revision)
     if run.paused and not due(run):
         return await _look_at(scope, run, resumed.revision)
     await _hold(scope, resumed)
     may_wait = scope.config.concurrency == "wait" and not (resumed.takeover or resumed.at_once)
     wait_s = scope.config.lease_wait_s if may_wait else 0.0
     await _hold_run(scope, run.spec.run_id, wait_s=wait_s, takeover=resumed.takeover)
-    if status == "running" and not (_has_no_worker(scope) or resumed.takeover):
+    if status == "running" and not (is_nested or _has_no_worker(scope) or resumed.takeover):
         raise _marked_as_running(run)
+    revision = await _revision_of_nested(scope, run) if is_nested else resumed.revision
     await look_for_unfinished(scope, run.spec.run_id)
-    return await _claim(scope, run, resumed.revision)
+    return await _claim(scope, run, revision)
+
+
+async def _revision_of_nested(scope: RunScope, run: Run) -> int:
+    """The revision under which the store of a nested run's own session has it; 0 where there is none.
+
+    Raises if it was ended there, by whoever found that its worker was gone: its parent does not know that yet.
+    """
+    saved = await scope.store.load_run(run.spec.run_id) if scope.store is not None else None
+    if saved is None:
+        return 0
+    if has_ended(saved) and not run.finished:
+        error = RunClaimedError(
+            f"run {run.spec.run_id!r} was ended on its session while the run around it was not at it",
+            "Read that session: what it had begun is said there to be unknown.",
+        )
+        error.state_is_behind = True
+        raise error
+    return saved.revision
 
 
 async def _hold(scope: RunScope, resumed: ResumedRun) -> None:
@@ -311,6 +332,11 @@ async def _look_at(scope: RunScope, run: Run, revision: int) -> Opened:
 
 async def _claim(scope: RunScope, run: Run, revision: int) -> Opened:
     """Take a saved run, once: of two who try, the second is told and nothing of it runs (C12)."""
+    if run.spec.inside is not None and scope.arguments.moved is None:
+        raise RunStateError(
+            f"run {run.spec.run_id!r} is inside run {run.spec.inside!r}, which alone can go on with it",
+            f"Resume run {run.spec.inside!r}; or give this one up with Runner.cancel_run.",
+        )
     status, before = run.status, run
     run = advance(run, Claimed(uuid.uuid4().hex, stored=await _stored_count(scope, run)))
     _restore(scope, run)
