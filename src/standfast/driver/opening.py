@@ -24,7 +24,7 @@ from standfast.engine.codec import RunRecord, decode_saved, ending_of, has_ended
 from standfast.engine.due import due
 from standfast.engine.events import Claimed, ToolsGone
 from standfast.engine.log import Log
-from standfast.engine.run import Call, Run, Verdict, View, begin, evolve
+from standfast.engine.run import Call, Response, Run, Verdict, View, begin, evolve
 from standfast.engine.run_store import SavedRun
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import (
@@ -38,6 +38,7 @@ from standfast.ground.errors import (
 from standfast.ground.jsonvalue import Item, copy_json, encode
 from standfast.ground.operators import tell
 from standfast.sessions.lease_rules import OpenRun
+from standfast.sessions.records import RequestCost
 from standfast.words.history import canonical, deduplicate, normalise, sanitise_for_store
 from standfast.words.items import ItemHelpers, ModelResponse, readable
 from standfast.words.usage import Usage
@@ -227,7 +228,7 @@ async def _open_earlier(scope: RunScope, fresh: Run) -> Opened | None:
             raise RunStateError(f"run {run_id!r} has ended", "Start the next run under another run_id.")
         return None
     run = await rebuilt_from_items(scope, fresh, items, ending)
-    await _add_kept_usage(scope, run_id)
+    run = _with_costs(run, await _add_kept_usage(scope, run_id))
     if run.status == "cancelled":
         raise RunStateError(
             f"run {run_id!r} was given up and has ended",
@@ -409,12 +410,23 @@ async def open_finished(scope: RunScope, saved: SavedRun) -> Opened:
     return Opened(await rebuilt_from_items(scope, fresh, items, ending), None, has_read=True)
 
 
-async def _add_kept_usage(scope: RunScope, run_id: str) -> None:
+async def _add_kept_usage(scope: RunScope, run_id: str) -> Sequence[RequestCost]:
     """Count what the run cost before, where its session keeps that (B15): it is part of what it costs."""
     assert scope.session is not None  # whoever asks has read the run from it
     for one in await scope.session.usage():
         if one.run_id == run_id:
             scope.wrapper.usage.add(one.total)
+            return one.requests
+    return ()
+
+
+def _with_costs(run: Run, kept: Sequence[RequestCost]) -> Run:
+    """The run with the replies that its session keeps the costs of, hidden: what they said is in its ledger.
+
+    Costs are kept by number of reply: counted from the start again, further ones would take the place of these.
+    """
+    replies = [Response((), one.usage.to_json(), hidden=True, model=one.model, agent=one.agent) for one in kept]
+    return evolve(run, responses=Log(replies), marks=evolve(run.marks, billed=len(replies)))
 
 
 def _leading(items: list[Item]) -> int:
