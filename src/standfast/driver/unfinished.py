@@ -23,7 +23,7 @@ from standfast.driver.run_scope import OpenQuestion, RunScope, UnfinishedRun, lo
 from standfast.driver.session_hold import SessionHold
 from standfast.driver.storing import ended_nested, items_to_store
 from standfast.driver.telling import tell_begun
-from standfast.driver.unfinished_calls import FoundCall, read_call, settle_call
+from standfast.driver.unfinished_calls import FoundCall, calls_in, read_call, settle_call
 from standfast.driver.unsent import unsent_items
 from standfast.engine.advance import advance
 from standfast.engine.codec import RunRecord, decode_saved, has_ended
@@ -233,9 +233,13 @@ async def _is_orphan(run: Run, store: RunStore) -> bool:
     Where it is kept elsewhere nothing is known, and what waits is taken to wait.
     """
     outer = await store.load_run(run.spec.inside) if run.spec.inside is not None else None
-    if outer is None or is_call(outer):
+    if outer is None:
         return False
-    return has_ended(outer) or run.spec.run_id not in set(_inside(decode_saved(outer).calls))
+    if is_call(outer):
+        calls: Sequence[Call] = calls_in(outer)
+    else:
+        calls = () if has_ended(outer) else decode_saved(outer).calls
+    return run.spec.run_id not in set(_inside(calls))
 
 
 def _inside(calls: Sequence[Call]) -> Iterator[str]:
