@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Self
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from standfast.backends.sqlalchemy.dialects import ID_CHARS_MAX
 from standfast.backends.sqlalchemy.links import AwaitedLink, ThreadStore, made_engine
 from standfast.backends.sqlalchemy.tables import checked_names
 from standfast.carrying.looped import LoopCarrier
@@ -30,7 +31,7 @@ class Address(NamedTuple):
 
 
 class SQLAlchemySession(StoredSession):
-    """A conversation in PostgreSQL or SQLite, through SQLAlchemy 2.
+    """A conversation in PostgreSQL, MariaDB, MySQL or SQLite, through SQLAlchemy 2.
 
     `engine` is an `AsyncEngine` of yours: it is used in its own event loop only, and never disposed here. `from_url`
     needs none, and works in every loop and thread. `create_tables=False`: tables and additions must be there.
@@ -116,6 +117,12 @@ class SQLAlchemySession(StoredSession):
         target = self._target
         return isinstance(target, Address) and target.url.startswith("sqlite") and _is_memory(target.url)
 
+    @property
+    def _is_mysql(self) -> bool:
+        target = self._target
+        name = target.url if isinstance(target, Address) else target.dialect.name
+        return name.startswith(("mysql", "mariadb"))
+
     def _store_key(self) -> Hashable:
         target = self._target
         where: Hashable = (target.url, repr(target.options)) if isinstance(target, Address) else id(target)
@@ -141,6 +148,11 @@ class SQLAlchemySession(StoredSession):
     def _check_id(self, session_id: str) -> str:
         """The id, if these databases can hold it exactly (A18)."""
         found = check_session_id(session_id)
+        if len(found) > ID_CHARS_MAX and self._is_mysql:
+            raise InvalidSessionIdError(
+                f"{session_id[:20]!r}... has {len(found)} characters, which MariaDB and MySQL cannot index",
+                f"Use an id of {ID_CHARS_MAX} characters at most.",
+            )
         try:
             found.encode()
         except UnicodeEncodeError:
