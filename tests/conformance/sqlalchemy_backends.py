@@ -189,7 +189,7 @@ class SQLAlchemyMariaDB(Networked):
         with engine.begin() as made:  # as on PostgreSQL
             Tables("agent_sessions", "agent_messages", "mysql").install(made, create=True)
         engine.dispose()
-        self.proxy, self.url = through(self.direct, lambda sent: b"COMMIT" in sent)
+        self.proxy, self.url = through(self.direct, lambda sent: b"\x03COMMIT" in sent)  # not READ COMMITTED
 
     def teardown(self) -> None:
         self.proxy.close()
