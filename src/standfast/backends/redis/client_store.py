@@ -10,10 +10,11 @@ import redis.exceptions as failed
 
 from standfast.backends.redis import listing
 from standfast.backends.redis.cluster import ClusterStore
-from standfast.backends.redis.errors import refused, unanswered
+from standfast.backends.redis.errors import refused
 from standfast.backends.redis.keys import Layout
 from standfast.backends.redis.store import Codec, Command
 from standfast.ground.errors import StandfastError
+from standfast.sessions.answering import unanswered
 from standfast.sessions.port import Answer, Ask, Count, Listing
 
 # Answers must be bytes, whatever the client was made with: one record that is no text would else fail the whole read.
@@ -63,7 +64,7 @@ class ClientStore(Codec):
                 pipe.execute_command(*command, **_RAW)
             found: list[Any] = await pipe.execute(raise_on_error=False)
         except (failed.ConnectionError, failed.TimeoutError, OSError) as error:
-            raise unanswered(error, reading=reading) from error
+            raise unanswered("Redis", str(error), reading=reading) from error
         return found
 
     async def _listed(self, question: Listing | Count) -> Answer | Exception:
@@ -108,7 +109,7 @@ class BorrowedLink:
             try:
                 found.append(await self._client.execute_command(*command, **options))
             except (failed.ConnectionError, failed.TimeoutError, failed.ClusterDownError, OSError) as error:
-                raise unanswered(error, reading=reading) from error
+                raise unanswered("Redis", str(error), reading=reading) from error
             except failed.ResponseError as error:
                 found.append(error)
         return found

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from standfast.backends.redis.keys import BUCKETS, Keys, bucket_of, session_of, to_bytes, to_text
 from standfast.backends.redis.scripts import labels_of, times_of
-from standfast.ground.errors import NotFoundError
+from standfast.sessions.answering import not_a_cursor
 from standfast.sessions.port import Kind, Listed, Name
 
 _ABOUT = ("standfast_epoch", "created_at", "updated_at", "standfast_created", "standfast_updated", "standfast_labels")
@@ -143,5 +143,5 @@ def _adopt(store: Asked) -> None:
 def _read_cursor(text: str) -> tuple[int, str]:
     score, colon, id_ = text.partition(":")
     if not colon or not score.isascii() or not score.isdigit():
-        raise NotFoundError(f"{text!r} is no cursor of this listing", "Use the cursor that an earlier page gave.")
+        raise not_a_cursor(text)
     return int(score), id_

@@ -29,7 +29,7 @@ from standfast.ground.errors import (
     StoreTimeoutError,
     StoreUnavailableError,
 )
-from standfast.sessions.port import Answer, Ask, Count, Done, Kind, Listed, Listing, Look, Refused, Sight, Step
+from standfast.sessions.port import Answer, Ask, Count, Done, Kind, Listed, Listing, Look, Refused, Sight, Step, ask
 
 ANSWER_S_MAX = 20.0
 """How long one transaction may take before its connection is given up."""
@@ -63,7 +63,7 @@ class Link:
             connection.commit()
             self._is_ready = True
         self._begin(connection, writing=not _is_read(question))
-        return Transaction(self._tables, connection, ensure_ascii=self._ascii).answer(question)
+        return ask(Transaction(self._tables, connection, ensure_ascii=self._ascii), question)
 
     def _begin(self, connection: sa.Connection, *, writing: bool) -> None:
         """Begin a transaction that sees one instant (a look), or that nobody else's change comes in between of."""

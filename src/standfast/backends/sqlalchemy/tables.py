@@ -10,8 +10,6 @@ fraction would sort behind a row that came later in the same second.
 
 from __future__ import annotations
 
-import hashlib
-import re
 from typing import Any
 
 import sqlalchemy as sa
@@ -19,20 +17,13 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import NoSuchTableError
 from sqlalchemy.schema import CreateIndex, CreateSequence, CreateTable
 
-from standfast.ground.errors import InvalidNameError, NotADatabaseError, SchemaTooNewError, StoreUnavailableError
-
-VERSION = 1000
-"""The layout of this backend, in the same tables of versions that SQLiteSession and PostgresSession keep theirs in.
-
-Theirs are small numbers: what one class has written to, another does not mistake for its own, but says so.
-"""
+from standfast.carrying.sdk_tables import MAKING_LOCK, SQLALCHEMY_VERSION, own_stem
+from standfast.ground.errors import NotADatabaseError, SchemaTooNewError, StoreUnavailableError
 
 LABELS = ("session", "conversation", "status")
 """What runs are looked for by: columns, beside all their labels as JSON."""
 
 DIALECTS = ("postgresql", "sqlite")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
-_LOCK = 7_236_514_022  # the advisory lock that PostgresSession makes its tables under, too
 
 
 class Tables:
@@ -40,8 +31,7 @@ class Tables:
 
     def __init__(self, sessions: str, messages: str, dialect: str) -> None:
         self.sessions, self.messages, self.is_sqlite = sessions, messages, dialect == "sqlite"
-        known = hashlib.sha256(f"{sessions}/{messages}".encode()).hexdigest()[:8]
-        stem = f"{messages[:28]}_{known}_standfast_"
+        stem = own_stem(sessions, messages)
         meta = self.meta = sa.MetaData()
         text, blob, number = sa.Text(), sa.LargeBinary(), sa.BigInteger()
         when: Any = sa.Text() if self.is_sqlite else sa.TIMESTAMP(timezone=False)
@@ -96,7 +86,7 @@ class Tables:
 
         A look comes first: DDL that finds nothing to do still takes locks, and deadlocks with writers.
         """
-        if self.version(connection) == VERSION:
+        if self.version(connection) == SQLALCHEMY_VERSION:
             return
         if not create:
             raise StoreUnavailableError(
@@ -104,8 +94,8 @@ class Tables:
                 "Open the session with create_tables=True once, as somebody who may create tables.",
             )
         if not self.is_sqlite:
-            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
-            if self.version(connection) == VERSION:
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MAKING_LOCK)))
+            if self.version(connection) == SQLALCHEMY_VERSION:
                 return
         there = self._theirs(connection)
         # Not `create_all`: it asks for each table first, and every statement here is one that a first write waits for.
@@ -126,10 +116,10 @@ class Tables:
             connection.exec_driver_sql(
                 f"CREATE TABLE IF NOT EXISTS {self.versions} (tables TEXT PRIMARY KEY, version INTEGER NOT NULL)"
             )
-            connection.exec_driver_sql(f"INSERT INTO {self.versions} VALUES ('{self.key}', {VERSION})")
+            connection.exec_driver_sql(f"INSERT INTO {self.versions} VALUES ('{self.key}', {SQLALCHEMY_VERSION})")
         else:
             connection.exec_driver_sql(f'CREATE TABLE "{self.versions}" (version INTEGER PRIMARY KEY)')
-            connection.exec_driver_sql(f'INSERT INTO "{self.versions}" VALUES ({VERSION})')
+            connection.exec_driver_sql(f'INSERT INTO "{self.versions}" VALUES ({SQLALCHEMY_VERSION})')
 
     def _theirs(self, connection: Connection) -> dict[str, set[str]]:
         """The columns of the SDK's tables, where they are there.
@@ -164,9 +154,9 @@ class Tables:
             return 0
         where = f" WHERE tables = '{self.key}'" if self.is_sqlite else ""
         found = connection.exec_driver_sql(f'SELECT max(version) FROM "{self.versions}"{where}').scalar() or 0
-        if found > VERSION:
+        if found > SQLALCHEMY_VERSION:
             raise SchemaTooNewError(f"a newer standfast has changed {self.messages!r}", "Upgrade standfast here.")
-        if 0 < found < VERSION:
+        if 0 < found < SQLALCHEMY_VERSION:
             other = "SQLiteSession" if self.is_sqlite else "PostgresSession"
             made = StoreUnavailableError(
                 f"{other} keeps its own records beside {self.messages!r}",
@@ -175,15 +165,3 @@ class Tables:
             made.is_lasting = True
             raise made
         return int(found)
-
-
-def checked_names(sessions: Any, messages: Any) -> tuple[str, str]:
-    """Names of tables (A15)."""
-    for name in (sessions, messages):
-        if not isinstance(name, str) or not _NAME.match(name) or name.lower().startswith("sqlite_"):
-            raise InvalidNameError(
-                f"{name!r} is no table name", "Use letters, digits and underscores, 63 at most, no digit first."
-            )
-    if sessions.lower() == messages.lower():
-        raise InvalidNameError(f"sessions and messages cannot both be in {sessions!r}", "Name two tables.")
-    return sessions, messages
