@@ -7,7 +7,7 @@ A store in this process reads rows and compares them with conditions in Python; 
 from __future__ import annotations
 
 import json
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +22,11 @@ from standfast.sessions.port import (
     Answer,
     Ask,
     Change,
+    Count,
+    Done,
+    Kind,
+    Listed,
+    Listing,
     Load,
     Look,
     Name,
@@ -29,6 +34,7 @@ from standfast.sessions.port import (
     Refused,
     Row,
     Sight,
+    Step,
     Store,
     Tag,
     ask,
@@ -48,6 +54,33 @@ def read_cursor(text: Any) -> int:
 def not_a_cursor(text: object) -> NotFoundError:
     """The error for a text that no listing gave as a cursor."""
     return NotFoundError(f"{text!r} is no cursor of this listing", "Use the cursor that an earlier page gave.")
+
+
+class Answering(ABC):
+    """The four methods of a store (see `Store`) that is asked whatever it is asked in one way."""
+
+    @abstractmethod
+    def answer(self, question: Ask) -> Any:
+        """What it answers, as `ask` does; or raises."""
+
+    def look(self, look: Look) -> Sight:
+        """Read all that is asked for, at one instant."""
+        found: Sight = self.answer(look)
+        return found
+
+    def commit(self, step: Step) -> Done | Refused:
+        """Do the whole step if all conditions hold."""
+        found: Done | Refused = self.answer(step)
+        return found
+
+    def listing(self, kind: Kind, *, after: str | None, limit: int, labels: Mapping[str, str]) -> Sequence[Listed]:
+        """Names of a kind with these labels, newest change first."""
+        found: Sequence[Listed] = self.answer(Listing(kind, after, limit, labels))
+        return found
+
+    def count(self, kind: Kind) -> int:
+        """How many names of a kind there are."""
+        return int(self.answer(Count(kind)))
 
 
 def asked_alone(store: Store, question: Ask) -> Answer | Exception:
@@ -106,7 +139,7 @@ def in_range(rows: Iterable[Row], part: Range) -> list[Row]:
 # --- a step in numbers ------------------------------------------------------------------------------------------------
 
 
-class Description:
+class Description(ABC):
     """A change as JSON that holds nothing but numbers, for a program on a server that does it.
 
     Names, values and contents are arguments beside it, and stand in it by their numbers: so the program compares and

@@ -16,8 +16,9 @@ import redis.exceptions as failed
 from redis.cluster import RedisCluster
 
 from standfast.backends.redis.errors import unreachable
+from standfast.backends.redis.exchange import Command, answers, driven
 from standfast.backends.redis.keys import NameKeys, bucket_of, to_bytes
-from standfast.backends.redis.store import Command, RedisStore, redis_address
+from standfast.backends.redis.store import RedisStore, redis_address
 from standfast.ground.errors import StoreUnavailableError
 from standfast.sessions.answering import asked_alone, conditions, in_range, refusal, unanswered
 from standfast.sessions.port import (
@@ -46,7 +47,7 @@ class ClusterLink:
         self._client: RedisCluster | None = None
         self.where = redis_address(url)
 
-    def ask(self, commands: Sequence[Command], *, reading: bool) -> list[Any]:
+    def ask(self, commands: Sequence[Command], reading: bool) -> list[Any]:
         """The answers, in order. An error that a node answered with is among them."""
         if self._client is None:
             try:
@@ -96,7 +97,7 @@ class ClusterStore(RedisStore):
             return bucket_of(name.id)
         found = self._runs.get(name.id)
         if found is None:
-            (said,) = self.answers([("GET", self._pointer(name.id))])
+            (said,) = self._answers(("GET", self._pointer(name.id)))
             found = bucket_of(name.id) if said is None else int(said)
             if said is not None:
                 self._remember(name.id, found)
@@ -117,8 +118,11 @@ class ClusterStore(RedisStore):
             if change.name.kind != "run" or session is None or change.name.id in self._runs:
                 continue
             if change.cells.get("head", b"") is None:  # it is not there yet
-                self.answers([("SET", self._pointer(change.name.id), bucket_of(session), "NX")])
+                self._answers(("SET", self._pointer(change.name.id), bucket_of(session), "NX"))
             self._bucket(change.name)
+
+    def _answers(self, command: Command) -> Sequence[Any]:
+        return driven(answers([command]), self._link.ask)
 
     # --- asking
 

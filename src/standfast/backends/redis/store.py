@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from redis.retry import Retry
 
 from standfast.backends.redis import listing
 from standfast.backends.redis.errors import refused, too_few, unreachable
+from standfast.backends.redis.exchange import Command, Exchange, driven
 from standfast.backends.redis.keys import Keys, Layout, NameKeys
 from standfast.backends.redis.policy import ASKED, Policy
 from standfast.backends.redis.scripts import (
@@ -27,23 +28,17 @@ from standfast.backends.redis.scripts import (
     plain_read,
     sight_of,
 )
-from standfast.sessions.answering import asked_alone, unanswered
+from standfast.ground.errors import StandfastError
+from standfast.sessions.answering import Answering, unanswered
 from standfast.sessions.port import (
     Answer,
     Ask,
     Count,
-    Done,
-    Kind,
-    Listed,
     Listing,
     Look,
     Name,
-    Refused,
-    Sight,
     Step,
 )
-
-Command = tuple[Any, ...]
 
 WAIT_MS = 2000
 """How long a write waits for replicas, where that is asked for; everything behind it on its connection waits too."""
@@ -60,7 +55,7 @@ class Link:
         self._connection: Connection | None = None
         self.where = redis_address(url)
 
-    def ask(self, commands: Sequence[Command], *, reading: bool) -> list[Any]:
+    def ask(self, commands: Sequence[Command], reading: bool) -> list[Any]:
         """The answers, in order. An error that the server answered with is among them."""
         connection = self._connection or self._opened()
         try:
@@ -125,10 +120,6 @@ def _called(call: Call, meaning: Callable[[Any], Answer]) -> Asked:
     return Asked(("EVALSHA", call.script.sha, *arguments), ("EVAL", call.script.text, *arguments), meaning)
 
 
-Exchange = Generator[tuple[list[Command], bool], Sequence[Any], list[Answer | Exception]]
-"""Yields what to send, and whether it only reads; is sent the answers."""
-
-
 class Codec:
     """What is sent for a question and what the answer means, for one way of keeping names in Redis."""
 
@@ -175,11 +166,25 @@ class Codec:
                 more[place] = asked[place].with_script
         return more
 
-    def exchange(self, questions: Sequence[Any]) -> Exchange:
-        """What is sent for questions, one write after the other, and in the end what they were answered.
+    def exchange(self, questions: Sequence[Any]) -> Exchange[list[Answer | Exception]]:
+        """What is sent for questions: all looks and steps in one write, and then listings, several writes for each."""
+        together = [question for question in questions if not isinstance(question, Listing | Count)]
+        found = iter((yield from self._together(together)) if together else ())
+        answered: list[Answer | Exception] = []
+        for question in questions:
+            is_listing = isinstance(question, Listing | Count)
+            answered.append((yield from self._listed(question)) if is_listing else next(found))
+        return answered
 
-        Whoever drives it, in a thread or in an event loop, sends and brings the answers.
-        """
+    def _listed(self, question: Listing | Count) -> Exchange[Answer | Exception]:
+        try:
+            if isinstance(question, Count):
+                return (yield from listing.count(self.keys, question.kind))
+            return (yield from listing.page(self.keys, question))
+        except StandfastError as error:  # of this question, and not of those that were asked with it
+            return error
+
+    def _together(self, questions: Sequence[Any]) -> Exchange[list[Answer | Exception]]:
         asked = [self.asked(question) for question in questions]
         reading = all(isinstance(question, Look) for question in questions)
         if not reading and self._policy.is_unknown:
@@ -217,7 +222,7 @@ def meanings(asked: Sequence[Asked], found: Sequence[Any]) -> list[Answer | Exce
     ]
 
 
-class RedisStore(Codec):
+class RedisStore(Codec, Answering):
     """A Redis or Valkey server of one node as a store (see `sessions.port`)."""
 
     loses_answers = True
@@ -226,58 +231,16 @@ class RedisStore(Codec):
         super().__init__(prefix=prefix, layout=layout, ttl_ms=ttl_ms, where=link.where, wait_replicas=wait_replicas)
         self._link = link
 
-    def look(self, look: Look) -> Sight:
-        """One LRANGE if only the contents of the history are wanted, else one script call."""
-        found = self._one(look)
-        assert isinstance(found, Sight)
-        return found
-
-    def commit(self, step: Step) -> Done | Refused:
-        """One script call."""
-        found = self._one(step)
-        assert isinstance(found, Done | Refused)
-        return found
-
-    def _one(self, question: Look | Step) -> Answer:
-        found = self._together([question])[0]
+    def answer(self, question: Ask) -> Any:
+        """One LRANGE if only the contents of the history are wanted; a script call, or several questions for a listing."""
+        (found,) = driven(self.exchange([question]), self._link.ask)
         if isinstance(found, Exception):
             raise found
         return found
 
     def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
-        """All of it in one write, but for listings, which take several round trips each."""
-        together = [question for question in questions if not isinstance(question, Listing | Count)]
-        answers = iter(self._together(together) if together else ())
-        return [
-            asked_alone(self, question) if isinstance(question, Listing | Count) else next(answers)
-            for question in questions
-        ]
-
-    def _together(self, questions: Sequence[Look | Step]) -> list[Answer | Exception]:
-        exchange = self.exchange(questions)
-        try:
-            commands, reading = next(exchange)
-            while True:
-                commands, reading = exchange.send(self._link.ask(commands, reading=reading))
-        except StopIteration as end:
-            answers: list[Answer | Exception] = end.value
-            return answers
-
-    def listing(self, kind: Kind, *, after: str | None, limit: int, labels: Mapping[str, str]) -> Sequence[Listed]:
-        """A page of an index, verified against the names themselves."""
-        return listing.page(self, kind, after, limit, labels)
-
-    def count(self, kind: Kind) -> int:
-        """How many names there are."""
-        return listing.count(self, kind)
-
-    def answers(self, commands: Sequence[Command]) -> list[Any]:
-        """What the server answers to commands that change nothing that matters."""
-        found: list[Any] = self._link.ask(commands, reading=True)
-        for one in found:
-            if isinstance(one, failed.ResponseError):
-                raise refused(one)
-        return found
+        """All of it in one write, but for listings."""
+        return driven(self.exchange(questions), self._link.ask)
 
     def close(self) -> None:
         """Close the connections."""
