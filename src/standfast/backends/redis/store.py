@@ -232,7 +232,7 @@ class RedisStore(Codec, Answering):
         self._link = link
 
     def answer(self, question: Ask) -> Any:
-        """One LRANGE if only the contents of the history are wanted; a script call, or several questions for a listing."""
+        """One LRANGE if only contents are wanted, one script call for all else, but for a listing."""
         (found,) = driven(self.exchange([question]), self._link.ask)
         if isinstance(found, Exception):
             raise found

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
 from standfast.backends.sqlalchemy.reading import Known, Reading, begins
@@ -134,8 +135,7 @@ class Transaction(Reading):
         mine = sa.and_(n.c.kind == name.kind, n.c.id == name.id)
         query = sa.select(n.c.id).where(mine).with_for_update()
         if self._c.execute(query).first() is None:
-            made = _insert(self._is_sqlite, n).values(kind=name.kind, id=name.id, edition=0, place=0)
-            self._c.execute(made.on_conflict_do_nothing())
+            self._upsert(n, {"kind": name.kind, "id": name.id}, {}, edition=0, place=0)
             self._c.execute(query)
         if name.kind == "session" and not self._is_sqlite:
             self._c.execute(sa.select(s.c.session_id).where(s.c.session_id == name.id).with_for_update())
@@ -143,6 +143,13 @@ class Transaction(Reading):
     def _update(self, name: Name, **values: Any) -> None:
         n = self._t.n
         self._c.execute(sa.update(n).where(n.c.kind == name.kind, n.c.id == name.id).values(**values))
+
+    def _upsert(self, table: sa.Table, key: Mapping[str, Any], values: Mapping[str, Any], **new: Any) -> None:
+        """Insert a row, or give the one of that key these values; `new` only if there is none."""
+        made: Any = (sqlite if self._is_sqlite else postgresql).insert(table).values(**key, **values, **new)
+        if values:
+            made = made.on_conflict_do_update(index_elements=list(key), set_=dict(values))
+        self._c.execute(made if values else made.on_conflict_do_nothing())
 
     def _refused(self, place: int, change: Change, known: Known) -> Refused | None:
         name = change.name
@@ -199,12 +206,8 @@ class Transaction(Reading):
             if value is None:
                 self._c.execute(sa.delete(c).where(mine, c.c.name == cell.encode()))
                 continue
-            made = _insert(self._is_sqlite, c).values(
-                kind=name.kind, id=name.id, name=cell.encode(), epoch=epoch, value=value
-            )
-            self._c.execute(
-                made.on_conflict_do_update(index_elements=["kind", "id", "name"], set_={"epoch": epoch, "value": value})
-            )
+            key = {"kind": name.kind, "id": name.id, "name": cell.encode()}
+            self._upsert(c, key, {"epoch": epoch, "value": value})
         if change.labels is not None:
             columns = {label: change.labels.get(label) for label in LABELS}
             self._update(name, labels=json.dumps(dict(change.labels)), **columns)
@@ -223,15 +226,8 @@ class Transaction(Reading):
         if keep is None:
             self._c.execute(sa.delete(t.n).where(t.n.c.kind == name.kind, t.n.c.id == name.id))
         else:
-            self._update(
-                name,
-                edition=t.n.c.edition + 1,
-                next_epoch=None,
-                epoch=None,
-                seq=None,
-                labels=None,
-                **dict.fromkeys(LABELS),
-            )
+            nothing: dict[str, Any] = dict.fromkeys(("next_epoch", "epoch", "seq", "labels", *LABELS))
+            self._update(name, edition=t.n.c.edition + 1, **nothing)
 
     def _touch(self, name: Name, known: Known, epoch: str, *, is_new: bool, born: float | None = None) -> None:
         """Make the name if it is not there, and, if `is_new`, move its time on and put it first in the listing."""
@@ -239,10 +235,8 @@ class Transaction(Reading):
         stamp = self._stamp()
         moment = known.now if known.updated is None else max(known.now, known.updated + TICK_S)
         if name.kind == "session" and not known.is_there:
-            made = _insert(self._is_sqlite, s).values(
-                session_id=name.id, created_at=stamp, updated_at=stamp, standfast_epoch=epoch
-            )
-            self._c.execute(made.on_conflict_do_update(index_elements=["session_id"], set_={"standfast_epoch": epoch}))
+            made = {"session_id": name.id}
+            self._upsert(s, made, {"standfast_epoch": epoch}, created_at=stamp, updated_at=stamp)
         elif name.kind == "session":
             moved = {"standfast_epoch": epoch, "updated_at": _later(s.c.updated_at, stamp)}
             self._c.execute(sa.update(s).where(s.c.session_id == name.id).values(**moved))
@@ -421,12 +415,6 @@ def _signed(tag: Tag | None, prefix: str) -> dict[str, Any]:
 
 def _later(column: Any, stamp: Any) -> Any:
     return sa.case((column > stamp, column), else_=stamp)
-
-
-def _insert(is_sqlite: bool, table: sa.Table) -> Any:
-    from sqlalchemy.dialects import postgresql, sqlite
-
-    return sqlite.insert(table) if is_sqlite else postgresql.insert(table)
 
 
 def _parts(values: list[int]) -> list[list[int]]:
