@@ -282,7 +282,7 @@ BEGIN
         SELECT coalesce(x.epoch, x.next_epoch) INTO epoch FROM {own}names" x WHERE x.kind = k AND x.id = p;
       END IF;
       SELECT array_agg(x.name), array_agg(x.epoch), array_agg(x.value) INTO names, epochs, vals FROM {own}cells" x
-        WHERE x.kind = k AND x.id = p AND x.name IN (SELECT p_args[(w ->> 0)::integer] FROM jsonb_array_elements(c -> 'want') w);
+        WHERE x.kind = k AND x.id = p AND x.name = ANY (ARRAY(SELECT p_args[(w ->> 0)::integer] FROM jsonb_array_elements(c -> 'want') w));
       RETURN;
     END IF;
     i := i + 1;
@@ -349,7 +349,9 @@ BEGIN
       last := {own}adopt"(p);
       IF c ? 'drop' THEN
         SELECT min(d::bigint) INTO first FROM jsonb_array_elements_text(c -> 'drop') d;
-        DELETE FROM {m} WHERE session_id = p AND standfast_place IN (SELECT d::bigint FROM jsonb_array_elements_text(c -> 'drop') d);
+        -- From the first on: a list by itself is planned as a walk over the whole history.
+        DELETE FROM {m} WHERE session_id = p AND standfast_place >= first
+          AND standfast_place = ANY (ARRAY(SELECT d::bigint FROM jsonb_array_elements_text(c -> 'drop') d));
         -- A hole that no mark could tell of: none that was given out may hold any more.
         SELECT EXISTS (SELECT 1 FROM {m} WHERE session_id = p AND standfast_place > first) INTO tail;
         IF tail THEN UPDATE {own}names" SET edition = edition + 1 WHERE kind = k AND id = p; END IF;
@@ -401,8 +403,8 @@ BEGIN
     INSERT INTO {own}cells" SELECT k, p, p_args[(w ->> 0)::integer], e, p_args[(w ->> 1)::integer]
       FROM jsonb_array_elements(c -> 'put') w WHERE (w ->> 1)::integer > 0
       ON CONFLICT (kind, id, name) DO UPDATE SET epoch = excluded.epoch, value = excluded.value;
-    DELETE FROM {own}cells" x WHERE x.kind = k AND x.id = p AND x.name IN (
-      SELECT p_args[(w ->> 0)::integer] FROM jsonb_array_elements(c -> 'put') w WHERE (w ->> 1)::integer = 0);
+    DELETE FROM {own}cells" x WHERE x.kind = k AND x.id = p AND x.name = ANY (ARRAY(
+      SELECT p_args[(w ->> 0)::integer] FROM jsonb_array_elements(c -> 'put') w WHERE (w ->> 1)::integer = 0));
     IF c ? 'labels' THEN
       UPDATE {own}names" SET labels = convert_from(p_args[(c ->> 'labels')::integer], 'UTF8')::jsonb WHERE kind = k AND id = p;
     END IF;

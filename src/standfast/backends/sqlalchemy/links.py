@@ -30,7 +30,8 @@ from standfast.ground.errors import (
     StoreTimeoutError,
     StoreUnavailableError,
 )
-from standfast.sessions.port import Answer, Ask, Count, Done, Kind, Listed, Listing, Look, Refused, Sight, Step
+from standfast.sessions.answering import Answering
+from standfast.sessions.port import Answer, Ask, Count, Look, Refused, ask
 
 ANSWER_S_MAX = 20.0
 """How long one transaction may take before its connection is given up."""
@@ -70,7 +71,7 @@ class Link:
             connection.commit()
             self._is_ready = True
         self._begin(connection, writing=not _is_read(question))
-        return Transaction(self._tables, connection, ensure_ascii=self._ascii).answer(question)
+        return ask(Transaction(self._tables, connection, ensure_ascii=self._ascii), question)
 
     def _begin(self, connection: sa.Connection, *, writing: bool) -> None:
         for statement in self._tables.dialect.begin(writing=writing):
@@ -108,7 +109,7 @@ class AwaitedLink(Link):
         return found
 
 
-class ThreadStore:
+class ThreadStore(Answering):
     """A database as a store (see `sessions.port`), on connections of our own in one of our threads.
 
     The drivers are asynchronous: they get an event loop of the thread's own that nobody else sees. SQLite's is a thread
@@ -127,7 +128,8 @@ class ThreadStore:
             self._file = sa.create_engine(engine.url.set(drivername="sqlite"), **options)
             _set_up(self._file)
 
-    def _ask(self, question: Ask) -> Any:
+    def answer(self, question: Ask) -> Any:
+        """One transaction."""
         if self._runner is not None:
             return self._runner.run(self._link.ask(question))
         assert self._file is not None
@@ -141,25 +143,6 @@ class ThreadStore:
                 return answer
         except (SQLAlchemyError, OSError, sqlite3.Error) as error:  # the last: while a connection is set up
             raise meaning(error, is_committing=is_committing) from error
-
-    def look(self, look: Look) -> Sight:
-        """One read-only transaction."""
-        found: Sight = self._ask(look)
-        return found
-
-    def commit(self, step: Step) -> Done | Refused:
-        """One transaction."""
-        found: Done | Refused = self._ask(step)
-        return found
-
-    def listing(self, kind: Kind, *, after: str | None, limit: int, labels: Mapping[str, str]) -> Sequence[Listed]:
-        """A page by the order of changes."""
-        found: Sequence[Listed] = self._ask(Listing(kind, after, limit, labels))
-        return found
-
-    def count(self, kind: Kind) -> int:
-        """How many names there are."""
-        return int(self._ask(Count(kind)))
 
     def close(self) -> None:
         """Close the connections."""

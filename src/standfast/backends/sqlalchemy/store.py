@@ -18,24 +18,20 @@ from sqlalchemy.engine import Connection
 
 from standfast.backends.sqlalchemy.reading import Known, Reading, begins
 from standfast.backends.sqlalchemy.tables import LABELS, Tables
-from standfast.ground.errors import NotFoundError
+from standfast.sessions.answering import NUMBER_MAX, conditions, in_range, read_cursor, refusal
 from standfast.sessions.port import (
-    Answer,
     Arrange,
-    Ask,
     Change,
-    Count,
     Done,
     Kind,
     Listed,
-    Listing,
     Load,
-    Look,
     Name,
     Range,
     Refused,
     Row,
     Rows,
+    Sight,
     Step,
     Tag,
 )
@@ -48,29 +44,20 @@ _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 
 class Transaction(Reading):
-    """One transaction on one connection: answers one question."""
+    """One transaction on one connection, as a store (see `sessions.port`): it answers one question."""
+
+    loses_answers = False  # whoever commits it knows whether that was answered
 
     def __init__(self, tables: Tables, connection: Connection, *, ensure_ascii: bool) -> None:
         super().__init__(tables, connection)
         self._new = _escaped if ensure_ascii else bytes
 
-    def answer(self, question: Ask) -> Answer:
-        """What a plan asked for."""
-        if isinstance(question, Look):
-            return self.look(question)
-        if isinstance(question, Listing):
-            return self.listing(question.kind, question.after, question.limit, question.labels)
-        if isinstance(question, Count):
-            return self.count(question.kind)
-        return self.commit(question)
-
     # --- listing -----------------------------------------------------------------------------------------------------
 
-    def listing(self, kind: Kind, after: str | None, limit: int, labels: Mapping[str, str]) -> list[Listed]:
+    def listing(self, kind: Kind, *, after: str | None, limit: int, labels: Mapping[str, str]) -> list[Listed]:
         """A page by the order of changes, from an index."""
         n, s = self._t.n, self._t.s
-        if after is not None and not (after.isascii() and after.isdigit() and int(after) < 2**62):
-            raise NotFoundError(f"{after!r} is no cursor of this listing", "Use the cursor that an earlier page gave.")
+        below = NUMBER_MAX if after is None else read_cursor(after)
         if kind == "session":
             if after is None:
                 self._adopt_sessions()
@@ -84,7 +71,7 @@ class Transaction(Reading):
             query = sa.select(n.c.id, n.c.created, n.c.updated, n.c.updated, n.c.labels, n.c.seq)
             query = query.where(n.c.kind == kind, n.c.epoch.is_not(None))
         query = query.where(*(n.c[label] == value for label, value in labels.items() if label in LABELS))
-        query = query.where(n.c.seq.is_not(None), *(() if after is None else (n.c.seq < int(after),)))
+        query = query.where(n.c.seq < below)
         rest = {label: value for label, value in labels.items() if label not in LABELS}
         found: list[Listed] = []
         for id_, created, moved, updated, has, seq in self._c.execute(
@@ -152,8 +139,7 @@ class Transaction(Reading):
         mine = sa.and_(n.c.kind == name.kind, n.c.id == name.id)
         query = sa.select(n.c.id).where(mine).with_for_update()
         if self._c.execute(query).first() is None:
-            made = {"kind": name.kind, "id": name.id, "edition": 0, "place": 0}
-            self._c.execute(self._t.dialect.put(n, made, ["kind", "id"], {}))
+            self._upsert(n, {"kind": name.kind, "id": name.id}, {}, edition=0, place=0)
             self._c.execute(query)
         if name.kind == "session" and not self._is_sqlite:
             self._c.execute(sa.select(s.c.session_id).where(s.c.session_id == name.id).with_for_update())
@@ -162,20 +148,20 @@ class Transaction(Reading):
         n = self._t.n
         self._c.execute(sa.update(n).where(n.c.kind == name.kind, n.c.id == name.id).values(**values))
 
+    def _upsert(self, table: sa.Table, key: Mapping[str, Any], values: Mapping[str, Any], **new: Any) -> None:
+        """Insert a row, or give the one of that key these values; `new` only if there is none."""
+        self._c.execute(self._t.dialect.put(table, {**key, **values, **new}, list(key), values))
+
     def _refused(self, place: int, change: Change, known: Known) -> Refused | None:
-        is_session = change.name.kind == "session"
-        cells = self._cells(change.name, known.epoch, change.cells)
-        is_other = any((cells[cell].value if cell in cells else None) != value for cell, value in change.cells.items())
-        mark = ""
-        if is_session and (is_other or change.mark is not None or change.prefix is not None):
-            mark = self._mark(change.name.id, known.edition)
-        if is_other:
-            return Refused(place, "cell", mark, cells)
-        if change.mark is not None and mark != change.mark:
-            return Refused(place, "mark", mark, cells)
-        if change.prefix is not None and self._upto(change.name.id, known, change.prefix) is None:
-            return Refused(place, "mark", mark, cells)
-        return None
+        name = change.name
+        sight = Sight(
+            mark="" if change.mark is None else self._mark(name.id, known.edition),
+            cells=self._cells(name, known.epoch, change.cells),
+            upto=None if change.prefix is None else self._upto(name.id, known, change.prefix),
+        )
+        # Most changes have no condition on marks, and where rows end takes a question of its own.
+        is_kept = refusal(place, change, sight) is None
+        return None if is_kept else refusal(place, change, self.look(conditions(change)))
 
     def _arranged(self, name: Name, arrange: Arrange) -> tuple[list[Row], list[Row]]:
         """The live rows and the kept ones of an arrangement, taken from what is there before the step."""
@@ -189,11 +175,7 @@ class Transaction(Reading):
 
     def _range(self, name: Name, part: Range) -> list[Row]:
         before = None if part.upto is None else part.upto + 1
-        rows = self._rows(part.of or name, Rows(box=part.box, before=before), None)
-        rows = [row for row in rows if part.after is None or row.ref > part.after]
-        if part.replaces is None:
-            return rows
-        return [row._replace(tag=(row.tag or Tag())._replace(replaces=part.replaces)) for row in rows]
+        return in_range(self._rows(part.of or name, Rows(box=part.box, before=before), None), part)
 
     def _change(self, change: Change, arranged: tuple[list[Row], list[Row]] | None, known: Known) -> str:
         """Do one change; where the live rows end now."""
@@ -225,9 +207,8 @@ class Transaction(Reading):
             if value is None:
                 self._c.execute(sa.delete(c).where(mine, c.c.name == cell.encode()))
                 continue
-            new = {"epoch": epoch, "value": value}
-            made = {"kind": name.kind, "id": name.id, "name": cell.encode(), **new}
-            self._c.execute(self._t.dialect.put(c, made, ["kind", "id", "name"], new))
+            key = {"kind": name.kind, "id": name.id, "name": cell.encode()}
+            self._upsert(c, key, {"epoch": epoch, "value": value})
         if change.labels is not None:
             columns = {label: change.labels.get(label) for label in LABELS}
             self._update(name, labels=json.dumps(dict(change.labels)), **columns)
@@ -246,15 +227,8 @@ class Transaction(Reading):
         if keep is None:
             self._c.execute(sa.delete(t.n).where(t.n.c.kind == name.kind, t.n.c.id == name.id))
         else:
-            self._update(
-                name,
-                edition=t.n.c.edition + 1,
-                next_epoch=None,
-                epoch=None,
-                seq=None,
-                labels=None,
-                **dict.fromkeys(LABELS),
-            )
+            nothing: dict[str, Any] = dict.fromkeys(("next_epoch", "epoch", "seq", "labels", *LABELS))
+            self._update(name, edition=t.n.c.edition + 1, **nothing)
 
     def _touch(self, name: Name, known: Known, epoch: str, *, is_new: bool, born: float | None = None) -> None:
         """Make the name if it is not there, and, if `is_new`, move its time on and put it first in the listing."""
@@ -262,8 +236,8 @@ class Transaction(Reading):
         stamp = self._t.dialect.stamp(self._c)
         moment = known.now if known.updated is None else max(known.now, known.updated + TICK_S)
         if name.kind == "session" and not known.is_there:
-            made = {"session_id": name.id, "created_at": stamp, "updated_at": stamp, "standfast_epoch": epoch}
-            self._c.execute(self._t.dialect.put(s, made, ["session_id"], {"standfast_epoch": epoch}))
+            made = {"session_id": name.id}
+            self._upsert(s, made, {"standfast_epoch": epoch}, created_at=stamp, updated_at=stamp)
         elif name.kind == "session":
             moved = {"standfast_epoch": epoch, "updated_at": _later(s.c.updated_at, stamp)}
             self._c.execute(sa.update(s).where(s.c.session_id == name.id).values(**moved))

@@ -10,8 +10,6 @@ fraction would sort behind a row that came later in the same second.
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -32,25 +30,11 @@ from standfast.backends.sqlalchemy.dialects import (
     WORD,
     MySQL,
 )
-from standfast.ground.errors import (
-    InvalidNameError,
-    NotADatabaseError,
-    SchemaTooNewError,
-    StoreTimeoutError,
-    StoreUnavailableError,
-)
-
-VERSION = 1000
-"""The layout of this backend, in the same tables of versions that SQLiteSession and PostgresSession keep theirs in.
-
-Theirs are small numbers: what one class has written to, another does not mistake for its own, but says so.
-"""
+from standfast.carrying.sdk_tables import MAKING_LOCK, SQLALCHEMY_VERSION, own_stem
+from standfast.ground.errors import NotADatabaseError, SchemaTooNewError, StoreTimeoutError, StoreUnavailableError
 
 LABELS = ("session", "conversation", "status")
 """What runs are looked for by: columns, beside all their labels as JSON."""
-
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
-_LOCK = 7_236_514_022  # the advisory lock that PostgresSession makes its tables under, too
 
 
 class Tables:
@@ -60,8 +44,7 @@ class Tables:
         self.sessions, self.messages, self.is_sqlite = sessions, messages, dialect == "sqlite"
         self.dialect = DIALECTS[dialect]
         self.is_mysql = isinstance(self.dialect, MySQL)
-        known = hashlib.sha256(f"{sessions}/{messages}".encode()).hexdigest()[:8]
-        stem = f"{messages[:28]}_{known}_standfast_"
+        stem = own_stem(sessions, messages)
         meta = self.meta = sa.MetaData()
         text, blob, number, when = TEXT, BYTES, sa.BigInteger(), self.dialect.when
         now: dict[str, Any] = {"server_default": sa.text(self.dialect.default_time), "nullable": False}
@@ -122,7 +105,7 @@ class Tables:
 
         A look comes first: DDL that finds nothing to do still takes locks, and deadlocks with writers.
         """
-        if self.version(connection) == VERSION:
+        if self.version(connection) == SQLALCHEMY_VERSION:
             return
         if not create:
             raise StoreUnavailableError(
@@ -130,22 +113,22 @@ class Tables:
                 "Open the session with create_tables=True once, as somebody who may create tables.",
             )
         with self._alone(connection):
-            if self.version(connection) != VERSION:
+            if self.version(connection) != SQLALCHEMY_VERSION:
                 self._make(connection)
 
     @contextmanager
     def _alone(self, connection: Connection) -> Iterator[None]:
         """Keep other processes of ours from making tables meanwhile."""
         if self.is_mysql:  # every DDL commits there, so the lock is the connection's and not the transaction's
-            if not connection.scalar(sa.select(sa.func.get_lock(f"standfast {_LOCK}", LOCK_WAIT_S))):
+            if not connection.scalar(sa.select(sa.func.get_lock(f"standfast {MAKING_LOCK}", LOCK_WAIT_S))):
                 raise StoreTimeoutError("another process is making the tables", "Try again.")
             try:
                 yield
             finally:
-                connection.scalar(sa.select(sa.func.release_lock(f"standfast {_LOCK}")))
+                connection.scalar(sa.select(sa.func.release_lock(f"standfast {MAKING_LOCK}")))
             return
         if not self.is_sqlite:
-            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MAKING_LOCK)))
         yield
 
     def _make(self, connection: Connection) -> None:
@@ -172,11 +155,11 @@ class Tables:
             connection.exec_driver_sql(
                 f"CREATE TABLE IF NOT EXISTS {self.versions} (tables TEXT PRIMARY KEY, version INTEGER NOT NULL)"
             )
-            connection.exec_driver_sql(f"INSERT INTO {self.versions} VALUES ('{self.key}', {VERSION})")
+            connection.exec_driver_sql(f"INSERT INTO {self.versions} VALUES ('{self.key}', {SQLALCHEMY_VERSION})")
         else:
             name = quoted(self.versions)
             connection.exec_driver_sql(f"CREATE TABLE IF NOT EXISTS {name} (version INTEGER PRIMARY KEY)")
-            connection.exec_driver_sql(f"INSERT INTO {name} VALUES ({VERSION})")
+            connection.exec_driver_sql(f"INSERT INTO {name} VALUES ({SQLALCHEMY_VERSION})")
 
     def _theirs(self, connection: Connection) -> dict[str, set[str]]:
         """The columns of the SDK's tables, where they are there.
@@ -215,9 +198,9 @@ class Tables:
         where = f" WHERE tables = '{self.key}'" if self.is_sqlite else ""
         name = connection.dialect.identifier_preparer.quote(self.versions)
         found = connection.exec_driver_sql(f"SELECT max(version) FROM {name}{where}").scalar() or 0
-        if found > VERSION:
+        if found > SQLALCHEMY_VERSION:
             raise SchemaTooNewError(f"a newer standfast has changed {self.messages!r}", "Upgrade standfast here.")
-        if 0 < found < VERSION:
+        if 0 < found < SQLALCHEMY_VERSION:
             other = "SQLiteSession" if self.is_sqlite else "PostgresSession"
             made = StoreUnavailableError(
                 f"{other} keeps its own records beside {self.messages!r}",
@@ -241,15 +224,3 @@ def _check_columns(table: str, types: Mapping[str, Any]) -> None:
             f"the table {table!r} keeps times in whole seconds: the SDK could not read our order",
             f"Let {table}.created_at be DATETIME(6) DEFAULT CURRENT_TIMESTAMP(6).",
         )
-
-
-def checked_names(sessions: Any, messages: Any) -> tuple[str, str]:
-    """Names of tables (A15)."""
-    for name in (sessions, messages):
-        if not isinstance(name, str) or not _NAME.match(name) or name.lower().startswith("sqlite_"):
-            raise InvalidNameError(
-                f"{name!r} is no table name", "Use letters, digits and underscores, 63 at most, no digit first."
-            )
-    if sessions.lower() == messages.lower():
-        raise InvalidNameError(f"sessions and messages cannot both be in {sessions!r}", "Name two tables.")
-    return sessions, messages
