@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from standfast.carrying.sdk_tables import SQLALCHEMY_VERSION
 from standfast.carrying.session import StoredSession
 from standfast.ground.errors import InvalidSettingError
 from standfast.operators.store import Layout, Store
