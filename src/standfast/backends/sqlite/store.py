@@ -379,8 +379,9 @@ class Transaction:
         if change.drop:
             for ref in change.drop:
                 self.db.execute(self._sql.delete_row, (ref, session_id))
-            self._read_ends(session_id, state)
-            if state.newest > min(change.drop):
+            lowest = min(change.drop)
+            self._read_ends(session_id, state, has_first=state.first < lowest)
+            if state.newest > lowest:
                 self._next_edition(session_id, state)
             state.taken = (change.drop[0], state.mark) if len(change.drop) == 1 else None
         if change.arrange is not None:
@@ -418,9 +419,13 @@ class Transaction:
         self._states[name] = _State(name, (0, None, None, None, None, 0, 0, 0))
         self._doubtful.add(name)
 
-    def _read_ends(self, session_id: str, state: _State) -> None:
-        first, newest = self.db.execute(self._sql.ends, (session_id, session_id)).fetchone()
-        state.first, state.newest = first or 0, newest or 0
+    def _read_ends(self, session_id: str, state: _State, *, has_first: bool = False) -> None:
+        """Find out where the live rows begin and end; `has_first`: the first one is still there."""
+        if has_first:
+            state.newest = self.db.execute(self._sql.newest_of, (session_id,)).fetchone()[0]
+        else:
+            first, newest = self.db.execute(self._sql.ends, (session_id, session_id)).fetchone()
+            state.first, state.newest = first or 0, newest or 0
 
     def _arrange(self, session_id: str, state: _State, arrange: Arrange) -> None:
         """Put copies of all that stays live behind what was live, keep what is to be kept, then remove what was live.
