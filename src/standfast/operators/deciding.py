@@ -1,4 +1,4 @@
-"""Deciding about a saved run, giving it up, and taking its session back: without any of its agents.
+"""Deciding about a saved run, giving it up, and taking its session back: without any of its agents (B17).
 
 A decision is saved under the run's revision, so that of two who decide at once the second is told. It is bound to the
 call, its tool, its arguments and its agent, as one made with the agents at hand is (C16): whoever resumes the run
