@@ -14,7 +14,7 @@ from pathlib import Path
 
 import standfast
 from standfast._doors.paths import DOORS
-from standfast.sessions.clauses import CLAUSES
+from standfast.contract.clauses import CLAUSES
 
 SOURCE = Path(standfast.__file__).parent
 
@@ -22,7 +22,7 @@ SOURCE = Path(standfast.__file__).parent
 LAYERS: dict[int, str] = {
     0: "ground",
     1: "words",
-    2: "engine llm sessions talk",
+    2: "engine llm sessions contract talk",
     3: "agents plain tools",
     4: "driver calls",
     5: "face _doors",

@@ -63,6 +63,16 @@ class NewItems:
         """Whether there is nothing to store."""
         return not (self.items or self.costs or self.nested)
 
+    def as_arguments(self) -> dict[str, Any]:
+        """The same as arguments of a session's `record`."""
+        given: dict[str, Any] = {"items": self.items, "writer": self.writer, "start": self.start}
+        # Only where there are any: a session of somebody else's may have `record` and not know them.
+        if self.costs is not None:
+            given["costs"] = self.costs
+        if self.nested:
+            given["nested"] = self.nested
+        return given
+
 
 # --- a run inside a call of a run ------------------------------------------------------------------------------------
 
@@ -319,7 +329,7 @@ class SessionHold:
     async def record(self, new: NewItems, *, run: RunSave | None, release: bool = False) -> int:
         """Store items of the run, the run itself, and that its lease is given back, in one step; the new revision."""
         gives_back = release and self.lease is self._lease is not None
-        done: Recorded = await self.session.record(run=run, lease=self.lease, release=gives_back, **_given(new))
+        done: Recorded = await self.session.record(run=run, lease=self.lease, release=gives_back, **new.as_arguments())
         if gives_back:
             self._lease = None
         return done.revision
@@ -332,7 +342,7 @@ class SessionHold:
         lease, own = self.lease, self._lease
         self._lease = None
         # Closed and not awaited: there is nobody who could wait.
-        self.session.record(run=run, lease=lease, release=own is not None, detached=True, **_given(new)).close()
+        self.session.record(run=run, lease=lease, release=own is not None, detached=True, **new.as_arguments()).close()
 
     def could_not_store(self, run_id: str, count: int) -> None:
         """Remember, for the next run of this process on this session, that items of this run were not stored."""
@@ -375,13 +385,3 @@ class SessionHold:
             items: list[Item] = await self.session.written(writer)
             return items
         return []
-
-
-def _given(new: NewItems) -> dict[str, Any]:
-    given: dict[str, Any] = {"items": new.items, "writer": new.writer, "start": new.start}
-    # Only where there are any: a session of somebody else's may have `record` and not know them.
-    if new.costs is not None:
-        given["costs"] = new.costs
-    if new.nested:
-        given["nested"] = new.nested
-    return given

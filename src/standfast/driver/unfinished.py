@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from standfast.driver.call_lookup import questions_of
+from standfast.driver.call_lookup import Question, questions_of
 from standfast.driver.lost_answers import ask_server, not_sent, unknown_outcome
 from standfast.driver.reply_parsing import classify
 from standfast.driver.run_saver import RunSaver
@@ -79,8 +79,8 @@ class Found:
         """Its open turn, as requests of others show it."""
         return open_turn(self.run, model_text("waits_for_a_person"), model_text("begun_and_waits"))
 
-    def questions(self) -> Iterator[tuple[str, Call, str]]:
-        """Every question of it that waits: the agent that asks, the call, and what a sticky decision is about."""
+    def questions(self) -> Iterator[Question]:
+        """Every question of it that waits."""
         return questions_of(self.run)
 
 
@@ -125,7 +125,7 @@ async def settle_unfinished(hold: SessionHold, own_id: str, store: RunStore, pol
         note(seen, one.run_id, state, done)
         if one.state == "paused":
             seen.open_turns += one.shown()
-            seen.open_questions += [question_of(*asked, one.run_id) for asked in one.questions()]
+            seen.open_questions += [open_question(asked, one.run_id) for asked in one.questions()]
     return seen
 
 
@@ -240,13 +240,14 @@ def _unfinished(run_id: str, saved: SavedRun | None, *, is_gone: bool) -> Found 
     return None if run.is_closed or not run.has_done_something else Found(run, saved.revision, is_gone)
 
 
-def question_of(agent: str, call: Call, scope: str, run_id: str) -> OpenQuestion:
+def open_question(asked: Question, run_id: str = "") -> OpenQuestion:
     """What two questions share that are the same: agent, tool, and arguments, however their JSON is written."""
+    arguments = asked.call.arguments
     try:
-        said = json.dumps(json.loads(call.arguments), sort_keys=True)
+        said = json.dumps(json.loads(arguments), sort_keys=True)
     except (ValueError, RecursionError):
-        said = call.arguments
-    return OpenQuestion(agent, scope, said, run_id)
+        said = arguments
+    return OpenQuestion(asked.agent, asked.scope, said, run_id)
 
 
 # --- settling --------------------------------------------------------------------------------------------------------
