@@ -124,7 +124,7 @@ class Looking:
             rows=tuple([self._rows(look.name, wanted) for wanted in look.rows]),
             upto=None if look.upto is None else self._place_of(look.name.id, state, look.upto),
             count=self.db.execute(self._sql.count_rows, (look.name.id,)).fetchone()[0] if look.count else 0,
-            times=tuple([self._times(look.name, wanted) for wanted in look.rows]) if _asks_times(look) else (),
+            times=tuple([self._times(look.name, wanted) for wanted in look.rows]),
         )
 
     def _times(self, name: Name, wanted: Rows) -> list[float | None]:
@@ -220,10 +220,6 @@ class Looking:
 def is_one_statement(look: Look) -> bool:
     """Whether one statement answers it."""
     return look.only_data or not (look.cells or look.prefixes or look.rows or look.upto or look.count)
-
-
-def _asks_times(look: Look) -> bool:
-    return any(wanted.times for wanted in look.rows)
 
 
 def between(prefix: str) -> tuple[str, str]:
