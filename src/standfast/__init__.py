@@ -90,6 +90,7 @@ if TYPE_CHECKING:
     from .face.recovering import RecoveredRun, RecoveryReport
     from .face.repl import run_demo_loop
     from .face.run_state import CallRecord, RunState
+    from .face.run_updates import CallBegan, CallEnded, ItemSaved, RunEnded, RunStatusChanged, RunUpdate, WaitingCall
     from .face.runner import Runner
     from .face.stopping import handing_over_on
     from .face.websocket_session import ResponsesWebSocketSession, responses_websocket_session
@@ -194,7 +195,6 @@ if TYPE_CHECKING:
         StoreCounts,
         StoreFacts,
         StoreUsage,
-        WaitingCall,
         store_of,
     )
     from .operators.verify import Verification, VerificationPlan, plan_verification, verify_store
@@ -393,6 +393,8 @@ __all__ = [
     "ApprovalError",
     "AsyncSQLiteSession",
     "BrokenItem",
+    "CallBegan",
+    "CallEnded",
     "CallModelData",
     "CallModelInputFilter",
     "CallRecord",
@@ -476,6 +478,7 @@ __all__ = [
     "InvalidSettingError",
     "ItemHelpers",
     "ItemNotStorableError",
+    "ItemSaved",
     "KeepsUsage",
     "KeyFile",
     "KnowsHolder",
@@ -567,6 +570,7 @@ __all__ = [
     "RunClaimedError",
     "RunConfig",
     "RunContextWrapper",
+    "RunEnded",
     "RunErrorData",
     "RunErrorDetails",
     "RunErrorHandler",
@@ -583,8 +587,10 @@ __all__ = [
     "RunResultStreaming",
     "RunState",
     "RunStateError",
+    "RunStatusChanged",
     "RunStore",
     "RunSummary",
+    "RunUpdate",
     "RunUsage",
     "RunView",
     "Runner",

@@ -25,7 +25,7 @@ from standfast.sessions.lease_rules import (
     open_run_value,
     release_put,
 )
-from standfast.sessions.port import Change, Done, Listed, Look, Name, Plan, Sight
+from standfast.sessions.port import Cell, Change, Done, Listed, Look, Name, Plan, Sight
 from standfast.sessions.protocol import Head
 from standfast.sessions.rules import OPEN_RUN, SEALED, USAGE, WRITER, as_time, commit, listing, look, value_of
 from standfast.sessions.writer_rules import Batch, appended, batch_look, is_repeat
@@ -88,9 +88,47 @@ def saved_in(run_id: str, sight: Sight) -> SavedRun | None:
     revision, head = _parts(run_id, value)
     logs: dict[str, list[bytes]] = {}
     for cell in sorted(cell for cell in sight.cells if cell.startswith(LOG)):
-        for log, (start, records) in msgspec.msgpack.decode(sight.cells[cell].value).items():
-            logs.setdefault(log, [])[start:] = records
+        _apply(logs, sight.cells[cell])
     return SavedRun(run_id, revision, head, {log: tuple(records) for log, records in logs.items() if records})
+
+
+NEWER_AT_ONCE = 64
+# How many saves are read one by one by somebody who knows an earlier state; behind more than that, all is read.
+
+
+def load_run_since(known: SavedRun) -> Plan[SavedRun | None]:
+    """The run as last saved, for somebody who knows an earlier state of it: only what is new is read."""
+    name = Name("run", known.run_id)
+    sight = yield from look(Look(name, cells=(HEAD,), mark=False))
+    while True:
+        value = value_of(sight, HEAD)
+        if value is None:
+            return None
+        revision, head = _parts(known.run_id, value)
+        if revision == known.revision and head == known.head:
+            return known
+        if not known.revision < revision <= known.revision + NEWER_AT_ONCE:
+            return (yield from load_run(known.run_id))
+        newer = tuple(f"{LOG}{number:012d}" for number in range(known.revision + 1, revision + 1))
+        # With the head again: what was saved in between may have removed what the logs held.
+        sight = yield from look(Look(name, cells=(HEAD, LENGTHS, *newer), mark=False))
+        if value_of(sight, HEAD) != value:
+            continue
+        logs = {log: list(records) for log, records in known.logs.items()}
+        for cell in newer:
+            _apply(logs, sight.cells.get(cell))
+        lengths: dict[str, int] = msgspec.json.decode(value_of(sight, LENGTHS) or b"{}")
+        logs = {log: records for log, records in logs.items() if lengths.get(log)}
+        if any(len(logs.get(log, ())) != length for log, length in lengths.items()):
+            return (yield from load_run(known.run_id))  # it was removed, and another was saved under its id
+        return SavedRun(known.run_id, revision, head, {log: tuple(records) for log, records in logs.items()})
+
+
+def _apply(logs: dict[str, list[bytes]], cell: Cell | None) -> None:
+    """Add what one save has brought to the logs."""
+    if cell is not None:
+        for log, (start, records) in msgspec.msgpack.decode(cell.value).items():
+            logs.setdefault(log, [])[start:] = records
 
 
 def _parts(run_id: str, value: bytes) -> tuple[int, bytes]:
