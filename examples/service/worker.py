@@ -207,18 +207,21 @@ class Worker:
             try:
                 return await self.store.cancel(run_id, by=by)
             except SessionBusyError:
-                await self._take_back(view)
-                await asyncio.sleep(LOOK_S)
+                # Then at once again, before a pass of `recover` finds that nobody is at it.
+                if not await self._take_back(view):
+                    await asyncio.sleep(LOOK_S)
         return view
 
-    async def _take_back(self, view: RunView) -> None:
+    async def _take_back(self, view: RunView) -> bool:
         """Take the lease from the worker that is at this run; if another run has the conversation, leave it."""
         assert view.session_id is not None
         session = self.store.session(view.session_id)
         try:
             holder = await session.holder()
-            if holder is not None and f"(run {view.run_id})" in holder.name:
+            is_this = holder is not None and f"(run {view.run_id})" in holder.name
+            if is_this:
                 await self.store.unlock(view.session_id)
+            return is_this
         finally:
             await session.close()
 

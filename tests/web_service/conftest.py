@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,8 @@ class Service:
 
     nursery: Nursery
     folder: Path
+    store: str
+    workers: list[ServiceProcess] = field(default_factory=list)
 
     @property
     def places(self) -> Places:
@@ -52,7 +54,9 @@ class Service:
         return lines(self.folder / "book")
 
     def worker(self, **settings: Any) -> ServiceProcess:
-        return self.nursery.worker(**settings)
+        settings = {"store": self.store, "tend_s": 0.1, "lease_s": 10.0} | settings
+        self.workers.append(made := self.nursery.worker(self.folder, settings))
+        return made
 
     def somebody_stands(self, place: str) -> int:
         """Wait until a worker stands at a place: its process."""
@@ -68,7 +72,16 @@ def is_status(asked: Client, run: str, *wanted: str) -> Any:
     return wait_until(lambda: (found := asked.get(f"/runs/{run}"))["status"] in wanted and found, PATIENCE_S)
 
 
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as made:
+        yield made
+
+
 @pytest.fixture
-def service(store: str, tmp_path: Path) -> Iterator[Service]:
-    with Nursery(tmp_path, store=store, tend_s=0.1, lease_s=10.0) as nursery:
-        yield Service(nursery, tmp_path)
+def service(nursery: Nursery, store: str, tmp_path: Path) -> Iterator[Service]:
+    """A service without a worker yet; whatever a test starts of it is gone at its end."""
+    made = Service(nursery, tmp_path, store)
+    yield made
+    for worker in made.workers:
+        worker.remove()

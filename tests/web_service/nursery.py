@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import traceback
+import uuid
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -29,8 +30,7 @@ GRACE_S = 20
 class Nursery:
     """Where workers come from."""
 
-    def __init__(self, folder: Path, **settings: Any) -> None:
-        self._folder, self._settings, self._count = folder, settings, 0
+    def __init__(self) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.web_service.nursery"],
             stdin=subprocess.PIPE,
@@ -46,11 +46,10 @@ class Nursery:
         self._process.kill()
         self._process.communicate()
 
-    def worker(self, **settings: Any) -> ServiceProcess:
+    def worker(self, folder: Path, settings: dict[str, Any]) -> ServiceProcess:
         """A new worker, which listens."""
-        self._count += 1
-        port = self._folder / f"port-{self._count}"
-        told = {"folder": str(self._folder), "port": str(port), "settings": {**self._settings, **settings}}
+        port = folder / f"port-{uuid.uuid4().hex}"
+        told = {"folder": str(folder), "port": str(port), "settings": settings}
         return ServiceProcess(self, self.ask(told), int(wait_until(lambda: port.exists() and port.read_text())))
 
     def ask(self, told: object) -> int:
@@ -67,11 +66,17 @@ class ServiceProcess:
 
     def __init__(self, nursery: Nursery, pid: int, port: int) -> None:
         self._nursery, self.pid, self.address = nursery, pid, f"http://127.0.0.1:{port}"
+        self._code: int | None = None
+
+    def remove(self) -> None:
+        """End it, if it has not ended."""
+        if self._code is None:
+            self.kill()
 
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""
         os.kill(self.pid, signal.SIGKILL)
-        assert self.ended() == -signal.SIGKILL
+        self.ended()
 
     def stop(self) -> None:
         """SIGTERM, as a deploy does."""
@@ -79,7 +84,9 @@ class ServiceProcess:
 
     def ended(self) -> int:
         """Wait for its end: its exit code, or the negative number of the signal that ended it."""
-        return self._nursery.ask(self.pid)
+        if self._code is None:
+            self._code = self._nursery.ask(self.pid)
+        return self._code
 
 
 # --- in the nursery --------------------------------------------------------------------------------------------------

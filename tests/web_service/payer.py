@@ -1,8 +1,8 @@
 """An agent for workers that are killed: it pays what it is told, and stands where a test wants it to stand.
 
-A place at which it can stand has a name: `tool-a` inside call `a`, behind its effect; `model-2` while turn 2 is being
-answered; `turn-2` before that is asked for, when turn 1 is stored. A file `hold-NAME` in its folder makes whoever comes
-there stand, say so in a file `at-NAME`, and wait until the first file is gone.
+A place at which it can stand has a name: `tool-a` inside call `a`, behind its effect; `model-a-2` while turn 2 of the
+message "a …" is being answered; `turn-a-2` before that is asked for, when turn 1 is stored. A file `hold-NAME` in its
+folder makes whoever comes there stand, say so in a file `at-NAME`, and wait until the first file is gone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from standfast import Agent, RunContextWrapper, ToolContext, function_tool
+from standfast import Agent, AgentHooks, ToolContext, function_tool
 from standfast.testing import AnsweringModel, ModelCall, assistant_message, function_call
 from tests.helpers.books import done, write
 
@@ -63,20 +63,16 @@ def payer(folder: Path) -> Agent[Any]:
             return [function_call("ask" if call_id.startswith("ask") else "pay", {}, call_id=call_id)]
         return [assistant_message("; ".join(outputs))]
 
-    async def instructions(context: RunContextWrapper[Any], agent: Agent[Any]) -> str:
-        await places.pass_by("turn")
-        return "Pay."
-
-    async def between_turns(about: CallModelData[Any]) -> ModelInputData:
-        words, outputs = _said(about.model_data.input)
-        await places.pass_by(f"turn-{words[0]}-{len(outputs) + 1}")
-        return about.model_data
+    class BetweenTurns(AgentHooks[Any]):
+        async def on_llm_start(self, context: Any, agent: Any, system_prompt: str | None, input_items: Any) -> None:
+            words, outputs = _said(input_items)
+            await places.pass_by(f"turn-{words[0]}-{len(outputs) + 1}")
 
     tools = [
         function_tool(pay, name_override="pay", description_override="Pay."),
         function_tool(pay, name_override="ask", description_override="Pay, if allowed.", needs_approval=True),
     ]
-    return Agent(name="Payer", instructions=instructions, tools=tools, model=AnsweringModel(answer))
+    return Agent(name="Payer", tools=tools, model=AnsweringModel(answer), hooks=BetweenTurns())
 
 
 def _said(items: Any) -> tuple[list[str], list[str]]:
