@@ -2,18 +2,18 @@
 
     python -m service.client http://localhost:8000 ada "Please pay my invoice."
 
-Several addresses, with commas between them, are workers that are tried in turn, as a load balancer would.
+Of several addresses, with commas between them, it stays with one until that fails.
 """
 
 from __future__ import annotations
 
 import http.client
-import itertools
 import json
 import sys
 import time
 import urllib.parse
 import uuid
+from collections import deque
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class Client:
     """Talks to any of these workers."""
 
     def __init__(self, *addresses: str, token: str = "", patience_s: float = 60.0) -> None:
-        self._addresses = itertools.cycle(urllib.parse.urlsplit(one).netloc for one in addresses)
+        self._addresses = deque(urllib.parse.urlsplit(one).netloc for one in addresses)
         self._headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {token}"} if token else {})
         self._patience_s = patience_s
 
@@ -75,7 +75,7 @@ class Client:
                     return said
                 if answer.status != 503 or time.monotonic() > end:
                     raise RefusedError(answer.status, said)
-            time.sleep(AGAIN_S)
+            self._turn()
 
     def events(self, run: str, after: str | None = None) -> Iterator[Event]:
         """Every event of a run, at whichever worker, until it has ended."""
@@ -85,7 +85,7 @@ class Client:
                 yield event
                 if event.kind == "run_ended":
                     return
-            time.sleep(AGAIN_S)
+            self._turn()
 
     def cut_off(self, run: str, after: str | None = None) -> Iterator[Event]:
         """The events that one worker sends until the connection ends, for whatever reason."""
@@ -101,7 +101,12 @@ class Client:
             pass
 
     def _connection(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection(next(self._addresses), timeout=self._patience_s)
+        return http.client.HTTPConnection(self._addresses[0], timeout=self._patience_s)
+
+    def _turn(self) -> None:
+        """Turn to the next worker, and not at once: perhaps all of them are being replaced."""
+        self._addresses.rotate(-1)
+        time.sleep(AGAIN_S)
 
 
 def _parsed(answer: http.client.HTTPResponse) -> Iterator[Event]:

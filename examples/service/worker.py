@@ -10,9 +10,9 @@ import asyncio
 import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 from service.hooks import Hooks
 from service.settings import Settings
@@ -26,10 +26,11 @@ from standfast import (
     Runner,
     RunResultStreaming,
     RunStateError,
+    RunSummary,
     RunView,
-    SessionBusyError,
     SessionConflictError,
     StandfastError,
+    UnfinishedRunError,
     open_store,
 )
 
@@ -37,39 +38,40 @@ logger = logging.getLogger("service")
 
 LOOK_S = 0.25
 """How often a message that waits for its turn looks whether another worker has it."""
-CANCEL_TRIES = 20
+LEFT_TRIES = 5
+"""How often a message lets others go first that a dead worker has left in its conversation."""
 PASSES_MAX = 8
 """How many passes of `Runner.recover` go on at once: a long run that one took must not keep the next from looking."""
+
+Policy = Literal["refuse", "settle"]
 
 Tell = Callable[[dict[str, Any]], None]
 """Hears the words of a reply as they come; must not wait."""
 
 
 class UnderWay:
-    """One call of the runner in this process."""
+    """A message that this process answers, or a run that it goes on with."""
 
-    def __init__(self, conversation: str | None, text: str | None, result: RunResultStreaming[Any]) -> None:
-        self.conversation, self.text, self.result = conversation, text, result
+    def __init__(self, conversation: str, text: str | None = None) -> None:
+        self.conversation, self.text = conversation, text
+        self.result: RunResultStreaming[Any] | None = None
         self.saved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the run is saved, and whoever dies now leaves it to others; or raises why it was not."""
 
-    async def carry(self, tell: Tell) -> None:
-        """Follow the run to its rest. Nothing is raised: whoever waits for it has `saved`, or the store."""
-        try:
-            async for event in self.result.stream_events():
-                if not self.saved.done():  # the first event comes behind the first save
-                    self.saved.set_result(None)
-                if event.type == "raw_response_event" and event.data.type == "response.output_text.delta":
-                    tell({"text": event.data.delta})
-        except Exception as error:
-            # What ended a run is saved with it. A worker's own log has the rest.
-            logger.info("run %s: %s: %s", self.result.run_id, type(error).__name__, error)
-            if not self.saved.done():
-                self.saved.set_exception(error)
-                self.saved.exception()  # heard: the client may be gone, and asyncio need not report it
-        finally:
-            if not self.saved.done():
-                self.saved.cancel()
+    async def follow(self, result: RunResultStreaming[Any], tell: Tell) -> None:
+        """Follow a run to its rest; raises what ended it."""
+        self.result = result
+        async for event in result.stream_events():
+            if not self.saved.done():  # the first event comes behind the first save
+                self.saved.set_result(None)
+            if event.type == "raw_response_event" and event.data.type == "response.output_text.delta":
+                tell({"text": event.data.delta})
+
+    def refuse(self, error: Exception) -> None:
+        """Tell whoever waits why it was not saved; of one that was saved, the store says how it ended."""
+        if not self.saved.done():
+            self.saved.set_exception(error)
+            self.saved.exception()  # heard: the client may be gone, and asyncio need not report it
 
 
 class Worker:
@@ -101,9 +103,8 @@ class Worker:
         under_way = self._under_way.get(run_id)
         if under_way is None:
             self._check_open()
-            session = self.store.session(conversation)
-            result = Runner.run_streamed(self.agent, text, session=session, run_config=self._config(run_id))
-            under_way = self._carried(UnderWay(conversation, text, result))
+            under_way = UnderWay(conversation, text)
+            self._carry(run_id, under_way, self._answer)
         elif under_way.text is not None and (under_way.conversation, under_way.text) != (conversation, text):
             raise _another_message(run_id)
         try:
@@ -132,22 +133,72 @@ class Worker:
         except NotFoundError:
             return None
 
-    def _carried(self, under_way: UnderWay) -> UnderWay:
-        run_id = under_way.result.run_id
+    async def _answer(self, run_id: str, under_way: UnderWay) -> None:
+        """Run the agent. What a dead worker left in the conversation goes on first: its message came before."""
+        assert under_way.text is not None
+        policies: list[Policy] = ["refuse"] * LEFT_TRIES
+        policies.append("settle")
+        while True:
+            config = self._config(run_id, unfinished=policies.pop(0))
+            session = self.store.session(under_way.conversation)
+            try:
+                result = Runner.run_streamed(self.agent, under_way.text, session=session, run_config=config)
+                await under_way.follow(result, self._teller(run_id))
+                return
+            except UnfinishedRunError:
+                if not policies:
+                    raise
+                if not await self._ended_before(under_way.conversation):
+                    policies = ["settle"]  # what is left waits for a person, and is shown to the model
+
+    async def _ended_before(self, conversation: str) -> bool:
+        """Go on with the runs of a conversation that nobody is at; whether there were any."""
+        left = [*await self._runs_of(conversation, "ready"), *await self._runs_of(conversation, "running")]
+        for run in left:
+            await self._go_on_with(run.run_id, conversation)
+        return bool(left)
+
+    async def _runs_of(self, conversation: str, status: str) -> list[RunSummary]:
+        return (await self.store.runs(status=status, session_id=conversation)).runs
+
+    async def _go_on_with(self, run_id: str, conversation: str, policy: Policy = "refuse") -> None:
+        """Go on with a run that was left, unless another of its conversation is to go first."""
+        session, config = self.store.session(conversation), self._config(unfinished=policy)
+        try:
+            await Runner.resume(self.agent, run_id, session=session, run_config=config)
+        except UnfinishedRunError:
+            # Those that wait for people do not keep it. Of those that were at work the last goes first: the others
+            # have not done anything yet, or it would not have begun.
+            running = await self._runs_of(conversation, "running")
+            if policy == "refuse" and not any(run.run_id != run_id for run in running[:1]):
+                await self._go_on_with(run_id, conversation, "settle")
+        except RunHandedOverError:
+            raise
+        except Exception as error:  # another worker was faster, or it has failed: its own clients are told
+            logger.info("run %s, left by another worker: %r", run_id, error)
+
+    def _carry(self, run_id: str, under_way: UnderWay, work: Callable[[str, UnderWay], Awaitable[None]]) -> None:
+        """Do this in a task of the worker's own, whoever comes and goes."""
         self._under_way[run_id] = under_way
 
+        async def carry() -> None:
+            try:
+                await work(run_id, under_way)
+            except Exception as error:
+                logger.info("run %s: %s: %s", run_id, type(error).__name__, error)
+                under_way.refuse(error)
+            finally:
+                del self._under_way[run_id]
+                under_way.saved.cancel()  # given up before it began; else nothing happens
+
+        self._spawn(carry())
+
+    def _teller(self, run_id: str) -> Tell:
         def tell(words: dict[str, Any]) -> None:
             for listener in tuple(self._listeners.get(run_id, ())):
                 listener(words)
 
-        async def carry() -> None:
-            try:
-                await under_way.carry(tell)
-            finally:
-                del self._under_way[run_id]
-
-        self._spawn(carry())
-        return under_way
+        return tell
 
     @contextmanager
     def listening(self, run_id: str, tell: Tell) -> Iterator[None]:
@@ -174,56 +225,24 @@ class Worker:
             if known is None or (known.approved, known.by) != (approve, by):
                 raise
         if view.status == "ready" and run_id not in self._under_way and not self.stopping.is_set():
-            self._spawn(self._go_on(run_id, view.session_id))
+            assert view.session_id is not None  # every run of this service is in a conversation
+            self._carry(run_id, UnderWay(view.session_id), self._go_on)
         return view
 
-    async def _go_on(self, run_id: str, conversation: str | None) -> None:
-        """Go on here with what was decided: at once, with its words. If that fails, a pass of `recover` does."""
-        try:
-            assert conversation is not None  # every run of this service is in one
-            session = self.store.session(conversation)
-            result = await Runner.resume_streamed(self.agent, run_id, session=session, run_config=self._config())
-        except StandfastError as error:
-            logger.info("run %s is left to another: %s", run_id, error)
-            return
-        if run_id in self._under_way:  # two decisions at once
-            result.cancel()
-            return
-        self._carried(UnderWay(conversation, None, result))
+    async def _go_on(self, run_id: str, under_way: UnderWay) -> None:
+        """Go on with what was decided: at once, and with its words. If this fails, a pass of `recover` does."""
+        session = self.store.session(under_way.conversation)
+        result = await Runner.resume_streamed(self.agent, run_id, session=session, run_config=self._config())
+        await under_way.follow(result, self._teller(run_id))
 
     # --- stopping a run ----------------------------------------------------------------------------------------------
 
     async def cancel(self, run_id: str, *, by: str) -> RunView:
-        """Give a run up, wherever it is. A call that had begun is said to be of unknown outcome.
-
-        Raises NotFoundError, RunStateError if it has ended before.
-        """
-        if (under_way := self._under_way.get(run_id)) is not None:
-            under_way.result.cancel()
-        for _ in range(CANCEL_TRIES):
-            view = await self.store.run(run_id)
-            if view.status in ("done", "failed", "cancelled"):
-                break
-            try:
-                return await self.store.cancel(run_id, by=by)
-            except SessionBusyError:
-                # Then at once again, before a pass of `recover` finds that nobody is at it.
-                if not await self._take_back(view):
-                    await asyncio.sleep(LOOK_S)
-        return view
-
-    async def _take_back(self, view: RunView) -> bool:
-        """Take the lease from the worker that is at this run; if another run has the conversation, leave it."""
-        assert view.session_id is not None
-        session = self.store.session(view.session_id)
-        try:
-            holder = await session.holder()
-            is_this = holder is not None and f"(run {view.run_id})" in holder.name
-            if is_this:
-                await self.store.unlock(view.session_id)
-            return is_this
-        finally:
-            await session.close()
+        """Give a run up, wherever it is at work. A call that had begun is said to be of unknown outcome."""
+        view = await self.store.run(run_id)
+        if view.status in ("done", "failed", "cancelled"):
+            return view
+        return await self.store.cancel(run_id, by=by, take=True)
 
     # --- what others have left ---------------------------------------------------------------------------------------
 
@@ -242,9 +261,13 @@ class Worker:
                 await asyncio.wait_for(self.stopping.wait(), self.settings.tend_s)
 
     async def _recover(self) -> None:
-        report = await Runner.recover(self.agent, sessions=self.store.session, run_config=self._config())
+        config = self._config(unfinished="refuse")
+        report = await Runner.recover(self.agent, sessions=self.store.session, run_config=config)
         for one in report.of("failed"):
-            logger.warning("run %s was taken up and failed: %s", one.run_id, one.error)
+            if isinstance(one.error, UnfinishedRunError) and one.session_id is not None:
+                await self._go_on_with(one.run_id, one.session_id)
+            else:
+                logger.warning("run %s was taken up and failed: %r", one.run_id, one.error)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -274,8 +297,9 @@ class Worker:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _config(self, run_id: str | None = None) -> RunConfig:
-        return RunConfig(run_id=run_id, lease_ttl_s=self.settings.lease_s, close_session=True)
+    def _config(self, run_id: str | None = None, unfinished: Policy = "settle") -> RunConfig:
+        lease_s = self.settings.lease_s
+        return RunConfig(run_id=run_id, unfinished=unfinished, lease_ttl_s=lease_s, close_session=True)
 
     def _check_open(self) -> None:
         if self.stopping.is_set():

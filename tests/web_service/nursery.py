@@ -15,6 +15,7 @@ import subprocess
 import sys
 import traceback
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -28,11 +29,13 @@ GRACE_S = 20
 
 
 class Nursery:
-    """Where workers come from."""
+    """Where workers come from: a process that runs `module`, which calls `bring_up`."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = __name__) -> None:
+        self.cpu_s = 0.0
+        """What the workers that have ended have used."""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.web_service.nursery"],
+            [sys.executable, "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -46,19 +49,20 @@ class Nursery:
         self._process.kill()
         self._process.communicate()
 
-    def worker(self, folder: Path, settings: dict[str, Any]) -> ServiceProcess:
-        """A new worker, which listens."""
-        port = folder / f"port-{uuid.uuid4().hex}"
-        told = {"folder": str(folder), "port": str(port), "settings": settings}
-        return ServiceProcess(self, self.ask(told), int(wait_until(lambda: port.exists() and port.read_text())))
+    def worker(self, folder: Path, settings: dict[str, Any], port: int = 0) -> ServiceProcess:
+        """A new worker, which listens: at this port, or at any."""
+        said = folder / f"port-{uuid.uuid4().hex}"
+        told = {"folder": str(folder), "said": str(said), "port": port, "settings": settings}
+        pid = int(self.ask(told))
+        return ServiceProcess(self, pid, int(wait_until(lambda: said.exists() and said.read_text())))
 
-    def ask(self, told: object) -> int:
+    def ask(self, told: object) -> Any:
         """What the nursery answers."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(told) + "\n")
         self._process.stdin.flush()
-        return int(self._process.stdout.readline())
+        return json.loads(self._process.stdout.readline())
 
 
 class ServiceProcess:
@@ -85,33 +89,32 @@ class ServiceProcess:
     def ended(self) -> int:
         """Wait for its end: its exit code, or the negative number of the signal that ended it."""
         if self._code is None:
-            self._code = self._nursery.ask(self.pid)
+            self._code, cpu_s = self._nursery.ask(self.pid)
+            self._nursery.cpu_s += cpu_s
+        assert self._code is not None
         return self._code
 
 
 # --- in the nursery --------------------------------------------------------------------------------------------------
 
+MakeApp = Callable[[Path, dict[str, Any]], Any]
+"""Makes the application of a worker, from its folder and its settings."""
 
-def main() -> None:
+
+def bring_up(make_app: MakeApp) -> None:
     """Fork a worker for each line that describes one; wait for the end of one for each line that is a number."""
-    import psycopg_pool  # noqa: F401 — imported here, so that no worker has to
-    import service.app  # noqa: F401
-    import uvicorn.loops.auto
-    import uvicorn.protocols.http.auto  # noqa: F401
-
-    import tests.web_service.payer  # noqa: F401
-
     for line in sys.stdin:
         told = json.loads(line)
         if isinstance(told, int):
-            print(os.waitstatus_to_exitcode(os.waitpid(told, 0)[1]), flush=True)
+            _, status, used = os.wait4(told, 0)
+            print(json.dumps([os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime]), flush=True)
             continue
         pid = os.fork()
         if pid == 0:
             try:
                 ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
                 os.close(0)
-                serve(Path(told["folder"]), Path(told["port"]), told["settings"])
+                serve(make_app(Path(told["folder"]), told["settings"]), told["port"], Path(told["said"]))
             except BaseException:
                 traceback.print_exc()
             finally:
@@ -119,26 +122,37 @@ def main() -> None:
         print(pid, flush=True)
 
 
-def serve(folder: Path, port: Path, settings: dict[str, Any]) -> None:
-    """What a worker does: uvicorn, with the service and an agent that stands where it is told."""
+def serve(app: Any, port: int, said: Path) -> None:
+    """What a worker does: uvicorn. It says at which port as soon as it listens."""
     import uvicorn
-    from service.app import make_app
-    from service.settings import Settings
 
-    from tests.web_service.payer import payer
-
-    app = make_app(Settings(**settings), payer(folder))
-    listening = socket.create_server(("127.0.0.1", 0))
+    listening = socket.create_server(("127.0.0.1", port))
     config = uvicorn.Config(app, log_level="warning", lifespan="on", timeout_graceful_shutdown=GRACE_S)
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            made = port.with_suffix(".new")
+            made = said.with_suffix(".new")
             made.write_text(str(listening.getsockname()[1]))
-            made.rename(port)
+            made.rename(said)
 
     Server(config).run([listening])
+
+
+def main() -> None:
+    """The nursery of the tests: the service, with an agent that stands where it is told."""
+    import psycopg_pool  # noqa: F401 — imported here, so that no worker has to
+    import uvicorn.loops.auto
+    import uvicorn.protocols.http.auto  # noqa: F401
+    from service.app import make_app
+    from service.settings import Settings
+
+    import standfast.backends.postgres.session
+    import standfast.backends.sqlite.session
+    import standfast.face.watching  # noqa: F401
+    from tests.web_service.payer import payer
+
+    bring_up(lambda folder, settings: make_app(Settings(**settings), payer(folder)))
 
 
 if __name__ == "__main__":

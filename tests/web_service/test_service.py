@@ -6,7 +6,9 @@ is seen once.
 
 from __future__ import annotations
 
+import itertools
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -37,20 +39,23 @@ def kept(events: list[Event]) -> list[tuple[str, Any]]:
 
 def test_a_client_that_is_cut_off_at_every_event_sees_each_of_them_once(service: Service):
     """It takes one event, is cut off, and goes on at the other worker; so do those who come when all is over."""
-    either = client(service.worker(), service.worker())
+    workers = [client(service.worker()), client(service.worker())]
+    either = workers[0]
     either.say("ada", "a b c", "m1")
     seen: list[Event] = []
-    while not seen or seen[-1].kind != "run_ended":
-        after = seen[-1].id if seen else None
-        seen += [event for event in either.cut_off("m1", after) if event.id][:1]
+    for worker in itertools.cycle(workers):
+        if seen and seen[-1].kind == "run_ended":
+            break
+        with closing(worker.cut_off("m1", seen[-1].id if seen else None)) as events:
+            seen += itertools.islice((event for event in events if event.id), 1)
     ids = [event.id for event in seen]
     assert len(set(ids)) == len(ids)
     whole = [event for event in either.cut_off("m1") if event.id]
     assert kept(seen) == kept(whole)
     said = [one.data["item"] for one in seen if one.kind == "item_saved"]
     assert said == whole_history(either, "ada")
-    for place, event in enumerate(whole):
-        assert kept([one for one in either.cut_off("m1", event.id) if one.id]) == kept(whole[place + 1 :])
+    for worker, (place, event) in zip(itertools.cycle(workers), enumerate(whole), strict=False):
+        assert kept([one for one in worker.cut_off("m1", event.id) if one.id]) == kept(whole[place + 1 :])
     assert service.book == ["a", "b", "c"]
 
 
@@ -111,9 +116,11 @@ def test_an_id_that_was_another_message_is_refused(service: Service):
 
 
 def test_messages_of_one_conversation_are_answered_one_after_the_other(service: Service):
-    either = client(service.worker(), service.worker())
+    workers = service.worker(), service.worker()
+    either = client(*workers)
     with ThreadPoolExecutor(6) as threads:
-        list(threads.map(lambda number: either.say("ada", f"w{number}", f"m{number}"), range(6)))
+        say = lambda number: client(workers[number % 2]).say("ada", f"w{number}", f"m{number}")  # noqa: E731
+        list(threads.map(say, range(6)))
     for number in range(6):
         is_status(either, f"m{number}", "done")
     history = whole_history(either, "ada")
@@ -163,6 +170,22 @@ def test_what_a_killed_worker_leaves_another_goes_on_with(service: Service):
             # Of a call that had begun nobody can know what came of it.
             assert says_unknown(answers[0]) if call_id == "a" else answers == [done(call_id)]
     assert sorted(service.book) == ["a", "b", "m", "n", "t", "u"]
+
+
+def test_a_message_behind_one_that_a_killed_worker_left_waits_until_that_is_answered(service: Service):
+    """The next message would close the first as it is; it lets it go first, so that both are answered, in order."""
+    victim, other = service.worker(lease_s=LEASE_S), service.worker(lease_s=LEASE_S, tend_s=3600)
+    service.places.hold("turn-a-2")
+    client(victim).say("ada", "a b", "m1")
+    assert service.somebody_stands("turn-a-2") == victim.pid
+    victim.kill()
+    service.places.release("turn-a-2")
+    client(other).say("ada", "c", "m2")
+    assert is_status(client(other), "m2", "done")["output"] == done("c")
+    assert client(other).get("/runs/m1")["output"] == f"{done('a')}; {done('b')}"
+    said = [item["content"] for item in whole_history(client(other), "ada") if item.get("role") == "user"]
+    assert said == ["a b", "c"]
+    assert service.book == ["a", "b", "c"]
 
 
 def test_a_worker_that_is_told_to_stop_hands_over_and_its_clients_go_on_elsewhere(service: Service):
