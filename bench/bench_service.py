@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import random
 import sys
 import tempfile
@@ -33,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import agents as peer
 import psycopg
 from agents.extensions.memory import SQLAlchemySession
-from service.client import Client, RefusedError
+from service.client import AGAIN_S, Client, RefusedError
 
 from standfast import open_store
 from tests.helpers import servers
@@ -109,8 +110,8 @@ class Load:
 
     def _talk(self, number: int) -> None:
         chance, told = random.Random(number), self.told[number]
-        while not self.stop.is_set():
-            message = f"c{number}n{sum(told.answered.values())}"
+        for count in itertools.takewhile(lambda _: not self.stop.is_set(), itertools.count()):
+            message = f"c{number}n{count}"
             addresses = [f"http://127.0.0.1:{port}" for port in chance.sample(self.ports, len(self.ports))]
             started = time.monotonic()
             self._say(Client(*addresses), f"talk{number // 2}", message, told)
@@ -133,6 +134,9 @@ class Load:
                 told.answered[message] += 1
                 return
             told.failed += 1
+            if ended.get("settled_by"):
+                return  # closed as it was by the message behind it: there is nothing to send again
+            time.sleep(AGAIN_S)
 
 
 # --- what is left ----------------------------------------------------------------------------------------------------
