@@ -90,7 +90,7 @@ if TYPE_CHECKING:
     from .face.recovering import RecoveredRun, RecoveryReport
     from .face.repl import run_demo_loop
     from .face.run_state import CallRecord, RunState
-    from .face.run_updates import CallBegan, CallEnded, ItemSaved, RunEnded, RunStatusChanged, RunUpdate, WaitingCall
+    from .face.run_updates import CallBegan, CallEnded, ItemSaved, PendingCall, RunEnded, RunStatusChanged, RunUpdate
     from .face.runner import Runner
     from .face.stopping import handing_over_on
     from .face.websocket_session import ResponsesWebSocketSession, responses_websocket_session
@@ -195,6 +195,7 @@ if TYPE_CHECKING:
         StoreCounts,
         StoreFacts,
         StoreUsage,
+        WaitingCall,
         store_of,
     )
     from .operators.verify import Verification, VerificationPlan, plan_verification, verify_store
@@ -543,6 +544,7 @@ __all__ = [
     "OwnerError",
     "Page",
     "PartialBatchError",
+    "PendingCall",
     "Position",
     "PostgresSession",
     "Price",

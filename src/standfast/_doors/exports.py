@@ -325,7 +325,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "CallEnded",
         "RunStatusChanged",
         "RunEnded",
-        "WaitingCall",
+        "PendingCall",
     ),
     "driver.result": ("RunResult", "RunResultStreaming"),
     "driver.run_scope": ("AgentToolInvocation", "UnfinishedRun"),

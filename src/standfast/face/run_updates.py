@@ -85,7 +85,7 @@ class CallEnded(_Update):
 
 
 @dataclass(frozen=True, slots=True)
-class WaitingCall:
+class PendingCall:
     """A call that waits for a person. `reason`: "approval", or "unknown" after a crash left its outcome open."""
 
     call_id: str
@@ -100,7 +100,7 @@ class RunStatusChanged(_Update):
     """A worker is at the run (`running`), it waits for people (`paused`), or for a worker, being decided (`ready`)."""
 
     status: Literal["running", "paused", "ready"]
-    waiting: tuple[WaitingCall, ...] = ()
+    waiting: tuple[PendingCall, ...] = ()
     """The calls that wait for a person. Others of a run that is `running` may still be under way."""
     is_taken_over: bool = False
     """Whether a worker has taken it up since the status before was told: after a pause, a crash or a hand-over."""
@@ -124,6 +124,7 @@ class RunEnded(_Update):
 
 
 RunUpdate: TypeAlias = ItemSaved | CallBegan | CallEnded | RunStatusChanged | RunEnded
+"""What somebody who watches a run is told: one of five kinds of updates."""
 
 
 # --- what was told ---------------------------------------------------------------------------------------------------
@@ -199,7 +200,7 @@ class Picture:
     count: int | None = 0
     """How many items it has; more than are shown where some can no longer be read, None where nobody can tell."""
     calls: Sequence[OpenCall] = ()
-    waiting: tuple[WaitingCall, ...] = ()
+    waiting: tuple[PendingCall, ...] = ()
     claim: str = ""
     output: Any = None
     agent: str = ""
@@ -216,7 +217,7 @@ def picture_of(run: Run) -> Picture:
     """How a saved run stands that is kept whole."""
     items = [_shown(entry.item, number < run.spec.input_count, entry.agent) for number, entry in enumerate(run.ledger)]
     waiting = tuple(
-        WaitingCall(call.id, call.name, call.arguments, agent, call.reason)
+        PendingCall(call.id, call.name, call.arguments, agent, call.reason)
         for _, call, _, agent in open_calls(run)
         if call.state == "waiting"
     )
