@@ -17,7 +17,6 @@ from service.client import Client, Event, RefusedError
 from tests.helpers.books import done, outputs, says_unknown
 from tests.web_service.conftest import Service, client, is_status
 
-KEPT = ("item_saved", "call_began", "call_ended", "run_ended")
 LEASE_S = 3.0
 """Of workers that are killed: on PostgreSQL nobody goes on with their runs before."""
 
@@ -28,10 +27,12 @@ def whole_history(asked: Client, conversation: str) -> list[dict[str, Any]]:
     return items
 
 
-def kept(events: list[Event]) -> list[tuple[str, Any]]:
-    """Those that every watcher sees once, wherever and whenever: what was said and done, and how it ended."""
-    # Who said an item is told while the run goes on, and not kept with its conversation.
-    return [(one.kind, one.data | {"agent": None}) for one in events if one.kind in KEPT]
+def kept(events: list[Event]) -> tuple[list[Any], list[Any]]:
+    """What every watcher sees once, wherever and whenever: what was said, in order, and each call."""
+    said = [(one.data["ordinal"], one.data["item"]) for one in events if one.kind == "item_saved"]
+    # Whether a call ends before or after its items are seen depends on when one looks.
+    calls = [(one.kind, one.data["call_id"]) for one in events if one.kind in ("call_began", "call_ended")]
+    return said, sorted(calls)
 
 
 # --- watching --------------------------------------------------------------------------------------------------------
@@ -153,11 +154,12 @@ def test_a_run_is_given_up_from_another_worker_than_the_one_that_is_at_it(servic
 def test_what_a_killed_worker_leaves_another_goes_on_with(service: Service):
     """kill -9 inside a tool, inside a model call and between two turns; nobody sends anything again."""
     places = {"tool-a": "a b", "model-m-1": "m n", "turn-t-2": "t u"}
-    for number, (place, text) in enumerate(places.items()):
-        victim = service.worker(lease_s=LEASE_S)
+    victims = [service.worker(lease_s=LEASE_S, tend_s=3600) for _ in places]
+    for number, ((place, text), victim) in enumerate(zip(places.items(), victims, strict=True)):
         service.places.hold(place)
         client(victim).say(f"talk{number}", text, f"m{number}")
         assert service.somebody_stands(place) == victim.pid
+    for victim in victims:
         victim.kill()
     for place in places:
         service.places.release(place)
