@@ -163,7 +163,7 @@ def test_what_a_killed_worker_leaves_another_goes_on_with(service: Service):
         victim.kill()
     for place in places:
         service.places.release(place)
-    survivor = client(service.worker(lease_s=LEASE_S))
+    survivor = client(service.worker())
     for number, text in enumerate(places.values()):
         is_status(survivor, f"m{number}", "done")
         told = outputs(whole_history(survivor, f"talk{number}"))
@@ -176,7 +176,7 @@ def test_what_a_killed_worker_leaves_another_goes_on_with(service: Service):
 
 def test_a_message_behind_one_that_a_killed_worker_left_waits_until_that_is_answered(service: Service):
     """The next message would close the first as it is; it lets it go first, so that both are answered, in order."""
-    victim, other = service.worker(lease_s=LEASE_S), service.worker(lease_s=LEASE_S, tend_s=3600)
+    victim, other = service.worker(lease_s=LEASE_S), service.worker(tend_s=3600)
     service.places.hold("turn-a-2")
     client(victim).say("ada", "a b", "m1")
     assert service.somebody_stands("turn-a-2") == victim.pid
