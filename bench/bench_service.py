@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import agents as peer
@@ -71,7 +72,7 @@ class Load:
 
     def run(self) -> float:
         """Let them talk; the CPU seconds of all workers, those that died included."""
-        with Nursery("bench.service_workers") as nursery:
+        with Nursery("bench._service_workers") as nursery:
             self.workers = [self._worker(nursery, port) for port in self.ports]
             clients = [
                 threading.Thread(target=self._talk, args=(number,), daemon=True)
