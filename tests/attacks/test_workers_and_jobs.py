@@ -2,7 +2,8 @@
 
 Each worker starts its share of the jobs, again after each death as a queue would have it, and calls `Runner.recover`
 over and over; a person approves from another process, without the agents. When a worker meets its fate is a number of
-steps from a seed; what is asserted depends on no clock. `--worker-jobs=N` does N jobs, with up to N deaths; half as many where the server dies.
+steps from a seed; what is asserted depends on no clock. `--worker-jobs=N` does N jobs, with up to N deaths; half of
+that where the server dies, too.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ def workflows_of(settings: dict[str, Any]) -> Any:
     DBOS(
         config={
             "name": "office",
-            "system_database_url": url,
+            "system_database_url": settings.get("system", url),
             "dbos_system_schema": f"{schema}_dbos",
             "executor_id": settings["executor"],
             "application_version": "1",
@@ -171,7 +171,7 @@ def workflows_of(settings: dict[str, Any]) -> Any:
     agent = agent_of(settings)
     made = RunWorkflows(
         [agent],
-        f"{url}?schema={schema}",
+        settings.get("store", f"{url}?schema={schema}"),
         queue=QUEUE,
         run_config=config(),
         tend=settings.get("cron"),
