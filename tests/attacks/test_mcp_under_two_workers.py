@@ -44,10 +44,11 @@ async def serve(line: Line, *, where: str, notes: str, who: str, tool: str, resu
         return result.final_output
 
 
-def servers_of(child: Child) -> list[int]:
-    """The processes that a worker has started."""
-    threads = Path(f"/proc/{child.pid}/task").iterdir()  # a process belongs to the thread that has started it
-    return [int(one) for thread in threads for one in (thread / "children").read_text().split()]
+def servers_of(process_id: int) -> list[int]:
+    """The servers that a worker has started, without those that watch over them: processes that started none."""
+    threads = Path(f"/proc/{process_id}/task").iterdir()  # a process belongs to the thread that has started it
+    started = [int(one) for thread in threads for one in (thread / "children").read_text().split()]
+    return [server for one in started for server in (servers_of(one) or [one])]
 
 
 @contextmanager
@@ -55,7 +56,7 @@ def at_work(where: str, notes: Path, who: str, tool: str, **told: Any) -> Iterat
     """A worker that has been told to go, and its server, both of which end with this."""
     with Child(serve, where=where, notes=str(notes), who=who, tool=tool, **told) as child:
         child.hear_until("ready")
-        servers = servers_of(child)
+        servers = servers_of(child.pid)
         assert servers, "nothing to kill"
         try:
             child.say("go")
@@ -124,7 +125,7 @@ def test_a_server_killed_from_outside_in_the_call_of_one_worker_leaves_the_other
     with at_work(where, notes, "first", "hang") as first:
         wait_until(lambda: lines(notes))
         with at_work(where, notes, "second", "look") as second:
-            for one in servers_of(first):
+            for one in servers_of(first.pid):
                 os.kill(one, signal.SIGKILL)
             assert [first.result(), second.result()] == [("ok", "first is done"), ("ok", "second is done")]
     found = told(where)
@@ -138,7 +139,7 @@ def test_both_die_a_worker_and_its_server_at_one_moment(tmp_path: Path) -> None:
     with at_work(where, notes, "first", "hang") as first, at_work(where, notes, "second", "hang") as second:
         wait_until(lambda: lines(notes))  # one of them has the session, and waits for its server
         for child in (first, second):
-            for one in [*servers_of(child), child.pid]:
+            for one in [*servers_of(child.pid), child.pid]:
                 os.kill(one, signal.SIGKILL)
         assert [first.result()[0], second.result()[0]] == ["died", "died"]
     found = told(where)
