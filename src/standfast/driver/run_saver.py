@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar, cast
 
 from standfast.driver.reconcile import ignore_exception
+from standfast.driver.saved_here import saved_here
 from standfast.driver.session_hold import SessionHold
 from standfast.engine.run_store import Record, RunStore
 from standfast.ground.errors import RunClaimedError, SessionConflictError
@@ -157,6 +158,7 @@ class RunSaver(Generic[State]):
             raise
         self._unconfirmed = None
         self._confirmed, self._head, self._done = write.record, write.save.head, write.state
+        saved_here(write.save.run_id)
 
     async def _send_alone(self, save: RunSave) -> int:
         if self.beside is not None:

@@ -63,13 +63,3 @@ def too_few(count: int, wanted: int) -> StoreError:
         f"it was written, but within the time for it {count} of {wanted} replicas had it: a failover may lose it",
         "Look at the replicas. Repeating an append under the same writer and number is safe, and waits again.",
     )
-
-
-def unanswered(error: BaseException, *, reading: bool) -> StoreError:
-    """The connection broke after something was sent."""
-    if reading:
-        return StoreUnavailableError(f"Redis did not answer: {error}", "Nothing was changed; try again.")
-    return OutcomeUnknownError(
-        f"Redis did not answer: {error}",
-        "It was done whole or not at all. Repeating an append under the same writer and number is safe.",
-    )
