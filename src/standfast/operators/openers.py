@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from standfast.carrying.sdk_tables import SQLALCHEMY_VERSION
 from standfast.carrying.session import StoredSession
 from standfast.ground.errors import InvalidSettingError
 from standfast.operators.store import Layout, Store
@@ -101,7 +102,6 @@ def postgresql(opening: Opening) -> Store:
 def sqlalchemy(opening: Opening) -> Store:
     """What `SQLAlchemySession` keeps in a database; of an SQLite file that is only looked at, in a copy."""
     from standfast.backends.sqlalchemy.session import SQLAlchemySession
-    from standfast.carrying.sdk_tables import SQLALCHEMY_VERSION
 
     url, read_only, create, timeout_s = opening
     given: dict[str, Any] = only(url, "sessions_table", "messages_table")
