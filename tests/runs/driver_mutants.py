@@ -95,7 +95,7 @@ MUTANTS = [
     Mutant(
         "what must be saved is not waited for",
         "driver.loop",
-        "            if not self._stores_first:\n                await self.save()\n",
+        "        if saves:\n            await self.save()\n",
         "",
     ),
     Mutant("Begun is not saved", "driver.loop", "ALWAYS_SAVED = (Begun, ", "ALWAYS_SAVED = ("),

@@ -70,6 +70,8 @@ class Spec:
     input_is_text: bool = False
     context: Any = None
     """Reserved for what a face needs to rebuild the run (reasoning id policy and the like). JSON only."""
+    inside: str | None = None
+    """The outermost run that this one is nested in: only that one goes on with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,6 +403,7 @@ def begin(
     verdict: Verdict = "passed",
     input_is_text: bool = False,
     context: object = None,
+    inside: str | None = None,
 ) -> Run:
     """A run before its first effect. `base` is what the model sees of the input, if that is not the input itself."""
     entries = [Entry("input", agent, item) for item in input_items]
@@ -409,7 +412,7 @@ def begin(
     else:
         view = View(None if owner.kind == "session" else (), 0)
     return Run(
-        spec=Spec(run_id, agent, owner, max_turns, len(entries), input_is_text, context),
+        spec=Spec(run_id, agent, owner, max_turns, len(entries), input_is_text, context, inside),
         progress=Progress(agent=agent, verdict=verdict),
         marks=Marks(response_id=owner.id if owner.kind == "chain" else None),
         ledger=Log(entries),

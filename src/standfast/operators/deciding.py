@@ -85,6 +85,11 @@ def _parked(saved: SavedRun) -> Run:
     run = decode_saved(saved)
     if run.is_closed:
         refuse_finished(run)
+    if run.spec.inside is not None:
+        raise RunStateError(
+            f"run {saved.run_id!r} is inside run {run.spec.inside!r}, which alone can go on with it",
+            f"Decide in run {run.spec.inside!r}, where the same call waits; or give this one up.",
+        )
     if not run.is_parked:
         # Saved under its revision, a decision would take the run away from the worker that is at it.
         raise RunClaimedError(

@@ -11,13 +11,14 @@ from typing import Any, NamedTuple, Self
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from standfast.backends.sqlalchemy.dialects import ID_CHARS_MAX
 from standfast.backends.sqlalchemy.links import AwaitedLink, ThreadStore, made_engine
 from standfast.carrying.carrier import Carrier
 from standfast.carrying.looped import LoopCarrier
 from standfast.carrying.sdk_tables import check_two_tables
 from standfast.carrying.server_session import ServerSession
 from standfast.carrying.threads import ThreadCarrier
-from standfast.ground.errors import CallerError
+from standfast.ground.errors import CallerError, InvalidSessionIdError
 from standfast.sessions.protocol import SessionSettings, check_text_id
 
 __all__ = ["SQLAlchemySession"]
@@ -31,7 +32,7 @@ class Address(NamedTuple):
 
 
 class SQLAlchemySession(ServerSession):
-    """A conversation in PostgreSQL or SQLite, through SQLAlchemy 2.
+    """A conversation in PostgreSQL, MariaDB, MySQL or SQLite, through SQLAlchemy 2.
 
     `engine` is an `AsyncEngine` of yours: it is used in its own event loop only, and never disposed here. `from_url`
     needs none, and works in every loop and thread. `create_tables=False`: tables and additions must be there.
@@ -108,6 +109,12 @@ class SQLAlchemySession(ServerSession):
         target = self._target
         return isinstance(target, Address) and target.url.startswith("sqlite") and _is_memory(target.url)
 
+    @property
+    def _is_mysql(self) -> bool:
+        target = self._target
+        name = target.url if isinstance(target, Address) else target.dialect.name
+        return name.startswith(("mysql", "mariadb"))
+
     def _store_key(self) -> Hashable:
         target = self._target
         where: Hashable = (target.url, repr(target.options)) if isinstance(target, Address) else id(target)
@@ -131,7 +138,13 @@ class SQLAlchemySession(ServerSession):
         return made
 
     def _check_id(self, session_id: str) -> str:
-        return check_text_id(session_id)
+        found = check_text_id(session_id)
+        if len(found) > ID_CHARS_MAX and self._is_mysql:
+            raise InvalidSessionIdError(
+                f"{session_id[:20]!r}... has {len(found)} characters, which MariaDB and MySQL cannot index",
+                f"Use an id of {ID_CHARS_MAX} characters at most.",
+            )
+        return found
 
 
 def _is_memory(url: str) -> bool:

@@ -10,11 +10,10 @@ import re
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
 from standfast.backends.sqlalchemy.reading import Known, Reading, begins
@@ -63,10 +62,10 @@ class Transaction(Reading):
             if after is None:
                 self._adopt_sessions()
             born = sa.case(
-                (sa.or_(s.c.standfast_epoch.is_(None), n.c.created.is_(None)), self._seconds(s.c.created_at)),
+                (sa.or_(s.c.standfast_epoch.is_(None), n.c.created.is_(None)), self._t.dialect.seconds(s.c.created_at)),
                 else_=n.c.created,
             )
-            query = sa.select(n.c.id, born, self._seconds(s.c.updated_at), n.c.updated, sa.null(), n.c.seq)
+            query = sa.select(n.c.id, born, self._t.dialect.seconds(s.c.updated_at), n.c.updated, sa.null(), n.c.seq)
             query = query.join(s, s.c.session_id == n.c.id).where(n.c.kind == kind)
         else:
             query = sa.select(n.c.id, n.c.created, n.c.updated, n.c.updated, n.c.labels, n.c.seq)
@@ -92,7 +91,7 @@ class Transaction(Reading):
     def _adopt_sessions(self) -> None:
         """Put sessions that other programs have written to since at the front of the listing, by their times."""
         n, s = self._t.n, self._t.s
-        moved = self._seconds(s.c.updated_at)
+        moved = self._t.dialect.seconds(s.c.updated_at)
         joined = s.outerjoin(n, sa.and_(n.c.kind == "session", n.c.id == s.c.session_id))
         newer = sa.or_(n.c.seq.is_(None), moved > n.c.updated + 1.0)
         query = (
@@ -110,6 +109,11 @@ class Transaction(Reading):
         """The next number in the order of changes."""
         if self._t.seq is not None:
             return int(self._c.execute(sa.select(self._t.seq.next_value())).scalar_one())
+        if self._t.is_mysql:
+            numbers = self._t.numbers
+            number = int(self._c.execute(sa.insert(numbers)).inserted_primary_key[0])  # type: ignore[index]
+            self._c.execute(sa.delete(numbers).where(numbers.c.number == number))  # what is gone is not given again
+            return number
         return int(self._c.execute(sa.select(sa.func.coalesce(sa.func.max(self._t.n.c.seq), 0) + 1)).scalar_one())
 
     # --- changing ----------------------------------------------------------------------------------------------------
@@ -146,10 +150,7 @@ class Transaction(Reading):
 
     def _upsert(self, table: sa.Table, key: Mapping[str, Any], values: Mapping[str, Any], **new: Any) -> None:
         """Insert a row, or give the one of that key these values; `new` only if there is none."""
-        made: Any = (sqlite if self._is_sqlite else postgresql).insert(table).values(**key, **values, **new)
-        if values:
-            made = made.on_conflict_do_update(index_elements=list(key), set_=dict(values))
-        self._c.execute(made if values else made.on_conflict_do_nothing())
+        self._c.execute(self._t.dialect.put(table, {**key, **values, **new}, list(key), values))
 
     def _refused(self, place: int, change: Change, known: Known) -> Refused | None:
         name = change.name
@@ -232,7 +233,7 @@ class Transaction(Reading):
     def _touch(self, name: Name, known: Known, epoch: str, *, is_new: bool, born: float | None = None) -> None:
         """Make the name if it is not there, and, if `is_new`, move its time on and put it first in the listing."""
         s = self._t.s
-        stamp = self._stamp()
+        stamp = self._t.dialect.stamp(self._c)
         moment = known.now if known.updated is None else max(known.now, known.updated + TICK_S)
         if name.kind == "session" and not known.is_there:
             made = {"session_id": name.id}
@@ -325,14 +326,14 @@ class Transaction(Reading):
             self._fill(session_id, box, self._rows_of(rows))
         if not load.live:
             return given
-        moments = self._moments([us / 1e6 for us in load.rising_us(time.time_ns() // 1000)])
+        moments = self._t.dialect.moments(self._c, [us / 1e6 for us in load.rising_us(time.time_ns() // 1000)])
         return self._add(session_id, self._rows_of(load.live), given, moments=moments)
 
     def _add(
         self, session_id: str, rows: Sequence[Row], given: int, last: Any = None, moments: Sequence[Any] = ()
     ) -> int:
         """Insert rows at the end; the last one's place. `moments`: when each was written, if not now."""
-        stamp = self._stamp()
+        stamp = self._t.dialect.stamp(self._c)
         last = last or self._last(session_id)
         if self._is_sqlite:
             used = self._c.exec_driver_sql(
@@ -356,15 +357,17 @@ class Transaction(Reading):
         """Insert a row where its ref belongs, with a time by which the SDK reads it there."""
         m, place = self._t.m, self._t.place
         times = sa.select(m.c.created_at).where(m.c.session_id == session_id).limit(1)
-        before = self._c.execute(times.where(place < row.ref).order_by(place.desc())).scalar()
-        after = self._c.execute(times.where(place > row.ref).order_by(place)).scalar()
-        if self._is_sqlite:
-            when = before or after or self._stamp()
+        before: Any = self._c.execute(times.where(place < row.ref).order_by(place.desc())).scalar()
+        after: Any = self._c.execute(times.where(place > row.ref).order_by(place)).scalar()
+        tick = timedelta(microseconds=1)
+        if before is None and after is None:
+            when = self._t.dialect.stamp(self._c)
+        elif self._is_sqlite:
+            when = before or after
         elif before is not None and after is not None:
             when = before + (after - before) / 2
         else:
-            tick = timedelta(microseconds=1)
-            when = before + tick if before is not None else after - tick if after is not None else self._stamp()
+            when = after - tick if before is None else before + tick
         self._c.execute(sa.insert(m), [self._values(session_id, row, row.ref, when)])
 
     def _values(self, session_id: str, row: Row, place: int, when: Any) -> dict[str, Any]:
@@ -380,21 +383,6 @@ class Transaction(Reading):
             if not self._is_sqlite:
                 raise
             return sa.cast(sa.literal(data, sa.LargeBinary), sa.Text)
-
-    def _moments(self, times: list[float]) -> list[Any]:
-        """Times in seconds since 1970 as the SDK's columns have them."""
-        if self._is_sqlite:
-            return [datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S") for at in times]
-        local = (
-            "SELECT to_timestamp(t)::timestamp FROM unnest(CAST(:times AS float8[])) WITH ORDINALITY x(t, o) ORDER BY o"
-        )
-        return list(self._c.execute(sa.text(local), {"times": times}).scalars())
-
-    def _stamp(self) -> Any:
-        """Now, as the SDK's columns have it."""
-        if self._is_sqlite:
-            return datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
-        return self._c.execute(sa.select(sa.cast(sa.func.clock_timestamp(), sa.TIMESTAMP(timezone=False)))).scalar_one()
 
 
 def _escaped(data: bytes) -> bytes:
