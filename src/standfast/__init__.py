@@ -90,6 +90,7 @@ if TYPE_CHECKING:
     from .face.recovering import RecoveredRun, RecoveryReport
     from .face.repl import run_demo_loop
     from .face.run_state import CallRecord, RunState
+    from .face.run_updates import CallBegan, CallEnded, ItemSaved, PendingCall, RunEnded, RunStatusChanged, RunUpdate
     from .face.runner import Runner
     from .face.stopping import handing_over_on
     from .face.websocket_session import ResponsesWebSocketSession, responses_websocket_session
@@ -393,6 +394,8 @@ __all__ = [
     "ApprovalError",
     "AsyncSQLiteSession",
     "BrokenItem",
+    "CallBegan",
+    "CallEnded",
     "CallModelData",
     "CallModelInputFilter",
     "CallRecord",
@@ -476,6 +479,7 @@ __all__ = [
     "InvalidSettingError",
     "ItemHelpers",
     "ItemNotStorableError",
+    "ItemSaved",
     "KeepsUsage",
     "KeyFile",
     "KnowsHolder",
@@ -540,6 +544,7 @@ __all__ = [
     "OwnerError",
     "Page",
     "PartialBatchError",
+    "PendingCall",
     "Position",
     "PostgresSession",
     "Price",
@@ -567,6 +572,7 @@ __all__ = [
     "RunClaimedError",
     "RunConfig",
     "RunContextWrapper",
+    "RunEnded",
     "RunErrorData",
     "RunErrorDetails",
     "RunErrorHandler",
@@ -583,8 +589,10 @@ __all__ = [
     "RunResultStreaming",
     "RunState",
     "RunStateError",
+    "RunStatusChanged",
     "RunStore",
     "RunSummary",
+    "RunUpdate",
     "RunUsage",
     "RunView",
     "Runner",

@@ -144,10 +144,10 @@ WORLDS = [
 
 
 def _stride(loop: str, backend: str, way: Way) -> int:
-    """Every await where it costs little; a third of them, shifted, in the combinations that repeat it."""
-    if ROUNDS > 1 or ((loop, backend) == ("asyncio", "sqlite") and way in ("twice", "anyio")):
+    """Every await where it costs little; some of them, shifted, in the combinations that repeat it."""
+    if ROUNDS > 1 or backend == "memory" or ((loop, backend) == ("asyncio", "sqlite") and way in ("twice", "anyio")):
         return 1
-    return 4 if backend in ("sqlite", "memory") else 7
+    return 4 if backend == "sqlite" else 7
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -163,3 +163,36 @@ async def test_cut_answers_neither_lose_nor_double_anything(schema: str) -> None
     session.close()
     ready.close()
     proxy.close()
+
+
+async def test_a_pop_and_an_append_read_a_few_rows_however_long_the_history_is(schema: str) -> None:
+    """Flat in the length of the history: a statement that is planned over all of it is not seen by any result."""
+    url, tables, program = servers.postgres_url(), Tables.of("agent_sessions", "agent_messages", schema), uuid.uuid4()
+
+    async def rows_read(items: int, pops: int) -> int:
+        options = {"application_name": str(program)}
+        session = PostgresSession("c", url=url, schema=schema, connect_options=options)
+        if items:
+            await session.add_items([message(str(n)) for n in range(items)])
+        for _ in range(pops):
+            assert await session.pop_item() is not None
+        session.close()
+        del session
+        with psycopg.connect(url, autocommit=True) as connection:
+            # What a connection has read is told when it ends.
+            alive = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
+            async with asyncio.timeout(60):
+                while connection.execute(alive, (str(program),)).fetchone() != (0,):
+                    await asyncio.sleep(0.01)
+            found = connection.execute(
+                "SELECT coalesce(sum(seq_tup_read + coalesce(idx_tup_fetch, 0)), 0) FROM pg_stat_all_tables "
+                "WHERE schemaname = %s AND relname = %s",
+                (schema, tables.messages),
+            ).fetchone()
+        assert found is not None
+        return int(found[0])
+
+    before = await rows_read(items=2000, pops=0)
+    assert await rows_read(items=0, pops=10) - before < 1000
+    before = await rows_read(items=0, pops=0)
+    assert await rows_read(items=1, pops=0) - before < 100

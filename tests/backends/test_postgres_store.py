@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 
 import psycopg
@@ -57,3 +58,14 @@ def test_any_steps_give_what_the_port_says(beside: bool, data: st.DataObject) ->
         finally:
             store.close()
             servers.drop_schema(url, tables.schema)
+
+
+def test_rows_are_taken_from_arrays_in_one_go() -> None:
+    """To reach one text in an array PostgreSQL walks over all before it: a first write of 40,000 rows took a minute.
+
+    The time depends on the machine, so the functions themselves are looked at: a text by its number is taken only where
+    popped rows are put back, one or two at a time.
+    """
+    sql = Tables.of("agent_sessions", "agent_messages").sql()
+    by_number = re.findall(r"p_(?:texts|writers)\[[^\]:]*\]", sql)
+    assert [part for part in by_number if part != "p_writers[list]"] == ["p_texts[r.at]", "p_writers[r.at]"]

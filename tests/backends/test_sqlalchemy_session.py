@@ -267,7 +267,7 @@ async def test_a_file_of_the_sdks_sqlite_session_opens(url: str, tmp_path: Path)
 # --- what cannot be --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("wrong", ["mysql+aiomysql://host/db", "sqlite:///x.db", "nonsense", "redis://host"])
+@pytest.mark.parametrize("wrong", ["oracle+oracledb://host/db", "sqlite:///x.db", "nonsense", "redis://host"])
 async def test_a_url_that_cannot_be_used_is_said(wrong: str) -> None:
     session = opened(wrong)
     with pytest.raises(CallerError):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -16,10 +16,10 @@ from sqlalchemy.pool import NullPool
 
 from standfast.backends.postgres.schema import Tables
 from standfast.backends.postgres.session import PostgresSession
-from standfast.backends.redis.keys import Keys
+from standfast.backends.redis.keys import Keys, bucket_of
 from standfast.backends.redis.scripts import APPEND, COMMIT
 from standfast.backends.redis.session import RedisSession
-from standfast.conformance import Backend, message
+from standfast.conformance import message
 from standfast.conformance.network import Networked, Proxy
 from standfast.operators.opening import open_store
 from standfast.sessions.port import Name
@@ -78,7 +78,7 @@ class StandfastRedis(Networked):
 
     # --- faults
 
-    def _client(self) -> redis.Redis:
+    def _client(self) -> Any:
         return redis.Redis.from_url(self.direct)
 
     def _keys(self, session_id: str) -> tuple[bytes, ...]:
@@ -131,36 +131,100 @@ class StandfastRedis(Networked):
         return RedisSession(session_id, redis_client=client, key_prefix=self.prefix), still_works
 
 
-class StandfastRedisCluster(Backend):
+class Detour(dict[int, int]):
+    """Leads a cluster's client to the proxy before each node, by the node's port."""
+
+    def __call__(self, address: tuple[str, int]) -> tuple[str, int]:
+        return "127.0.0.1", self.get(address[1], address[1])
+
+
+class Proxies:
+    """One proxy before each node of a cluster; they misbehave together."""
+
+    def __init__(self, ports: Iterable[int], is_write: Callable[[bytes], bool]) -> None:
+        self.before = {port: Proxy(("127.0.0.1", port), is_write) for port in ports}
+
+    @contextmanager
+    def faulty(self, fault: str) -> Iterator[None]:
+        """Behave so while the context is entered."""
+        with ExitStack() as stack:
+            for proxy in self.before.values():
+                stack.enter_context(proxy.faulty(fault))
+            yield
+
+    @property
+    def cut_count(self) -> int:
+        """How many connections were cut by a fault."""
+        return sum(proxy.cut_count for proxy in self.before.values())
+
+    @property
+    def detour(self) -> Detour:
+        """The way through them."""
+        return Detour({port: proxy.port for port, proxy in self.before.items()})
+
+    def close(self) -> None:
+        """Cut every connection and accept no more."""
+        for proxy in self.before.values():
+            proxy.close()
+
+
+def cluster_ports(url: str) -> list[int]:
+    """The port of each node."""
+    client = redis.RedisCluster.from_url(url)
+    found = [node.port for node in client.get_nodes()]
+    client.close()
+    return found
+
+
+class StandfastRedisCluster(StandfastRedis):
     name = "RedisSession on a cluster"
-    persistent = True
-    closes_when_called = True
-    remote = True
-    names: Mapping[str, Any] = {"key_prefix": "other:prefix"}
-    bad_names: tuple[Mapping[str, Any], ...] = ({"key_prefix": ""}, {"key_prefix": None})
     not_applicable: Mapping[str, str] = {
-        "A23": "what survives a killed server is the server's setting; the page on Redis says what each promises",
+        **StandfastRedis.not_applicable,
         "B10": "the OpenAI Agents SDK cannot use a cluster: its keys of one session are in different slots",
     }
-    url = ""
+    detour: Detour
 
     def setup(self) -> None:
-        self.url = servers.cluster_url()
+        self.direct = self.url = servers.cluster_url()
+        self.proxies = Proxies(cluster_ports(self.direct), _is_commit)
+        self.detour = self.proxies.detour
+
+    def teardown(self) -> None:
+        self.proxies.close()
 
     def child_state(self) -> dict[str, Any]:
-        return {"url": self.url}
+        return {"url": self.url, "direct": self.direct, "detour": self.detour}
+
+    def stall(self) -> Any:
+        return self.proxies.faulty("stall")
+
+    def lose_acknowledgement(self) -> Any:
+        return self.proxies.faulty("lose")
 
     def open(self, session_id: str, **options: Any) -> RedisSession:
-        prefix = options.pop("key_prefix", "kit")
-        url = self.url or "redis://127.0.0.1:1/0"  # for a look at its abilities, before there is a server
-        prefix = prefix and f"{prefix}:{self.unique}" if self.url else prefix
-        return RedisSession.from_url(session_id, url=url, cluster=True, key_prefix=prefix, **options)
+        given = {"cluster": True, "redis_kwargs": {"address_remap": self.detour} if self.url else {}}
+        return super().open(session_id, **given, **options)
 
     def whole_store(self, *, read_only: bool = False) -> Any:
-        return open_store(f"{self.url}?cluster=1&key_prefix={quote(f'kit:{self.unique}')}", read_only=read_only)
+        return open_store(f"{self.direct}?cluster=1&key_prefix={quote(self.prefix)}", read_only=read_only)
 
-    def expiring(self, session_id: str, seconds: int) -> RedisSession:
-        return self.open(session_id, ttl=seconds)
+    def _client(self) -> Any:
+        return redis.RedisCluster.from_url(self.direct)
+
+    def _keys(self, session_id: str) -> tuple[bytes, ...]:
+        return Keys(self.prefix, "tagged").of(Name("session", session_id), bucket_of(session_id)).keys
+
+    def handed_in(self, session_id: str) -> tuple[RedisSession, Callable[[], Awaitable[Any]]]:
+        client = redis.asyncio.RedisCluster.from_url(self.direct)
+
+        async def still_works() -> None:
+            assert await client.ping()
+            again = RedisSession(session_id, redis_client=client, key_prefix=self.prefix)
+            await again.add_items([message("again")])
+            assert len(await again.get_items()) == 3
+            await client.aclose()
+
+        return RedisSession(session_id, redis_client=client, key_prefix=self.prefix), still_works
 
 
 class StandfastPostgres(Networked):

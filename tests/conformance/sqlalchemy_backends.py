@@ -1,15 +1,16 @@
-"""`SQLAlchemySession` for the kit: on an SQLite file, and on PostgreSQL through a proxy and each of two drivers."""
+"""`SQLAlchemySession` for the kit: on an SQLite file, and on PostgreSQL and MariaDB through a proxy."""
 
 from __future__ import annotations
 
 import sqlite3
 import sqlite3.dbapi2
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from typing import Any
 
 import psycopg
+import pymysql
 from agents.extensions.memory import SQLAlchemySession as PeerSession
 from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
@@ -22,7 +23,7 @@ from standfast.conformance.network import Networked
 from standfast.conformance.sqlite_file import SQLiteFile
 from tests.conformance.kit_backends import BAD_TABLES, TABLES
 from tests.conformance.server_backends import through
-from tests.helpers import servers
+from tests.helpers import mariadb, servers
 
 NO_EXPIRY = {"A20": "no expiry can be configured"}
 
@@ -163,3 +164,94 @@ class SQLAlchemyPostgres(Networked):
                 "WHERE id = %(id)s",
                 by,
             )
+
+
+class SQLAlchemyMariaDB(Networked):
+    name = "SQLAlchemySession on MariaDB"
+    patience_s = 400  # as on PostgreSQL
+    persistent = True
+    closes_when_called = True
+    any_bytes = False
+    names = TABLES
+    bad_names = BAD_TABLES
+    not_applicable: Mapping[str, str] = NO_EXPIRY
+    url = ""
+    direct = ""
+    port = 0
+
+    def setup(self) -> None:
+        server = mariadb.shared()
+        self.port = server.port
+        self.direct = f"{server.url.rpartition('/')[0]}/{self.database}"
+        with closing(server.connect()) as connection:
+            connection.cursor().execute(f"CREATE DATABASE {self.database}")
+        engine = create_engine(self.direct.replace("+aiomysql", "+pymysql"))
+        with engine.begin() as made:  # as on PostgreSQL
+            Tables("agent_sessions", "agent_messages", "mysql").install(made, create=True)
+        engine.dispose()
+        self.proxy, self.url = through(self.direct, lambda sent: b"\x03COMMIT" in sent)  # not READ COMMITTED
+
+    def teardown(self) -> None:
+        self.proxy.close()
+        with closing(mariadb.shared().connect()) as connection:
+            connection.cursor().execute(f"DROP DATABASE {self.database}")
+
+    def child_state(self) -> dict[str, Any]:
+        return {"url": self.url, "direct": self.direct, "port": self.port}
+
+    @property
+    def database(self) -> str:
+        return f"kit_{self.unique}"
+
+    def open(self, session_id: str, **options: Any) -> SQLAlchemySession:
+        url = self.url or "mysql+aiomysql://127.0.0.1:1/none"
+        return SQLAlchemySession.from_url(session_id, url=url, create_tables=True, **options)
+
+    def peer(self, session_id: str) -> PeerSession:
+        # It cannot make its tables here (a VARCHAR needs a length), so it uses those that are there.
+        return PeerSession.from_url(session_id, url=self.direct, engine_kwargs={"poolclass": NullPool})
+
+    @contextmanager
+    def _cursor(self) -> Iterator[Any]:
+        given: Any = {"user": mariadb.USER, "password": mariadb.USER, "database": self.database, "autocommit": True}
+        with closing(pymysql.connect(host="127.0.0.1", port=self.port, **given)) as connection:
+            yield connection.cursor()
+
+    def inject_record(self, session_id: str, data: bytes) -> None:
+        with self._cursor() as cursor:
+            cursor.execute(
+                "INSERT INTO agent_messages (session_id, message_data) VALUES (%s, %s)", (session_id, data.decode())
+            )
+
+    def raw_records(self, session_id: str) -> list[bytes]:
+        with self._cursor() as cursor:
+            cursor.execute(
+                "SELECT message_data FROM agent_messages WHERE session_id = %s "
+                "ORDER BY standfast_place IS NULL, standfast_place, id", (session_id,)
+            )  # fmt: skip
+            return [text.encode() for (text,) in cursor.fetchall()]
+
+    def shift_times(self, session_id: str, seconds: float) -> None:
+        names = Tables("agent_sessions", "agent_messages", "mysql").n.name
+        by = f"INTERVAL {seconds:.6f} SECOND"
+        with self._cursor() as cursor:
+            for table, columns in (
+                ("agent_messages", ["created_at"]),
+                ("agent_sessions", ["created_at", "updated_at"]),
+            ):
+                moved = ", ".join(f"{column} = {column} + {by}" for column in columns)
+                cursor.execute(f"UPDATE {table} SET {moved} WHERE session_id = %s", (session_id,))
+            cursor.execute(
+                f"UPDATE {names} SET created = created + %s, updated = updated + %s WHERE id = %s",
+                (seconds, seconds, session_id),
+            )
+
+    @contextmanager
+    def watch_durability(self) -> Iterator[list[str]]:
+        """Ask the server, after the fact, what it waits for when it commits."""
+        complaints: list[str] = []
+        yield complaints
+        with self._cursor() as cursor:
+            cursor.execute("SELECT @@innodb_flush_log_at_trx_commit, @@innodb_doublewrite")
+            if (row := cursor.fetchone()) != (1, 1):
+                complaints.append(f"innodb_flush_log_at_trx_commit and innodb_doublewrite are {row}")

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from helpers.counts import saw_effects
+
 from standfast import Agent, RunConfig, Runner
 from standfast.testing import ScriptedModel, final
 
@@ -34,9 +36,11 @@ def write(book: str | Path, call_id: str) -> None:
 def lines(book: str | Path) -> list[str]:
     """What was done, in order."""
     try:
-        return Path(book).read_text().split()
+        found = Path(book).read_text().split()
     except FileNotFoundError:
         return []
+    saw_effects(book, len(found))
+    return found
 
 
 def done(call_id: str) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Literal
 
 import anyio
+from helpers.counts import tried
 
 Way = Literal["once", "twice", "forever", "anyio"]
 WAYS: tuple[Way, ...] = ("once", "twice", "forever", "anyio")
@@ -57,6 +58,7 @@ async def suspensions(work: Callable[[], Coroutine[Any, Any, Any]]) -> int:
 
 async def cancelled_at(work: Callable[[], Coroutine[Any, Any, Any]], at: int, way: Way) -> bool:
     """Do `work` in a task of its own and cancel it at suspension `at`; whether it was cancelled and ended so."""
+    tried[f"cancellations ({way})"] += 1
     if way == "anyio":
         return await asyncio.create_task(_in_a_scope(work, at))
     times = {"once": 1, "twice": 2}.get(way, float("inf"))

@@ -1,48 +1,17 @@
-"""PgBouncer for tests: on PATH, or unpacked from Debian's packages, which needs its archive and no rights.
-
-Not among the servers that every run starts: a download can fail. `pytest --with pgbouncer` asks for it.
-"""
+"""PgBouncer for tests: on PATH, or unpacked from Debian's packages. `pytest --with pgbouncer` asks for it."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import socket
-import subprocess
 import tempfile
 import time
 from pathlib import Path
 
+from tests.helpers.debian import command
 from tests.helpers.servers import START_S_MAX, PostgresServer, Served, ServerMissing, free_port
 
 PACKAGES = ("pgbouncer", "libc-ares2", "libevent-2.1-7")
-
-
-def program() -> list[str]:
-    """The command that starts it."""
-    found = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    if found:
-        return [found]
-    folder = Path(tempfile.gettempdir()) / "standfast-pgbouncer"
-    if not (folder / "usr/sbin/pgbouncer").exists():
-        _unpack(folder)
-    (libraries,) = folder.glob("usr/lib/*-linux-gnu")
-    return ["env", f"LD_LIBRARY_PATH={libraries}", str(folder / "usr/sbin/pgbouncer")]
-
-
-def _unpack(folder: Path) -> None:
-    made = Path(tempfile.mkdtemp(prefix="standfast-pgbouncer-"))
-    try:
-        subprocess.run(["apt-get", "download", *PACKAGES], cwd=made, check=True, capture_output=True, timeout=120)
-        for package in made.glob("*.deb"):
-            subprocess.run(["dpkg", "-x", str(package), str(made)], check=True, capture_output=True)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise ServerMissing(f"PgBouncer is not on PATH and cannot be unpacked: {error}") from error
-    made.chmod(0o755)
-    try:
-        made.rename(folder)
-    except OSError:  # another process was faster
-        shutil.rmtree(made)
 
 
 class PgBouncer:
@@ -58,7 +27,7 @@ class PgBouncer:
             "pool_mode = transaction\ndefault_pool_size = 3\nmax_client_conn = 200\n"
         )
         user = "nobody" if os.geteuid() == 0 else None  # it refuses to run as root, as PostgreSQL does
-        self._served = Served([*program(), str(settings)], folder, user=user)
+        self._served = Served([*command("pgbouncer", PACKAGES)[0], str(settings)], folder, user=user)
         self._served.start()
         deadline = time.monotonic() + START_S_MAX
         while not self._answers():

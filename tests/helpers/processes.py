@@ -23,6 +23,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from helpers.counts import tried
+
 from standfast import SQLiteSession
 from standfast.ground.errors import StoreError
 
@@ -45,6 +47,7 @@ class Child:
         there.close()
         assert self._process.pid is not None
         self.pid = self._process.pid
+        tried["processes"] += 1
 
     def __enter__(self) -> Self:
         return self
@@ -81,12 +84,15 @@ class Child:
 
     def send_signal(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
+        if number is not signal.SIGCONT:
+            tried[f"times {number.name}"] += 1
 
     def result(self) -> tuple[str, str]:
         """How its program ended: ("ok", what it returned) or (the error's name, its text)."""
         while True:
             said = self.hear()
             if said is None:
+                tried["processes that died by themselves"] += 1
                 return ("died", str(self.exit_code()))
             if isinstance(said, tuple) and said[0] == "ended":
                 return (said[1], said[2])
@@ -103,6 +109,7 @@ class Child:
 
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""
+        tried["times SIGKILL"] += 1
         self._process.kill()
         self._process.join(PATIENCE_S)
 
@@ -176,6 +183,7 @@ def stop_outside_writes(pid: int, path: str | Path) -> None:
     for _ in range(50):
         os.kill(pid, signal.SIGSTOP)
         if asyncio.run(_takes_a_write(path)):
+            tried["times SIGSTOP"] += 1
             return
         os.kill(pid, signal.SIGCONT)
         time.sleep(0.05)

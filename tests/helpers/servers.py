@@ -23,13 +23,14 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 REDIS_URL, CLUSTER_URL, POSTGRES_URL = "STANDFAST_REDIS_URL", "STANDFAST_REDIS_CLUSTER_URL", "STANDFAST_POSTGRES_URL"
 KINDS = ("redis", "postgres")
 """What `--without` may name."""
 
-ON_REQUEST = ("pgbouncer",)
-"""What is started only if `--with` names it (see `pooler`)."""
+ON_REQUEST = ("pgbouncer", "mariadb")
+"""What is started only if `--with` names it (see `pooler` and `mariadb`)."""
 
 START_S_MAX = 60
 KEEP_FOLDER = b"k"
@@ -351,7 +352,19 @@ class PostgresServer:
 
 # --- one of each, for a whole test run ------------------------------------------------------------------------------
 
-_started: dict[str, RedisServer | RedisCluster | PostgresServer] = {}
+
+class Started(Protocol):
+    """A server that this process has started."""
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+
+    def stop(self) -> None:
+        """End it and remove its data."""
+
+
+_started: dict[str, Started] = {}
 
 
 def _shared(kind: str) -> str:

@@ -93,3 +93,20 @@ async def test_a_cancelled_run_keeps_what_it_cost(session: SQLiteSession) -> Non
     (found,) = await session.usage()
     assert found.total.requests == 1
     await session.close()
+
+
+@pytest.mark.parametrize("save", ["never", "auto"])
+async def test_running_again_under_an_id_keeps_what_it_cost_before(session: SQLiteSession, save: Any) -> None:
+    """Costs go by number of reply: where no run store knows the run, its second start must count on."""
+    config = RunConfig(run_id="run-1", save=save)
+    looks = [costing(n * 10, function_call("look", {"what": "x"}, call_id=f"c{n}")) for n in (1, 2)]
+    with pytest.raises(ValueError, match="away"):
+        await Desk([*looks, ValueError("away")]).run("Look.", session=session, run_config=config)
+    result = await Desk([costing(40, assistant_message("Seen."))]).run("Look.", session=session, run_config=config)
+    assert result.final_output == "Seen."
+    (kept,) = await session.usage()
+    assert [(one.turn, one.usage.input_tokens, one.is_nested) for one in kept.requests] == [
+        (1, 10, False), (2, 20, False), (3, 40, False),
+    ]  # fmt: skip
+    assert result.context_wrapper.usage.input_tokens == 70
+    await session.close()

@@ -109,7 +109,7 @@ MUTANTS = [
     Mutant(
         "what must be saved is not waited for",
         "driver.saving_loop",
-        "            if not self._stores_first:\n                await self.save()\n",
+        "        if saves:\n            await self.save()\n",
         "",
     ),
     Mutant("Begun is not saved", "driver.saving_loop", "ALWAYS_SAVED = (Begun, ", "ALWAYS_SAVED = ("),

@@ -60,6 +60,56 @@ async def test_a_message_that_is_enqueued_twice_is_one_workflow(settings: dict[s
     assert lines(settings["book"]) == ["a", "b"]
 
 
+async def test_a_worker_on_two_files_is_killed_comes_back_and_goes_on(tmp_path: Path):
+    """The open package can keep its system database in SQLite, and so can we: one machine, and no server."""
+    files = {"system": f"sqlite:///{tmp_path / 'dbos.db'}", "store": str(tmp_path / "talks.db")}
+    told = {"url": "", "schema": "s", "book": str(tmp_path / "book"), "executor": "one", **files}
+    workflows = await asyncio.to_thread(workflows_of, told | {"executor": "web", "works": False})
+    try:
+        await workflows.start()
+        handle = await workflows.enqueue("m1", "Payer", "a b", session_id="s")
+        with office(ENGINE, told, die="a") as victim:
+            assert victim.ended() == -signal.SIGKILL
+        with office(ENGINE, told):
+            assert (await handle.get_result(polling_interval_sec=0.1))["status"] == "done"
+        outcome = await outputs(workflows, "s")
+    finally:
+        await asyncio.to_thread(DBOS.destroy, destroy_registry=True)
+        await workflows.jobs.close()
+    assert lines(told["book"]) == ["a", "b"]
+    assert says_unknown(outcome["a"])
+    assert outcome["b"] == done("b")
+
+
+async def test_a_message_that_comes_while_a_run_is_under_way_is_the_next_run(settings: dict[str, Any], workflows: Any):
+    """The session's lease keeps the second back until the first has ended."""
+    with office(ENGINE, settings, sleep="a") as worker:
+        await workflows.enqueue("m1", "Payer", "a b", session_id="s")
+        worker.hears("paid a")
+        second = await workflows.enqueue("m2", "Payer", "c", session_id="s")
+        await asyncio.sleep(0.5)  # long enough for it to be taken; nothing depends on it
+        worker.send(signal.SIGCONT)
+        assert (await second.get_result(polling_interval_sec=0.1))["status"] == "done"
+        await is_status(workflows, "m1", "done")
+    assert lines(settings["book"]) == ["a", "b", "c"]
+    assert list(await outputs(workflows, "s")) == ["a", "b", "c"]
+
+
+async def test_a_message_that_comes_while_a_run_waits_is_answered_and_the_run_goes_on_behind_it(
+    settings: dict[str, Any], workflows: Any
+):
+    """C15: what waits is shown to the next run as waiting, and its turn is stored behind what was said meanwhile."""
+    with office(ENGINE, settings):
+        await workflows.enqueue("m1", "Payer", "ask1", session_id="s")
+        await is_status(workflows, "m1", "paused")
+        await workflows.enqueue("m2", "Payer", "b", session_id="s")
+        await is_status(workflows, "m2", "done")
+        await workflows.decide("m1", "ask1", True, by="ann")
+        await is_status(workflows, "m1", "done")
+    assert lines(settings["book"]) == ["b", "ask1"]
+    assert await outputs(workflows, "s") == {name: done(name) for name in ("b", "ask1")}
+
+
 async def test_a_killed_worker_that_comes_back_goes_on_with_its_workflows(settings: dict[str, Any], workflows: Any):
     handle = await workflows.enqueue("m1", "Payer", "a b c", session_id="s")
     with office(ENGINE, settings, die="b") as victim:

@@ -76,6 +76,36 @@ async def test_a_message_that_is_delivered_twice_is_worked_off_once(settings: di
     assert await outputs(queue, "s") == {"a": done("a"), "b": done("b")}
 
 
+async def test_messages_that_come_while_a_run_is_under_way_are_the_next_runs_in_order(
+    settings: dict[str, Any], queue: Any
+):
+    await queue.enqueue("m1", "Payer", "a b", session_id="s")
+    with office(ENGINE, settings, sleep="a") as worker:
+        worker.hears("paid a")
+        with office(ENGINE, settings):  # it has nothing else to do, and leaves the conversation to the other one
+            for run_id, what in (("m2", "c"), ("m3", "d"), ("m2", "c")):  # one of them twice, as a client would retry
+                await queue.enqueue(run_id, "Payer", what, session_id="s")
+            worker.send(signal.SIGCONT)
+            assert await jobs_end(queue) == ["succeeded"] * 3
+    assert lines(settings["book"]) == ["a", "b", "c", "d"]
+    assert list(await outputs(queue, "s")) == ["a", "b", "c", "d"]
+
+
+async def test_a_message_that_comes_while_a_run_waits_is_answered_and_the_run_goes_on_behind_it(
+    settings: dict[str, Any], queue: Any
+):
+    """C15: what waits is shown to the next run as waiting, and its turn is stored behind what was said meanwhile."""
+    with office(ENGINE, settings):
+        await queue.enqueue("m1", "Payer", "ask1", session_id="s")
+        await is_status(queue, "m1", "paused")
+        await queue.enqueue("m2", "Payer", "b", session_id="s")
+        await is_status(queue, "m2", "done")
+        await queue.decide("m1", "ask1", True, by="ann")
+        await is_status(queue, "m1", "done")
+    assert lines(settings["book"]) == ["b", "ask1"]
+    assert await outputs(queue, "s") == {name: done(name) for name in ("b", "ask1")}
+
+
 async def test_a_run_that_waits_in_the_queue_is_not_put_there_again(queue: Any):
     assert await queue.enqueue("m1", "Payer", "a", session_id="s") is not None
     assert await queue.enqueue("m1", "Payer", "a", session_id="s") is None
@@ -217,7 +247,7 @@ async def test_the_periodic_job_is_one_of_the_queue(settings: dict[str, Any], qu
 
 async def test_a_worker_that_dies_at_the_periodic_job_does_not_stop_the_next_one(settings: dict[str, Any], queue: Any):
     with office(ENGINE, settings):
-        await queue.enqueue("m1", "Payer", "ask1 a", session_id="s")
+        await queue.enqueue("m1", "Payer", "ask1", session_id="s")
         await jobs_end(queue)
     await queue.jobs.store.decide("m1", "ask1", True, by="ann")  # and nobody enqueues it
     tend = queue.app.tasks["standfast:tend"].configure(queueing_lock="standfast:tend")

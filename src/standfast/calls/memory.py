@@ -30,6 +30,7 @@ class Memory:
 
     async def begin(self, run_id: str, policy: str) -> tuple[list[Item], Seen]:
         """Take the session, see to the unfinished runs of the conversation (C15), and read what was said before."""
+        self.hold.holder = f"voice call {run_id}"
         await self.hold.hold()
         seen = Seen() if self.store is None else await settle_unfinished(self.hold, run_id, self.store, policy)
         return await self.hold.read(), seen

@@ -269,9 +269,9 @@ class Performing:
             spawn=RunAttempt,
         )
         self._nested[one.call.id] = nested
-        run_id = f"{scope.hands.talk.run_id}/{one.call.id}"
+        parent = scope.hands.talk.run_id
         is_saved = scope.memory is not None and scope.memory.store is not None
-        return child_runner(self._children, nested, one.call, run_id=run_id, record=record, is_saved=is_saved)
+        return child_runner(self._children, nested, one.call, parent=parent, record=record, is_saved=is_saved)
 
     async def settle(self, effect: Do) -> None:
         """A call had begun when its process died. Its tool's policy decides; it is never run again silently."""

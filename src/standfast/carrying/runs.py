@@ -54,6 +54,10 @@ class StoredRunStore:
         plan = partial(run_rules.load_run, check_run_id(run_id))
         return await self._carrier().carry(plan, self._timeout_s, kind="read")
 
+    async def load_run_since(self, known: SavedRun) -> SavedRun | None:
+        """`load_run`, for somebody who has an earlier state of the run: what it has already is not read again."""
+        return await self._carrier().carry(partial(run_rules.load_run_since, known), self._timeout_s, kind="read")
+
     async def save_run(
         self,
         run_id: str,

@@ -159,16 +159,15 @@ class _CallOfRun:
         )
 
     def _child_runner(self, tool: LocalTool) -> Any:
-        loop, call = self._loop, self.call
-        run_id = f"{loop.run.spec.run_id}/{call.id}"
+        loop, call, parent = self._loop, self.call, self._loop.run.spec.run_id
         if tool.agent_tool is None:
-            return by_hand_runner(loop.children, self._scope, call, run_id)
+            return by_hand_runner(loop.children, self._scope, call, parent)
 
         async def record(child: Run) -> None:
             await loop.record(ChildMoved(call.id, child), completes=self._effect if child.paused else None)
 
         is_saved = loop.saver is not None
-        return child_runner(loop.children, self._scope, call, run_id=run_id, record=record, is_saved=is_saved)
+        return child_runner(loop.children, self._scope, call, parent=parent, record=record, is_saved=is_saved)
 
     async def _wait(self, results: tuple[Item, ...] = ()) -> None:
         same_as = self._same_question()

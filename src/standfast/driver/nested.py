@@ -31,11 +31,11 @@ def child_runner(
     scope: RunScope,
     call: Call,
     *,
-    run_id: str,
+    parent: str,
     record: Callable[[Run], Awaitable[None]],
     is_saved: bool,
 ) -> Callable[[AgentToolRun], Awaitable[RunResultBase]]:
-    """What a call's context gets to run an agent with. `record` notes in its owner where the nested run stands.
+    """What a call of run `parent` gets to run an agent with. `record` notes in there where the nested run stands.
 
     `children` knows the loops of nested runs while they go on, for an owner that must close them when it is cut short.
     """
@@ -53,7 +53,7 @@ def child_runner(
 
     async def run_agent(request: AgentToolRun) -> RunResultBase:
         events = EventBuffer() if request.tool.on_stream is not None else None
-        child = _spawned(scope, request, call, run_id, events, moved)
+        child = _spawned(scope, request, call, (parent, f"{parent}/{call.id}"), events, moved)
         try:
             with children.including(child.loop):
                 result = await result_of(child, events, request)
@@ -77,12 +77,12 @@ def _spawned(
     scope: RunScope,
     request: AgentToolRun,
     call: Call,
-    run_id: str,
+    ids: tuple[str, str],
     events: EventBuffer | None,
     moved: Callable[[Run], Awaitable[None]],
 ) -> StartedRun:
-    """The nested run, not begun yet. `moved` is told of each of its steps."""
-    tool = request.tool
+    """The nested run, not begun yet: `ids` are its parent's and its own. `moved` is told of each of its steps."""
+    tool, (parent, run_id) = request.tool, ids
     config = replace(tool.run_config or scope.config, run_id=None)
     assert scope.spawn is not None  # only a scope that is read with has none, and that one runs nothing
     return scope.spawn(
@@ -101,6 +101,7 @@ def _spawned(
             tracer=scope.tracer.under(config) if scope.tracer is not None else None,
             resumed=ResumedRun(call.child) if call.child is not None else None,
             run_id=run_id,
+            inside=scope.arguments.inside or parent,
             outer=scope.session,
             invocation=AgentToolInvocation(call.name, call.id, call.arguments),
             moved=moved,
@@ -108,7 +109,7 @@ def _spawned(
     )
 
 
-def by_hand_runner(children: Children, scope: RunScope, call: Call, run_id: str) -> Any:
+def by_hand_runner(children: Children, scope: RunScope, call: Call, parent: str) -> Any:
     """What the context of an ordinary tool's call gets, for a tool that calls an agent tool itself.
 
     The run is nested as that of an agent tool is (same context, usage and session's lease), but its call does not wait
@@ -122,7 +123,7 @@ def by_hand_runner(children: Children, scope: RunScope, call: Call, run_id: str)
         events = EventBuffer() if request.tool.on_stream is not None else None
         # A name of its own each time: where the call is repeated after a crash, this is another run, and under the name
         # of the first its session would take what it stores for a repeat.
-        child = _spawned(scope, request, call, f"{run_id}/{uuid4().hex[:12]}", events, nothing)
+        child = _spawned(scope, request, call, (parent, f"{parent}/{call.id}/{uuid4().hex[:12]}"), events, nothing)
         try:
             with children.including(child.loop):
                 result = await result_of(child, events, request)

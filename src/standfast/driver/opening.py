@@ -7,8 +7,9 @@ loop starts with, and in what must be checked before anything of it happens.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from standfast.driver.conclude import restored_output
@@ -23,7 +24,7 @@ from standfast.engine.codec import RunRecord, decode_saved, ending_of, has_ended
 from standfast.engine.due import due
 from standfast.engine.events import Claimed, ToolsGone
 from standfast.engine.log import Log
-from standfast.engine.run import Run, Verdict, View, begin, evolve
+from standfast.engine.run import Call, Response, Run, Verdict, View, begin, evolve
 from standfast.engine.run_store import SavedRun
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import (
@@ -37,6 +38,7 @@ from standfast.ground.errors import (
 from standfast.ground.jsonvalue import Item, copy_json, encode
 from standfast.ground.operators import tell
 from standfast.sessions.lease_rules import OpenRun
+from standfast.sessions.records import RequestCost
 from standfast.words.history import canonical, deduplicate, normalise, sanitise_for_store
 from standfast.words.items import ItemHelpers, ModelResponse, readable
 from standfast.words.usage import Usage
@@ -70,6 +72,7 @@ def fresh_run(scope: RunScope) -> Run:
         max_turns=arguments.max_turns,
         verdict=_first_verdict(scope),
         input_is_text=isinstance(arguments.given_input, str),
+        inside=arguments.inside,
     )
 
 
@@ -225,7 +228,7 @@ async def _open_earlier(scope: RunScope, fresh: Run) -> Opened | None:
             raise RunStateError(f"run {run_id!r} has ended", "Start the next run under another run_id.")
         return None
     run = await rebuilt_from_items(scope, fresh, items, ending)
-    await _add_kept_usage(scope, run_id)
+    run = _with_costs(run, await _add_kept_usage(scope, run_id))
     if run.status == "cancelled":
         raise RunStateError(
             f"run {run_id!r} was given up and has ended",
@@ -268,23 +271,43 @@ def _marked_as_running(run: Run) -> RunClaimedError:
 
 async def open_resumed(scope: RunScope, resumed: ResumedRun) -> Opened:
     """A saved run that goes on. Whatever speaks against it is found before anything is taken."""
-    run, status = resumed.run, resumed.status
+    run, status, is_nested = resumed.run, resumed.status, scope.arguments.moved is not None
     if run.is_closed:
         refuse_finished(run)
     check_owner(run, scope.arguments.session)
     if status is None:  # else whoever loaded it, just now, has looked at all of this
         check_saved(run, scope.graph)
-        status = await check_unclaimed(run, scope.store, resumed.revision)
+        # One that goes on inside another is as its parent's record says; what its session's store says is asked below.
+        status = run.status if is_nested else await check_unclaimed(run, scope.store, resumed.revision)
     if run.paused and not due(run):
         return await _look_at(scope, run, resumed.revision)
     await _hold(scope, resumed)
     may_wait = scope.config.concurrency == "wait" and not (resumed.takeover or resumed.at_once)
     wait_s = scope.config.lease_wait_s if may_wait else 0.0
     await _hold_run(scope, run.spec.run_id, wait_s=wait_s, takeover=resumed.takeover)
-    if status == "running" and not (_has_no_worker(scope) or resumed.takeover):
+    if status == "running" and not (is_nested or _has_no_worker(scope) or resumed.takeover):
         raise _marked_as_running(run)
+    revision = await _revision_of_nested(scope, run) if is_nested else resumed.revision
     await look_for_unfinished(scope, run.spec.run_id)
-    return await _claim(scope, run, resumed.revision)
+    return await _claim(scope, run, revision)
+
+
+async def _revision_of_nested(scope: RunScope, run: Run) -> int:
+    """The revision under which the store of a nested run's own session has it; 0 where there is none.
+
+    Raises if it was ended there, by whoever found that its worker was gone: its parent does not know that yet.
+    """
+    saved = await scope.store.load_run(run.spec.run_id) if scope.store is not None else None
+    if saved is None:
+        return 0
+    if has_ended(saved) and not run.finished:
+        error = RunClaimedError(
+            f"run {run.spec.run_id!r} was ended on its session while the run around it was not at it",
+            "Read that session: what it had begun is said there to be unknown.",
+        )
+        error.state_is_behind = True
+        raise error
+    return saved.revision
 
 
 async def _hold(scope: RunScope, resumed: ResumedRun) -> None:
@@ -310,7 +333,12 @@ async def _look_at(scope: RunScope, run: Run, revision: int) -> Opened:
 
 async def _claim(scope: RunScope, run: Run, revision: int) -> Opened:
     """Take a saved run, once: of two who try, the second is told and nothing of it runs (C12)."""
-    status = run.status
+    if run.spec.inside is not None and scope.arguments.moved is None:
+        raise RunStateError(
+            f"run {run.spec.run_id!r} is inside run {run.spec.inside!r}, which alone can go on with it",
+            f"Resume run {run.spec.inside!r}; or give this one up with Runner.cancel_run.",
+        )
+    status, before = run.status, run
     run = advance(run, Claimed(uuid.uuid4().hex, stored=await _stored_count(scope, run)))
     _restore(scope, run)
     gone = await check_tools(scope, run)
@@ -319,9 +347,31 @@ async def _claim(scope: RunScope, run: Run, revision: int) -> Opened:
     # The whole run is written, not what is new: the state at hand may be ahead of what was saved.
     saver = _saver(scope, revision=revision, needed=revision > 0)
     if saver is not None and saver.needed:
+        scope.give_back_claim = partial(saver.give_back, _to_be_taken(before))
         await saver.save(run)
     tell("run_resumed", run=run.spec.run_id, status=status)
     return Opened(run, saver)
+
+
+def _to_be_taken(run: Run) -> Run:
+    """The run as whoever takes it next should find it: one that was decided about, and of which nothing runs, is ready.
+
+    A state that its program has decided about says that it goes on; of one that was cut by a crash that stays true.
+    """
+    states = list(_calls_in(run))
+    is_decided = any(call.is_question for call in states) and not any(
+        call.state in ("begun", "doubt") for call in states
+    )
+    return evolve(run, progress=evolve(run.progress, is_ready=True)) if run.status == "running" and is_decided else run
+
+
+def _calls_in(run: Run) -> Iterator[Call]:
+    """The open calls of a run; of one with a run inside, that one's."""
+    for call in run.calls:
+        if call.child is not None:
+            yield from _calls_in(call.child)
+        else:
+            yield call
 
 
 async def open_finished(scope: RunScope, saved: SavedRun) -> Opened:
@@ -360,12 +410,23 @@ async def open_finished(scope: RunScope, saved: SavedRun) -> Opened:
     return Opened(await rebuilt_from_items(scope, fresh, items, ending), None, has_read=True)
 
 
-async def _add_kept_usage(scope: RunScope, run_id: str) -> None:
+async def _add_kept_usage(scope: RunScope, run_id: str) -> Sequence[RequestCost]:
     """Count what the run cost before, where its session keeps that (B15): it is part of what it costs."""
     assert scope.session is not None  # whoever asks has read the run from it
     for one in await scope.session.usage():
         if one.run_id == run_id:
             scope.wrapper.usage.add(one.total)
+            return one.requests
+    return ()
+
+
+def _with_costs(run: Run, kept: Sequence[RequestCost]) -> Run:
+    """The run with the replies that its session keeps the costs of, hidden: what they said is in its ledger.
+
+    Costs are kept by number of reply: counted from the start again, further ones would take the place of these.
+    """
+    replies = [Response((), one.usage.to_json(), hidden=True, model=one.model, agent=one.agent) for one in kept]
+    return evolve(run, responses=Log(replies), marks=evolve(run.marks, billed=len(replies)))
 
 
 def _leading(items: list[Item]) -> int:

@@ -30,7 +30,7 @@ from standfast.engine.events import Append, CallModel, Conclude, Effect, Judge, 
 from standfast.engine.run import Run
 from standfast.engine.run_store import SavedRun
 from standfast.ground.awaiting import maybe_await
-from standfast.ground.errors import StandfastError, UserError
+from standfast.ground.errors import RunClaimedError, StandfastError, UserError
 from standfast.ground.jsonvalue import copy_json
 from standfast.words.stream_events import AgentUpdatedStreamEvent
 
@@ -161,7 +161,11 @@ class RunAttempt:
 
     async def _run_to_rest(self) -> None:
         scope = self.scope
-        await self._open()
+        try:
+            await self._open()
+        except BaseException as error:
+            await self._give_back_claim(error)
+            raise
         await self.loop.drive()
         if self.run.paused and self.run.turn is not None:
             show_outputs(scope, self.run.turn, self.run, all_so_far=True)
@@ -170,6 +174,20 @@ class RunAttempt:
             refuse_finished(self.run)  # the tripwire was in another attempt; now what it left is stored
         if scope.session is not None:
             await compact_after(self.loop, scope)
+
+    async def _give_back_claim(self, error: BaseException) -> None:
+        """Leave a run that was taken, and of which nothing has begun, to be taken by another."""
+        give_back = self.scope.give_back_claim
+        submitted = give_back() if give_back is not None and not isinstance(error, RunClaimedError) else None
+        if submitted is None:
+            return
+        if isinstance(error, GeneratorExit):
+            submitted.close()  # its loop is closed, and nothing can be awaited any more; it is done all the same
+            return
+        try:
+            await submitted  # a second cancellation does not wait
+        except StandfastError as second:
+            error.add_note(f"While the run was given back, this happened too: {second!r}")
 
     async def _open(self) -> None:
         scope, resumed = self.scope, self.arguments.resumed

@@ -9,11 +9,12 @@ so that one who lost it saves nothing, and it can be one step with the items of 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from standfast.driver.reconcile import ignore_exception
+from standfast.driver.saved_here import saved_here
 from standfast.driver.session_hold import NewItems, SessionHold
 from standfast.engine.run_store import Record, RunStore
 from standfast.ground.errors import RunClaimedError, SessionConflictError
@@ -156,6 +157,7 @@ class RunSaver(Generic[State]):
             raise
         self._unconfirmed = None
         self._confirmed, self._head, self._done = write.record, write.save.head, write.state
+        saved_here(write.save.run_id)
 
     async def _sent(self, write: _Write[State]) -> int:
         save = write.save
@@ -191,3 +193,16 @@ class RunSaver(Generic[State]):
         if open_end is None and not save.tails and self._head == save.head:
             return None
         return save if open_end is None else replace(save, in_flight=open_end.save.head)
+
+    def give_back(self, state: State) -> Coroutine[Any, Any, object] | None:
+        """Save the state in which a record was taken, if it was or may have been; submitted by this very call.
+
+        For a taker who is told to stop before anything has begun, in a store of which no lease tells that they are
+        gone: the record would be said to be running, and nobody could know better.
+        """
+        is_taken = self._confirmed is not None or self._unconfirmed is not None
+        if not is_taken or self.beside is not None or not hasattr(type(self.store), "save_detached"):
+            return None
+        save, store = self.last(state), cast("Any", self.store)
+        submitted: Coroutine[Any, Any, object] | None = None if save is None else store.save_detached(save)
+        return submitted

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -124,11 +124,13 @@ class RunArguments:
     resumed: ResumedRun | None = None
     run_id: str | None = None
     """A nested run's: that of its parent, and its call."""
+    inside: str | None = None
+    """A nested run's: the id of the outermost run around it."""
     outer: SessionHold | None = None
     """A nested run's: its parent's hold on a session, which may be the same one."""
     invocation: AgentToolInvocation | None = None
     moved: Callable[[Run], Awaitable[None]] | None = None
-    """A nested run's: its parent is told of each step, and saves it; such a run has no store of its own."""
+    """A nested run's: its parent is told of each step, and saves it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +236,8 @@ class RunScope:
         """How much of the run's own ledger that history already contains."""
         self.run_lease: Lease | None = None
         """The lease on the run itself, where no session's lease covers it (C12)."""
+        self.give_back_claim: Callable[[], Coroutine[Any, Any, object] | None] | None = None
+        """Undoes that a saved run was taken, for one who has to leave before anything of it has begun."""
         self.open_turns: list[Item] = []
         """Open turns of paused runs, for requests: they stand behind the history and are never stored (C15)."""
         self.shown_base: list[Item] | None = None
@@ -274,13 +278,27 @@ class RunScope:
     def store(self) -> RunStore | None:
         """Where this run is saved: where the settings say, where it was found, or beside its session."""
         config, resumed = self.config, self.arguments.resumed
-        if config.save == "never" or self.arguments.moved is not None:
-            return None  # a nested run is saved with its parent
+        if config.save == "never":
+            return None
+        if self.arguments.moved is not None:
+            return self._store_of_nested()
         if config.run_store != "auto":
             return config.run_store
         if resumed is not None and resumed.store is not None:
             return resumed.store
         return self.session.run_store() if self.session is not None else None
+
+    def _store_of_nested(self) -> RunStore | None:
+        """Where a nested run is saved besides its parent's record: beside a session that is not its parent's.
+
+        The next run there must know of it (C15), and may be another's. Only where a lease tells who is gone: what it
+        goes on from is its parent's record.
+        """
+        hold, given = self.session, self.config.run_store
+        if hold is None or hold.is_covered or self.config.concurrency == "allow":
+            return None
+        store = hold.run_store() if given == "auto" else given
+        return store if store is not None and hold.keeps(store) else None
 
     # --- items -------------------------------------------------------------------------------------------------------
 

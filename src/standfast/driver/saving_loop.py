@@ -103,13 +103,15 @@ class SavingLoop(Reconciler[Run, Event, Effect]):
             raise asyncio.CancelledError("the run was stopped, and what it had done is stored")
 
     async def _recorded(self, event: Event) -> None:
+        saves = False
         if self.saver is not None and self._must_save(event):
             self.saver.needed = True
             self._stores_first = self._is_stored_next(event)
-            if not self._stores_first:
-                await self.save()
+            saves = not self._stores_first
         if self._moved is not None:
-            await self._moved(self.state)
+            await self._moved(self.state)  # first: who goes on with a nested run goes by what its parent knows
+        if saves:
+            await self.save()
 
     def _must_save(self, event: Event) -> bool:
         return isinstance(event, ALWAYS_SAVED) or (isinstance(event, Replied) and self.state.spec.owner.is_server)

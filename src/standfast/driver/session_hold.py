@@ -180,6 +180,11 @@ class SessionHold:
         return conversation_key(self.session) == conversation_key(session)
 
     @property
+    def is_covered(self) -> bool:
+        """Whether the run around this one has the conversation, so that this one takes no lease of its own (C13)."""
+        return self._outer is not None
+
+    @property
     def cannot(self) -> tuple[str, ...]:
         """What this session cannot promise."""
         return self._plain.cannot if self._plain is not None else ()

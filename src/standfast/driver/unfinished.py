@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -23,7 +23,7 @@ from standfast.driver.run_scope import OpenQuestion, RunScope, UnfinishedRun, lo
 from standfast.driver.session_hold import NewItems, SessionHold
 from standfast.driver.storing import ended_nested, with_items
 from standfast.driver.telling import tell_begun
-from standfast.driver.unfinished_calls import FoundCall, read_call, settle_call
+from standfast.driver.unfinished_calls import FoundCall, calls_in, read_call, settle_call
 from standfast.driver.unsent import unsent_items
 from standfast.engine.advance import advance
 from standfast.engine.codec import RunRecord, decode_saved, has_ended
@@ -54,6 +54,8 @@ class Found:
     revision: int
     is_gone: bool
     """Whether it is certain that nobody is at it."""
+    is_orphan: bool = False
+    """Whether the run around it will not go on with it, so that nobody can."""
 
     remedy = (
         "Decide about it and resume it (Runner.load, Runner.run), give it up with Runner.cancel_run, or choose"
@@ -68,7 +70,7 @@ class Found:
     @property
     def state(self) -> str:
         """paused, gone or running."""
-        return "paused" if self.run.is_parked else "gone" if self.is_gone else "running"
+        return "paused" if self.run.is_parked and not self.is_orphan else "gone" if self.is_gone else "running"
 
     @property
     def open_calls(self) -> tuple[Call, ...]:
@@ -101,8 +103,8 @@ class _Notes(Protocol):
 
 async def look_for_unfinished(scope: RunScope, own_id: str) -> None:
     """Find the unfinished runs of this run's session and do what the policy says; notes in the scope what was done."""
-    # Nested runs never look: the outermost has, and what they are nested in would be found.
-    if scope.session is None or scope.store is None or scope.arguments.moved is not None:
+    # A run on its parent's session has no store of its own, and does not look: the outermost one there has.
+    if scope.session is None or scope.store is None:
         return
     seen = await settle_unfinished(scope.session, own_id, scope.store, scope.config.unfinished)
     scope.unfinished += seen.unfinished
@@ -217,9 +219,34 @@ async def _found(candidates: Mapping[str, bool], store: RunStore) -> list[Found 
             read: Found | FoundCall | None = read_call(saved, is_gone=is_gone)
         else:
             read = _unfinished(run_id, saved, is_gone=is_gone)
+            if read is not None and (is_gone or read.run.is_parked) and await _is_orphan(read.run, store):
+                read = replace(read, is_gone=True, is_orphan=True)
         if read is not None:
             found.append(read)
     return found
+
+
+async def _is_orphan(run: Run, store: RunStore) -> bool:
+    """Whether the run that this one is inside of is kept here too, and says that it does not go on with it.
+
+    Where it is kept elsewhere nothing is known, and what waits is taken to wait.
+    """
+    outer = await store.load_run(run.spec.inside) if run.spec.inside is not None else None
+    if outer is None:
+        return False
+    if is_call(outer):
+        calls: Sequence[Call] = calls_in(outer)
+    else:
+        calls = () if has_ended(outer) else decode_saved(outer).calls
+    return run.spec.run_id not in set(_inside(calls))
+
+
+def _inside(calls: Sequence[Call]) -> Iterator[str]:
+    """The ids of the runs inside these calls, however deep."""
+    for call in calls:
+        if call.child is not None and call.state != "returned":
+            yield call.child.spec.run_id
+            yield from _inside(call.child.calls)
 
 
 async def read_unfinished(run_id: str, store: RunStore, *, is_gone: bool) -> Found | None:
@@ -257,8 +284,10 @@ async def _settle(hold: SessionHold, by: str, one: Found, store: RunStore) -> Fo
     """Close what a gone run left open, and store it; of a run that another has taken meanwhile nothing is changed."""
     run, run_id = one.run, one.run.spec.run_id
     saver = RunSaver(store, RunRecord, hold=hold, revision=one.revision, saved=run)
-    nested = await ended_nested(hold.accepted, run.calls, run.spec.owner, partial(_settled, by))
-    run = advance(run, settling(by, await hold.accepted(run_id)))
+    # Of an orphan nothing may be left waiting: whatever a person decided, nobody would go on.
+    end = partial(given_up, model_text("did_not_run")) if one.is_orphan else partial(_settled, by)
+    nested = await ended_nested(hold.accepted, run.calls, run.spec.owner, end)
+    run = end(run, await hold.accepted(run_id))
     try:
         run = await _store_settled(hold, saver, run, nested)
     except RunClaimedError:

@@ -26,6 +26,11 @@ from standfast.talk.talk import Talk, call_item
 from standfast.words.model_texts import model_text
 
 
+def calls_in(saved: SavedRun) -> list[Call]:
+    """The tool calls of a saved voice call that are open."""
+    return [one.call for one in decode_saved(saved).calls]
+
+
 @dataclass(frozen=True, slots=True)
 class FoundCall:
     """An unfinished voice call."""

@@ -177,7 +177,8 @@ class Recovery:
         allowed_s = self._bounds.timeout_s
         deadline = None if allowed_s is None else time.monotonic() + allowed_s
         for one in await self._listed(store, "paused", self._bounds.limit):
-            self._tell(one, "waits")
+            if not await _is_nested(store, one.run_id):  # the run around it is said to wait
+                self._tell(one, "waits")
         # Those that changed last are listed first: begun at the other end, a pass with a limit starves nobody.
         runs = [*await self._listed(store, "ready"), *await self._listed(store, "running")][::-1]
         tasks: set[asyncio.Task[None]] = set()
@@ -287,7 +288,7 @@ class Recovery:
             self._tell(summary, "no_agent", error=_is_voice_call(summary.run_id))
             return
         run = decode_saved(saved)
-        if run.is_closed:
+        if run.is_closed or run.spec.inside is not None:  # one that is inside another goes on with that one
             return
         agent = self._agents.get(run.spec.agent)
         if agent is None:
@@ -337,6 +338,17 @@ class Recovery:
         except Exception as error:
             logger.debug("whether run %s has ended could not be asked: %r", run_id, error)
             return False
+
+
+async def _is_nested(store: RunStore, run_id: str) -> bool:
+    """Whether the run is inside another, as an agent's tool on a session of its own is."""
+    saved = await store.load_run(run_id) if "/" in run_id else None  # the id of such a one has its parent's before that
+    if saved is None or has_ended(saved) or is_call(saved):
+        return False
+    try:
+        return decode_saved(saved).spec.inside is not None
+    except RunStateError:
+        return False
 
 
 async def _closed(session: Session | None) -> None:

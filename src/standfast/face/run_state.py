@@ -45,8 +45,6 @@ from standfast.llm.interface import ModelProvider
 from standfast.words.history import LOCAL_CALL_TYPES
 from standfast.words.items import ToolApprovalItem
 
-"""The calls that lead to a nested run, from the outside in."""
-
 CallStatus = Literal["intended", "waiting", "started", "unknown", "done"]
 _STATUS: dict[str, CallStatus] = {
     "asked": "intended",

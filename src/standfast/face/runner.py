@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -35,8 +35,10 @@ from standfast.engine.run import evolve
 from standfast.engine.run_store import RunStore, RunSummary, SavedRun
 from standfast.face.recovering import HAND_OVER_S, Bounds, Recovery, RecoveryReport, named_agents
 from standfast.face.run_state import RunState
+from standfast.face.run_updates import RunUpdate
 from standfast.face.saved_context import wrap_context
 from standfast.face.starting import RunOptions, check_hooks, check_max_turns, default_provider, run_store_of, start
+from standfast.face.watching import POLL_S, WAIT_S, watch
 from standfast.ground.durations import check_seconds
 from standfast.ground.errors import (
     NotFoundError,
@@ -239,6 +241,27 @@ class Runner:
         attempt = RunAttempt(arguments)
         await attempt.look_at(saved)
         return RunResult(attempt, partial(_state_of, attempt))
+
+    @classmethod
+    def watch(
+        cls,
+        run_id: str,
+        *,
+        session: Session | None = None,
+        run_store: RunStore | None = None,
+        after: str | None = None,
+        wait_s: float | None = WAIT_S,
+        poll_s: float = POLL_S,
+    ) -> AsyncGenerator[RunUpdate, None]:
+        """What happens to a run, as it is saved, in whatever process it runs: an async iterator that ends with the run.
+
+        Every update has a `cursor`; given as `after`, in any process, the watcher goes on behind that update. Items and
+        calls are told once each, whenever a watcher came and wherever it was cut off; how the run stands is told when
+        it is seen to have changed. A run of a session is watched with the session. One that is not saved yet is waited
+        for (`wait_s`; None: without end), then NotFoundError is raised. The store is asked every `poll_s` seconds, and
+        at once when this process saves the run; nothing is written, and no run waits for a watcher.
+        """
+        return watch(run_id, session, run_store, after, wait_s, poll_s)
 
     @classmethod
     async def recover(

@@ -84,6 +84,11 @@ def _parked(saved: SavedRun) -> Run:
     run = decode_saved(saved)
     if run.is_closed:
         refuse_finished(run)
+    if run.spec.inside is not None:
+        raise RunStateError(
+            f"run {saved.run_id!r} is inside run {run.spec.inside!r}, which alone can go on with it",
+            f"Decide in run {run.spec.inside!r}, where the same call waits; or give this one up.",
+        )
     if not run.is_parked:
         # Saved under its revision, a decision would take the run away from the worker that is at it.
         raise RunClaimedError(
@@ -144,13 +149,19 @@ def _check_name(by: object) -> None:
 
 
 async def cancel(
-    runs: StoredRunStore, session: StoredSession | None, run_id: str, *, by: str, reason: str | None = None
+    runs: StoredRunStore,
+    session: StoredSession | None,
+    run_id: str,
+    *,
+    by: str,
+    reason: str | None = None,
+    take: bool = False,
 ) -> None:
     """Give a saved run up: what waits is rejected, and its turn is stored whole; see `Store.cancel`."""
     _check_name(by)
     text = f"This call was not approved: {by} cancelled the run" + (f" ({reason})." if reason else ".")
     if session is None:
-        async with await runs.lease_run(run_id, ttl_s=LEASE_S, wait_s=0.0):
+        async with await runs.lease_run(run_id, ttl_s=LEASE_S, wait_s=0.0, takeover=take):
             saved, run = await _loaded_open(runs, run_id)
             after = given_up(text, run, 0)
             if unsent_items(after):
@@ -160,7 +171,8 @@ async def cancel(
                 )
             await _save(runs, after, saved)
         return
-    async with await session.lease(ttl_s=LEASE_S, wait_s=0.0, holder=f"{by} cancels run {run_id}") as lease:
+    who, instead_of = f"{by} cancels run {run_id}", run_id if take else None
+    async with await session.lease(ttl_s=LEASE_S, wait_s=0.0, holder=who, instead_of=instead_of) as lease:
         saved, run = await _loaded_open(runs, run_id)
         before = given_up(text, run, await session.accepted(run_id))
         start, end = before.marks.stored, before.storable

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from standfast.carrying.sdk_tables import SQLALCHEMY_VERSION
 from standfast.carrying.session import StoredSession
 from standfast.ground.errors import InvalidSettingError
 from standfast.operators.store import Layout, Store
@@ -100,7 +101,6 @@ def postgresql(opening: Opening) -> Store:
 
 def sqlalchemy(opening: Opening) -> Store:
     """What `SQLAlchemySession` keeps in a database; of an SQLite file that is only looked at, in a copy."""
-    from standfast.backends.sqlalchemy import tables
     from standfast.backends.sqlalchemy.session import SQLAlchemySession
 
     url, read_only, create, timeout_s = opening
@@ -116,7 +116,7 @@ def sqlalchemy(opening: Opening) -> Store:
         creates = create if url.scheme == "sqlite" else not read_only
         return SQLAlchemySession.from_url(session_id, url=text, create_tables=creates, timeout_s=timeout_s, **given)
 
-    layout = partial(_layout, partial(_reached, made), tables.VERSION, "release 0.2, SQLAlchemySession")
+    layout = partial(_layout, partial(_reached, made), SQLALCHEMY_VERSION, "release 0.2, SQLAlchemySession")
     opened = _opened_as(made, read_only)
     return Store(url.shown, "sqlalchemy", opened, layout, read_only=read_only, close=close)
 

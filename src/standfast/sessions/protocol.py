@@ -102,6 +102,17 @@ def check_session_id(session_id: Any) -> str:
     return session_id
 
 
+def check_text_id(session_id: Any) -> str:
+    """The id itself, if a database that keeps text can hold it exactly (A18)."""
+    found = check_session_id(session_id)
+    if "\0" in found or any("\ud800" <= character <= "\udfff" for character in found):
+        raise InvalidSessionIdError(
+            f"{session_id!r} holds a NUL or half of a surrogate pair, which a database of text cannot store",
+            "Use an id that is valid Unicode, without NUL.",
+        )
+    return found
+
+
 # --- which conversation ----------------------------------------------------------------------------------------------
 
 _STORE_NAMES = (

@@ -25,7 +25,7 @@ from standfast.sessions.lease_rules import (
     open_run_value,
     release_put,
 )
-from standfast.sessions.port import Change, Done, Listed, Look, Name, Plan, Sight
+from standfast.sessions.port import Cell, Change, Done, Listed, Look, Name, Plan, Sight
 from standfast.sessions.protocol import Head
 from standfast.sessions.rules import OPEN_RUN, SEALED, USAGE, WRITER, as_time, commit, listing, look, value_of
 from standfast.sessions.writer_rules import Batch, appended, batch_look, is_repeat
@@ -88,9 +88,62 @@ def saved_in(run_id: str, sight: Sight) -> SavedRun | None:
     revision, head = _parts(run_id, value)
     logs: dict[str, list[bytes]] = {}
     for cell in sorted(cell for cell in sight.cells if cell.startswith(LOG)):
-        for log, (start, records) in msgspec.msgpack.decode(sight.cells[cell].value).items():
-            logs.setdefault(log, [])[start:] = records
+        _apply(logs, sight.cells[cell])
     return SavedRun(run_id, revision, head, {log: tuple(records) for log, records in logs.items() if records})
+
+
+NEWER_AT_ONCE = 64
+# How many saves are read one by one by somebody who knows an earlier state; behind more than that, all is read.
+
+
+@dataclass(frozen=True, slots=True)
+class SeenRun(SavedRun):
+    """A saved run, and when it was made: another under the same id, after a deletion, is not mistaken for it."""
+
+    made_at: float | None = None
+
+
+def load_run_since(known: SavedRun) -> Plan[SavedRun | None]:
+    """The run as last saved, for somebody who knows an earlier state of it: only what is new is read.
+
+    What it gives knows when the run was made, and goes on from there; of anything else, all is read.
+    """
+    name = Name("run", known.run_id)
+    made_at = known.made_at if isinstance(known, SeenRun) else None
+    sight = yield from look(Look(name, cells=(HEAD,), mark=False, times=True))
+    while True:
+        value = value_of(sight, HEAD)
+        if value is None:
+            return None
+        revision, head = _parts(known.run_id, value)
+        if sight.created != made_at or not known.revision <= revision <= known.revision + NEWER_AT_ONCE:
+            return (yield from _load_seen(name))
+        if revision == known.revision:
+            return known
+        newer = tuple(f"{LOG}{number:012d}" for number in range(known.revision + 1, revision + 1))
+        # With the head again: what was saved in between may have removed what the logs held.
+        sight = yield from look(Look(name, cells=(HEAD, LENGTHS, *newer), mark=False, times=True))
+        if value_of(sight, HEAD) != value or sight.created != made_at:
+            continue
+        logs = {log: list(records) for log, records in known.logs.items()}
+        for cell in newer:
+            _apply(logs, sight.cells.get(cell))
+        lengths: dict[str, int] = msgspec.json.decode(value_of(sight, LENGTHS) or b"{}")
+        kept = {log: tuple(records) for log, records in logs.items() if lengths.get(log)}
+        return SeenRun(known.run_id, revision, head, kept, made_at)
+
+
+def _load_seen(name: Name) -> Plan[SavedRun | None]:
+    sight = yield from look(Look(name, cells=(HEAD,), prefixes=(LOG,), mark=False, times=True))
+    found = saved_in(name.id, sight)
+    return found and SeenRun(found.run_id, found.revision, found.head, found.logs, sight.created)
+
+
+def _apply(logs: dict[str, list[bytes]], cell: Cell | None) -> None:
+    """Add what one save has brought to the logs."""
+    if cell is not None:
+        for log, (start, records) in msgspec.msgpack.decode(cell.value).items():
+            logs.setdefault(log, [])[start:] = records
 
 
 def _parts(run_id: str, value: bytes) -> tuple[int, bytes]:

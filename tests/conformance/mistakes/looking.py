@@ -144,6 +144,30 @@ class _CountsRepeats(InMemorySession):
         return [replace(one, requests=(*one.requests, *one.requests[:1])) for one in await super().usage()]
 
 
+class _ForgetsInside(InMemorySession):
+    """What runs inside the recorded one left is not stored."""
+
+    def record(self, *, nested: Any = (), **given: Any) -> Any:
+        return super().record(**given)
+
+
+class _OneByOne(InMemorySession):
+    """What runs inside left is appended one after the other, and then the turn: a refusal comes too late."""
+
+    async def record(self, *, nested: Any = (), **given: Any) -> Any:
+        for one in nested:
+            await self.append(one.items, writer=one.writer, start=one.start)
+        return await super().record(**given)
+
+
+class _TurnFirst(InMemorySession):
+    """What runs inside left stands behind the turn whose call it was."""
+
+    async def record(self, *, nested: Any = (), **given: Any) -> Any:
+        await super().record(**given)
+        return await super().record(nested=nested)
+
+
 BROKEN += [
     Mistake(_backend(_ForgetsOne, "loses a record between two pages"), "B11",
             "pages_in_both_directions_hold_every_record_once"),
@@ -169,4 +193,7 @@ BROKEN += [
     Mistake(_backend(_KnowsTheFirst, "knows the first origin only"), "B14", "a_fork_says_where_it_came_from"),
     Mistake(_backend(_CountsRepeats, "counts a repeat twice"), "B15",
             "what_a_run_cost_is_kept_once_and_outlives_the_run"),
+    *(Mistake(_backend(kind, what), "B1", "what_runs_inside_another_left_is_stored_with_its_turn_or_not_at_all")
+      for kind, what in ((_ForgetsInside, "forgets what runs inside left"), (_OneByOne, "stores it in steps"),
+                         (_TurnFirst, "stores it behind the turn"))),
 ]  # fmt: skip

@@ -19,5 +19,6 @@ class InMemoryRunStore(StoredRunStore):
     def __init__(self, *, store: MemoryStore | None = None) -> None:
         kept = MemoryStore() if store is None else store
         carrier = InlineCarrier(partial(carried_out, kept), kept.lock)
-        super().__init__(lambda: carrier, process=THIS_PROCESS)
+        # The key says that two of these are one store: a resumed run is then saved under its session's lease.
+        super().__init__(lambda: carrier, key=kept, process=THIS_PROCESS)
         self.store = kept

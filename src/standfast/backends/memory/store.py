@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from weakref import WeakSet
 
-from standfast.ground.errors import CallerError, NotFoundError
+from standfast.ground.errors import CallerError
+from standfast.sessions.answering import NUMBER_MAX, in_range, read_cursor
 from standfast.sessions.port import (
     Arrange,
     Cell,
@@ -146,14 +147,13 @@ class MemoryStore:
 
     def listing(self, kind: Kind, *, after: str | None, limit: int, labels: Mapping[str, str]) -> Sequence[Listed]:
         """Names of a kind with these labels, newest change first."""
-        if after is not None and not (after.isascii() and after.isdigit()):
-            raise NotFoundError(f"{after!r} is no cursor of a listing", "Use the cursor of the page before.")
+        below = NUMBER_MAX if after is None else read_cursor(after)
         found = [
             Listed(name.id, stored.created, stored.updated, stored.labels, str(stored.change))
             for name, stored in self._all(kind)
             if stored.created is not None
             and stored.updated is not None
-            and (after is None or stored.change < int(after))
+            and stored.change < below
             and all(stored.labels.get(label) == value for label, value in labels.items())
         ]
         found.sort(key=lambda one: -int(one.cursor))
@@ -197,14 +197,7 @@ class MemoryStore:
 
     def _range(self, name: Name, part: Range) -> list[Row]:
         stored = self._found(part.of or name) or Stored(0)
-        found = [
-            row
-            for row in stored.boxes.get(part.box, [])
-            if (part.after is None or row.ref > part.after) and (part.upto is None or row.ref <= part.upto)
-        ]
-        if part.replaces is None:
-            return found
-        return [row._replace(tag=(row.tag or Tag())._replace(replaces=part.replaces)) for row in found]
+        return in_range(stored.boxes.get(part.box, []), part)
 
     def _change(self, change: Change, arranged: tuple[list[Row], list[Row]] | None) -> str:
         """Do one change; where the live rows end now."""

@@ -7,7 +7,6 @@ import psycopg
 from standfast.ground.errors import (
     InvalidSettingError,
     NotADatabaseError,
-    OutcomeUnknownError,
     StoreError,
     StoreFullError,
     StoreReadOnlyError,
@@ -30,7 +29,7 @@ def refused(error: psycopg.Error) -> StoreError:
     """An error that the server answered with: nothing was done."""
     code = error.sqlstate or ""
     kind, remedy = _BY_CODE.get(code) or _BY_CODE.get(code[:2]) or (StoreUnavailableError, "Look at the server's log.")
-    made = kind(f"PostgreSQL refused: {_said(error)}", remedy)
+    made = kind(f"PostgreSQL refused: {said(error)}", remedy)
     made.is_lasting = code[:2] not in ("40", "55", "57")  # deadlocks, locks, a server that is shutting down
     return made
 
@@ -54,7 +53,7 @@ def is_unsendable(error: Exception) -> bool:
 def unreachable(error: psycopg.Error) -> StoreUnavailableError:
     """No connection was made, so nothing was sent."""
     made = StoreUnavailableError(
-        f"PostgreSQL cannot be reached: {_said(error)}",
+        f"PostgreSQL cannot be reached: {said(error)}",
         "Is the server running there, and are user, password and database of the URL right?",
     )
     # A refusal to let somebody in has no code here, only a text; the server's are not translated.
@@ -62,15 +61,6 @@ def unreachable(error: psycopg.Error) -> StoreUnavailableError:
     return made
 
 
-def unanswered(error: psycopg.Error, *, reading: bool) -> StoreError:
-    """The connection broke after something was sent."""
-    if reading:
-        return StoreUnavailableError(f"PostgreSQL did not answer: {_said(error)}", "Nothing was changed; try again.")
-    return OutcomeUnknownError(
-        f"PostgreSQL did not answer: {_said(error)}",
-        "It was done whole or not at all. Repeating an append under the same writer and number is safe.",
-    )
-
-
-def _said(error: psycopg.Error) -> str:
+def said(error: psycopg.Error) -> str:
+    """What an error says, in one line."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -4,21 +4,22 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from importlib.resources import files
 from typing import Any, NamedTuple, Self
 
 import psycopg
 
-from standfast.ground.errors import InvalidNameError, SchemaTooNewError, StoreUnavailableError
+from standfast.carrying.sdk_tables import (
+    MAKING_LOCK,
+    SQLALCHEMY_VERSION,
+    check_table_names,
+    check_two_tables,
+    own_stem,
+)
+from standfast.ground.errors import SchemaTooNewError, StoreUnavailableError
 
 VERSION = 2
 # 2: a step may bring a history that was kept elsewhere.
-SQLALCHEMY_VERSION = 1000
-# From here on the numbers are those of another class's layouts, in the same table of versions.
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
-_LOCK = 7_236_514_022  # any number that only standfast uses for its advisory lock
 
 
 class Tables(NamedTuple):
@@ -31,13 +32,9 @@ class Tables(NamedTuple):
     @classmethod
     def of(cls, sessions: Any, messages: Any, schema: Any = None) -> Self:
         """The names, checked (A15)."""
-        for name in (sessions, messages, *(() if schema is None else (schema,))):
-            if not isinstance(name, str) or not _NAME.match(name):
-                raise InvalidNameError(
-                    f"{name!r} is no table name", "Use letters, digits and underscores, 63 at most, no digit first."
-                )
-        if sessions.lower() == messages.lower():
-            raise InvalidNameError(f"sessions and messages cannot both be in {sessions!r}", "Name two tables.")
+        check_two_tables(sessions, messages)
+        if schema is not None:
+            check_table_names(schema)
         return cls(sessions, messages, schema)
 
     def _quoted(self, name: str) -> str:
@@ -55,9 +52,7 @@ class Tables(NamedTuple):
 
     @property
     def _stem(self) -> str:
-        # A name may have 63 characters: a long one is cut, and told from others by its hash.
-        known = hashlib.sha256(f"{self.sessions}/{self.messages}".encode()).hexdigest()[:8]
-        return f"{self.messages[:28]}_{known}_standfast_"
+        return own_stem(self.sessions, self.messages)
 
     @property
     def own(self) -> str:
@@ -96,7 +91,7 @@ def install(connection: psycopg.Connection[Any], tables: Tables, *, create: bool
             "Run the SQL that PostgresSession.schema_sql() gives, or open the session with create_tables=True.",
         )
     with connection.transaction():
-        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (MAKING_LOCK,))
         if _version(connection, tables) != VERSION:
             if tables.schema is not None:
                 connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{tables.schema}"')

@@ -206,9 +206,10 @@ BEGIN
   FOR part IN SELECT * FROM jsonb_array_elements(a -> 'live') LOOP
     stands := (part ->> 'replaces')::integer;
     IF part ? 'new' THEN
+      lo := (part -> 'new' ->> 0)::bigint; hi := (part -> 'new' ->> 1)::bigint;
       INSERT INTO {m} (session_id, message_data, created_at, standfast_place, standfast_writer, standfast_ordinal, standfast_replaces)
-        SELECT p, p_texts[i], t0, at + i - (part -> 'new' ->> 0)::integer + 1, p_writers[i], p_ordinals[i], p_replaces[i]
-        FROM generate_series((part -> 'new' ->> 0)::integer, (part -> 'new' ->> 1)::integer) i;
+        SELECT p, x.data, t0, at + x.o, x.writer, x.ordinal, x.stands
+        FROM unnest(p_texts[lo:hi], p_writers[lo:hi], p_ordinals[lo:hi], p_replaces[lo:hi]) WITH ORDINALITY x(data, writer, ordinal, stands, o);
     ELSE
       lo := coalesce((part ->> 'after')::bigint, 0); hi := coalesce((part ->> 'upto')::bigint, 9223372036854775807);
       other := CASE WHEN part ? 'of' THEN convert_from(p_args[(part ->> 'of')::integer], 'UTF8') ELSE p END;
@@ -281,7 +282,7 @@ BEGIN
         SELECT coalesce(x.epoch, x.next_epoch) INTO epoch FROM {own}names" x WHERE x.kind = k AND x.id = p;
       END IF;
       SELECT array_agg(x.name), array_agg(x.epoch), array_agg(x.value) INTO names, epochs, vals FROM {own}cells" x
-        WHERE x.kind = k AND x.id = p AND x.name IN (SELECT p_args[(w ->> 0)::integer] FROM jsonb_array_elements(c -> 'want') w);
+        WHERE x.kind = k AND x.id = p AND x.name = ANY (ARRAY(SELECT p_args[(w ->> 0)::integer] FROM jsonb_array_elements(c -> 'want') w));
       RETURN;
     END IF;
     i := i + 1;
@@ -348,7 +349,9 @@ BEGIN
       last := {own}adopt"(p);
       IF c ? 'drop' THEN
         SELECT min(d::bigint) INTO first FROM jsonb_array_elements_text(c -> 'drop') d;
-        DELETE FROM {m} WHERE session_id = p AND standfast_place IN (SELECT d::bigint FROM jsonb_array_elements_text(c -> 'drop') d);
+        -- From the first on: a list by itself is planned as a walk over the whole history.
+        DELETE FROM {m} WHERE session_id = p AND standfast_place >= first
+          AND standfast_place = ANY (ARRAY(SELECT d::bigint FROM jsonb_array_elements_text(c -> 'drop') d));
         -- A hole that no mark could tell of: none that was given out may hold any more.
         SELECT EXISTS (SELECT 1 FROM {m} WHERE session_id = p AND standfast_place > first) INTO tail;
         IF tail THEN UPDATE {own}names" SET edition = edition + 1 WHERE kind = k AND id = p; END IF;
@@ -371,11 +374,14 @@ BEGIN
         SELECT created_at INTO last FROM {m} WHERE session_id = p ORDER BY standfast_place DESC LIMIT 1;
       END IF;
       IF c ? 'push' THEN
+        -- By slices, here and below: to reach one text in a long array, all before it are walked over.
         i := (c -> 'push' ->> 0)::integer; count_ := (c -> 'push' ->> 1)::integer - i + 1;
         UPDATE {own}names" SET place = place + count_ WHERE kind = k AND id = p RETURNING place - count_ + 1 INTO first;
         INSERT INTO {m} (session_id, message_data, created_at, standfast_place, standfast_writer, standfast_ordinal, standfast_replaces)
-          SELECT p, p_texts[j], greatest(moment::timestamp, last + interval '1 microsecond') + (j - i) * interval '1 microsecond',
-            first + j - i, p_writers[j], p_ordinals[j], p_replaces[j] FROM generate_series(i, i + count_::integer - 1) j;
+          SELECT p, x.data, greatest(moment::timestamp, last + interval '1 microsecond') + (x.o - 1) * interval '1 microsecond',
+            first + x.o - 1, x.writer, x.ordinal, x.stands
+          FROM unnest(p_texts[i:i + count_ - 1], p_writers[i:i + count_ - 1], p_ordinals[i:i + count_ - 1], p_replaces[i:i + count_ - 1])
+            WITH ORDINALITY x(data, writer, ordinal, stands, o);
       END IF;
       IF c ? 'load' THEN  -- what was kept elsewhere, with its times; each above the one before, as the SDK reads by them
         i := (c -> 'load' -> 'live' ->> 0)::integer; count_ := (c -> 'load' -> 'live' ->> 1)::integer - i + 1;
@@ -384,7 +390,6 @@ BEGIN
           SELECT p, x.data, greatest(to_timestamp(x.at)::timestamp, last + x.o * interval '1 microsecond'), first + x.o, x.writer, x.ordinal, x.stands
           FROM unnest(p_texts[i:i + count_ - 1], p_writers[i:i + count_ - 1], p_ordinals[i:i + count_ - 1], p_replaces[i:i + count_ - 1],
             ARRAY(SELECT t::float8 FROM jsonb_array_elements_text(c -> 'load' -> 'times') t)) WITH ORDINALITY x(data, writer, ordinal, stands, at, o);
-        -- By slices: to reach one text in a long array, all before it are walked over.
         FOR r IN SELECT (b ->> 0)::integer AS box, (b ->> 1)::integer AS lo, (b ->> 2)::integer AS hi FROM jsonb_array_elements(c -> 'load' -> 'boxes') b LOOP
           INSERT INTO {own}boxes" SELECT p, r.box, x.o, x.data, x.writer, x.ordinal, x.stands
             FROM unnest(p_texts[r.lo:r.hi], p_writers[r.lo:r.hi], p_ordinals[r.lo:r.hi], p_replaces[r.lo:r.hi]) WITH ORDINALITY x(data, writer, ordinal, stands, o);
@@ -398,8 +403,8 @@ BEGIN
     INSERT INTO {own}cells" SELECT k, p, p_args[(w ->> 0)::integer], e, p_args[(w ->> 1)::integer]
       FROM jsonb_array_elements(c -> 'put') w WHERE (w ->> 1)::integer > 0
       ON CONFLICT (kind, id, name) DO UPDATE SET epoch = excluded.epoch, value = excluded.value;
-    DELETE FROM {own}cells" x WHERE x.kind = k AND x.id = p AND x.name IN (
-      SELECT p_args[(w ->> 0)::integer] FROM jsonb_array_elements(c -> 'put') w WHERE (w ->> 1)::integer = 0);
+    DELETE FROM {own}cells" x WHERE x.kind = k AND x.id = p AND x.name = ANY (ARRAY(
+      SELECT p_args[(w ->> 0)::integer] FROM jsonb_array_elements(c -> 'put') w WHERE (w ->> 1)::integer = 0));
     IF c ? 'labels' THEN
       UPDATE {own}names" SET labels = convert_from(p_args[(c ->> 'labels')::integer], 'UTF8')::jsonb WHERE kind = k AND id = p;
     END IF;

@@ -6,16 +6,15 @@ which tables. Constructing one does no I/O. All sessions of a database share a f
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, Self
 
 from standfast.backends.postgres.schema import Tables
 from standfast.backends.postgres.store import PostgresStore
 from standfast.carrying.pipelined import PipelinedCarrier
-from standfast.carrying.session import StoredSession
-from standfast.carrying.threads import ThreadCarrier, shared
-from standfast.ground.errors import CallerError, InvalidSessionIdError
-from standfast.sessions.protocol import SessionSettings, check_session_id
+from standfast.carrying.server_session import ServerSession
+from standfast.ground.errors import CallerError
+from standfast.sessions.protocol import SessionSettings, check_text_id
 
 __all__ = ["PostgresSession"]
 
@@ -23,7 +22,7 @@ READERS = 2
 _SCHEMES = ("postgresql://", "postgres://")
 
 
-class PostgresSession(StoredSession):
+class PostgresSession(ServerSession):
     """A conversation in PostgreSQL. Any number of objects, threads, loops and processes may share it.
 
     `url` is a PostgreSQL URL, or a connection string as `libpq` takes it; `connect_options` are further options of a
@@ -48,7 +47,6 @@ class PostgresSession(StoredSession):
         self._url, self.create_tables = _checked_url(url), create_tables
         self._options = dict(connect_options or {})
         self._tables = Tables.of(sessions_table, messages_table, schema)
-        self._found: ThreadCarrier | None = None
 
     @classmethod
     def from_url(cls, session_id: str, *, url: str, **kwargs: Any) -> Self:
@@ -62,25 +60,9 @@ class PostgresSession(StoredSession):
         """The SQL that makes the tables, columns and functions; it may be run again."""
         return Tables.of(sessions_table, messages_table, schema).sql()
 
-    async def ping(self) -> bool:
-        """Whether the database answers now, within a few seconds."""
-        return await self._answers()
+    # --- what ServerSession asks --------------------------------------------------------------------------------------
 
-    def close(self) -> Coroutine[Any, Any, None]:
-        """Close this session object, now; awaiting the result is allowed and not needed."""
-        done = super().close()
-        self._found = None  # connections end with the last session that uses them
-        return done
-
-    # --- what StoredSession asks --------------------------------------------------------------------------------------
-
-    def _carrier(self) -> ThreadCarrier:
-        found = self._found
-        if found is None:
-            found = self._found = shared(self._store_key(), self._made_carrier)
-        return found
-
-    def _made_carrier(self) -> ThreadCarrier:
+    def _made_carrier(self) -> PipelinedCarrier:
         url, tables, options, create = self._url, self._tables, self._options, self.create_tables
 
         def opened() -> PostgresStore:
@@ -91,32 +73,15 @@ class PostgresSession(StoredSession):
     def _store_key(self) -> Hashable:
         return ("postgres", self._url, repr(sorted(self._options.items())), self._tables, self.create_tables)
 
-    def _another(self, new_id: str) -> Self:
-        return type(self)(
-            new_id,
-            url=self._url,
-            sessions_table=self._tables.sessions,
-            messages_table=self._tables.messages,
-            schema=self._tables.schema,
-            create_tables=self.create_tables,
-            connect_options=self._options,
-            session_settings=self._copied_settings(),
-            timeout_s=self.timeout_s,
-        )
+    def _given(self) -> dict[str, Any]:
+        sessions, messages, schema = self._tables
+        return {
+            "url": self._url, "connect_options": self._options, "create_tables": self.create_tables,
+            "sessions_table": sessions, "messages_table": messages, "schema": schema,
+        }  # fmt: skip
 
     def _check_id(self, session_id: str) -> str:
-        """The id, if PostgreSQL can hold it exactly (A18)."""
-        found = check_session_id(session_id)
-        try:
-            found.encode()
-        except UnicodeEncodeError:
-            found = "\0"
-        if "\0" in found:
-            raise InvalidSessionIdError(
-                f"{session_id!r} holds a NUL or half of a surrogate pair, which PostgreSQL cannot store",
-                "Use an id that is valid Unicode, without NUL.",
-            )
-        return found
+        return check_text_id(session_id)
 
 
 def _checked_url(url: Any) -> str:

@@ -7,20 +7,23 @@ So nothing is left open on a connection between two calls, which is what a poole
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from struct import Struct
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg.abc import PQGen
+from psycopg.adapt import Dumper
+from psycopg.pq import Format
 from psycopg.types.json import Jsonb
 
-from standfast.backends.postgres.errors import is_unsendable, refused, unanswered, unreachable, unsendable
+from standfast.backends.postgres.errors import is_unsendable, refused, said, unreachable, unsendable
 from standfast.backends.postgres.schema import Tables, install
-from standfast.ground.errors import NotFoundError, StandfastError
+from standfast.sessions.answering import NUMBER_MAX, Description, asked_alone, read_cursor, unanswered
 from standfast.sessions.port import (
+    NOBODY,
     Answer,
     Ask,
     Cell,
@@ -30,26 +33,30 @@ from standfast.sessions.port import (
     Kind,
     Listed,
     Listing,
+    Load,
     Look,
     Name,
-    Range,
     Refused,
     Row,
     Rows,
     Sight,
     Step,
     Tag,
-    ask,
     only_appends,
 )
 
 T = TypeVar("T")
+
+NewRow = tuple[bytes, Tag | None]
 
 ANSWER_S_MAX = 20.0
 CONNECT_S_MAX = 5
 # A pooler that gives each transaction another server connection does not know a statement prepared on the last one.
 # Such a statement was never executed; from then on none is prepared.
 _NOT_PREPARED = ("26000", "42P05", "08P01")
+_BYTEA, _INT8, _INT4, _TEXT = 17, 20, 23, 25  # what PostgreSQL numbers its types with
+_ARRAY, _BOUNDS, _INT, _LONG = Struct("!iii").pack, Struct("!ii").pack, Struct("!i").pack, Struct("!q").pack
+_NULL = _INT(-1)
 
 
 class LimitedConnection(psycopg.Connection[Any]):
@@ -63,21 +70,43 @@ class LimitedConnection(psycopg.Connection[Any]):
             raise psycopg.OperationalError(f"no answer within {ANSWER_S_MAX} s") from error
 
 
-class Rowset(NamedTuple):
-    """Rows as the arrays a function takes."""
+class Packed(bytes):
+    """An array in PostgreSQL's binary form, whose type the statement says.
 
-    texts: list[str]
-    writers: list[bytes | None]
-    ordinals: list[int]
-    replaces: list[int]
+    psycopg makes arrays of lists element by element, those of strings with regular expressions: it was a third of the
+    client's time for an append. What we store is bytes already, and goes out as it is.
+    """
 
-    def add(self, data: bytes, tag: Tag | None) -> int:
-        """The number of a row."""
-        self.texts.append(data.decode())
-        self.writers.append(None if tag is None else tag.writer.encode())
-        self.ordinals.append(0 if tag is None else tag.ordinal)
-        self.replaces.append(0 if tag is None else tag.replaces)
-        return len(self.texts)
+
+class _PackedDumper(Dumper):
+    format = Format.BINARY
+
+    def dump(self, obj: Packed) -> Packed:
+        return obj
+
+
+def packed(element: int, values: Sequence[bytes | None]) -> Packed:
+    """An array of values that are in their binary form; `element` is the number of their type."""
+    parts = [_ARRAY(1 if values else 0, None in values, element), _BOUNDS(len(values), 1) if values else b""]
+    for value in values:
+        parts += (_NULL,) if value is None else (_INT(len(value)), value)
+    return Packed(b"".join(parts))
+
+
+def packed_rows(rows: Sequence[NewRow]) -> tuple[Packed, ...]:
+    """Rows as the four arrays that a function takes: contents, writers, ordinals, generations."""
+    tags = [tag or NOBODY for _, tag in rows]
+    return (
+        packed(_TEXT, [data for data, _ in rows]),
+        packed(_BYTEA, [None if tag is None else tag.writer.encode() for _, tag in rows]),
+        packed(_INT8, [_LONG(tag.ordinal) for tag in tags]),
+        packed(_INT4, [_INT(tag.replaces) for tag in tags]),
+    )
+
+
+def packed_cells(cells: Mapping[str, bytes | None]) -> tuple[Packed, Packed]:
+    """Cells as two arrays: names and values."""
+    return packed(_BYTEA, [cell.encode() for cell in cells]), packed(_BYTEA, list(cells.values()))
 
 
 class PostgresStore:
@@ -117,10 +146,10 @@ class PostgresStore:
         arguments = (
             look.name.kind,
             look.name.id,
-            [cell.encode() for cell in look.cells] or None,
-            [prefix.encode() for prefix in look.prefixes] or None,
+            packed(_BYTEA, [cell.encode() for cell in look.cells]) if look.cells else None,
+            packed(_BYTEA, [prefix.encode() for prefix in look.prefixes]) if look.prefixes else None,
             Jsonb([_wanted(rows) for rows in look.rows]),
-            [None if rows.writer is None else rows.writer.encode() for rows in look.rows],
+            packed(_BYTEA, [None if rows.writer is None else rows.writer.encode() for rows in look.rows]),
             look.upto,
             look.mark,
             look.count,
@@ -149,9 +178,9 @@ class PostgresStore:
     @staticmethod
     def _arguments(step: Step) -> tuple[Any, ...]:
         arguments: list[bytes] = []
-        rows = Rowset([], [], [], [])
-        described = [_described(change, arguments, rows) for change in step]
-        return (Jsonb(described), secrets.token_hex(8), arguments, *rows)
+        rows: list[NewRow] = []
+        described = [_Numbered(change, arguments, rows).made() for change in step]
+        return (Jsonb(described), secrets.token_hex(8), packed(_BYTEA, arguments), *packed_rows(rows))
 
     def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
         """Steps that wait together are one transaction, sent in one message and synced once.
@@ -162,13 +191,7 @@ class PostgresStore:
             done = self._together(questions)
             if done is not None:
                 return done
-        return [self._alone(question) for question in questions]
-
-    def _alone(self, question: Ask) -> Answer | Exception:
-        try:
-            return ask(self, question)
-        except StandfastError as error:
-            return error
+        return [asked_alone(self, question) for question in questions]
 
     def _together(self, steps: Sequence[Any]) -> list[Answer | Exception] | None:
         # Everybody locks in one order, whatever else they lock.
@@ -186,10 +209,10 @@ class PostgresStore:
             if error.sqlstate is not None and error.sqlstate[:3] not in ("080", "57P"):
                 return None  # undone, all of it
             self.close()
-            return [unanswered(error, reading=False)] * len(steps)
+            return [unanswered("PostgreSQL", said(error), reading=False)] * len(steps)
         # What the small function leaves alone was not done, nor what came behind it and relied on it.
         return [
-            self._alone(step) if answers[place] == (None,) else _outcome(answers[place])
+            asked_alone(self, step) if answers[place] == (None,) else _outcome(answers[place])
             for place, step in enumerate(steps)
         ]
 
@@ -205,7 +228,7 @@ class PostgresStore:
         s, own = self._tables.s, self._tables.own
         if after is None and kind == "session":
             self._ask(f'SELECT {own}adopt_sessions"()', (), reading=True)
-        below = 2**62 if after is None else _cursor(after)
+        below = NUMBER_MAX if after is None else read_cursor(after)
         if kind == "session":
             sql = (
                 "SELECT n.id, extract(epoch FROM CASE WHEN s.standfast_epoch IS NULL OR n.created IS NULL "
@@ -252,12 +275,13 @@ class PostgresStore:
                 self.close()
             # Whoever gives a code has answered: nothing was done. Unknown is only a connection that broke.
             if error.sqlstate is None or error.sqlstate[:3] in ("080", "57P"):
-                raise unanswered(error, reading=reading) from error
+                raise unanswered("PostgreSQL", said(error), reading=reading) from error
             raise refused(error) from error
 
     def _opened(self) -> LimitedConnection:
         if self._connection is None:
             options = {"connect_timeout": CONNECT_S_MAX, "application_name": "standfast", **self._options}
+            options["client_encoding"] = "utf8"  # contents go out as they are stored: see Packed
             try:
                 connection = LimitedConnection.connect(self._dsn, autocommit=True, **options)
             except psycopg.Error as error:
@@ -272,6 +296,7 @@ class PostgresStore:
             except BaseException:
                 connection.close()
                 raise
+            connection.adapters.register_dumper(Packed, _PackedDumper)
             self._connection = connection
         return self._connection
 
@@ -283,17 +308,7 @@ class PostgresStore:
 
 
 def _append_arguments(change: Change) -> tuple[Any, ...]:
-    return (
-        change.name.id,
-        [cell.encode() for cell in change.cells],
-        list(change.cells.values()),
-        [cell.encode() for cell in change.put],
-        list(change.put.values()),
-        [data.decode() for data, _ in change.push],
-        [tag.writer.encode() for _, tag in change.push],
-        [tag.ordinal for _, tag in change.push],
-        [tag.replaces for _, tag in change.push],
-    )
+    return (change.name.id, *packed_cells(change.cells), *packed_cells(change.put), *packed_rows(change.push))
 
 
 def _outcome(answer: Sequence[Any]) -> Done | Refused:
@@ -307,67 +322,37 @@ def _outcome(answer: Sequence[Any]) -> Done | Refused:
     return Refused(place, "cell" if why == "cell" else "mark", (marks or [""])[0], cells)
 
 
-def _described(change: Change, arguments: list[bytes], rows: Rowset) -> dict[str, Any]:
-    """A change as JSON; strings are arguments, by number."""
+class _Numbered(Description):
+    """A change for the function that does a step: contents are rows of their own, other strings are arguments."""
 
-    def arg(value: bytes) -> int:
-        arguments.append(value)
-        return len(arguments)
+    def __init__(self, change: Change, arguments: list[bytes], rows: list[NewRow]) -> None:
+        super().__init__(change)
+        self._arguments, self._rows = arguments, rows
 
-    def values(cells: Mapping[str, bytes | None]) -> list[tuple[int, int]]:
-        return [(arg(cell.encode()), 0 if value is None else arg(value)) for cell, value in cells.items()]
+    def argument(self, value: bytes) -> int:
+        self._arguments.append(value)
+        return len(self._arguments)
 
-    def added(some: Sequence[tuple[bytes, Tag]]) -> tuple[int, int]:
-        first = len(rows.texts) + 1
-        for data, tag in some:
-            rows.add(data, tag)
-        return first, len(rows.texts)
+    def rows(self, rows: Sequence[NewRow]) -> tuple[int, int]:
+        self._rows.extend(rows)
+        return len(self._rows) - len(rows) + 1, len(self._rows)
 
-    def part(one: Range | Sequence[tuple[bytes, Tag]]) -> dict[str, Any]:
-        if not isinstance(one, Range):
-            return {"new": added(one)}
-        found = {"box": one.box, "after": one.after, "upto": one.upto, "replaces": one.replaces}
-        if one.of is not None:
-            found["of"] = arg(one.of.id.encode())
-        return found
+    def put_back(self, row: Row) -> int:
+        return self.rows([(row.data, row.tag)])[1]
 
-    name: Name = change.name
-    found: dict[str, Any] = {"kind": name.kind, "id": arg(name.id.encode())}
-    found |= {"want": values(change.cells), "put": values(change.put)}
-    for key, text in (("mark", change.mark), ("prefix", change.prefix)):
-        if text is not None:
-            found[key] = arg(text.encode())
-    for key, prefixes in (("wipe", change.wipe), ("sweep", change.sweep or None)):
-        if prefixes is not None:
-            found[key] = [arg(prefix.encode()) for prefix in prefixes]
-    for key, flag in (("remove", change.remove), ("touch", change.touch)):
-        if flag:
-            found[key] = True
-    if change.labels is not None:
-        found["labels"] = arg(json.dumps(dict(change.labels)).encode())
-    if change.drop:
-        found["drop"] = list(change.drop)
-    if change.arrange is not None:
-        wanted = change.arrange
-        found["arrange"] = {
-            "live": [part(one) for one in wanted.live],
-            "keep": [part(one) for one in wanted.keep],
-            "box": wanted.box,
-            "forget": list(wanted.forget),
-        }
-    if change.back:
-        found["back"] = [(row.ref, rows.add(row.data, row.tag)) for row in sorted(change.back)]
-    if change.push:
-        found["push"] = added(change.push)
-    if change.load is not None:
-        load, now_us = change.load, time.time_ns() // 1000
-        found["load"] = {
-            "live": added(load.live),
-            "times": [at / 1e6 for at in load.rising_us(now_us)],
-            "boxes": [(box, *added(some)) for box, some in load.boxes.items()],
+    def of(self, name: Name) -> int:
+        return self.text(name.id)
+
+    def loaded(self, load: Load) -> dict[str, Any]:
+        return {
+            "live": self.rows(load.live),
+            "times": [at / 1e6 for at in load.rising_us(time.time_ns() // 1000)],
+            "boxes": [(box, *self.rows(some)) for box, some in load.boxes.items()],
             "created": load.created,
         }
-    return found
+
+    def made(self) -> dict[str, Any]:
+        return {"kind": self.change.name.kind, **super().made()}
 
 
 def _wanted(rows: Rows) -> dict[str, Any]:
@@ -409,12 +394,6 @@ def _lists(lists: Any, refs: Any, texts: Any, writers: Any, ordinals: Any, repla
                 (replaces or ())[here], strict=True,
             )
         ]  # fmt: skip
-
-
-def _cursor(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) >= 2**62:
-        raise NotFoundError(f"{text!r} is no cursor of this listing", "Use the cursor that an earlier page gave.")
-    return int(text)
 
 
 def _label(name: str) -> str:

@@ -8,13 +8,12 @@ from typing import Any
 
 import redis.exceptions as failed
 
-from standfast.backends.redis import listing
 from standfast.backends.redis.cluster import ClusterStore
-from standfast.backends.redis.errors import refused, unanswered
+from standfast.backends.redis.errors import LOST, lost, unreachable
+from standfast.backends.redis.exchange import Command, awaited
 from standfast.backends.redis.keys import Layout
-from standfast.backends.redis.store import Codec, Command
-from standfast.ground.errors import StandfastError
-from standfast.sessions.port import Answer, Ask, Count, Listing
+from standfast.backends.redis.store import Codec
+from standfast.sessions.port import Answer, Ask
 
 # Answers must be bytes, whatever the client was made with: one record that is no text would else fail the whole read.
 _RAW: dict[str, Any] = {"NEVER_DECODE": []}
@@ -24,34 +23,14 @@ class ClientStore(Codec):
     """A handed-in client as a store."""
 
     def __init__(self, client: Any, *, prefix: str, layout: Layout, ttl_ms: int | None, wait_replicas: int = 0) -> None:
-        super().__init__(
-            prefix=prefix, layout=layout, ttl_ms=ttl_ms, where=_address(client), wait_replicas=wait_replicas
-        )
-        self._client = client
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._client, self._where = client, _address(client)
+        super().__init__(prefix=prefix, layout=layout, ttl_ms=ttl_ms, where=self._where, wait_replicas=wait_replicas)
 
     async def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
-        """All of it in one write, but for listings, which take several round trips each."""
-        together = [question for question in questions if not isinstance(question, Listing | Count)]
-        answers = iter(await self._together(together))
-        return [
-            await self._listed(question) if isinstance(question, Listing | Count) else next(answers)
-            for question in questions
-        ]
+        """All of it in one write, but for listings."""
+        return await awaited(self.exchange(questions), self._sent)
 
-    async def _together(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
-        exchange = self.exchange(questions)
-        try:
-            commands, reading = next(exchange)
-            while True:
-                commands, reading = exchange.send(await self._sent(commands, reading=reading))
-        except StopIteration as end:
-            answers: list[Answer | Exception] = end.value
-            return answers
-
-    async def _sent(self, commands: Sequence[Command], *, reading: bool) -> list[Any]:
-        if not commands:
-            return []
+    async def _sent(self, commands: Sequence[Command], reading: bool) -> list[Any]:
         try:
             if len(commands) == 1:
                 try:
@@ -62,28 +41,8 @@ class ClientStore(Codec):
             for command in commands:
                 pipe.execute_command(*command, **_RAW)
             found: list[Any] = await pipe.execute(raise_on_error=False)
-        except (failed.ConnectionError, failed.TimeoutError, OSError) as error:
-            raise unanswered(error, reading=reading) from error
-        return found
-
-    async def _listed(self, question: Listing | Count) -> Answer | Exception:
-        """A listing is written for a store that blocks: here it runs in a thread, and each question comes back."""
-        self._loop = asyncio.get_running_loop()
-        try:
-            if isinstance(question, Count):
-                return await asyncio.to_thread(listing.count, self, question.kind)
-            wanted = (question.kind, question.after, question.limit, question.labels)
-            return await asyncio.to_thread(listing.page, self, *wanted)
-        except StandfastError as error:
-            return error
-
-    def answers(self, commands: Sequence[Command]) -> list[Any]:
-        """What the server answers to commands of a listing; called in its thread."""
-        assert self._loop is not None
-        found = asyncio.run_coroutine_threadsafe(self._sent(commands, reading=True), self._loop).result()
-        for one in found:
-            if isinstance(one, failed.ResponseError):
-                raise refused(one)
+        except LOST as error:
+            raise lost(error, self._where, reading=reading) from error
         return found
 
 
@@ -94,21 +53,21 @@ class BorrowedLink:
         self._client, self.where = client, _address(client)
         self.loop: asyncio.AbstractEventLoop | None = None
 
-    def ask(self, commands: Sequence[Command], *, reading: bool) -> list[Any]:
+    def ask(self, commands: Sequence[Command], reading: bool) -> list[Any]:
         """The answers, in order. An error that a node answered with is among them."""
         assert self.loop is not None
-        return asyncio.run_coroutine_threadsafe(self._sent(commands, reading=reading), self.loop).result()
+        return asyncio.run_coroutine_threadsafe(self._sent(commands, reading), self.loop).result()
 
-    async def _sent(self, commands: Sequence[Command], *, reading: bool) -> list[Any]:
+    async def _sent(self, commands: Sequence[Command], reading: bool) -> list[Any]:
         found: list[Any] = []
         for place, command in enumerate(commands):
             options = dict(_RAW)
-            if command[0] == "WAIT":  # the node that has what was just written
-                options["target_nodes"] = self._client.get_node_from_key(commands[place - 1][3])
             try:
+                if command[0] == "WAIT":  # the node that has what was just written
+                    options["target_nodes"] = self._client.get_node_from_key(commands[place - 1][3])
                 found.append(await self._client.execute_command(*command, **options))
-            except (failed.ConnectionError, failed.TimeoutError, failed.ClusterDownError, OSError) as error:
-                raise unanswered(error, reading=reading) from error
+            except LOST as error:
+                raise lost(error, self.where, reading=reading) from error
             except failed.ResponseError as error:
                 found.append(error)
         return found
@@ -127,7 +86,10 @@ class ClusterClientStore:
     async def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
         """Each in the slot that it belongs to."""
         if self._link.loop is None:
-            await self._client.initialize()  # many tasks at once must not begin it
+            try:
+                await self._client.initialize()  # many tasks at once must not begin it
+            except (failed.RedisError, *LOST) as error:
+                raise unreachable(error, self._link.where) from error
             self._link.loop = asyncio.get_running_loop()
         return await asyncio.to_thread(self._store.ask_many, questions)
 

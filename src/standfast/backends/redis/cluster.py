@@ -15,11 +15,14 @@ import msgspec
 import redis.exceptions as failed
 from redis.cluster import RedisCluster
 
-from standfast.backends.redis.errors import unanswered, unreachable
+from standfast.backends.redis.errors import LOST, lost, unreachable
+from standfast.backends.redis.exchange import Command, answers, driven
 from standfast.backends.redis.keys import NameKeys, bucket_of, to_bytes
-from standfast.backends.redis.store import Command, RedisStore, redis_address
-from standfast.ground.errors import StandfastError, StoreUnavailableError
+from standfast.backends.redis.store import RedisStore, redis_address
+from standfast.ground.errors import StoreUnavailableError
+from standfast.sessions.answering import asked_alone, conditions, in_range, refusal
 from standfast.sessions.port import (
+    NOBODY,
     Answer,
     Arrange,
     Ask,
@@ -30,10 +33,7 @@ from standfast.sessions.port import (
     Range,
     Refused,
     Rows,
-    Sight,
     Step,
-    Tag,
-    ask,
 )
 
 RUNS_REMEMBERED_MAX = 10_000
@@ -47,23 +47,23 @@ class ClusterLink:
         self._client: RedisCluster | None = None
         self.where = redis_address(url)
 
-    def ask(self, commands: Sequence[Command], *, reading: bool) -> list[Any]:
+    def ask(self, commands: Sequence[Command], reading: bool) -> list[Any]:
         """The answers, in order. An error that a node answered with is among them."""
         if self._client is None:
             try:
                 self._client = RedisCluster.from_url(self._url, **self._options)
-            except (failed.RedisError, OSError) as error:
+            except (failed.RedisError, *LOST) as error:
                 raise unreachable(error, self.where) from error
         found: list[Any] = []
         for place, command in enumerate(commands):
             node: dict[str, Any] = {}
-            if command[0] == "WAIT":  # the node that has what was just written
-                key = commands[place - 1][3]
-                node = {"target_nodes": self._client.get_node_from_key(key)}  # type: ignore[no-untyped-call]
             try:
+                if command[0] == "WAIT":  # the node that has what was just written
+                    key = commands[place - 1][3]
+                    node = {"target_nodes": self._client.get_node_from_key(key)}  # type: ignore[no-untyped-call]
                 found.append(self._client.execute_command(*command, **node))  # type: ignore[no-untyped-call]
-            except (failed.ConnectionError, failed.TimeoutError, failed.ClusterDownError, OSError) as error:
-                raise unanswered(error, reading=reading) from error
+            except LOST as error:
+                raise lost(error, self.where, reading=reading) from error
             except failed.ResponseError as error:
                 found.append(error)
         return found
@@ -97,7 +97,7 @@ class ClusterStore(RedisStore):
             return bucket_of(name.id)
         found = self._runs.get(name.id)
         if found is None:
-            (said,) = self.answers([("GET", self._pointer(name.id))])
+            (said,) = self._answers(("GET", self._pointer(name.id)))
             found = bucket_of(name.id) if said is None else int(said)
             if said is not None:
                 self._remember(name.id, found)
@@ -118,20 +118,17 @@ class ClusterStore(RedisStore):
             if change.name.kind != "run" or session is None or change.name.id in self._runs:
                 continue
             if change.cells.get("head", b"") is None:  # it is not there yet
-                self.answers([("SET", self._pointer(change.name.id), bucket_of(session), "NX")])
+                self._answers(("SET", self._pointer(change.name.id), bucket_of(session), "NX"))
             self._bucket(change.name)
+
+    def _answers(self, command: Command) -> Sequence[Any]:
+        return driven(answers([command]), self._link.ask)
 
     # --- asking
 
     def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
         """One after the other: two questions rarely lead to the same node."""
-        found: list[Answer | Exception] = []
-        for question in questions:
-            try:
-                found.append(ask(self, question))
-            except StandfastError as error:
-                found.append(error)
-        return found
+        return [asked_alone(self, question) for question in questions]
 
     def commit(self, step: Step) -> Done | Refused:
         """One script call, if all names are in one slot."""
@@ -154,10 +151,9 @@ class ClusterStore(RedisStore):
             )
         for place, change in enumerate(step):
             if place not in writes:
-                sight = self.look(Look(change.name, cells=tuple(change.cells), upto=change.prefix))
-                why = _unlike(change, sight)
-                if why is not None:
-                    return Refused(place, why, sight.mark, sight.cells)
+                refused = refusal(place, change, self.look(conditions(change)))
+                if refused is not None:
+                    return refused
         done = super().commit([self._brought_in(step[place]) for place in writes])
         if isinstance(done, Refused):
             return msgspec.structs.replace(done, place=writes[done.place])
@@ -172,12 +168,7 @@ class ClusterStore(RedisStore):
         for part in change.arrange.live:
             if isinstance(part, Range) and part.of is not None:
                 rows = self.look(Look(part.of, rows=(Rows(part.box),))).rows[0]
-                upto = part.upto
-                wanted = [row for row in rows if row.ref > (part.after or 0) and (upto is None or row.ref <= upto)]
-                tags = [(row.tag or Tag()) for row in wanted]
-                if part.replaces is not None:
-                    tags = [tag._replace(replaces=part.replaces) for tag in tags]
-                live.append([(row.data, tag) for row, tag in zip(wanted, tags, strict=True)])
+                live.append([(row.data, row.tag or NOBODY) for row in in_range(rows, part)])
             else:
                 live.append(part)
         wanted_arrange: Arrange = change.arrange._replace(live=live)
@@ -194,13 +185,3 @@ def _reaches_out(step: Step) -> bool:
 
 def _only_asks(change: Change) -> bool:
     return change == Change(change.name, mark=change.mark, prefix=change.prefix, cells=change.cells)
-
-
-def _unlike(change: Change, sight: Sight) -> Any:
-    for cell, value in change.cells.items():
-        found = sight.cells.get(cell)
-        if (None if found is None else found.value) != value:
-            return "cell"
-    if change.mark is not None and sight.mark != change.mark:
-        return "mark"
-    return "mark" if change.prefix is not None and sight.upto is None else None

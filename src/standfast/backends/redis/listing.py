@@ -9,70 +9,62 @@ keys below its prefix when a listing begins, which costs what the database has, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
+from standfast.backends.redis.exchange import Exchange, answers
 from standfast.backends.redis.keys import BUCKETS, Keys, bucket_of, session_of, to_bytes, to_text
 from standfast.backends.redis.scripts import labels_of, times_of
-from standfast.ground.errors import NotFoundError
-from standfast.sessions.port import Kind, Listed, Name
+from standfast.sessions.answering import not_a_cursor
+from standfast.sessions.port import Kind, Listed, Listing, Name
 
 _ABOUT = ("standfast_epoch", "created_at", "updated_at", "standfast_created", "standfast_updated", "standfast_labels")
 SCAN_COUNT = 1000
 
 
-class Asked(Protocol):
-    """What a listing needs of a store."""
-
-    keys: Keys
-
-    def answers(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """The answers to some commands, in order."""
-        ...
-
-
-def page(store: Asked, kind: Kind, after: str | None, limit: int, labels: Mapping[str, str]) -> list[Listed]:
-    """Up to `limit` names behind the cursor."""
-    if after is None and kind == "session" and store.keys.layout == "sdk":
-        _adopt(store)
-    indexes = list(_indexes(store, kind, labels))
+def page(keys: Keys, asked: Listing) -> Exchange[list[Listed]]:
+    """The names that are asked for."""
+    kind, after, limit, labels = asked
+    if after is None and kind == "session" and keys.layout == "sdk":
+        yield from _adopt(keys)
+    indexes = yield from _indexes(keys, kind, labels)
     below = None if after is None else _read_cursor(after)
     found: list[Listed] = []
     while len(found) < limit:
-        batch = _next(store, indexes, below, max(limit - len(found), 16))
+        batch = yield from _next(indexes, below, max(limit - len(found), 16))
         if not batch:
             break
-        abouts = store.answers([("HMGET", _meta(store, kind, id_, index), *_ABOUT) for _, id_, index in batch])
+        abouts = yield from answers([("HMGET", _meta(keys, kind, id_, index), *_ABOUT) for _, id_, index in batch])
         for (score, id_, index), about in zip(batch, abouts, strict=True):
             below = (score, id_)
             created, updated = times_of(about)
             has = labels_of(about[5])
             if created is None or updated is None or any(has.get(key) != value for key, value in labels.items()):
-                store.answers([("ZREM", index, to_bytes(id_))])
+                yield from answers([("ZREM", index, to_bytes(id_))])
             elif len(found) < limit:
                 found.append(Listed(id_, created, updated, has, f"{score}:{id_}"))
     return found
 
 
-def count(store: Asked, kind: Kind) -> int:
+def count(keys: Keys, kind: Kind) -> Exchange[int]:
     """How many names there are; those that are gone are taken out of the index first."""
-    if kind == "session" and store.keys.layout == "sdk":
-        _adopt(store)
+    if kind == "session" and keys.layout == "sdk":
+        yield from _adopt(keys)
     total = 0
-    for index in _indexes(store, kind, {}):
-        members = store.answers([("ZRANGE", index, 0, -1)])[0]
+    for index in (yield from _indexes(keys, kind, {})):
+        (members,) = yield from answers([("ZRANGE", index, 0, -1)])
         for start in range(0, len(members), SCAN_COUNT):
             some = members[start : start + SCAN_COUNT]
-            there = store.answers([("EXISTS", _meta(store, kind, to_text(id_), index)) for id_ in some])
+            there = yield from answers([("EXISTS", _meta(keys, kind, to_text(id_), index)) for id_ in some])
             gone = [id_ for id_, exists in zip(some, there, strict=True) if not exists]
             if gone:
-                store.answers([("ZREM", index, *gone)])
+                yield from answers([("ZREM", index, *gone)])
             total += len(some) - len(gone)
     return total
 
 
-def _indexes(store: Asked, kind: Kind, labels: Mapping[str, str]) -> Iterator[bytes]:
+def _indexes(keys: Keys, kind: Kind, labels: Mapping[str, str]) -> Exchange[list[bytes]]:
     """The smallest index that holds all names with these labels, of every bucket."""
-    keys = store.keys
+    found: list[bytes] = []
     buckets: Iterable[int] = range(BUCKETS) if keys.layout == "tagged" else (0,)
     if keys.layout == "tagged" and "session" in labels:
         buckets = (bucket_of(labels["session"]),)  # a session's runs are where it is
@@ -82,22 +74,23 @@ def _indexes(store: Asked, kind: Kind, labels: Mapping[str, str]) -> Iterator[by
         if len(every) > 1:
             every.pop(0)
         if len(every) == 1:
-            yield every[0]
+            found.append(every[0])
         else:
-            sizes = store.answers([("ZCARD", index) for index in every])
-            yield every[sizes.index(min(sizes))]
+            sizes = yield from answers([("ZCARD", index) for index in every])
+            found.append(every[sizes.index(min(sizes))])
+    return found
 
 
 def _next(
-    store: Asked, indexes: Sequence[bytes], below: tuple[int, str] | None, limit: int
-) -> list[tuple[int, str, bytes]]:
+    indexes: Sequence[bytes], below: tuple[int, str] | None, limit: int
+) -> Exchange[list[tuple[int, str, bytes]]]:
     """The newest `limit` entries of all indexes together that come behind `below`."""
     start: str | int = "+inf" if below is None else below[0]
     command = [
         ("ZRANGE", index, start, "-inf", "BYSCORE", "REV", "LIMIT", 0, limit + 1, "WITHSCORES") for index in indexes
     ]
     found: list[tuple[int, str, bytes]] = []
-    for index, entries in zip(indexes, store.answers(command), strict=True):
+    for index, entries in zip(indexes, (yield from answers(command)), strict=True):
         for id_, score in _pairs(entries):
             if below is None or (score, to_text(id_)) < below:
                 found.append((score, to_text(id_), index))
@@ -113,29 +106,30 @@ def _pairs(entries: Sequence[Any]) -> Iterator[tuple[bytes, int]]:
         yield from ((entries[place], int(float(entries[place + 1]))) for place in range(0, len(entries), 2))
 
 
-def _meta(store: Asked, kind: Kind, id_: str, index: bytes) -> bytes:
-    bucket = int(index.split(b"{sf", 1)[1].split(b"}")[0]) if store.keys.layout == "tagged" else 0
-    return store.keys.of(Name(kind, id_), bucket).keys[0]
+def _meta(keys: Keys, kind: Kind, id_: str, index: bytes) -> bytes:
+    bucket = int(index.split(b"{sf", 1)[1].split(b"}")[0]) if keys.layout == "tagged" else 0
+    return keys.of(Name(kind, id_), bucket).keys[0]
 
 
-def _adopt(store: Asked) -> None:
+def _adopt(keys: Keys) -> Exchange[None]:
     """Put into the index what only the SDK has written, and where it has written since, at its time."""
-    keys, index = store.keys, store.keys.index("session")
+    index = keys.index("session")
     pattern = to_bytes("".join(f"\\{c}" if c in "*?[]\\^-" else c for c in keys.prefix) + ":*")
     cursor: bytes | int = 0
     while True:
-        cursor, found = store.answers([("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT, "TYPE", "hash")])[0]
+        scan = ("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT, "TYPE", "hash")
+        ((cursor, found),) = yield from answers([scan])
         ids = [(key, id_) for key in found if (id_ := session_of(key, keys.prefix)) is not None]
         if ids:
             commands = [("HMGET", key, "updated_at", "standfast_updated", "session_id") for key, _ in ids]
-            for (_, id_), (seconds, own, said) in zip(ids, store.answers(commands), strict=True):
+            for (_, id_), (seconds, own, said) in zip(ids, (yield from answers(commands)), strict=True):
                 if seconds is None and own is None:
                     continue  # a hash of somebody else's
                 if said is not None and own is None and to_text(said) != id_:
                     continue
                 latest = int(float(seconds or 0) * 1_000_000)
                 if own is None or latest > int(own) + 1_000_000:
-                    store.answers([("ZADD", index, "GT", latest, to_bytes(id_))])
+                    yield from answers([("ZADD", index, "GT", latest, to_bytes(id_))])
         if int(cursor) == 0:
             return
 
@@ -143,5 +137,5 @@ def _adopt(store: Asked) -> None:
 def _read_cursor(text: str) -> tuple[int, str]:
     score, colon, id_ = text.partition(":")
     if not colon or not score.isascii() or not score.isdigit():
-        raise NotFoundError(f"{text!r} is no cursor of this listing", "Use the cursor that an earlier page gave.")
+        raise not_a_cursor(text)
     return int(score), id_

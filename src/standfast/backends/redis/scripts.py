@@ -12,14 +12,14 @@ import json
 import math
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple
 
 from standfast.backends.redis.keys import NameKeys, to_bytes, to_text
 from standfast.backends.redis.tags import REPLACES, bare, read_rows, spaced, tagged, writer_mark
+from standfast.sessions.answering import Description
 from standfast.sessions.port import (
-    Arrange,
     Cell,
     Change,
     Done,
@@ -233,7 +233,7 @@ def commit_call(step: Step, keys_of: Callable[[Name], NameKeys], refs: Refs, ttl
             if isinstance(part, Range) and part.of is not None and part.of not in others:
                 others[part.of] = len(all_keys) + 1
                 all_keys += keys_of(part.of).keys
-        found = _Encoding(change, args, refs, others).description()
+        found = _Numbered(change, args, refs, others).made()
         found |= {"first": first, "labels_at": labels_at}
         if ttl_ms is not None:
             found |= {"ttl": ttl_ms, "hold": math.ceil(change.hold_s * 1000)}
@@ -247,10 +247,9 @@ def append_call(step: Step, keys: NameKeys, refs: Refs, ttl_ms: int | None) -> C
     if not only_appends(step) or len(change.put) > APPEND_CELLS_MAX:
         return None
     base = refs.guess(change.name, len(change.push))
-    args: list[bytes] = [secrets.token_hex(EPOCH // 2).encode(), to_bytes(change.name.id), b"%d" % base]
     writers = {tag.writer for _, tag in change.push if tag.writer}
-    args += [b"" if ttl_ms is None else b"%d" % ttl_ms, b"%d" % len(change.cells), b"%d" % len(change.put)]
-    args.append(b"%d" % len(writers))
+    args = [to_bytes(change.name.id), b"%d" % base, b"" if ttl_ms is None else b"%d" % ttl_ms]
+    args += [b"%d" % len(counted) for counted in (change.cells, change.put, writers)]
     for cell, value in change.cells.items():
         args += (to_bytes(cell), b"n" if value is None else b"v" + value)
     for cell, value in change.put.items():
@@ -261,96 +260,59 @@ def append_call(step: Step, keys: NameKeys, refs: Refs, ttl_ms: int | None) -> C
     return Call(APPEND, keys.keys, args)
 
 
-class _Encoding:
-    """One change as numbers."""
+class _Numbered(Description):
+    """A change for the script that does a step: rows are arguments like all other strings, with their tags."""
 
     def __init__(self, change: Change, args: Arguments, refs: Refs, others: Mapping[Name, int]) -> None:
-        self.change, self.args, self.refs, self.others = change, args, refs, others
-        self.writers: dict[str, None] = {}
+        super().__init__(change)
+        self._args, self._refs, self._others = args, refs, others
+        self._writers: dict[str, None] = {}
 
-    def description(self) -> dict[str, Any]:
-        change, args = self.change, self.args
-        found: dict[str, Any] = {
-            "id": args.text(change.name.id),
-            "field": "session_id" if change.name.kind == "session" else "run_id",
-            "want": [
-                (args.text(cell), 0 if value is None else args.add(value)) for cell, value in change.cells.items()
-            ],
-            "put": [(args.text(cell), 0 if value is None else args.add(value)) for cell, value in change.put.items()],
-        }
-        for key, text in (("mark", change.mark), ("prefix", change.prefix)):
-            if text is not None:
-                found[key] = args.text(text)
-        for key, names in (("wipe", change.wipe), ("sweep", change.sweep or None)):
-            if names is not None:
-                found[key] = [args.text(name) for name in names]
-        for key, flag in (("remove", change.remove), ("touch", change.touch)):
-            if flag:
-                found[key] = True
-        if change.labels is not None:
-            found["labels"] = args.add(json.dumps(dict(change.labels)).encode())
-        if change.drop:
-            found["drop"] = list(change.drop)
-        if change.arrange is not None:
-            found["arrange"] = self._arrange(change.arrange)
-        if change.back:
-            found["back"] = [(row.ref, args.add(self._row_back(row))) for row in sorted(change.back)]
-        if change.push:
-            found["base"] = self.refs.guess(change.name, len(change.push))
-            found["push"] = self._rows(change.push, found["base"])
-        if change.load is not None:
-            found["load"] = self._load(change.load)
-        found["writers"] = [(args.add(writer_mark(writer)), args.text(writer)) for writer in self.writers]
-        return found
+    def argument(self, value: bytes) -> int:
+        return self._args.add(value)
 
-    def _rows(self, rows: Sequence[tuple[bytes, Tag]], base: int) -> tuple[int, int]:
-        first = len(self.args.values) + 1
-        for place, (data, tag) in enumerate(rows):
+    def text(self, value: str) -> int:
+        return self._args.text(value)
+
+    def rows(self, rows: Sequence[tuple[bytes, Tag]], base: int = 0) -> tuple[int, int]:
+        return self._tagged(rows, range(base, base + len(rows)))
+
+    def _tagged(self, rows: Sequence[tuple[bytes, Tag]], refs: Iterable[int]) -> tuple[int, int]:
+        first = len(self._args.values) + 1
+        for (data, tag), ref in zip(rows, refs, strict=True):
             if tag.writer:
-                self.writers[tag.writer] = None
-            self.args.values.append(tagged(data, tag, base + place))
-        return first, len(self.args.values)
+                self._writers[tag.writer] = None
+            self._args.values.append(tagged(data, tag, ref))
+        return first, len(self._args.values)
 
-    def _load(self, load: Load) -> dict[str, Any]:
-        first = len(self.args.values) + 1
-        for (data, tag), ref in zip(load.live, load.rising_us(1), strict=True):  # a ref is a time; 1 tells of none
-            if tag.writer:
-                self.writers[tag.writer] = None
-            self.args.values.append(tagged(data, tag, ref))
-        found: dict[str, Any] = {"rows": (first, len(self.args.values))}
-        found["boxes"] = [(box, *self._rows(rows, 0)) for box, rows in load.boxes.items()]
-        if load.created is not None:
-            found["created"] = round(load.created * 1e6)
-        return found
-
-    def _row_back(self, row: Row) -> bytes:
+    def put_back(self, row: Row) -> int:
         # One that another program wrote becomes nobody's in particular: without a tag it could not keep its ref.
-        tag = row.tag or Tag()
-        if tag.writer:
-            self.writers[tag.writer] = None
-        return tagged(row.data, tag, row.ref)
+        return self.rows([(row.data, row.tag or Tag())], row.ref)[0]
 
-    def _arrange(self, wanted: Arrange) -> dict[str, Any]:
-        return {
-            "live": [self._part(part) for part in wanted.live],
-            "keep": [self._part(part) for part in wanted.keep],
-            "box": wanted.box,
-            "forget": list(wanted.forget),
-        }
+    def pushed(self, rows: Sequence[tuple[bytes, Tag]]) -> dict[str, Any]:
+        base = self._refs.guess(self.change.name, len(rows))
+        return {"base": base, "push": self.rows(rows, base)}
 
-    def _part(self, part: Range | Sequence[tuple[bytes, Tag]]) -> dict[str, Any]:
-        if not isinstance(part, Range):
-            return {"new": self._rows(part, 0)} if part else {"new": (1, 0)}
-        found: dict[str, Any] = {"box": part.box}
-        if part.after is not None:
-            found["after"] = part.after
-        if part.upto is not None:
-            found["upto"] = part.upto
-        if part.of is not None:
-            found["of"] = self.others[part.of]
-        if part.replaces is not None:
-            found["replaces"] = self.args.add(spaced(part.replaces, REPLACES))
-        return found
+    def of(self, name: Name) -> int:
+        return self._others[name]
+
+    def replaces(self, generation: int) -> int:
+        return self._args.add(spaced(generation, REPLACES))
+
+    def loaded(self, load: Load) -> dict[str, Any]:
+        found: dict[str, Any] = {"rows": self._tagged(load.live, load.rising_us(1))}  # a ref is a time; 1 tells of none
+        found["boxes"] = [(box, *self.rows(rows)) for box, rows in load.boxes.items()]
+        return found if load.created is None else {**found, "created": round(load.created * 1e6)}
+
+    def made(self) -> dict[str, Any]:
+        found = {"field": f"{self.change.name.kind}_id", **super().made()}
+        writers = [(self._args.add(writer_mark(writer)), self.text(writer)) for writer in self._writers]
+        return {**found, "writers": writers}
+
+
+def appended(mark: bytes) -> Done:
+    """What came of a change that the small script did."""
+    return Done((mark.decode(),))
 
 
 def outcome_of(step: Step, reply: Sequence[Any], refs: Refs) -> Done | Refused:

@@ -6,7 +6,7 @@ keys and which expiry. Constructing one does no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple, Self
 
 from standfast.backends.redis.client_store import ClientStore, ClusterClientStore
@@ -15,8 +15,7 @@ from standfast.backends.redis.keys import Layout
 from standfast.backends.redis.store import Link, RedisStore
 from standfast.carrying.looped import LoopCarrier
 from standfast.carrying.pipelined import PipelinedCarrier
-from standfast.carrying.session import StoredSession
-from standfast.carrying.threads import ThreadCarrier, shared
+from standfast.carrying.server_session import ServerSession
 from standfast.ground.errors import CallerError, InvalidNameError
 from standfast.sessions.protocol import SessionSettings
 
@@ -35,7 +34,7 @@ class Address(NamedTuple):
     is_cluster: bool
 
 
-class RedisSession(StoredSession):
+class RedisSession(ServerSession):
     """A conversation in Redis or Valkey. Any number of objects and processes may share it.
 
     `redis_client` is a `redis.asyncio` client of yours: it is used in its own event loop only, and never closed here.
@@ -66,7 +65,6 @@ class RedisSession(StoredSession):
             raise CallerError(
                 f"layout {layout!r} cannot be used here", 'Use "tagged" on a cluster, else "sdk" or "tagged".'
             )
-        self._found: ThreadCarrier | LoopCarrier | None = None
 
     @classmethod
     def from_url(
@@ -86,25 +84,9 @@ class RedisSession(StoredSession):
         address = Address(url, tuple(sorted((redis_kwargs or {}).items())), cluster)
         return cls(session_id, redis_client=address, session_settings=session_settings, **kwargs)
 
-    async def ping(self) -> bool:
-        """Whether the server answers now, within a few seconds."""
-        return await self._answers()
+    # --- what ServerSession asks --------------------------------------------------------------------------------------
 
-    def close(self) -> Coroutine[Any, Any, None]:
-        """Close this session object, now; awaiting the result is allowed and not needed."""
-        done = super().close()
-        self._found = None  # connections end with the last session that uses them
-        return done
-
-    # --- what StoredSession asks --------------------------------------------------------------------------------------
-
-    def _carrier(self) -> ThreadCarrier | LoopCarrier:
-        found = self._found
-        if found is None:
-            found = self._found = shared(self._store_key(), self._made_carrier)
-        return found
-
-    def _made_carrier(self) -> ThreadCarrier | LoopCarrier:
+    def _made_carrier(self) -> PipelinedCarrier | LoopCarrier:
         target, prefix, layout = self._target, self.key_prefix, self.layout
         ttl_ms = None if self.ttl is None else self.ttl * 1000
         replicas = self.wait_replicas
@@ -128,17 +110,14 @@ class RedisSession(StoredSession):
         where = (target.url, repr(target.options), target.is_cluster) if isinstance(target, Address) else id(target)
         return ("redis", where, self.key_prefix, self.layout, self.ttl, self.wait_replicas)
 
-    def _another(self, new_id: str) -> Self:
-        return type(self)(
-            new_id,
-            redis_client=self._target,
-            key_prefix=self.key_prefix,
-            ttl=self.ttl,
-            session_settings=self._copied_settings(),
-            layout=self.layout,
-            wait_replicas=self.wait_replicas,
-            timeout_s=self.timeout_s,
-        )
+    def _given(self) -> dict[str, Any]:
+        return {
+            "redis_client": self._target,
+            "key_prefix": self.key_prefix,
+            "ttl": self.ttl,
+            "layout": self.layout,
+            "wait_replicas": self.wait_replicas,
+        }
 
 
 def _is_cluster(client: Any) -> bool:

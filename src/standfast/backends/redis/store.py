@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,13 +12,15 @@ from redis.connection import Connection, ConnectionPool
 from redis.retry import Retry
 
 from standfast.backends.redis import listing
-from standfast.backends.redis.errors import refused, too_few, unanswered, unreachable
-from standfast.backends.redis.keys import Keys, Layout, NameKeys
+from standfast.backends.redis.errors import refused, too_few, unreachable
+from standfast.backends.redis.exchange import Command, Exchange, answers, driven
+from standfast.backends.redis.keys import Keys, Layout, NameKeys, check_layout
 from standfast.backends.redis.policy import ASKED, Policy
 from standfast.backends.redis.scripts import (
     Call,
     Refs,
     append_call,
+    appended,
     commit_call,
     data_of,
     look_call,
@@ -27,23 +29,16 @@ from standfast.backends.redis.scripts import (
     sight_of,
 )
 from standfast.ground.errors import StandfastError
+from standfast.sessions.answering import Answering, unanswered
 from standfast.sessions.port import (
     Answer,
     Ask,
     Count,
-    Done,
-    Kind,
-    Listed,
     Listing,
     Look,
     Name,
-    Refused,
-    Sight,
     Step,
-    ask,
 )
-
-Command = tuple[Any, ...]
 
 WAIT_MS = 2000
 """How long a write waits for replicas, where that is asked for; everything behind it on its connection waits too."""
@@ -60,16 +55,16 @@ class Link:
         self._connection: Connection | None = None
         self.where = redis_address(url)
 
-    def ask(self, commands: Sequence[Command], *, reading: bool) -> list[Any]:
+    def ask(self, commands: Sequence[Command], reading: bool) -> list[Any]:
         """The answers, in order. An error that the server answered with is among them."""
         connection = self._connection or self._opened()
         try:
-            packed = b"".join([part for command in commands for part in _packed(command)])
+            packed = b"".join(map(_packed, commands))
             connection.send_packed_command([packed], check_health=False)  # type: ignore[no-untyped-call]
             return [self._answer(connection) for _ in commands]
         except (failed.RedisError, OSError) as error:
             self.close()
-            raise unanswered(error, reading=reading) from error
+            raise unanswered("Redis", str(error), reading=reading) from error
         except BaseException:
             self.close()  # a late answer must not be taken for another one
             raise
@@ -101,13 +96,10 @@ class Link:
             connection.disconnect()  # type: ignore[no-untyped-call]
 
 
-def _packed(command: Command) -> list[bytes]:
-    """A command as it is sent. redis-py's own way takes three times as long, which is a tenth of a whole append."""
-    parts = [b"*%d\r\n" % len(command)]
-    for part in command:
-        data = part if isinstance(part, bytes) else str(part).encode()
-        parts += (b"$%d\r\n" % len(data), data, b"\r\n")
-    return parts
+def _packed(command: Command) -> bytes:
+    """A command as it is sent. redis-py's own way takes four times as long, which is a tenth of a whole append."""
+    parts = [part if type(part) is bytes else str(part).encode() for part in command]
+    return b"*%d\r\n" % len(parts) + b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in parts])
 
 
 def redis_address(url: str) -> str:
@@ -128,10 +120,6 @@ def _called(call: Call, meaning: Callable[[Any], Answer]) -> Asked:
     return Asked(("EVALSHA", call.script.sha, *arguments), ("EVAL", call.script.text, *arguments), meaning)
 
 
-Exchange = Generator[tuple[list[Command], bool], Sequence[Any], list[Answer | Exception]]
-"""Yields what to send, and whether it only reads; is sent the answers."""
-
-
 class Codec:
     """What is sent for a question and what the answer means, for one way of keeping names in Redis."""
 
@@ -140,6 +128,7 @@ class Codec:
         self._refs = Refs()
         self._policy = Policy(where, expires=ttl_ms is not None)
         self._wait_replicas = wait_replicas
+        self._is_readable = False
 
     def keys_of(self, name: Name) -> NameKeys:
         """The keys of a name."""
@@ -156,7 +145,7 @@ class Codec:
         small = append_call(question, self.keys_of(question[0].name), self._refs, self._ttl_ms)
         if small is None:
             return self.general(question)
-        return _called(small, lambda reply: outcome_of(question, reply, self._refs))
+        return _called(small, appended)
 
     def general(self, step: Any) -> Asked:
         """The command for a step, whatever it is."""
@@ -178,11 +167,29 @@ class Codec:
                 more[place] = asked[place].with_script
         return more
 
-    def exchange(self, questions: Sequence[Any]) -> Exchange:
-        """What is sent for questions, one write after the other, and in the end what they were answered.
+    def exchange(self, questions: Sequence[Any]) -> Exchange[list[Answer | Exception]]:
+        """What is sent for questions: all looks and steps in one write, and then listings, several writes for each."""
+        if not self._is_readable:
+            (layout,) = yield from answers([("GET", self.keys.layout_key)])
+            check_layout(layout, self.keys.prefix)
+            self._is_readable = True
+        together = [question for question in questions if not isinstance(question, Listing | Count)]
+        found = iter((yield from self._together(together)) if together else ())
+        answered: list[Answer | Exception] = []
+        for question in questions:
+            is_listing = isinstance(question, Listing | Count)
+            answered.append((yield from self._listed(question)) if is_listing else next(found))
+        return answered
 
-        Whoever drives it, in a thread or in an event loop, sends and brings the answers.
-        """
+    def _listed(self, question: Listing | Count) -> Exchange[Answer | Exception]:
+        try:
+            if isinstance(question, Count):
+                return (yield from listing.count(self.keys, question.kind))
+            return (yield from listing.page(self.keys, question))
+        except StandfastError as error:  # of this question, and not of those that were asked with it
+            return error
+
+    def _together(self, questions: Sequence[Any]) -> Exchange[list[Answer | Exception]]:
         asked = [self.asked(question) for question in questions]
         reading = all(isinstance(question, Look) for question in questions)
         if not reading and self._policy.is_unknown:
@@ -194,8 +201,8 @@ class Codec:
             got = yield [*more.values(), *wait], reading
             for place, one in zip([*more, len(asked)], got, strict=False):  # the last: what the replicas have
                 found[place] = one
-        answers = meanings(asked, found[: len(asked)])
-        return self._acknowledged(questions, answers, found[-1]) if wait else answers
+        meant = meanings(asked, found[: len(asked)])
+        return self._acknowledged(questions, meant, found[-1]) if wait else meant
 
     def _acknowledged(self, questions: Sequence[Ask], answers: Sequence[Answer | Exception], count: Any) -> list[Any]:
         """The answers, if so many replicas have what was written; else errors in place of those to steps.
@@ -220,7 +227,7 @@ def meanings(asked: Sequence[Asked], found: Sequence[Any]) -> list[Answer | Exce
     ]
 
 
-class RedisStore(Codec):
+class RedisStore(Codec, Answering):
     """A Redis or Valkey server of one node as a store (see `sessions.port`)."""
 
     loses_answers = True
@@ -229,63 +236,16 @@ class RedisStore(Codec):
         super().__init__(prefix=prefix, layout=layout, ttl_ms=ttl_ms, where=link.where, wait_replicas=wait_replicas)
         self._link = link
 
-    def look(self, look: Look) -> Sight:
-        """One LRANGE if only the contents of the history are wanted, else one script call."""
-        found = self._one(look)
-        assert isinstance(found, Sight)
-        return found
-
-    def commit(self, step: Step) -> Done | Refused:
-        """One script call."""
-        found = self._one(step)
-        assert isinstance(found, Done | Refused)
-        return found
-
-    def _one(self, question: Look | Step) -> Answer:
-        found = self._together([question])[0]
+    def answer(self, question: Ask) -> Any:
+        """One LRANGE if only contents are wanted, one script call for all else, but for a listing."""
+        (found,) = driven(self.exchange([question]), self._link.ask)
         if isinstance(found, Exception):
             raise found
         return found
 
     def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
-        """All of it in one write, but for listings, which take several round trips each."""
-        together = [question for question in questions if not isinstance(question, Listing | Count)]
-        answers = iter(self._together(together) if together else ())
-        return [
-            self._listed(question) if isinstance(question, Listing | Count) else next(answers) for question in questions
-        ]
-
-    def _listed(self, question: Listing | Count) -> Answer | Exception:
-        try:
-            return ask(self, question)
-        except StandfastError as error:
-            return error
-
-    def _together(self, questions: Sequence[Look | Step]) -> list[Answer | Exception]:
-        exchange = self.exchange(questions)
-        try:
-            commands, reading = next(exchange)
-            while True:
-                commands, reading = exchange.send(self._link.ask(commands, reading=reading))
-        except StopIteration as end:
-            answers: list[Answer | Exception] = end.value
-            return answers
-
-    def listing(self, kind: Kind, *, after: str | None, limit: int, labels: Mapping[str, str]) -> Sequence[Listed]:
-        """A page of an index, verified against the names themselves."""
-        return listing.page(self, kind, after, limit, labels)
-
-    def count(self, kind: Kind) -> int:
-        """How many names there are."""
-        return listing.count(self, kind)
-
-    def answers(self, commands: Sequence[Command]) -> list[Any]:
-        """What the server answers to commands that change nothing that matters."""
-        found: list[Any] = self._link.ask(commands, reading=True)
-        for one in found:
-            if isinstance(one, failed.ResponseError):
-                raise refused(one)
-        return found
+        """All of it in one write, but for listings."""
+        return driven(self.exchange(questions), self._link.ask)
 
     def close(self) -> None:
         """Close the connections."""

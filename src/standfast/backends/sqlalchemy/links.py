@@ -15,8 +15,9 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, InterfaceError, SQLAlchemyError, TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from standfast.backends.sqlalchemy.dialects import DIALECTS
 from standfast.backends.sqlalchemy.store import Transaction
-from standfast.backends.sqlalchemy.tables import DIALECTS, Tables
+from standfast.backends.sqlalchemy.tables import Tables
 from standfast.ground.errors import (
     CallerError,
     InvalidSettingError,
@@ -29,18 +30,23 @@ from standfast.ground.errors import (
     StoreTimeoutError,
     StoreUnavailableError,
 )
-from standfast.sessions.port import Answer, Ask, Count, Done, Kind, Listed, Listing, Look, Refused, Sight, Step
+from standfast.sessions.answering import Answering
+from standfast.sessions.port import Answer, Ask, Count, Look, Refused, ask
 
 ANSWER_S_MAX = 20.0
 """How long one transaction may take before its connection is given up."""
 
-LOCK_WAIT_MS = 1000
-# How long PostgreSQL waits for a lock of another program's. SQLite does not wait at all: the question is asked again,
-# and can be withdrawn meanwhile (A13).
-
 _LATER = ("40001", "40P01", "55P03", "57014", "23505", "42P07")
 # Serialisation, deadlock, a lock that is not to be had, cancelled; and a table or its type that another program, which
 # does not know of our lock, has made at the same moment.
+
+_NUMBERS = {
+    1205: "55P03", 3572: "55P03", 1213: "40001", 1020: "40001", 1317: "57014", 1969: "57014",
+    1050: "42P07", 1060: "42P07", 1061: "42P07", 1062: "23505", 1054: "42703", 1146: "42P01", 1406: "22001",
+    1366: "22021", 1021: "53100", 1040: "53300", 1114: "53100", 1203: "53300", 1290: "25006", 1792: "25006",
+    1044: "42501", 1142: "42501", 1045: "28000", 1049: "3D000", 1053: "57P01", 1927: "57P01", 1152: "08006",
+}  # fmt: skip
+"""MariaDB's and MySQL's numbers, as the SQLSTATE that PostgreSQL has for the same."""
 
 
 class Link:
@@ -58,24 +64,17 @@ class Link:
     def answered(self, connection: sa.Connection, question: Ask) -> Answer:
         """What the database answers; the first question makes the tables too. All but the commit."""
         if not self._is_ready:
+            self._tables.dialect.check(connection)
+            connection.rollback()
             self._begin(connection, writing=True)
             self._tables.install(connection, create=self._create)
             connection.commit()
             self._is_ready = True
         self._begin(connection, writing=not _is_read(question))
-        return Transaction(self._tables, connection, ensure_ascii=self._ascii).answer(question)
+        return ask(Transaction(self._tables, connection, ensure_ascii=self._ascii), question)
 
     def _begin(self, connection: sa.Connection, *, writing: bool) -> None:
-        """Begin a transaction that sees one instant (a look), or that nobody else's change comes in between of."""
-        level = "READ COMMITTED" if writing else "REPEATABLE READ, READ ONLY"
-        if self._tables.is_sqlite:
-            begin = ["BEGIN IMMEDIATE" if writing else "BEGIN"]
-        else:
-            begin = [f"SET TRANSACTION ISOLATION LEVEL {level}"]
-            # Acknowledged means durable (A23).
-            more = ["SET LOCAL synchronous_commit = on", f"SET LOCAL lock_timeout = {LOCK_WAIT_MS}"]
-            begin += more if writing else []
-        for statement in begin:
+        for statement in self._tables.dialect.begin(writing=writing):
             connection.exec_driver_sql(statement)
 
 
@@ -110,7 +109,7 @@ class AwaitedLink(Link):
         return found
 
 
-class ThreadStore:
+class ThreadStore(Answering):
     """A database as a store (see `sessions.port`), on connections of our own in one of our threads.
 
     The drivers are asynchronous: they get an event loop of the thread's own that nobody else sees. SQLite's is a thread
@@ -127,9 +126,10 @@ class ThreadStore:
             self._runner = asyncio.Runner()
         else:
             self._file = sa.create_engine(engine.url.set(drivername="sqlite"), **options)
-            sa.event.listen(self._file, "connect", _set_up)
+            _set_up(self._file)
 
-    def _ask(self, question: Ask) -> Any:
+    def answer(self, question: Ask) -> Any:
+        """One transaction."""
         if self._runner is not None:
             return self._runner.run(self._link.ask(question))
         assert self._file is not None
@@ -143,25 +143,6 @@ class ThreadStore:
                 return answer
         except (SQLAlchemyError, OSError, sqlite3.Error) as error:  # the last: while a connection is set up
             raise meaning(error, is_committing=is_committing) from error
-
-    def look(self, look: Look) -> Sight:
-        """One read-only transaction."""
-        found: Sight = self._ask(look)
-        return found
-
-    def commit(self, step: Step) -> Done | Refused:
-        """One transaction."""
-        found: Done | Refused = self._ask(step)
-        return found
-
-    def listing(self, kind: Kind, *, after: str | None, limit: int, labels: Mapping[str, str]) -> Sequence[Listed]:
-        """A page by the order of changes."""
-        found: Sequence[Listed] = self._ask(Listing(kind, after, limit, labels))
-        return found
-
-    def count(self, kind: Kind) -> int:
-        """How many names there are."""
-        return int(self._ask(Count(kind)))
 
     def close(self) -> None:
         """Close the connections."""
@@ -184,18 +165,24 @@ def made_engine(url: str, options: Mapping[str, Any]) -> AsyncEngine:
         raise CallerError(
             f"SQLAlchemy cannot use this URL: {error}",
             "Give one with an asynchronous driver that is installed: sqlite+aiosqlite:///talks.db, "
-            "postgresql+psycopg://user@host/database or postgresql+asyncpg://user@host/database.",
+            "postgresql+psycopg://user@host/database or mysql+aiomysql://user@host/database.",
         ) from error
-    if engine.dialect.name == "sqlite":
-        sa.event.listen(engine.sync_engine, "connect", _set_up)
+    _set_up(engine.sync_engine)
     return engine
 
 
-def _set_up(connection: Any, _: Any) -> None:
-    cursor = connection.cursor()
-    for pragma in ("busy_timeout = 0", "journal_mode = WAL", "synchronous = FULL"):
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
+def _set_up(engine: sa.Engine) -> None:
+    """Say on each connection of this engine what its database has to be told."""
+    wanted = DIALECTS[engine.dialect.name].set_up if engine.dialect.name in DIALECTS else ()
+
+    def said(connection: Any, _: Any) -> None:
+        cursor = connection.cursor()
+        for statement in wanted:
+            cursor.execute(statement)
+        cursor.close()
+
+    if wanted:
+        sa.event.listen(engine, "connect", said)
 
 
 def meaning(error: Exception, *, is_committing: bool) -> StandfastError:
@@ -203,9 +190,10 @@ def meaning(error: Exception, *, is_committing: bool) -> StandfastError:
     said = " ".join(str(getattr(error, "orig", None) or error).split()) or type(error).__name__
     code = _code(error)
     answered = code and code[:2] != "08" and code[:3] != "57P"
-    if code in ("22021", "22P05") or "NUL" in said:
+    if code in ("22001", "22021", "22P05") or "NUL" in said:
         return InvalidSettingError(
-            f"the database cannot store this: {said}", "Use ids and names of valid Unicode, without NUL."
+            f"the database cannot store this: {said}",
+            "Use ids and names of valid Unicode, without NUL, and (MariaDB, MySQL) of 255 characters at most.",
         )
     if "is locked" in said or "busy" in said or code in _LATER or isinstance(error, PoolTimeoutError):
         return StoreTimeoutError(f"the database is busy: {said}", "Try again.")
@@ -243,6 +231,9 @@ def _code(error: Exception) -> str:
     found: Any = getattr(error, "orig", None)
     while found is not None:
         code = getattr(found, "sqlstate", None) or getattr(found, "pgcode", None)
+        number = found.args[0] if found.args else None
+        if isinstance(number, int) and number >= 1000:  # MariaDB and MySQL, whose SQLSTATEs say less
+            return "08006" if 2000 <= number < 3000 else _NUMBERS.get(number, "HY000")
         if isinstance(code, str):
             return code
         found = found.__cause__

@@ -1,10 +1,9 @@
-"""Looking: what stands in the tables for one name, in SQL that both PostgreSQL and SQLite understand."""
+"""Looking: what stands in the tables for one name, in SQL that all these databases understand."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -59,8 +58,7 @@ class Reading:
 
     def _known(self, name: Name) -> Known:
         n, s = self._t.n, self._t.s
-        now = sa.literal(time.time()) if self._is_sqlite else sa.extract("epoch", sa.func.clock_timestamp())
-        one = sa.select(sa.cast(now, sa.Double).label("now")).subquery()
+        one = sa.select(self._t.dialect.now().label("now")).subquery()
         joined: Any = one.outerjoin(n, sa.and_(n.c.kind == name.kind, n.c.id == name.id))
         columns = [one.c.now, n.c.edition, n.c.place, n.c.next_epoch, n.c.epoch, n.c.created, n.c.updated, n.c.labels]
         if name.kind == "run":
@@ -69,10 +67,12 @@ class Reading:
             known = Known(row.now, row.edition or 0, row.place or 0, row.epoch or row.next_epoch or "", there, there)
             labels = json.loads(row.labels) if row.labels else {}
             return known._replace(created=row.created, updated=row.updated, labels=labels) if there else known
-        joined = joined.outerjoin(s, s.c.session_id == name.id)
-        columns += [s.c.session_id, s.c.standfast_epoch]
-        columns += [self._seconds(s.c.created_at).label("born"), self._seconds(s.c.updated_at).label("moved")]
-        row = self._c.execute(sa.select(*columns).select_from(joined)).one()
+        seconds = self._t.dialect.seconds
+        times = seconds(s.c.created_at).label("born"), seconds(s.c.updated_at).label("moved")
+        # A join inside a join is taken for a product of two tables on MySQL, and warned of.
+        inner = sa.select(*columns).select_from(joined).subquery()
+        wanted = sa.select(*inner.c, s.c.session_id, s.c.standfast_epoch, *times)
+        row = self._c.execute(wanted.select_from(inner.outerjoin(s, s.c.session_id == name.id))).one()
         created = updated = None
         if row.session_id is not None:
             created = row.created if row.standfast_epoch is not None and row.created is not None else row.born
@@ -81,12 +81,6 @@ class Reading:
         return Known(
             row.now, row.edition or 0, row.place or 0, epoch, is_ours, row.session_id is not None, created, updated
         )
-
-    def _seconds(self, column: Any) -> Any:
-        """A time of the SDK's as seconds since 1970."""
-        if self._is_sqlite:
-            return (sa.func.julianday(column) - 2440587.5) * 86400.0
-        return sa.cast(sa.extract("epoch", sa.cast(column, sa.TIMESTAMP(timezone=True))), sa.Double)
 
     def _mark(self, session_id: str, edition: int) -> str:
         """Where the rows end.
@@ -145,7 +139,7 @@ class Reading:
             query = sa.select(*columns).where(b.c.session_id == name.id, b.c.box == wanted.box)
             return self._read(query, b.c.place, b.c.writer, wanted)
         m, place = self._t.m, self._t.place
-        at = self._seconds(m.c.created_at) if wanted.times else sa.null()
+        at = self._t.dialect.seconds(m.c.created_at) if wanted.times else sa.null()
         signed = (m.c.standfast_writer, m.c.standfast_ordinal, m.c.standfast_replaces)
         query = sa.select(place, self._text(m.c.message_data), *signed, at).where(m.c.session_id == name.id)
         rows = self._read(query.where(place.is_not(None)), place, m.c.standfast_writer, wanted)

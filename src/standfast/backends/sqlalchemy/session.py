@@ -6,18 +6,20 @@ which tables. Constructing one does no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple, Self
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from standfast.backends.sqlalchemy.dialects import ID_CHARS_MAX
 from standfast.backends.sqlalchemy.links import AwaitedLink, ThreadStore, made_engine
-from standfast.backends.sqlalchemy.tables import checked_names
+from standfast.carrying.carrier import Carrier
 from standfast.carrying.looped import LoopCarrier
-from standfast.carrying.session import StoredSession
-from standfast.carrying.threads import ThreadCarrier, shared
+from standfast.carrying.sdk_tables import check_two_tables
+from standfast.carrying.server_session import ServerSession
+from standfast.carrying.threads import ThreadCarrier
 from standfast.ground.errors import CallerError, InvalidSessionIdError
-from standfast.sessions.protocol import SessionSettings, check_session_id
+from standfast.sessions.protocol import SessionSettings, check_text_id
 
 __all__ = ["SQLAlchemySession"]
 
@@ -29,8 +31,8 @@ class Address(NamedTuple):
     options: tuple[tuple[str, Any], ...]
 
 
-class SQLAlchemySession(StoredSession):
-    """A conversation in PostgreSQL or SQLite, through SQLAlchemy 2.
+class SQLAlchemySession(ServerSession):
+    """A conversation in PostgreSQL, MariaDB, MySQL or SQLite, through SQLAlchemy 2.
 
     `engine` is an `AsyncEngine` of yours: it is used in its own event loop only, and never disposed here. `from_url`
     needs none, and works in every loop and thread. `create_tables=False`: tables and additions must be there.
@@ -52,8 +54,8 @@ class SQLAlchemySession(StoredSession):
         self._target = _checked_target(engine)
         super().__init__(session_id, session_settings=session_settings, timeout_s=timeout_s)
         self.create_tables, self.ensure_ascii = create_tables, ensure_ascii
-        self.sessions_table, self.messages_table = checked_names(sessions_table, messages_table)
-        self._found: ThreadCarrier | LoopCarrier | None = None
+        check_two_tables(sessions_table, messages_table)
+        self.sessions_table, self.messages_table = sessions_table, messages_table
         self._engine: AsyncEngine | None = None
 
     @classmethod
@@ -83,21 +85,12 @@ class SQLAlchemySession(StoredSession):
             self._engine = made_engine(self._target.url, dict(self._target.options))
         return self._engine
 
-    def close(self) -> Coroutine[Any, Any, None]:
-        """Close this session object, now; awaiting the result is allowed and not needed."""
-        done = super().close()
-        self._found = None  # connections end with the last session that uses them
-        return done
+    # --- what ServerSession asks --------------------------------------------------------------------------------------
 
-    # --- what StoredSession asks --------------------------------------------------------------------------------------
-
-    def _carrier(self) -> ThreadCarrier | LoopCarrier:
-        found = self._found
-        if found is None:
-            # A database in memory is each object's own.
-            made = self._made_carrier() if self._is_private else shared(self._store_key(), self._made_carrier)
-            found = self._found = made
-        return found
+    def _carrier(self) -> Carrier:
+        if self._found is None and self._is_private:  # a database in memory is each object's own
+            self._found = self._made_carrier()
+        return super()._carrier()
 
     def _made_carrier(self) -> ThreadCarrier | LoopCarrier:
         target, given = self._target, {"create": self.create_tables, "ascii": self.ensure_ascii}
@@ -116,6 +109,12 @@ class SQLAlchemySession(StoredSession):
         target = self._target
         return isinstance(target, Address) and target.url.startswith("sqlite") and _is_memory(target.url)
 
+    @property
+    def _is_mysql(self) -> bool:
+        target = self._target
+        name = target.url if isinstance(target, Address) else target.dialect.name
+        return name.startswith(("mysql", "mariadb"))
+
     def _store_key(self) -> Hashable:
         target = self._target
         where: Hashable = (target.url, repr(target.options)) if isinstance(target, Address) else id(target)
@@ -123,32 +122,27 @@ class SQLAlchemySession(StoredSession):
             where = id(self._carrier())
         return ("sqlalchemy", where, self.sessions_table, self.messages_table, self.create_tables, self.ensure_ascii)
 
+    def _given(self) -> dict[str, Any]:
+        return {
+            "engine": self._target,
+            "create_tables": self.create_tables,
+            "sessions_table": self.sessions_table,
+            "messages_table": self.messages_table,
+            "ensure_ascii": self.ensure_ascii,
+        }
+
     def _another(self, new_id: str) -> Self:
-        made = type(self)(
-            new_id,
-            engine=self._target,
-            create_tables=self.create_tables,
-            sessions_table=self.sessions_table,
-            messages_table=self.messages_table,
-            session_settings=self._copied_settings(),
-            ensure_ascii=self.ensure_ascii,
-            timeout_s=self.timeout_s,
-        )
+        made = super()._another(new_id)
         if self._is_private:
             made._found = self._carrier()
         return made
 
     def _check_id(self, session_id: str) -> str:
-        """The id, if these databases can hold it exactly (A18)."""
-        found = check_session_id(session_id)
-        try:
-            found.encode()
-        except UnicodeEncodeError:
-            found = "\0"
-        if "\0" in found:
+        found = check_text_id(session_id)
+        if len(found) > ID_CHARS_MAX and self._is_mysql:
             raise InvalidSessionIdError(
-                f"{session_id!r} holds a NUL or half of a surrogate pair, which a database may not store",
-                "Use an id that is valid Unicode, without NUL.",
+                f"{session_id[:20]!r}... has {len(found)} characters, which MariaDB and MySQL cannot index",
+                f"Use an id of {ID_CHARS_MAX} characters at most.",
             )
         return found
 

@@ -10,7 +10,7 @@ import re
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import sqlalchemy as sa
@@ -18,24 +18,20 @@ from sqlalchemy.engine import Connection
 
 from standfast.backends.sqlalchemy.reading import Known, Reading, begins
 from standfast.backends.sqlalchemy.tables import LABELS, Tables
-from standfast.ground.errors import NotFoundError
+from standfast.sessions.answering import NUMBER_MAX, conditions, in_range, read_cursor, refusal
 from standfast.sessions.port import (
-    Answer,
     Arrange,
-    Ask,
     Change,
-    Count,
     Done,
     Kind,
     Listed,
-    Listing,
     Load,
-    Look,
     Name,
     Range,
     Refused,
     Row,
     Rows,
+    Sight,
     Step,
     Tag,
 )
@@ -48,43 +44,34 @@ _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 
 class Transaction(Reading):
-    """One transaction on one connection: answers one question."""
+    """One transaction on one connection, as a store (see `sessions.port`): it answers one question."""
+
+    loses_answers = False  # whoever commits it knows whether that was answered
 
     def __init__(self, tables: Tables, connection: Connection, *, ensure_ascii: bool) -> None:
         super().__init__(tables, connection)
         self._new = _escaped if ensure_ascii else bytes
 
-    def answer(self, question: Ask) -> Answer:
-        """What a plan asked for."""
-        if isinstance(question, Look):
-            return self.look(question)
-        if isinstance(question, Listing):
-            return self.listing(question.kind, question.after, question.limit, question.labels)
-        if isinstance(question, Count):
-            return self.count(question.kind)
-        return self.commit(question)
-
     # --- listing -----------------------------------------------------------------------------------------------------
 
-    def listing(self, kind: Kind, after: str | None, limit: int, labels: Mapping[str, str]) -> list[Listed]:
+    def listing(self, kind: Kind, *, after: str | None, limit: int, labels: Mapping[str, str]) -> list[Listed]:
         """A page by the order of changes, from an index."""
         n, s = self._t.n, self._t.s
-        if after is not None and not (after.isascii() and after.isdigit() and int(after) < 2**62):
-            raise NotFoundError(f"{after!r} is no cursor of this listing", "Use the cursor that an earlier page gave.")
+        below = NUMBER_MAX if after is None else read_cursor(after)
         if kind == "session":
             if after is None:
                 self._adopt_sessions()
             born = sa.case(
-                (sa.or_(s.c.standfast_epoch.is_(None), n.c.created.is_(None)), self._seconds(s.c.created_at)),
+                (sa.or_(s.c.standfast_epoch.is_(None), n.c.created.is_(None)), self._t.dialect.seconds(s.c.created_at)),
                 else_=n.c.created,
             )
-            query = sa.select(n.c.id, born, self._seconds(s.c.updated_at), n.c.updated, sa.null(), n.c.seq)
+            query = sa.select(n.c.id, born, self._t.dialect.seconds(s.c.updated_at), n.c.updated, sa.null(), n.c.seq)
             query = query.join(s, s.c.session_id == n.c.id).where(n.c.kind == kind)
         else:
             query = sa.select(n.c.id, n.c.created, n.c.updated, n.c.updated, n.c.labels, n.c.seq)
             query = query.where(n.c.kind == kind, n.c.epoch.is_not(None))
         query = query.where(*(n.c[label] == value for label, value in labels.items() if label in LABELS))
-        query = query.where(n.c.seq.is_not(None), *(() if after is None else (n.c.seq < int(after),)))
+        query = query.where(n.c.seq < below)
         rest = {label: value for label, value in labels.items() if label not in LABELS}
         found: list[Listed] = []
         for id_, created, moved, updated, has, seq in self._c.execute(
@@ -104,7 +91,7 @@ class Transaction(Reading):
     def _adopt_sessions(self) -> None:
         """Put sessions that other programs have written to since at the front of the listing, by their times."""
         n, s = self._t.n, self._t.s
-        moved = self._seconds(s.c.updated_at)
+        moved = self._t.dialect.seconds(s.c.updated_at)
         joined = s.outerjoin(n, sa.and_(n.c.kind == "session", n.c.id == s.c.session_id))
         newer = sa.or_(n.c.seq.is_(None), moved > n.c.updated + 1.0)
         query = (
@@ -122,6 +109,11 @@ class Transaction(Reading):
         """The next number in the order of changes."""
         if self._t.seq is not None:
             return int(self._c.execute(sa.select(self._t.seq.next_value())).scalar_one())
+        if self._t.is_mysql:
+            numbers = self._t.numbers
+            number = int(self._c.execute(sa.insert(numbers)).inserted_primary_key[0])  # type: ignore[index]
+            self._c.execute(sa.delete(numbers).where(numbers.c.number == number))  # what is gone is not given again
+            return number
         return int(self._c.execute(sa.select(sa.func.coalesce(sa.func.max(self._t.n.c.seq), 0) + 1)).scalar_one())
 
     # --- changing ----------------------------------------------------------------------------------------------------
@@ -147,8 +139,7 @@ class Transaction(Reading):
         mine = sa.and_(n.c.kind == name.kind, n.c.id == name.id)
         query = sa.select(n.c.id).where(mine).with_for_update()
         if self._c.execute(query).first() is None:
-            made = _insert(self._is_sqlite, n).values(kind=name.kind, id=name.id, edition=0, place=0)
-            self._c.execute(made.on_conflict_do_nothing())
+            self._upsert(n, {"kind": name.kind, "id": name.id}, {}, edition=0, place=0)
             self._c.execute(query)
         if name.kind == "session" and not self._is_sqlite:
             self._c.execute(sa.select(s.c.session_id).where(s.c.session_id == name.id).with_for_update())
@@ -157,20 +148,20 @@ class Transaction(Reading):
         n = self._t.n
         self._c.execute(sa.update(n).where(n.c.kind == name.kind, n.c.id == name.id).values(**values))
 
+    def _upsert(self, table: sa.Table, key: Mapping[str, Any], values: Mapping[str, Any], **new: Any) -> None:
+        """Insert a row, or give the one of that key these values; `new` only if there is none."""
+        self._c.execute(self._t.dialect.put(table, {**key, **values, **new}, list(key), values))
+
     def _refused(self, place: int, change: Change, known: Known) -> Refused | None:
-        is_session = change.name.kind == "session"
-        cells = self._cells(change.name, known.epoch, change.cells)
-        is_other = any((cells[cell].value if cell in cells else None) != value for cell, value in change.cells.items())
-        mark = ""
-        if is_session and (is_other or change.mark is not None or change.prefix is not None):
-            mark = self._mark(change.name.id, known.edition)
-        if is_other:
-            return Refused(place, "cell", mark, cells)
-        if change.mark is not None and mark != change.mark:
-            return Refused(place, "mark", mark, cells)
-        if change.prefix is not None and self._upto(change.name.id, known, change.prefix) is None:
-            return Refused(place, "mark", mark, cells)
-        return None
+        name = change.name
+        sight = Sight(
+            mark="" if change.mark is None else self._mark(name.id, known.edition),
+            cells=self._cells(name, known.epoch, change.cells),
+            upto=None if change.prefix is None else self._upto(name.id, known, change.prefix),
+        )
+        # Most changes have no condition on marks, and where rows end takes a question of its own.
+        is_kept = refusal(place, change, sight) is None
+        return None if is_kept else refusal(place, change, self.look(conditions(change)))
 
     def _arranged(self, name: Name, arrange: Arrange) -> tuple[list[Row], list[Row]]:
         """The live rows and the kept ones of an arrangement, taken from what is there before the step."""
@@ -184,11 +175,7 @@ class Transaction(Reading):
 
     def _range(self, name: Name, part: Range) -> list[Row]:
         before = None if part.upto is None else part.upto + 1
-        rows = self._rows(part.of or name, Rows(box=part.box, before=before), None)
-        rows = [row for row in rows if part.after is None or row.ref > part.after]
-        if part.replaces is None:
-            return rows
-        return [row._replace(tag=(row.tag or Tag())._replace(replaces=part.replaces)) for row in rows]
+        return in_range(self._rows(part.of or name, Rows(box=part.box, before=before), None), part)
 
     def _change(self, change: Change, arranged: tuple[list[Row], list[Row]] | None, known: Known) -> str:
         """Do one change; where the live rows end now."""
@@ -220,12 +207,8 @@ class Transaction(Reading):
             if value is None:
                 self._c.execute(sa.delete(c).where(mine, c.c.name == cell.encode()))
                 continue
-            made = _insert(self._is_sqlite, c).values(
-                kind=name.kind, id=name.id, name=cell.encode(), epoch=epoch, value=value
-            )
-            self._c.execute(
-                made.on_conflict_do_update(index_elements=["kind", "id", "name"], set_={"epoch": epoch, "value": value})
-            )
+            key = {"kind": name.kind, "id": name.id, "name": cell.encode()}
+            self._upsert(c, key, {"epoch": epoch, "value": value})
         if change.labels is not None:
             columns = {label: change.labels.get(label) for label in LABELS}
             self._update(name, labels=json.dumps(dict(change.labels)), **columns)
@@ -244,26 +227,17 @@ class Transaction(Reading):
         if keep is None:
             self._c.execute(sa.delete(t.n).where(t.n.c.kind == name.kind, t.n.c.id == name.id))
         else:
-            self._update(
-                name,
-                edition=t.n.c.edition + 1,
-                next_epoch=None,
-                epoch=None,
-                seq=None,
-                labels=None,
-                **dict.fromkeys(LABELS),
-            )
+            nothing: dict[str, Any] = dict.fromkeys(("next_epoch", "epoch", "seq", "labels", *LABELS))
+            self._update(name, edition=t.n.c.edition + 1, **nothing)
 
     def _touch(self, name: Name, known: Known, epoch: str, *, is_new: bool, born: float | None = None) -> None:
         """Make the name if it is not there, and, if `is_new`, move its time on and put it first in the listing."""
         s = self._t.s
-        stamp = self._stamp()
+        stamp = self._t.dialect.stamp(self._c)
         moment = known.now if known.updated is None else max(known.now, known.updated + TICK_S)
         if name.kind == "session" and not known.is_there:
-            made = _insert(self._is_sqlite, s).values(
-                session_id=name.id, created_at=stamp, updated_at=stamp, standfast_epoch=epoch
-            )
-            self._c.execute(made.on_conflict_do_update(index_elements=["session_id"], set_={"standfast_epoch": epoch}))
+            made = {"session_id": name.id}
+            self._upsert(s, made, {"standfast_epoch": epoch}, created_at=stamp, updated_at=stamp)
         elif name.kind == "session":
             moved = {"standfast_epoch": epoch, "updated_at": _later(s.c.updated_at, stamp)}
             self._c.execute(sa.update(s).where(s.c.session_id == name.id).values(**moved))
@@ -352,14 +326,14 @@ class Transaction(Reading):
             self._fill(session_id, box, self._rows_of(rows))
         if not load.live:
             return given
-        moments = self._moments([us / 1e6 for us in load.rising_us(time.time_ns() // 1000)])
+        moments = self._t.dialect.moments(self._c, [us / 1e6 for us in load.rising_us(time.time_ns() // 1000)])
         return self._add(session_id, self._rows_of(load.live), given, moments=moments)
 
     def _add(
         self, session_id: str, rows: Sequence[Row], given: int, last: Any = None, moments: Sequence[Any] = ()
     ) -> int:
         """Insert rows at the end; the last one's place. `moments`: when each was written, if not now."""
-        stamp = self._stamp()
+        stamp = self._t.dialect.stamp(self._c)
         last = last or self._last(session_id)
         if self._is_sqlite:
             used = self._c.exec_driver_sql(
@@ -383,15 +357,17 @@ class Transaction(Reading):
         """Insert a row where its ref belongs, with a time by which the SDK reads it there."""
         m, place = self._t.m, self._t.place
         times = sa.select(m.c.created_at).where(m.c.session_id == session_id).limit(1)
-        before = self._c.execute(times.where(place < row.ref).order_by(place.desc())).scalar()
-        after = self._c.execute(times.where(place > row.ref).order_by(place)).scalar()
-        if self._is_sqlite:
-            when = before or after or self._stamp()
+        before: Any = self._c.execute(times.where(place < row.ref).order_by(place.desc())).scalar()
+        after: Any = self._c.execute(times.where(place > row.ref).order_by(place)).scalar()
+        tick = timedelta(microseconds=1)
+        if before is None and after is None:
+            when = self._t.dialect.stamp(self._c)
+        elif self._is_sqlite:
+            when = before or after
         elif before is not None and after is not None:
             when = before + (after - before) / 2
         else:
-            tick = timedelta(microseconds=1)
-            when = before + tick if before is not None else after - tick if after is not None else self._stamp()
+            when = after - tick if before is None else before + tick
         self._c.execute(sa.insert(m), [self._values(session_id, row, row.ref, when)])
 
     def _values(self, session_id: str, row: Row, place: int, when: Any) -> dict[str, Any]:
@@ -407,21 +383,6 @@ class Transaction(Reading):
             if not self._is_sqlite:
                 raise
             return sa.cast(sa.literal(data, sa.LargeBinary), sa.Text)
-
-    def _moments(self, times: list[float]) -> list[Any]:
-        """Times in seconds since 1970 as the SDK's columns have them."""
-        if self._is_sqlite:
-            return [datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S") for at in times]
-        local = (
-            "SELECT to_timestamp(t)::timestamp FROM unnest(CAST(:times AS float8[])) WITH ORDINALITY x(t, o) ORDER BY o"
-        )
-        return list(self._c.execute(sa.text(local), {"times": times}).scalars())
-
-    def _stamp(self) -> Any:
-        """Now, as the SDK's columns have it."""
-        if self._is_sqlite:
-            return datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
-        return self._c.execute(sa.select(sa.cast(sa.func.clock_timestamp(), sa.TIMESTAMP(timezone=False)))).scalar_one()
 
 
 def _escaped(data: bytes) -> bytes:
@@ -442,12 +403,6 @@ def _signed(tag: Tag | None, prefix: str) -> dict[str, Any]:
 
 def _later(column: Any, stamp: Any) -> Any:
     return sa.case((column > stamp, column), else_=stamp)
-
-
-def _insert(is_sqlite: bool, table: sa.Table) -> Any:
-    from sqlalchemy.dialects import postgresql, sqlite
-
-    return sqlite.insert(table) if is_sqlite else postgresql.insert(table)
 
 
 def _parts(values: list[int]) -> list[list[int]]:

@@ -10,8 +10,8 @@ fraction would sort behind a row that came later in the same second.
 
 from __future__ import annotations
 
-import hashlib
-import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import sqlalchemy as sa
@@ -19,20 +19,22 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import NoSuchTableError
 from sqlalchemy.schema import CreateIndex, CreateSequence, CreateTable
 
-from standfast.ground.errors import InvalidNameError, NotADatabaseError, SchemaTooNewError, StoreUnavailableError
-
-VERSION = 1000
-"""The layout of this backend, in the same tables of versions that SQLiteSession and PostgresSession keep theirs in.
-
-Theirs are small numbers: what one class has written to, another does not mistake for its own, but says so.
-"""
+from standfast.backends.sqlalchemy.dialects import (
+    BYTES,
+    CELL_NAME,
+    DIALECTS,
+    ENGINE,
+    ID_CHARS_MAX,
+    LOCK_WAIT_S,
+    TEXT,
+    WORD,
+    MySQL,
+)
+from standfast.carrying.sdk_tables import MAKING_LOCK, SQLALCHEMY_VERSION, own_stem
+from standfast.ground.errors import NotADatabaseError, SchemaTooNewError, StoreTimeoutError, StoreUnavailableError
 
 LABELS = ("session", "conversation", "status")
 """What runs are looked for by: columns, beside all their labels as JSON."""
-
-DIALECTS = ("postgresql", "sqlite")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
-_LOCK = 7_236_514_022  # the advisory lock that PostgresSession makes its tables under, too
 
 
 class Tables:
@@ -40,25 +42,26 @@ class Tables:
 
     def __init__(self, sessions: str, messages: str, dialect: str) -> None:
         self.sessions, self.messages, self.is_sqlite = sessions, messages, dialect == "sqlite"
-        known = hashlib.sha256(f"{sessions}/{messages}".encode()).hexdigest()[:8]
-        stem = f"{messages[:28]}_{known}_standfast_"
+        self.dialect = DIALECTS[dialect]
+        self.is_mysql = isinstance(self.dialect, MySQL)
+        stem = own_stem(sessions, messages)
         meta = self.meta = sa.MetaData()
-        text, blob, number = sa.Text(), sa.LargeBinary(), sa.BigInteger()
-        when: Any = sa.Text() if self.is_sqlite else sa.TIMESTAMP(timezone=False)
-        now: dict[str, Any] = {"server_default": sa.text("CURRENT_TIMESTAMP"), "nullable": False}
+        text, blob, number, when = TEXT, BYTES, sa.BigInteger(), self.dialect.when
+        now: dict[str, Any] = {"server_default": sa.text(self.dialect.default_time), "nullable": False}
         self.s = sa.Table(
-            sessions, meta, sa.Column("session_id", sa.String, primary_key=True),
+            sessions, meta, sa.Column("session_id", WORD, primary_key=True),
             sa.Column("created_at", when, **now), sa.Column("updated_at", when, **now),
-            sa.Column("standfast_epoch", text),
+            sa.Column("standfast_epoch", text), **ENGINE,
         )  # fmt: skip
         owned = sa.ForeignKey(f"{sessions}.session_id", ondelete="CASCADE")
         self.m = sa.Table(
             messages, meta, sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
-            sa.Column("session_id", sa.String, owned, nullable=False),
+            sa.Column("session_id", WORD, owned, nullable=False),
             sa.Column("message_data", text, nullable=False), sa.Column("created_at", when, **now),
             sa.Column("standfast_place", number), sa.Column("standfast_writer", blob),
             sa.Column("standfast_ordinal", number), sa.Column("standfast_replaces", sa.Integer),
             sa.Index(f"idx_{messages[:46]}_session_time", "session_id", "created_at"), sqlite_autoincrement=True,
+            **ENGINE,
         )  # fmt: skip
         self.place: Any = self.m.c.id if self.is_sqlite else self.m.c.standfast_place
         sa.Index(f"{stem}place", self.m.c.session_id, self.place)
@@ -66,26 +69,32 @@ class Tables:
         # `seq`: newest change first; NULL if never changed.
         self.n = sa.Table(
             f"{stem}sql_names", meta, sa.Column("kind", sa.String(8), primary_key=True),
-            sa.Column("id", sa.String, primary_key=True), sa.Column("edition", number, nullable=False),
+            sa.Column("id", WORD, primary_key=True), sa.Column("edition", number, nullable=False),
             sa.Column("place", number, nullable=False), sa.Column("next_epoch", text), sa.Column("epoch", text),
             sa.Column("seq", number), sa.Column("created", sa.Double), sa.Column("updated", sa.Double),
-            *(sa.Column(label, sa.String) for label in LABELS), sa.Column("labels", text),
+            *(sa.Column(label, WORD) for label in LABELS), sa.Column("labels", text),
             sa.Index(f"{stem}sql_seq", "kind", "seq"), sa.Index(f"{stem}sql_runs", "session", "seq"),
-            sa.Index(f"{stem}sql_talks", "conversation", "seq"),
+            sa.Index(f"{stem}sql_talks", "conversation", "seq"), **ENGINE,
         )  # fmt: skip
         self.c = sa.Table(
             f"{stem}sql_cells", meta, sa.Column("kind", sa.String(8), primary_key=True),
-            sa.Column("id", sa.String, primary_key=True), sa.Column("name", blob, primary_key=True),
+            sa.Column("id", WORD, primary_key=True), sa.Column("name", CELL_NAME, primary_key=True),
             sa.Column("epoch", text, nullable=False), sa.Column("value", blob, nullable=False),
+            **ENGINE,
         )  # fmt: skip
         self.b = sa.Table(
-            f"{stem}sql_boxes", meta, sa.Column("session_id", sa.String, primary_key=True),
+            f"{stem}sql_boxes", meta, sa.Column("session_id", WORD, primary_key=True),
             sa.Column("box", sa.Integer, primary_key=True, autoincrement=False),
             sa.Column("place", number, primary_key=True, autoincrement=False),
             sa.Column("message_data", text, nullable=False), sa.Column("writer", blob),
-            sa.Column("ordinal", number), sa.Column("replaces", sa.Integer),
+            sa.Column("ordinal", number), sa.Column("replaces", sa.Integer), **ENGINE,
         )  # fmt: skip
-        self.seq = None if self.is_sqlite else sa.Sequence(f"{stem}sql_seq_numbers", metadata=meta)
+        # The order of changes: SQLite has one writer at a time, MySQL knows no sequence but a column that counts.
+        self.seq = sa.Sequence(f"{stem}sql_seq_numbers", metadata=meta) if dialect == "postgresql" else None
+        if self.is_mysql:
+            self.numbers = sa.Table(
+                f"{stem}sql_numbers", meta, sa.Column("number", number, primary_key=True, autoincrement=True), **ENGINE
+            )
         self.versions = "standfast_schema" if self.is_sqlite else f"{stem}version"
         self.key = f"{sessions}/{messages}".lower()
 
@@ -96,18 +105,35 @@ class Tables:
 
         A look comes first: DDL that finds nothing to do still takes locks, and deadlocks with writers.
         """
-        if self.version(connection) == VERSION:
+        if self.version(connection) == SQLALCHEMY_VERSION:
             return
         if not create:
             raise StoreUnavailableError(
                 f"the tables {self.sessions!r} and {self.messages!r} have no additions of standfast",
                 "Open the session with create_tables=True once, as somebody who may create tables.",
             )
+        with self._alone(connection):
+            if self.version(connection) != SQLALCHEMY_VERSION:
+                self._make(connection)
+
+    @contextmanager
+    def _alone(self, connection: Connection) -> Iterator[None]:
+        """Keep other processes of ours from making tables meanwhile."""
+        if self.is_mysql:  # every DDL commits there, so the lock is the connection's and not the transaction's
+            if not connection.scalar(sa.select(sa.func.get_lock(f"standfast {MAKING_LOCK}", LOCK_WAIT_S))):
+                raise StoreTimeoutError("another process is making the tables", "Try again.")
+            try:
+                yield
+            finally:
+                connection.scalar(sa.select(sa.func.release_lock(f"standfast {MAKING_LOCK}")))
+            return
         if not self.is_sqlite:
-            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
-            if self.version(connection) == VERSION:
-                return
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MAKING_LOCK)))
+        yield
+
+    def _make(self, connection: Connection) -> None:
         there = self._theirs(connection)
+        quoted = connection.dialect.identifier_preparer.quote
         # Not `create_all`: it asks for each table first, and every statement here is one that a first write waits for.
         for table in self.meta.sorted_tables:
             connection.execute(CreateTable(table, if_not_exists=True))
@@ -116,20 +142,24 @@ class Tables:
                 column for column in table.columns if column.name not in there.get(table.name, table.columns)
             ]:
                 kind = column.type.compile(connection.dialect)
-                connection.exec_driver_sql(f'ALTER TABLE "{table.name}" ADD COLUMN {column.name} {kind}')
+                connection.exec_driver_sql(f"ALTER TABLE {quoted(table.name)} ADD COLUMN {column.name} {kind}")
         for table in self.meta.sorted_tables:
+            # MySQL cannot be told to make an index unless it is there.
+            has = {index["name"] for index in sa.inspect(connection).get_indexes(table.name)} if self.is_mysql else ()
             for index in sorted(table.indexes, key=lambda index: str(index.name)):
-                connection.execute(CreateIndex(index, if_not_exists=True))
+                if index.name not in has:
+                    connection.execute(CreateIndex(index, if_not_exists=not self.is_mysql))
         if self.seq is not None:
             connection.execute(CreateSequence(self.seq, if_not_exists=True))
         if self.is_sqlite:
             connection.exec_driver_sql(
                 f"CREATE TABLE IF NOT EXISTS {self.versions} (tables TEXT PRIMARY KEY, version INTEGER NOT NULL)"
             )
-            connection.exec_driver_sql(f"INSERT INTO {self.versions} VALUES ('{self.key}', {VERSION})")
+            connection.exec_driver_sql(f"INSERT INTO {self.versions} VALUES ('{self.key}', {SQLALCHEMY_VERSION})")
         else:
-            connection.exec_driver_sql(f'CREATE TABLE "{self.versions}" (version INTEGER PRIMARY KEY)')
-            connection.exec_driver_sql(f'INSERT INTO "{self.versions}" VALUES ({VERSION})')
+            name = quoted(self.versions)
+            connection.exec_driver_sql(f"CREATE TABLE IF NOT EXISTS {name} (version INTEGER PRIMARY KEY)")
+            connection.exec_driver_sql(f"INSERT INTO {name} VALUES ({SQLALCHEMY_VERSION})")
 
     def _theirs(self, connection: Connection) -> dict[str, set[str]]:
         """The columns of the SDK's tables, where they are there.
@@ -139,14 +169,17 @@ class Tables:
         inspector, there = sa.inspect(connection), dict[str, set[str]]()
         for table in (self.s, self.m):
             try:
-                there[table.name] = {column["name"] for column in inspector.get_columns(table.name)}
+                columns = inspector.get_columns(table.name)
             except NoSuchTableError:
                 continue
+            there[table.name] = {column["name"] for column in columns}
             wanted = {column.name for column in table.columns if not column.name.startswith("standfast_")}
             if not wanted <= there[table.name]:
                 raise NotADatabaseError(
                     f"the table {table.name!r} has other columns than the SDK's", "Choose other table names."
                 )
+            if self.is_mysql:
+                _check_columns(table.name, {column["name"]: column["type"] for column in columns})
         found = connection.execute(
             sa.text("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = :name"), {"name": self.messages}
         ).scalar() if self.is_sqlite else None  # fmt: skip
@@ -163,10 +196,11 @@ class Tables:
         if not sa.inspect(connection).has_table(self.versions):
             return 0
         where = f" WHERE tables = '{self.key}'" if self.is_sqlite else ""
-        found = connection.exec_driver_sql(f'SELECT max(version) FROM "{self.versions}"{where}').scalar() or 0
-        if found > VERSION:
+        name = connection.dialect.identifier_preparer.quote(self.versions)
+        found = connection.exec_driver_sql(f"SELECT max(version) FROM {name}{where}").scalar() or 0
+        if found > SQLALCHEMY_VERSION:
             raise SchemaTooNewError(f"a newer standfast has changed {self.messages!r}", "Upgrade standfast here.")
-        if 0 < found < VERSION:
+        if 0 < found < SQLALCHEMY_VERSION:
             other = "SQLiteSession" if self.is_sqlite else "PostgresSession"
             made = StoreUnavailableError(
                 f"{other} keeps its own records beside {self.messages!r}",
@@ -177,13 +211,16 @@ class Tables:
         return int(found)
 
 
-def checked_names(sessions: Any, messages: Any) -> tuple[str, str]:
-    """Names of tables (A15)."""
-    for name in (sessions, messages):
-        if not isinstance(name, str) or not _NAME.match(name) or name.lower().startswith("sqlite_"):
-            raise InvalidNameError(
-                f"{name!r} is no table name", "Use letters, digits and underscores, 63 at most, no digit first."
-            )
-    if sessions.lower() == messages.lower():
-        raise InvalidNameError(f"sessions and messages cannot both be in {sessions!r}", "Name two tables.")
-    return sessions, messages
+def _check_columns(table: str, types: Mapping[str, Any]) -> None:
+    """Refuse a table of somebody else's making in MariaDB in which two ids could meet, or the SDK lose our order."""
+    collation = str(getattr(types["session_id"], "collation", ""))
+    if not collation.endswith(("nopad_bin", "0900_bin")):
+        raise NotADatabaseError(
+            f"in the table {table!r} two ids that differ by case or by spaces at the end can be equal ({collation})",
+            f"Let {table}.session_id be VARCHAR({ID_CHARS_MAX}) COLLATE utf8mb4_nopad_bin (MySQL: utf8mb4_0900_bin).",
+        )
+    if getattr(types["created_at"], "fsp", None) != 6:
+        raise NotADatabaseError(
+            f"the table {table!r} keeps times in whole seconds: the SDK could not read our order",
+            f"Let {table}.created_at be DATETIME(6) DEFAULT CURRENT_TIMESTAMP(6).",
+        )

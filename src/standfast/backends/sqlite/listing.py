@@ -14,7 +14,7 @@ from typing import Any
 
 from standfast.backends.sqlite.statements import Statements
 from standfast.backends.sqlite.values import BEYOND, as_seconds, as_text, label_text, labels_in
-from standfast.ground.errors import NotFoundError
+from standfast.sessions.answering import read_cursor
 from standfast.sessions.port import Kind, Listed
 
 _UNNUMBERED = "-"
@@ -81,6 +81,4 @@ def _read_cursor(text: str | None) -> tuple[int, str | None]:
         return BEYOND, None
     if isinstance(text, str) and text.startswith(_UNNUMBERED):
         return 0, text[len(_UNNUMBERED) :]
-    if isinstance(text, str) and text.isascii() and text.isdigit() and int(text) <= BEYOND:
-        return int(text), None
-    raise NotFoundError(f"{text!r} is no cursor of a listing", "Use the cursor that the page before it came with.")
+    return read_cursor(text), None

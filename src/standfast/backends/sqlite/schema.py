@@ -21,17 +21,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from standfast.backends.sqlite import structure as structures, upgrade_from_1
+from standfast.carrying.sdk_tables import SQLALCHEMY_VERSION, check_table_names
 from standfast.ground.errors import InvalidNameError, SchemaTooNewError, StoreUnavailableError
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
 _LABEL = re.compile(r"[a-z_]+\Z")
 
 VERSIONS_TABLE = "standfast_schema"
 VERSION = 2
 # Layout 1 was release 0.1's, under the name the package had then.
-
-SQLALCHEMY_VERSION = 1000
-# From here on the numbers are those of another class's layouts, in the same table of versions.
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,12 +51,7 @@ class Tables:
 
     def check(self) -> None:
         """Refuse names that are no identifiers, or that would meet each other or a table of standfast's own (A15)."""
-        for name in (self.sessions, self.messages):
-            if not isinstance(name, str) or not _NAME.match(name) or name.lower().startswith("sqlite_"):
-                raise InvalidNameError(
-                    f"{name!r} is not a table name",
-                    "Use letters, digits and underscores, at most 63, not beginning with a digit or with sqlite_.",
-                )
+        check_table_names(self.sessions, self.messages)
         taken = [VERSIONS_TABLE, f"idx_{self.messages}_session_id", *(self.own(kind) for kind in _OWN)]
         names = [name.lower() for name in (self.sessions, self.messages, *taken)]  # SQLite ignores case in names
         if len(set(names)) != len(names):

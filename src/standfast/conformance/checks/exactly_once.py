@@ -14,6 +14,7 @@ from standfast.conformance.processes import together
 from standfast.conformance.registry import proves
 from standfast.ground.errors import AppendGapError, ItemNotStorableError, SessionConflictError
 from standfast.sessions.protocol import Head
+from standfast.sessions.run_rules import NestedItems
 
 
 @proves("B1")
@@ -56,6 +57,34 @@ async def writers_do_not_disturb_each_other(lab: Lab) -> None:
     lab.same(await elsewhere.accepted("a"), 0, "a writer's name in another session")
     await elsewhere.append(batch("a", 1), writer="a", start=0)
     await lab.holds(elsewhere, batch("a", 1), "the same writer's name in another session")
+
+
+@proves("B1", "record")
+async def what_runs_inside_another_left_is_stored_with_its_turn_or_not_at_all(lab: Lab) -> None:
+    session = lab.open()
+    inner, other, outer = batch("inner", 3), batch("other", 1), batch("outer", 3)
+    left = [NestedItems("run/1", 0, inner[:2]), NestedItems("run/2", 0, other)]
+    wanted = [*inner[:2], *other, *outer[:2]]
+    for what in ("a turn and what runs inside it left", "its repeat"):
+        await session.record(items=outer[:2], writer="run", start=0, nested=left)
+        await lab.holds(session, wanted, what)
+    counts = [await session.accepted(writer) for writer in ("run/1", "run/2", "run")]
+    lab.same(counts, [2, 1, 2], "a turn and what runs inside it left, by the count of each writer")
+    # Each of these is refused whole: neither the turn nor what fits of the rest may be there afterwards.
+    new = NestedItems("run/3", 0, batch("new", 1))
+    late = session.record(items=outer[2:], writer="run", start=2, nested=[new, NestedItems("run/1", 9, inner)])
+    await lab.refuses(late, "a gap in what a run inside left", AppendGapError)
+    changed = NestedItems("run/1", 0, batch("changed", 2))
+    late = session.record(items=outer[2:], writer="run", start=2, nested=[new, changed])
+    await lab.refuses(late, "another history of a run inside", SessionConflictError)
+    late = session.record(items=batch("changed", 2), writer="run", start=0, nested=[new])
+    await lab.refuses(late, "another history of the run around it", SessionConflictError)
+    await lab.holds(session, wanted, "three that were refused")
+    lab.same(await session.accepted("run/3"), 0, "three that were refused, by the count of a run inside")
+    await session.record(items=outer, writer="run", start=0, nested=[NestedItems("run/1", 0, inner)])
+    await lab.holds(session, [*wanted, inner[2], outer[2]], "both have grown since")
+    await session.record(nested=[new])
+    await lab.holds(session, [*wanted, inner[2], outer[2], *new.items], "a run inside that ends without a turn")
 
 
 @proves("B1")

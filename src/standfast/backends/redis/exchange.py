@@ -1,0 +1,58 @@
+"""What is sent and what comes back, as generators: no I/O, so that a thread and an event loop can both drive them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from typing import Any, TypeVar
+
+import redis.exceptions as failed
+
+from standfast.backends.redis.errors import refused
+from standfast.ground.errors import StandfastError
+
+T = TypeVar("T")
+
+Command = tuple[Any, ...]
+Exchange = Generator[tuple[Sequence[Command], bool], Sequence[Any], T]
+"""Yields what to send in one write, and whether it only reads; is sent the answers, errors of the server among them."""
+
+
+def answers(commands: Sequence[Command]) -> Exchange[Sequence[Any]]:
+    """What the server answers to commands that change nothing that matters; raises what it refuses."""
+    found = yield commands, True
+    for one in found:
+        if isinstance(one, failed.ResponseError):
+            raise refused(one)
+    return found
+
+
+def driven(exchange: Exchange[T], ask: Callable[[Sequence[Command], bool], list[Any]]) -> T:
+    """The result of an exchange, in a thread that waits for the answers. An error of `ask` is raised inside it."""
+    try:
+        sent = next(exchange)
+        while True:
+            try:
+                found = ask(*sent)
+            except StandfastError as error:
+                sent = exchange.throw(error)
+            else:
+                sent = exchange.send(found)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+async def awaited(exchange: Exchange[T], ask: Callable[[Sequence[Command], bool], Awaitable[list[Any]]]) -> T:
+    """The same in an event loop."""
+    try:
+        sent = next(exchange)
+        while True:
+            try:
+                found = await ask(*sent)
+            except StandfastError as error:
+                sent = exchange.throw(error)
+            else:
+                sent = exchange.send(found)
+    except StopIteration as end:
+        result: T = end.value
+        return result
