@@ -38,7 +38,7 @@ class KeyFile:
         self.path = Path(path)
         self._gate = threading.Lock()
         self._connection: sqlite3.Connection | None = None
-        self._closes: weakref.finalize[..., None] | None = None
+        self._closes: weakref.finalize[..., KeyFile] | None = None
         self._pid = 0
         self._version = -1
         self._known: dict[tuple[bytes, bytes], bytes] = {}
