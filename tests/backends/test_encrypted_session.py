@@ -255,6 +255,8 @@ async def test_a_wrong_key_is_an_error_and_changes_nothing(book: Book) -> None:
     for operation in (
         wrong.get_items(),
         wrong.get_items(1),
+        wrong.add_items([message("x")]),
+        wrong.append([message("x")], writer="another", start=0),
         wrong.pop_item(),
         wrong.append([message("x")], writer="run-1", start=4),
         wrong.rewind(writer="run-1", to=1),

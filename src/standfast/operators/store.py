@@ -1,4 +1,4 @@
-"""A whole store: its sessions, its runs, and what can be done about them without any agents.
+"""A whole store: its sessions, its runs, and what can be done about them without any agents (B16).
 
 A `Store` is opened by its URL with `open_store`. It keeps nothing itself: everything is read when it is asked for, in
 pages, and what it changes (a decision, a cancelled run, a lease taken away) it changes by the rules that runs go by.
