@@ -1,9 +1,10 @@
-"""Runs as jobs of procrastinate and of DBOS, beside an empty job of the same engine, on a PostgreSQL started here.
+"""Runs as jobs of procrastinate and of DBOS, beside an empty job and the SDK in the same engine, on a PostgreSQL.
 
-One worker in this process, ten jobs at once. What is printed: jobs a second, CPU of this process for each job (the
-server's is not in it), and how many times an empty job's. `./dev bench bench_workers 200` works off 200 jobs of each
-kind; `--recovery` also measures the seconds from `kill -9` to the next effect, which the settings decide, not the
-machine.
+One worker in this process, ten jobs at once, each a turn of the same model on a session of its own in that PostgreSQL;
+the SDK's is its SQLAlchemySession. What is printed: jobs a second, CPU of this process for each job (the server's is
+not in it), and how many times an empty job's. The SDK's job keeps a history and nothing of the run: delivered again, it
+says and does everything again. `./dev bench bench_workers 200` works off 200 jobs of each kind; `--recovery` also
+measures the seconds from `kill -9` to the next effect, which the settings decide, not the machine.
 """
 
 from __future__ import annotations
@@ -19,14 +20,19 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
+import agents as sdk
 import psycopg
+from agents.extensions.memory import SQLAlchemySession as SDKSession
+from bench_runs import fake_model, text
 from dbos import DBOS
 from procrastinate import App, PsycopgConnector
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from standfast import Agent
-from standfast.testing import AnsweringModel, assistant_message
+import standfast
 from standfast.workers.dbos_workflows import RunWorkflows
 from standfast.workers.procrastinate_queue import RunQueue
 from tests.helpers import servers
@@ -37,8 +43,29 @@ from tests.workers.offices import office
 AT_ONCE = 10
 
 
-def clerk() -> Agent[Any]:
-    return Agent(name="Clerk", model=AnsweringModel(lambda call: [assistant_message("done")]))
+def clerk(library: Any) -> Any:
+    """The same agent of either library."""
+    return library.Agent(name="Clerk", model=fake_model(library, [lambda: text("done")]))
+
+
+class SDKRuns:
+    """What a job of the SDK does: one run on a session in the same PostgreSQL."""
+
+    def __init__(self, url: str, schema: str) -> None:
+        address = url.replace("postgresql://", "postgresql+psycopg://", 1)
+        self.engine: AsyncEngine = create_async_engine(
+            address, connect_args={"options": f"-c search_path={schema}"}, pool_size=AT_ONCE
+        )
+        self._agent, self._config = clerk(sdk), sdk.RunConfig(tracing_disabled=True)
+
+    async def begin(self) -> None:
+        """Make its tables, once."""
+        await SDKSession("-", engine=self.engine, create_tables=True).get_items()
+
+    async def run(self, session_id: str) -> str:
+        session = SDKSession(session_id, engine=self.engine)
+        result = await sdk.Runner.run(self._agent, "hello", session=session, run_config=self._config)
+        return str(result.final_output)
 
 
 def schema() -> str:
@@ -61,14 +88,20 @@ async def measured(title: str, count: int, work: Callable[[], Awaitable[Any]], e
 async def procrastinate(count: int) -> None:
     name, url = schema(), servers.postgres_url()
     app = App(connector=PsycopgConnector(conninfo=url, kwargs={"options": f"-c search_path={name}"}))
-    queue = RunQueue(app, [clerk()], f"{url}?schema={name}", tend=None)
+    queue = RunQueue(app, [clerk(standfast)], f"{url}?schema={name}", tend=None)
+    runs = SDKRuns(url, name)
 
     @app.task(queue="empty")
     async def empty(number: int) -> None:
         pass
 
+    @app.task(queue="sdk")
+    async def sdk_run(session_id: str) -> str:
+        return await runs.run(session_id)
+
     async with app.open_async():
         await app.schema_manager.apply_schema_async()
+        await runs.begin()
 
         def worked_off(which: str) -> Callable[[], Awaitable[Any]]:
             return lambda: app.run_worker_async(
@@ -79,25 +112,36 @@ async def procrastinate(count: int) -> None:
             number = count if round_ == "first" else AT_ONCE
             for one in range(number):
                 await empty.defer_async(number=one)
+                await sdk_run.defer_async(session_id=f"{round_}-{one}")
                 await queue.enqueue(f"{round_}-{one}", "Clerk", "hello", session_id=f"{round_}-{one}")
             if round_ == "warm":
-                await worked_off("empty")()
-                await worked_off(queue.name)()
+                for which in ("empty", queue.name, "sdk"):
+                    await worked_off(which)()
         base = await measured("procrastinate, an empty job", count, worked_off("empty"))
         await measured("procrastinate, a run of one turn", count, worked_off(queue.name), base)
+        await measured("procrastinate, the SDK's run", count, worked_off("sdk"), base)
     await queue.jobs.close()
+    await runs.engine.dispose()
 
 
 async def dbos(count: int) -> None:
     name, url = schema(), servers.postgres_url()
     DBOS(config={"name": "bench", "system_database_url": url, "dbos_system_schema": name, "log_level": "ERROR"})
-    flows = RunWorkflows([clerk()], f"{url}?schema={name}_runs", worker_concurrency=AT_ONCE, tend=None, polling_s=0.05)
+    flows = RunWorkflows(
+        [clerk(standfast)], f"{url}?schema={name}_runs", worker_concurrency=AT_ONCE, tend=None, polling_s=0.05
+    )
     with psycopg.connect(url, autocommit=True) as link:
         link.execute(f"CREATE SCHEMA {name}_runs")
+
+    runs = SDKRuns(url, f"{name}_runs")
 
     @DBOS.workflow(name="empty")
     async def empty(number: int) -> None:
         pass
+
+    @DBOS.workflow(name="sdk")
+    async def sdk_run(session_id: str) -> str:
+        return await runs.run(session_id)
 
     await asyncio.to_thread(DBOS.launch)
     await flows.start()
@@ -107,6 +151,8 @@ async def dbos(count: int) -> None:
         for one in range(number):
             if kind == "empty":
                 handles.append(await DBOS.enqueue_workflow_async(flows.name, empty, one))
+            elif kind.startswith("sdk"):
+                handles.append(await DBOS.enqueue_workflow_async(flows.name, sdk_run, f"{kind}-{one}"))
             else:
                 handles.append(await flows.enqueue(f"{kind}-{one}", "Clerk", "hello", session_id=f"{kind}-{one}"))
         for handle in handles:
@@ -114,10 +160,14 @@ async def dbos(count: int) -> None:
 
     await all_of("empty", AT_ONCE)
     await all_of("warm", AT_ONCE)
+    await runs.begin()
+    await all_of("sdk warm", AT_ONCE)
     base = await measured("DBOS, an empty workflow *", count, lambda: all_of("empty", count))
     await measured("DBOS, a run of one turn *", count, lambda: all_of("run", count), base)
+    await measured("DBOS, the SDK's run *", count, lambda: all_of("sdk", count), base)
     print("* with putting it into the queue and fetching its result, which for DBOS cannot be told apart")
     await flows.stop(within_s=1)
+    await runs.engine.dispose()
 
 
 async def recovery(engine: str, of: Callable[[dict[str, Any]], Any], folder: Path) -> None:

@@ -2,7 +2,8 @@
 
 Each worker starts its share of the jobs, again after each death as a queue would have it, and calls `Runner.recover`
 over and over; a person approves from another process, without the agents. When a worker meets its fate is a number of
-steps from a seed; what is asserted depends on no clock. `--worker-jobs=N` does N jobs, with up to N deaths.
+steps from a seed; what is asserted depends on no clock. `--worker-jobs=N` does N jobs, with up to N deaths; half of
+that where the server dies, too.
 """
 
 from __future__ import annotations
@@ -13,17 +14,20 @@ import signal
 import time
 from collections import Counter
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.books import done, lines, says_unknown
-from helpers.jobs import CALLS, is_in_a_session, run_id_of, worker
+from helpers.books import lines
+from helpers.job_checks import checked
+from helpers.jobs import worker
 from helpers.processes import Child, wait_until
 
-from standfast import Runner, StandfastError
+from standfast import Runner, StandfastError, StoreError
 from standfast.operators.deciding import decide
-from tests.helpers.stores import SHARED, looked_at, place
+from tests.helpers import servers
+from tests.helpers.stores import SERVERS, SHARED, looked_at, place
 
 TTL_S = 1.0
 PATIENCE_S = 240.0
@@ -33,11 +37,11 @@ WORKERS = 3
 class Workers:
     """Three places for workers: whoever dies in one is followed by the next, with the same jobs."""
 
-    def __init__(self, where: str, book: Path, count: int, seed: int) -> None:
+    def __init__(self, where: str, book: Path, count: int, seed: int, *, endure: bool = False) -> None:
         chance = random.Random(seed)
         kinds = [kind for _ in range(count) for kind in ("kill", "stop", "kill", "term")][:count]
         self._fates = [(kind, chance.randint(2, 30)) for kind in kinds]
-        self._told: dict[str, Any] = {"where": where, "book": str(book), "ttl_s": TTL_S}
+        self._told: dict[str, Any] = {"where": where, "book": str(book), "ttl_s": TTL_S, "endures": endure}
         self._shares = [[job for job in range(count) if job % WORKERS == number] for number in range(WORKERS)]
         self._stopped: list[tuple[float, Child]] = []
         self.met: Counter[str] = Counter()
@@ -111,24 +115,53 @@ def test_three_workers_do_every_job_once_whoever_dies(
     count = request.config.getoption("worker_jobs")
     where, book, begun_at = place(kind, tmp_path), tmp_path / "book", time.monotonic()
     workers = Workers(where, book, count, seed=count)
-    try:
-        asyncio.run(_until_done(where, workers, count))
-        workers.end()
-    finally:
-        workers.close()
-    told, wrong = asyncio.run(_checked(where, lines(book), count))
+    told = asyncio.run(_worked_off(where, workers, book, count))
     with capsys.disabled():
-        print(
-            f"\n{kind}: {count} jobs in {time.monotonic() - begun_at:.1f} s; killed {workers.met['kill']}, stopped"
-            f" {workers.met['stop']}, sent away {workers.met['term']}; effects once {told['once']}, unknown"
-            f" {told['unknown']}; passes {workers.did['passes']}, continued {workers.did['continued']}"
-        )
-    assert wrong == []
+        print(f"\n{kind}: {count} jobs in {time.monotonic() - begun_at:.1f} s; {_counted(workers, told)}")
     assert told["once"]
 
 
-async def _until_done(where: str, workers: Workers, count: int) -> None:
-    session = looked_at(where)
+@pytest.mark.parametrize("kind", SERVERS)
+def test_three_workers_do_every_job_once_though_the_server_dies_too(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The server is killed when half of the jobs are done, and started again (Redis: with every write in its file)."""
+    count = max(3, request.config.getoption("worker_jobs") // 2)
+    server: Any = servers.PostgresServer() if kind == "postgres" else servers.RedisServer(aof="always")
+    try:
+        where, book, begun_at = place(kind, tmp_path, server.url), tmp_path / "book", time.monotonic()
+        workers = Workers(where, book, count, seed=count, endure=True)
+        told = asyncio.run(_worked_off(where, workers, book, count, server))
+    finally:
+        server.stop()
+    with capsys.disabled():
+        errors = f"; the server was killed once, and {workers.did['store errors']} times workers were told"
+        print(f"\n{kind}: {count} jobs in {time.monotonic() - begun_at:.1f} s; {_counted(workers, told)}{errors}")
+    assert told["once"]
+
+
+def _counted(workers: Workers, told: Counter[str]) -> str:
+    met, did = workers.met, workers.did
+    return (
+        f"killed {met['kill']}, stopped {met['stop']}, sent away {met['term']}; effects once {told['once']}, unknown"
+        f" {told['unknown']}; passes {did['passes']}, continued {did['continued']}"
+    )
+
+
+async def _worked_off(where: str, workers: Workers, book: Path, count: int, server: Any = None) -> Counter[str]:
+    """How often effects are in the book once, or are said to be unknown, when every job has ended."""
+    try:
+        await _until_done(where, workers, count, server)
+        await asyncio.to_thread(workers.end)
+    finally:
+        workers.close()
+    told, wrong = await checked(partial(looked_at, where), lines(book), count)
+    assert wrong == []
+    return told
+
+
+async def _until_done(where: str, workers: Workers, count: int, server: Any = None) -> None:
+    session, may_fail = looked_at(where), server is not None
     store = session.run_store()
     # By itself: whoever was stopped may have the file's lock, and then the store answers nobody until it is woken.
     looking = asyncio.create_task(_look_after(workers))
@@ -137,11 +170,20 @@ async def _until_done(where: str, workers: Workers, count: int) -> None:
             while True:
                 if looking.done():
                     looking.result()
-                await _approve(store)
-                ended, _ = await Runner.list_runs(run_store=store, status="done", limit=1000)
+                await asyncio.sleep(0.02)
+                try:
+                    await _approve(store)
+                    ended, _ = await Runner.list_runs(run_store=store, status="done", limit=1000)
+                except StoreError:
+                    if not may_fail:
+                        raise
+                    continue  # it is being started again
+                if len(ended) >= count // 2 and server is not None:
+                    await asyncio.to_thread(server.kill)
+                    await asyncio.to_thread(server.start)
+                    server = None
                 if len(ended) == count and workers.are_awake:
                     return
-                await asyncio.sleep(0.02)
     except TimeoutError:
         left = [one for one in (await store.list_runs(limit=1000))[0] if one.status != "done"]
         raise AssertionError(f"{len(left)} of {count} jobs have not ended: {left[:9]}; met: {workers.met}") from None
@@ -165,48 +207,3 @@ async def _approve(store: Any) -> None:
             await decide(store, run.run_id, f"{number}.pay", approve=True, by="an operator")
         except StandfastError:
             continue  # a worker came first: it is asked again, if it still waits
-
-
-async def _checked(where: str, book: list[str], count: int) -> tuple[Counter[str], list[str]]:
-    """How often an effect is in the book and told, and what is not as it should be."""
-    from helpers.jobs import job_agent
-
-    happened, told, wrong = Counter(book), Counter[str](), []
-    agent = job_agent("", lambda: None)
-    for job in range(count):
-        session = looked_at(where, f"s{job}")
-        if is_in_a_session(job):
-            items = await session.get_items()
-        else:
-            result = await Runner.result(agent, run_id_of(job), run_store=session.run_store())
-            items = result.to_input_list()
-        await session.close()
-        wrong += [f"job {job}: {what}" for what in _wrongs(job, items, happened, told)]
-    strangers = set(happened) - {f"{job}.{name}" for job in range(count) for name in (*CALLS, "inner")}
-    return told, wrong + [f"{one} was never asked for" for one in strangers]
-
-
-def _wrongs(job: int, items: list[Any], happened: Counter[str], told: Counter[str]) -> list[str]:
-    def known(item: Any) -> str:
-        return f"{item.get('type', item.get('role'))} {item.get('call_id', '')}".strip()
-
-    calls = [("look", "count"), ("pay",), ("help",)]
-    asked = [
-        f"{what} {job}.{name}" for turn in calls for what in ("function_call", "function_call_output") for name in turn
-    ]
-    wrong = []
-    if [known(item) for item in items] != ["user", *asked, "message"]:
-        wrong.append(f"the history is {[known(item) for item in items]}")
-    said = {item["call_id"]: item["output"] for item in items if item.get("type") == "function_call_output"}
-    for name in ("look", "count", "pay"):
-        call_id, output = f"{job}.{name}", said.get(f"{job}.{name}")
-        if happened[call_id] == 1 and output == done(call_id):
-            told["once"] += 1
-        elif happened[call_id] <= 1 and says_unknown(output):
-            told["unknown"] += 1
-        else:
-            wrong.append(f"{name} was done {happened[call_id]} times and is told as {output!r}")
-    if said.get(f"{job}.help") != f"helped {job}" or happened[f"{job}.inner"] > 1:
-        wrong.append(f"its helper did {happened[f'{job}.inner']} and said {said.get(f'{job}.help')!r}")
-    told["once" if happened[f"{job}.inner"] == 1 else "unknown"] += 1
-    return wrong

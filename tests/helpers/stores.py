@@ -30,8 +30,8 @@ SHARED = ["sqlite", *SERVERS]
 BACKENDS = ["memory", *SHARED]
 
 
-def place(kind: str, tmp_path: Path) -> str:
-    """A new, empty store of this kind, as a text: its kind, and where it is."""
+def place(kind: str, tmp_path: Path, url: str | None = None) -> str:
+    """A new, empty store of this kind, as a text: its kind, and where it is. `url`: a server of the test's own."""
     name = f"t{uuid.uuid4().hex[:12]}"
     match kind:
         case "memory":
@@ -39,11 +39,11 @@ def place(kind: str, tmp_path: Path) -> str:
         case "sqlite":
             return f"sqlite {tmp_path / name}.db"
         case "redis" | "client" | "sealed":
-            return f"{kind} {name} {servers.redis_url()}"
+            return f"{kind} {name} {url or servers.redis_url()}"
         case "sqlalchemy":
             return f"sqlalchemy {tmp_path / name}.db"
         case "postgres":
-            return f"postgres {name} {servers.postgres_url()}"
+            return f"postgres {name} {url or servers.postgres_url()}"
     raise AssertionError(kind)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from standfast import Agent, RunConfig, ToolContext, function_tool
 from standfast.testing import AnsweringModel, assistant_message, function_call
 from tests.helpers.books import done, write
+from tests.helpers.jobs import SIGNALS, job_agent
 
 QUEUE = "jobs"
 HEARTBEAT_S = 0.2
@@ -63,6 +64,30 @@ def payer(book: str, *, die: str = "", stand: str = "", sleep: str = "") -> Agen
     return Agent(name="Payer", tools=tools, model=AnsweringModel(_answer))
 
 
+def agent_of(settings: dict[str, Any]) -> Agent[Any]:
+    """The agent that a worker is told to have: one that pays, or that of `helpers.jobs`, which meets its fate."""
+    if "fate" in settings:
+        kind, at = settings["fate"]
+        agent: Agent[Any] = job_agent(settings["book"], _Fate(kind, at))
+        return agent
+    return payer(
+        settings["book"], die=settings.get("die", ""), stand=settings.get("stand", ""), sleep=settings.get("sleep", "")
+    )
+
+
+class _Fate:
+    """Counts steps, and sends its own process a signal at one of them."""
+
+    def __init__(self, kind: str | None, at: int) -> None:
+        self._kind, self._left = kind, at
+
+    def __call__(self) -> None:
+        self._left -= 1
+        if self._kind is not None and self._left == 0:
+            say(self._kind)
+            os.kill(os.getpid(), SIGNALS[self._kind])
+
+
 async def _slept() -> None:
     """Wait until this process, stopped with SIGSTOP, is woken with SIGCONT."""
     woken = asyncio.Event()
@@ -91,9 +116,7 @@ def queue_of(settings: dict[str, Any]) -> Any:
 
     url, schema = settings["url"], settings["schema"]
     connector = PsycopgConnector(conninfo=url, kwargs={"options": f"-c search_path={schema}"}, min_size=1)
-    agent = payer(
-        settings["book"], die=settings.get("die", ""), stand=settings.get("stand", ""), sleep=settings.get("sleep", "")
-    )
+    agent = agent_of(settings)
     return RunQueue(
         App(connector=connector), [agent], f"{url}?schema={schema}", queue=QUEUE, run_config=config(),
         heartbeat_s_max=DEAD_AFTER_S, tend=settings.get("cron"),
@@ -106,7 +129,8 @@ async def procrastinate(settings: dict[str, Any]) -> None:
 
     async def tend() -> None:
         while True:
-            await queue.tend()
+            with contextlib.suppress(*_endured(settings)):
+                await queue.tend()
             await asyncio.sleep(HEARTBEAT_S)
 
     async with queue.app.open_async():
@@ -121,6 +145,11 @@ async def procrastinate(settings: dict[str, Any]) -> None:
     say("stopped")
 
 
+def _endured(settings: dict[str, Any]) -> tuple[type[Exception], ...]:
+    """What a pass may raise because the server is being started again: the next one does its work."""
+    return (Exception,) if settings.get("endures") else ()
+
+
 def workflows_of(settings: dict[str, Any]) -> Any:
     """The workflows of DBOS, launched, in this process."""
     from dbos import DBOS
@@ -131,7 +160,7 @@ def workflows_of(settings: dict[str, Any]) -> Any:
     DBOS(
         config={
             "name": "office",
-            "system_database_url": url,
+            "system_database_url": settings.get("system", url),
             "dbos_system_schema": f"{schema}_dbos",
             "executor_id": settings["executor"],
             "application_version": "1",
@@ -139,12 +168,10 @@ def workflows_of(settings: dict[str, Any]) -> Any:
             "notification_listener_polling_interval_sec": HEARTBEAT_S,
         }
     )
-    agent = payer(
-        settings["book"], die=settings.get("die", ""), stand=settings.get("stand", ""), sleep=settings.get("sleep", "")
-    )
+    agent = agent_of(settings)
     made = RunWorkflows(
         [agent],
-        f"{url}?schema={schema}",
+        settings.get("store", f"{url}?schema={schema}"),
         queue=QUEUE,
         run_config=config(),
         tend=settings.get("cron"),
@@ -165,7 +192,8 @@ async def dbos(settings: dict[str, Any]) -> None:
     say("works")
     while not stop.is_set():
         if settings.get("tend"):
-            await made.tend()
+            with contextlib.suppress(*_endured(settings)):
+                await made.tend()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), HEARTBEAT_S)
     await made.stop(within_s=settings.get("within_s", 8.0))

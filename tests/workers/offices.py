@@ -37,6 +37,15 @@ class Office:
             except EOFError:
                 raise AssertionError(f"it ended ({self.ended()}) and had not said {line!r}") from None
 
+    def said(self) -> Iterator[str | None]:
+        """What it has said since, without waiting; None at its end."""
+        while self._line.poll():
+            try:
+                yield self._line.recv()
+            except (EOFError, ConnectionResetError):
+                yield None
+                return
+
     def send(self, number: signal.Signals) -> None:
         assert self._child.pid is not None
         os.kill(self._child.pid, number)

@@ -60,6 +60,27 @@ async def test_a_message_that_is_enqueued_twice_is_one_workflow(settings: dict[s
     assert lines(settings["book"]) == ["a", "b"]
 
 
+async def test_a_worker_on_two_files_is_killed_comes_back_and_goes_on(tmp_path: Path):
+    """The open package can keep its system database in SQLite, and so can we: one machine, and no server."""
+    files = {"system": f"sqlite:///{tmp_path / 'dbos.db'}", "store": str(tmp_path / "talks.db")}
+    told = {"url": "", "schema": "s", "book": str(tmp_path / "book"), "executor": "one", **files}
+    workflows = await asyncio.to_thread(workflows_of, told | {"executor": "web", "works": False})
+    try:
+        await workflows.start()
+        handle = await workflows.enqueue("m1", "Payer", "a b", session_id="s")
+        with office(ENGINE, told, die="a") as victim:
+            assert victim.ended() == -signal.SIGKILL
+        with office(ENGINE, told):
+            assert (await handle.get_result(polling_interval_sec=0.1))["status"] == "done"
+        outcome = await outputs(workflows, "s")
+    finally:
+        await asyncio.to_thread(DBOS.destroy, destroy_registry=True)
+        await workflows.jobs.close()
+    assert lines(told["book"]) == ["a", "b"]
+    assert says_unknown(outcome["a"])
+    assert outcome["b"] == done("b")
+
+
 async def test_a_message_that_comes_while_a_run_is_under_way_is_the_next_run(settings: dict[str, Any], workflows: Any):
     """The session's lease keeps the second back until the first has ended."""
     with office(ENGINE, settings, sleep="a") as worker:
