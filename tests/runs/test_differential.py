@@ -40,7 +40,7 @@ SEALED = pytest.param("sealed", marks=pytest.mark.redis)
 @pytest.mark.clause("C11", backend="runs")
 @pytest.mark.parametrize("kind", [*stores.SERVERS, SEALED, "sqlalchemy"])
 async def test_a_run_on_any_other_store_is_the_one_in_memory(kind: str, tmp_path: Path) -> None:
-    """All scenarios in one store, each in a conversation of its own; every third where a store is only another's way."""
+    """All scenarios in one store, each in a conversation of its own; every third on the last two."""
     where, different = stores.place(kind, tmp_path), []
     scenarios = list(SCENARIOS.items())[:: 3 if kind in ("sealed", "sqlalchemy") else 1]
     for number, (name, make) in enumerate(scenarios):
