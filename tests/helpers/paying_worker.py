@@ -1,6 +1,6 @@
 """A worker process: pays once, by a tool, in a run under one id. Told to die, it does so inside the tool.
 
-python paying_worker.py redis|postgres|sealed|sqlalchemy URL NAME LEDGER [die]
+python paying_worker.py redis|cluster|postgres|sealed|sqlalchemy URL NAME LEDGER [die]
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ from standfast.testing import ScriptedModel, assistant_message, function_call
 def opened(kind: str, url: str, name: str) -> Any:
     if kind == "sealed":
         return EncryptedSession("conversation", opened("redis", url, name), "a key that all workers have")
-    if kind == "redis":
-        return RedisSession.from_url("conversation", url=url, key_prefix=name)
+    if kind in ("redis", "cluster"):
+        return RedisSession.from_url("conversation", url=url, cluster=kind == "cluster", key_prefix=name)
     if kind == "sqlalchemy":
         names = {"sessions_table": f"{name}_s", "messages_table": f"{name}_m", "create_tables": True}
-        return SQLAlchemySession.from_url("conversation", url=url.replace("://", "+asyncpg://", 1), **names)
+        return SQLAlchemySession.from_url(
+            "conversation", url=url.replace("postgresql://", "postgresql+asyncpg://", 1), **names
+        )
     return PostgresSession("conversation", url=url, schema=name)
 
 
