@@ -7,11 +7,14 @@ finds it; its parent's record is what it goes on from.
 from __future__ import annotations
 
 import asyncio
+import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.books import asked_next, done, lines, write, wrongs
+from helpers.cancelling import WAYS, Way, cancelled_at, no_task_is_left
 from helpers.processes import Child, Line, eventually
 
 from standfast import (
@@ -263,3 +266,59 @@ async def _told_everywhere(where: str, first: str) -> None:
     assert (await asked(own))[1].unfinished == ()
     session.close()
     own.close()
+
+
+# --- it is cut -------------------------------------------------------------------------------------------------------
+
+
+def cautious(own: Any, book: Path, *, asks_first: bool) -> Agent[Any]:
+    """The agents of a run that looks, and pays at once or when a person agrees."""
+
+    @function_tool(needs_approval=asks_first)
+    async def spend(ctx: ToolContext[Any]) -> str:
+        """Pay."""
+        await asyncio.sleep(0)
+        write(book, ctx.tool_call_id)
+        await asyncio.sleep(0)
+        return done(ctx.tool_call_id)
+
+    @function_tool
+    async def see(ctx: ToolContext[Any]) -> str:
+        """Look."""
+        write(book, ctx.tool_call_id)
+        return done(ctx.tool_call_id)
+
+    steps = [asks(function_call("see", {}, call_id="i1"), function_call("spend", {}, call_id="i2")), says("in")]
+    helper = Agent(name="inner", tools=[spend, see], model=ScriptedModel(steps)).as_tool("helper", "Help.", session=own)
+    outer_steps = [asks(function_call("helper", {"input": "go"}, call_id="o1")), says("ok")]
+    return Agent(name="outer", tools=[helper], model=ScriptedModel(outer_steps))
+
+
+async def run_to_its_end(outer: Agent[Any], session: Any) -> None:
+    holds = RunConfig(lease_ttl_s=300.0)  # a lease that is kept is kept for longer than a test waits
+    result = await Runner.run(outer, "go", session=session, run_config=holds)
+    if result.interruptions:
+        state = result.to_state()
+        state.approve(state.get_interruptions()[0])
+        await Runner.run(outer, state, session=session, run_config=holds)
+
+
+@pytest.mark.parametrize("way", WAYS if "STANDFAST_ATTACK_ROUNDS" in os.environ else ("once", "anyio"))
+@pytest.mark.parametrize("asks_first", [False, True])
+async def test_cut_at_any_await_what_it_did_is_told_on_both_sessions(
+    tmp_path: Path, asks_first: bool, way: Way
+) -> None:
+    at, was_cut = 0, True
+    while was_cut:
+        book, path = tmp_path / f"{at}.book", tmp_path / f"{at}.db"
+        session, own = SQLiteSession("a", path), SQLiteSession("b", path)
+        outer = cautious(own, book, asks_first=asks_first)
+        was_cut = await cancelled_at(partial(run_to_its_end, outer, session), at, way)
+        await no_task_is_left()
+        found = wrongs(lines(book), await asked_next(own))
+        assert not found, f"cut {way} at await {at}: {found}"
+        assert not lines(book) or "o1" in outputs(await asked_next(session)), f"hidden from its parent, cut at {at}"
+        session.close()
+        own.close()
+        at += 1
+    assert at > 5  # it was cut in the middle, too
