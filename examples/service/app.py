@@ -82,7 +82,7 @@ Here = Annotated[Worker, Depends(worker_of)]
 def check_token(worker: Here, authorization: Annotated[str, Header()] = "") -> None:
     """Refuse who does not have the token. In a service of yours: who is this, and is it their conversation?"""
     token = worker.settings.token
-    if token and not hmac.compare_digest(authorization, f"Bearer {token}"):
+    if token and not hmac.compare_digest(authorization.encode(), f"Bearer {token}".encode()):
         raise NotAllowedError("the token of this service is missing", "Send it as `Authorization: Bearer …`.")
 
 

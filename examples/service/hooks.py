@@ -34,7 +34,7 @@ logger = logging.getLogger("service")
 TOLD = "service:told"
 """The session of the notes; `app` lets no conversation have such a name."""
 AGAIN_S_MAX = 60.0
-ANSWER_S_MAX = 10.0
+ANSWER_S_MAX = 5.0
 LEASE_S = 10.0
 AT_ONCE = 8
 AGE_S_MAX = 300
@@ -64,7 +64,7 @@ def check_signature(secret: str, headers: Mapping[str, str], body: bytes) -> Non
     at, given = headers.get("webhook-timestamp", ""), headers.get("webhook-signature", "")
     is_fresh = at.isdecimal() and abs(time.time() - int(at)) <= AGE_S_MAX
     expected = signature(secret, headers.get("webhook-id", ""), at, body)
-    if not is_fresh or not any(hmac.compare_digest(expected, one) for one in given.split()):
+    if not is_fresh or not any(hmac.compare_digest(expected.encode(), one.encode()) for one in given.split()):
         raise SignatureError(
             "the request is not signed with the secret of this service, or was signed long ago",
             "Sign webhook-id, webhook-timestamp and the body with SERVICE_HOOK_SECRET, as Standard Webhooks says.",

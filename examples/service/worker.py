@@ -86,6 +86,7 @@ class Worker:
         self._listeners: defaultdict[str, set[Tell]] = defaultdict(set)
         self._tasks: set[asyncio.Task[None]] = set()
         self._passes: set[asyncio.Task[None]] = set()
+        self._asking = asyncio.Event()
 
     # --- a message ---------------------------------------------------------------------------------------------------
 
@@ -139,6 +140,7 @@ class Worker:
         policies: list[Policy] = ["refuse"] * LEFT_TRIES
         policies.append("settle")
         while True:
+            self._check_open()
             config = self._config(run_id, unfinished=policies.pop(0))
             session = self.store.session(under_way.conversation)
             try:
@@ -163,6 +165,7 @@ class Worker:
 
     async def _go_on_with(self, run_id: str, conversation: str, policy: Policy = "refuse") -> None:
         """Go on with a run that was left, unless another of its conversation is to go first."""
+        self._check_open()
         session, config = self.store.session(conversation), self._config(unfinished=policy)
         try:
             await Runner.resume(self.agent, run_id, session=session, run_config=config)
@@ -250,24 +253,38 @@ class Worker:
         """Until this worker stops: take up what others have left, and ask the people who must decide."""
         while not self.stopping.is_set():
             if len(self._passes) < PASSES_MAX:
-                task = self._spawn(self._recover())
-                self._passes.add(task)
-                task.add_done_callback(self._passes.discard)
-            try:
-                await self._hooks.tell()
-            except StandfastError as error:
-                logger.warning("nobody could be asked: %s", error)
+                self._pass(self._recover())
+            if not self._asking.is_set():  # whoever is asked may take long to answer, and runs must not wait for that
+                self._pass(self._ask())
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.stopping.wait(), self.settings.tend_s)
+
+    def _pass(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._spawn(work)
+        self._passes.add(task)
+        task.add_done_callback(self._passes.discard)
+
+    async def _ask(self) -> None:
+        self._asking.set()
+        try:
+            await self._hooks.tell()
+        except StandfastError as error:
+            logger.warning("nobody could be asked: %s", error)
+        finally:
+            self._asking.clear()
 
     async def _recover(self) -> None:
         config = self._config(unfinished="refuse")
         report = await Runner.recover(self.agent, sessions=self.store.session, run_config=config)
         for one in report.of("failed"):
-            if isinstance(one.error, UnfinishedRunError) and one.session_id is not None:
-                await self._go_on_with(one.run_id, one.session_id)
-            else:
+            if not isinstance(one.error, UnfinishedRunError) or one.session_id is None:
                 logger.warning("run %s was taken up and failed: %r", one.run_id, one.error)
+            elif one.run_id not in self._under_way and not self.stopping.is_set():
+                # Not in this task: a run that is cancelled with it would be given up, and not handed over.
+                self._carry(one.run_id, UnderWay(one.session_id), self._take_up)
+
+    async def _take_up(self, run_id: str, under_way: UnderWay) -> None:
+        await self._go_on_with(run_id, under_way.conversation)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -283,7 +300,7 @@ class Worker:
 
     async def _leave(self) -> None:
         for one in self._passes:
-            one.cancel()  # each hands over what it has taken
+            one.cancel()  # one that recovers hands over what it has taken
         await Runner.hand_over(within_s=self.settings.stop_s)
         while self._tasks:
             await asyncio.wait(self._tasks)

@@ -76,7 +76,8 @@ def payer(folder: Path) -> Agent[Any]:
 
 
 def _said(items: Any) -> tuple[list[str], list[str]]:
-    """The words of the newest message, and the outputs since."""
+    """The words of the newest message, and the outputs of its calls; a run that waits for a person is shown, too."""
     asked = max(place for place, item in enumerate(items) if item.get("role") == "user")
-    outputs = [str(item["output"]) for item in items[asked:] if item.get("type") == "function_call_output"]
-    return str(items[asked]["content"]).split(), outputs
+    words = str(items[asked]["content"]).split()
+    answers = [item for item in items[asked:] if item.get("type") == "function_call_output"]
+    return words, [str(item["output"]) for item in answers if item["call_id"] in words]

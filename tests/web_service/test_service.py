@@ -190,6 +190,22 @@ def test_a_message_behind_one_that_a_killed_worker_left_waits_until_that_is_answ
     assert service.book == ["a", "b", "c"]
 
 
+def test_a_run_that_was_left_goes_on_though_another_of_its_conversation_waits_for_a_person(service: Service):
+    """A pass of `recover` lets go first what was at work; what waits for people keeps nobody."""
+    victim = service.worker(lease_s=LEASE_S, tend_s=3600)
+    client(victim).say("ada", "ask1", "m1")
+    is_status(client(victim), "m1", "paused")
+    service.places.hold("turn-a-2")
+    client(victim).say("ada", "a b", "m2")
+    assert service.somebody_stands("turn-a-2") == victim.pid
+    victim.kill()
+    service.places.release("turn-a-2")
+    asked = client(service.worker())
+    assert is_status(asked, "m2", "done")["output"] == f"{done('a')}; {done('b')}"
+    assert is_status(asked, "m1", "paused")["waiting"][0]["call"] == "ask1"
+    assert service.book == ["a", "b"]
+
+
 def test_a_worker_that_is_told_to_stop_hands_over_and_its_clients_go_on_elsewhere(service: Service):
     """SIGTERM: what has begun ends, the stream is cut, another worker goes on, and nothing is of unknown outcome."""
     old = service.worker()
