@@ -10,6 +10,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.helpers import servers
+from tests.helpers.sdk_sessions import close_the_sdks_sessions
+
+__all__ = ["close_the_sdks_sessions"]  # a fixture of every test, by being imported
 
 # A slow machine is not a failure: no test may depend on speed. A failing example is printed so that it can be replayed
 # elsewhere. In CI the examples are the same in every run, so that red means that the change is wrong; on a developer's

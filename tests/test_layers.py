@@ -7,12 +7,14 @@ together. A new module must be given a place in the table below.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import standfast
 from standfast._doors.paths import DOORS
+from standfast.contract.clauses import CLAUSES
 
 SOURCE = Path(standfast.__file__).parent
 
@@ -20,7 +22,7 @@ SOURCE = Path(standfast.__file__).parent
 LAYERS: dict[int, str] = {
     0: "ground",
     1: "words",
-    2: "engine llm sessions talk",
+    2: "engine llm sessions contract talk",
     3: "agents plain tools",
     4: "driver calls",
     5: "face _doors",
@@ -215,3 +217,44 @@ def test_the_rules_would_notice_a_forbidden_import():
         "agents.agent": ["testing"],
     }
     assert not any(allowed(name, target) for name, targets in seen.items() for target in targets)
+
+
+# --- the page that tells of it ---------------------------------------------------------------------------------------
+
+PAGE = SOURCE.parent.parent / "docs" / "explanation" / "architecture.md"
+
+
+def rows_of_table(heading: str) -> list[list[str]]:
+    """The cells of the table below a heading of the page, without its first two lines."""
+    section = PAGE.read_text(encoding="utf-8").split(f"## {heading}\n")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
+
+
+def quoted_in(cell: str) -> list[str]:
+    """What a cell quotes as code."""
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def test_the_page_lists_every_room_with_its_layer():
+    told = {room: row[0] for row in rows_of_table("Rooms and doors") for room in quoted_in(row[1])}
+    kinds = {EDGE_GROUND: "edge ground", EDGE: "edge", KIT: "kit"}
+    rooms = {entry.split(".")[0]: kinds.get(layer, str(layer)) for entry, (layer, _) in places().items()}
+    del rooms["__main__"]
+    assert told == rooms
+
+
+def test_every_file_that_the_page_sends_a_reader_to_is_there():
+    named = [name for row in rows_of_table("Where does this go") for name in quoted_in(row[1]) if "./dev" not in name]
+    assert named
+    assert [name for name in named if not (SOURCE / name).exists()] == []
+
+
+def test_every_promise_leads_to_a_file_that_names_it():
+    """A newcomer finds any rule in two steps: the clause to its file, its number to the place in there."""
+    kept: dict[str, str] = {}
+    for clauses, files in rows_of_table("Where each promise is kept"):
+        kept |= dict.fromkeys(clauses.split(", "), quoted_in(files)[0])
+    assert sorted(kept) == sorted(CLAUSES)
+    texts = {file: (SOURCE / file).read_text(encoding="utf-8") for file in set(kept.values())}
+    assert [(number, file) for number, file in kept.items() if not re.search(rf"\b{number}\b", texts[file])] == []

@@ -21,7 +21,7 @@ from pathlib import Path
 from standfast._doors import exports
 from standfast._doors.absent import ABSENT
 from standfast._doors.paths import DOORS
-from standfast.sessions import clauses
+from standfast.contract import clauses
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "standfast"
@@ -47,7 +47,7 @@ For tests. These are imported from their own packages: nothing of standfast need
 """
 CONTRACT_DOC = """# The contract
 
-Written by `./dev names` from `standfast.sessions.clauses`. Every promise has a name: the conformance kit tests it under
+Written by `./dev names` from `standfast.contract.clauses`. Every promise has a name: the conformance kit tests it under
 that name, and an error may mention it. An *item* is one JSON object of history, a *session* the history of one
 conversation, a *store* what sessions live in, a *run* one call of the runner.
 """

@@ -165,7 +165,7 @@ def test_sqlite_finds_the_open_runs_of_a_conversation_by_an_index(tmp_path: Path
     asked = statements(Tables.of("agent_sessions", "agent_messages")).listing(
         "run", {"conversation": "c"}, numbered=True
     )
-    with sqlite3.connect(tmp_path / "a.db") as db:
+    with closing(sqlite3.connect(tmp_path / "a.db")) as db:
         plan = " ".join(str(row) for row in db.execute(f"EXPLAIN QUERY PLAN {asked}", (9, "c", 10)))
     assert "runs_by_conversation" in plan
 

@@ -23,9 +23,6 @@ from standfast import (
     function_tool,
 )
 from standfast.testing import ScriptedModel, assistant_message, function_call
-from tests.helpers.sdk_sessions import close_the_sdks_sessions
-
-__all__ = ["close_the_sdks_sessions"]  # a fixture, by being imported
 
 
 def user(text: Any) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from standfast import PostgresSession, RedisSession, SQLAlchemySession
 from standfast.conformance import message
 from standfast.conformance.network import Proxy
+from tests.conformance.server_backends import Proxies, cluster_ports
 from tests.helpers import servers
 
 CUTS = 8
@@ -31,7 +32,7 @@ Open = Callable[[str], Any]
 """Opens the session by a URL."""
 
 
-def through(url: str, proxy: Proxy) -> str:
+def through(url: str, proxy: Proxy | Proxies) -> str:
     parts = urlsplit(url)
     user = f"{parts.username}@" if parts.username else ""
     return urlunsplit(parts._replace(netloc=f"{user}127.0.0.1:{proxy.port}"))
@@ -62,6 +63,22 @@ async def on_redis(kind: str) -> AsyncIterator[tuple[Open, str, Proxy]]:
 
 
 @asynccontextmanager
+async def on_a_cluster() -> AsyncIterator[tuple[Open, str, Proxies]]:
+    prefix, url = uuid.uuid4().hex, servers.cluster_url()
+    proxies = Proxies(cluster_ports(url), lambda sent: b"EVALSHA" in sent)
+
+    def opened(where: str) -> RedisSession:
+        # Whatever node a client begins with, it is told of all of them by their own addresses.
+        kwargs = {} if where == url else {"address_remap": proxies.detour}
+        return RedisSession.from_url("c", url=url, cluster=True, key_prefix=prefix, redis_kwargs=kwargs)
+
+    try:
+        yield opened, url, proxies
+    finally:
+        proxies.close()
+
+
+@asynccontextmanager
 async def on_postgres(kind: str) -> AsyncIterator[tuple[Open, str, Proxy]]:
     schema, url = f"s{uuid.uuid4().hex}", servers.postgres_url()
     with psycopg.connect(url, autocommit=True) as connection:
@@ -89,7 +106,7 @@ async def on_postgres(kind: str) -> AsyncIterator[tuple[Open, str, Proxy]]:
         connection.execute(f'DROP SCHEMA "{schema}" CASCADE')
 
 
-async def cutting(proxy: Proxy) -> None:
+async def cutting(proxy: Proxy | Proxies) -> None:
     """Cut the connection so often: in turns before what was sent, and behind it."""
     for number in range(CUTS):
         with proxy.faulty("lose" if number % 2 else "cut"):
@@ -128,7 +145,7 @@ async def working(
     return added, popped
 
 
-async def check(opened: Open, url: str, proxy: Proxy) -> None:
+async def check(opened: Open, url: str, proxy: Proxy | Proxies) -> None:
     direct = opened(url)
     await direct.add_items([message("first")])
     ways = [opened(through(url, proxy)), direct]
@@ -153,6 +170,12 @@ async def check(opened: Open, url: str, proxy: Proxy) -> None:
 async def test_nothing_is_lost_or_doubled_on_redis(kind: str) -> None:
     async with on_redis(kind) as (opened, url, proxy):
         await asyncio.wait_for(check(opened, url, proxy), 120)
+
+
+@pytest.mark.redis
+async def test_nothing_is_lost_or_doubled_on_a_cluster() -> None:
+    async with on_a_cluster() as (opened, url, proxies):
+        await asyncio.wait_for(check(opened, url, proxies), 120)
 
 
 KINDS = ["psycopg alone", "psycopg by url", "asyncpg by url", "psycopg and an engine", "asyncpg and an engine"]

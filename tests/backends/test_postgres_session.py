@@ -181,8 +181,9 @@ async def test_a_pop_and_an_append_read_a_few_rows_however_long_the_history_is(s
         with psycopg.connect(url, autocommit=True) as connection:
             # What a connection has read is told when it ends.
             alive = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
-            while connection.execute(alive, (str(program),)).fetchone() != (0,):
-                await asyncio.sleep(0.01)
+            async with asyncio.timeout(60):
+                while connection.execute(alive, (str(program),)).fetchone() != (0,):
+                    await asyncio.sleep(0.01)
             found = connection.execute(
                 "SELECT coalesce(sum(seq_tup_read + coalesce(idx_tup_fetch, 0)), 0) FROM pg_stat_all_tables "
                 "WHERE schemaname = %s AND relname = %s",

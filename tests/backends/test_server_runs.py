@@ -10,22 +10,33 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import servers
+from tests.helpers import mariadb, servers
 
 WORKER = Path(__file__).parent.parent / "helpers" / "paying_worker.py"
+
+
+def address(kind: str) -> str:
+    if kind == "mariadb":
+        return mariadb.shared().url
+    if kind == "cluster":
+        return servers.cluster_url()
+    return servers.redis_url() if kind in ("redis", "sealed") else servers.postgres_url()
 
 
 @pytest.mark.parametrize(
     "kind",
     [
         pytest.param("redis", marks=pytest.mark.redis),
+        pytest.param("cluster", marks=pytest.mark.redis),
         pytest.param("postgres", marks=pytest.mark.postgres),
         pytest.param("sealed", marks=pytest.mark.redis),
         pytest.param("sqlalchemy", marks=pytest.mark.postgres),
+        pytest.param("mariadb", marks=pytest.mark.mariadb),
     ],
 )
 def test_a_run_killed_in_a_tool_is_finished_once_by_four_workers_at_once(kind: str, tmp_path: Path) -> None:
-    url = servers.redis_url() if kind in ("redis", "sealed") else servers.postgres_url()
+    url = address(kind)
+    kind = "sqlalchemy" if kind == "mariadb" else kind
     ledger = tmp_path / "ledger"
     command = [sys.executable, str(WORKER), kind, url, f"n{uuid.uuid4().hex}", str(ledger)]
     first = subprocess.run([*command, "die"], capture_output=True, text=True, timeout=60, check=False)

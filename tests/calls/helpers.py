@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 from standfast.realtime import RealtimeAgent, RealtimeRunner, RealtimeSession
+from standfast.talk.talk import Talk
 from standfast.testing import LoopbackRealtimeServer, no_leaks
 from standfast.testing.realtime.audio import silence
 
@@ -61,6 +62,11 @@ class Reader:
                 assert not self.task.done(), f"no {kind}: {self.types()} {self.error!r}"
                 await self._news.wait()
         return found[count - 1]
+
+
+def talk_of(session: RealtimeSession) -> Talk:
+    """The call as data, as it is now: the one place where these tests look into a session."""
+    return session._scope.hands.talk
 
 
 async def until(what: Callable[[], bool]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from calls.helpers import SETTINGS, Reader, at, runner, talking, until
+from calls.helpers import SETTINGS, Reader, at, runner, talk_of, talking, until
 
 from standfast import InMemorySession, function_tool
 from standfast.realtime import OpenAIRealtimeSIPModel, RealtimeAgent, RealtimeRunner
@@ -134,7 +134,7 @@ async def test_what_the_caller_heard_is_known_from_the_server():
             reader = Reader(session)
             line.speak(server.speak("are you open") + silence(900))
             await reader.until("agent_end")
-            await until(lambda: session._scope.hands.talk.stored == 2)
+            await until(lambda: talk_of(session).stored == 2)
         await reader.task
     assert [item["content"] for item in await store.get_items()] == ["are you open", "We are open until ten tonight."]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from calls.helpers import Reader, at, texts, until
+from calls.helpers import Reader, at, talk_of, texts, until
 from calls.worker import agent_of, runner_of
 from calls.workers import answer, done, nobody_else_writes, working
 
@@ -28,7 +28,7 @@ async def test_a_call_that_was_running_when_its_worker_died_is_not_run_again(tmp
         async with session:
             reader = Reader(session)
             await reader.until("audio_end")
-            await until(lambda: not session._scope.hands.talk.open)
+            await until(lambda: not talk_of(session).open)
         await reader.task
     assert done(log) == ["paid 3"]
     items = await store.get_items()
@@ -50,13 +50,13 @@ async def test_a_worker_killed_at_any_moment_loses_nothing_that_was_acknowledged
         session = await runner_of(agent_of(log, slow=False)).resume("call-1", session=store, model_config=at(server))
         async with session:
             reader = Reader(session)
-            if moment == "entered" and not session._scope.hands.talk.open and not session._scope.hands.talk.calls:
+            if moment == "entered" and not talk_of(session).open and not talk_of(session).calls:
                 await session.send_message("please book two")
             asked = await reader.until("tool_approval_required")
             await session.approve_tool_call(asked.call_id)
             await reader.until("tool_end")
             await reader.until("audio_end")
-            await until(lambda: not session._scope.hands.talk.open)
+            await until(lambda: not talk_of(session).open)
         await reader.task
     assert done(log) == ["booked 2"]
     assert texts(await store.get_items()) == ["please book two", "So far: booked 2."]
@@ -75,14 +75,14 @@ async def test_a_worker_killed_behind_any_frame_goes_on_elsewhere(tmp_path: Path
         session = await runner_of(agent_of(log, slow=False)).resume("call-1", session=store, model_config=at(server))
         async with session:
             reader = Reader(session)
-            talk = session._scope.hands.talk
+            talk = talk_of(session)
             if not talk.open and not talk.calls and not await store.get_items():
                 await session.send_message("please book two")  # it was not acknowledged: the caller says it again
             asked = await reader.until("tool_approval_required")
             await session.approve_tool_call(asked.call_id)
             await reader.until("tool_end")
             await reader.until("audio_end")
-            await until(lambda: not session._scope.hands.talk.open)
+            await until(lambda: not talk_of(session).open)
         await reader.task
     assert done(log) == ["booked 2"]
     assert texts(await store.get_items()) == ["please book two", "So far: booked 2."]
@@ -106,7 +106,7 @@ async def test_a_frozen_worker_is_refused_when_it_wakes_up(tmp_path: Path):
                 worker.wake()
                 await session.approve_tool_call(asked.call_id)
                 await reader.until("audio_end")
-                await until(lambda: not session._scope.hands.talk.open)
+                await until(lambda: not talk_of(session).open)
                 await worker.until("ended")
                 assert worker.said[-1].partition(" ")[2] in REFUSED
             await reader.task
@@ -166,7 +166,7 @@ async def test_a_worker_that_is_frozen_before_its_tool_has_begun_never_begins_it
                 await worker.until("ended")
                 assert worker.said[-1].partition(" ")[2] in REFUSED
                 await reader.until("audio_end")
-                await until(lambda: not session._scope.hands.talk.open)
+                await until(lambda: not talk_of(session).open)
             await reader.task
     assert done(log) == ["paid 3"]
     assert texts(await store.get_items()) == ["please pay three", "So far: paid 3."]
@@ -196,7 +196,7 @@ async def test_a_text_message_between_the_death_and_the_takeover_is_in_the_call(
             asked = await reader.until("tool_approval_required")
             await session.approve_tool_call(asked.call_id)
             await reader.until("audio_end")
-            await until(lambda: not session._scope.hands.talk.open)
+            await until(lambda: not talk_of(session).open)
         await reader.task
         said = [text for _, text in server.said()]
         assert said[:3] == ["please book two", "by the window", "Noted."]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from calls.helpers import at, runner, talking, texts, until, utterance
+from calls.helpers import at, runner, talk_of, talking, texts, until, utterance
 
 from standfast import Agent, InMemorySession, Runner, SQLiteSession, function_tool
 from standfast.ground.errors import (
@@ -33,10 +33,10 @@ async def test_a_call_is_stored_while_it_goes_on_and_a_text_run_continues_it(tmp
         call_session = await runner(agent()).run(model_config=at(server), session=session)
         async with talking(call_session, has_store=True) as reader:
             await call_session.send_message("hi, I am Alice")
-            await until(lambda: call_session._scope.hands.talk.stored == 2)  # heard to its end
+            await until(lambda: talk_of(call_session).stored == 2)  # heard to its end
             await call_session.send_audio(utterance(server, "book a table"))
             await reader.until("agent_end", 2)
-            await until(lambda: call_session._scope.hands.talk.stored == 4)
+            await until(lambda: talk_of(call_session).stored == 4)
             stored = texts(await session.get_items())
             assert stored == ["hi, I am Alice", "Hello Alice.", "book a table", "Your table is booked."]
     model = ScriptedModel([[assistant_message("You said you are Alice.")]])
@@ -65,7 +65,7 @@ async def test_a_call_starts_from_a_text_history_and_ids_that_are_too_long(tmp_p
         async with talking(call_session, has_store=True) as reader:
             await call_session.send_message("what is my number?")
             await reader.until("agent_end")
-            await until(lambda: call_session._scope.hands.talk.stored == 2)
+            await until(lambda: talk_of(call_session).stored == 2)
         assert [text for _, text in server.said()] == [
             "my number is 7",
             "I know.",
@@ -93,8 +93,8 @@ async def test_what_was_cut_is_stored_as_it_was_heard_and_kept_as_it_was_generat
             await server.until("conversation.item.truncate")
             await call_session.send_message("stop")
             await reader.until("agent_end", 2)
-            await until(lambda: len(call_session._scope.hands.talk.ledger) == 4)
-            extra = call_session._scope.hands.talk.ledger[1].extra
+            await until(lambda: len(talk_of(call_session).ledger) == 4)
+            extra = talk_of(call_session).ledger[1].extra
             ids = [item.item_id for item in call_session.history]
             assert call_session.generated(ids[1]) == words
             assert call_session.generated(ids[0]) is None  # that was the caller
@@ -140,7 +140,7 @@ async def test_another_worker_takes_a_call_over_and_the_first_is_refused(tmp_pat
             await second.approve_tool_call(asked.call_id)
             await reader.until("tool_end")
             await reader.until("agent_end")
-            await until(lambda: not second._scope.hands.talk.open)
+            await until(lambda: not talk_of(second).open)
         with pytest.raises(RunClaimedError):
             await first.send_message("are you there?")
         await first.close()

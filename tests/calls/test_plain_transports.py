@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from calls.helpers import Reader, until
+from calls.helpers import Reader, talk_of, until
 
 from standfast import GuardrailFunctionOutput, InMemorySession, function_tool, output_guardrail
 from standfast.ground.errors import RealtimeStateError
@@ -267,5 +267,5 @@ async def test_what_was_said_is_stored_from_a_plain_transport_too():
         said = UserMessageItem(item_id="u1", content=[InputAudio()])
         await model.emit(RealtimeModelItemUpdatedEvent(said))
         await model.emit(RealtimeModelInputAudioTranscriptionCompletedEvent("u1", "how are you"))
-        await until(lambda: session._scope.hands.talk.stored == 3)
+        await until(lambda: talk_of(session).stored == 3)
     assert [item["content"] for item in await store.get_items()] == ["hi", "Hello there.", "how are you"]

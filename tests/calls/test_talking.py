@@ -7,7 +7,7 @@ import contextvars
 from typing import Any
 
 import pytest
-from calls.helpers import Reader, at, runner, talking, until, utterance
+from calls.helpers import Reader, at, runner, talk_of, talking, until, utterance
 
 from standfast import (
     Agent,
@@ -235,7 +235,7 @@ async def test_output_guardrails_look_at_short_replies_and_refuse_once():
             tripped = await reader.until("guardrail_tripped")
             assert [one.guardrail.get_name() for one in tripped.guardrail_results] == ["no_secret"]
             await reader.until("agent_end", 2)
-            await until(lambda: not session._scope.hands.talk.open)
+            await until(lambda: not talk_of(session).open)
             notes = [item["content"][0]["text"] for item in server.items() if item.get("role") == "system"]
             assert notes == ["guardrail triggered: no_secret"]
             assert len(reader.of("guardrail_tripped")) == 1

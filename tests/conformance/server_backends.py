@@ -153,6 +153,11 @@ class Proxies:
             yield
 
     @property
+    def port(self) -> int:
+        """Where the first of them listens."""
+        return next(iter(self.before.values())).port
+
+    @property
     def cut_count(self) -> int:
         """How many connections were cut by a fault."""
         return sum(proxy.cut_count for proxy in self.before.values())

@@ -19,7 +19,7 @@ from standfast.conformance.catalogue import checks_of
 from standfast.conformance.pytest_suite import options_of
 from standfast.conformance.results import BROKEN, KEPT, LEFT_OUT, value_of
 from standfast.conformance.run import run_check
-from standfast.sessions.clauses import CLAUSES
+from standfast.contract.clauses import CLAUSES
 from tests.conformance.kit_backends import Memory
 
 TEST_FILE = """

@@ -1,6 +1,6 @@
 """A worker process: pays once, by a tool, in a run under one id. Told to die, it does so inside the tool.
 
-python paying_worker.py redis|postgres|sealed|sqlalchemy URL NAME LEDGER [die]
+python paying_worker.py redis|cluster|postgres|sealed|sqlalchemy URL NAME LEDGER [die]
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ from standfast.testing import ScriptedModel, assistant_message, function_call
 def opened(kind: str, url: str, name: str) -> Any:
     if kind == "sealed":
         return EncryptedSession("conversation", opened("redis", url, name), "a key that all workers have")
-    if kind == "redis":
-        return RedisSession.from_url("conversation", url=url, key_prefix=name)
+    if kind in ("redis", "cluster"):
+        return RedisSession.from_url("conversation", url=url, cluster=kind == "cluster", key_prefix=name)
     if kind == "sqlalchemy":
         names = {"sessions_table": f"{name}_s", "messages_table": f"{name}_m", "create_tables": True}
-        return SQLAlchemySession.from_url("conversation", url=url.replace("://", "+asyncpg://", 1), **names)
+        return SQLAlchemySession.from_url(
+            "conversation", url=url.replace("postgresql://", "postgresql+asyncpg://", 1), **names
+        )
     return PostgresSession("conversation", url=url, schema=name)
 
 
@@ -51,7 +53,8 @@ async def main(kind: str, url: str, name: str, ledger: str, *rest: str) -> None:
         replies = replies[1:]  # the call was made in the first life; what is left to say is the end
     agent: Any = Agent(name="clerk", tools=[pay], model=ScriptedModel(replies))
     session = opened(kind, url, name)
-    config = RunConfig(run_id="job", lease_ttl_s=2, lease_wait_s=30)
+    # Short for the one that dies, so that nobody waits long for it; the others must not lose theirs on a busy machine.
+    config = RunConfig(run_id="job", lease_ttl_s=2 if rest else 60, lease_wait_s=30)
     result = await Runner.run(agent, "pay 7", session=session, run_config=config)
     print(result.final_output, len(await session.get_items()), flush=True)
     session.close()

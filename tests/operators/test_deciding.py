@@ -16,12 +16,14 @@ from standfast.ground.errors import (
     AlreadyDecidedError,
     ApprovalError,
     InvalidSettingError,
+    LeaseLostError,
     NotFoundError,
     RunClaimedError,
     RunStateError,
     SessionBusyError,
 )
 from tests.helpers.children import import_path
+from tests.helpers.processes import eventually
 from tests.saved_runs.desk import Desk, asks, look, pay, says
 
 
@@ -239,6 +241,46 @@ async def test_a_run_that_a_worker_is_at_cannot_be_decided(path: Path) -> None:
         with pytest.raises(RunStateError):
             await store.decide("run-9", "call-a", True, by="ada")
     await session.close()
+
+
+async def test_a_run_is_taken_from_the_worker_that_is_at_it_and_from_no_other(path: Path) -> None:
+    """In one step: whoever waits for the conversation, or looks for runs that were left, cannot come in between."""
+    clerk = Desk([asks(pay(1, "call-a")), says("Done.")], needs_approval=False)
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def wait(*_: Any, **__: Any) -> str:
+        begun.set()
+        await go.wait()
+        return "paid"
+
+    clerk.pay.on_invoke_tool = wait
+    await paused(path)  # another run of the conversation, which waits for a person
+    session = SQLiteSession("invoice-7", path)
+    running = asyncio.ensure_future(clerk.run("Pay.", session=session, run_config=RunConfig(run_id="run-9")))
+    await begun.wait()
+    other, config = SQLiteSession("invoice-7", path), RunConfig(run_id="run-10")
+    behind = asyncio.ensure_future(Desk([says("Next.")]).run("Next?", session=other, run_config=config))
+    async with open_store(path) as store:
+        await eventually(lambda: is_waited_for(store))
+        with pytest.raises(SessionBusyError):
+            await store.cancel("run-7", by="ada", take=True)  # it is not what the lease is held for
+        assert (await store.cancel("run-9", by="ada", take=True)).status == "cancelled"
+        assert (await behind).final_output == "Next."
+        go.set()
+        with pytest.raises(LeaseLostError):
+            await running
+        items = await store.session("invoice-7").get_items()
+    outputs = [item["output"] for item in items if item.get("call_id") == "call-a" and "output" in item]
+    assert len(outputs) == 1
+    assert "not known" in outputs[0]
+    assert items[-1]["content"][0]["text"] == "Next."
+    await session.close()
+    await other.close()
+
+
+async def is_waited_for(store: Store) -> bool:
+    held = await store.session("invoice-7").holder()
+    return held is not None and held.waiting > 0
 
 
 async def test_a_cancelled_run_leaves_a_whole_turn(store: Store, path: Path) -> None:

@@ -32,9 +32,14 @@ class Mutant:
         elsewhere = list(_holders(module, changed))
         for owner, name, _ in elsewhere:
             setattr(owner, name, vars(module)[name])
+        derived = [(one, old, vars(module)[name]) for name, old in changed.items() for one in _derived_from(old)]
+        for one, old, new in derived:
+            one.__bases__ = tuple(new if base is old else base for base in one.__bases__)
         try:
             yield
         finally:
+            for one, old, new in derived:
+                one.__bases__ = tuple(old if base is new else base for base in one.__bases__)
             for owner, name, value in elsewhere:
                 setattr(owner, name, value)
             vars(module).clear()
@@ -46,6 +51,15 @@ def _holders(module: Any, changed: dict[str, Any]) -> Iterator[tuple[Any, str, A
     for owner_name, owner in list(sys.modules.items()):
         if owner is not module and owner_name.startswith("standfast."):
             yield from ((owner, name, value) for name, value in changed.items() if vars(owner).get(name) is value)
+
+
+def _derived_from(changed: Any) -> list[type]:
+    """The classes of other modules that derive from a changed one: they are not made anew with it."""
+    return (
+        [one for one in changed.__subclasses__() if one.__module__ != changed.__module__]
+        if isinstance(changed, type)
+        else []
+    )
 
 
 MUTANTS = [
@@ -94,24 +108,27 @@ MUTANTS = [
     # --- the driver
     Mutant(
         "what must be saved is not waited for",
-        "driver.loop",
+        "driver.saving_loop",
         "        if saves:\n            await self.save()\n",
         "",
     ),
-    Mutant("Begun is not saved", "driver.loop", "ALWAYS_SAVED = (Begun, ", "ALWAYS_SAVED = ("),
-    Mutant("Returned is not saved", "driver.loop", "(Begun, Returned, ", "(Begun, "),
+    Mutant("Begun is not saved", "driver.saving_loop", "ALWAYS_SAVED = (Begun, ", "ALWAYS_SAVED = ("),
+    Mutant("Returned is not saved", "driver.saving_loop", "(Begun, Returned, ", "(Begun, "),
     Mutant(
         "a turn is stored without its run",
-        "driver.loop",
-        "            await self.saver.save_with(end.run, send)\n",
-        "            await send(None)\n",
+        "driver.saving_loop",
+        "            await self.saver.save_with(after, new, release=release)\n",
+        "            await session.record(new, run=None, release=release)\n",
     ),
     Mutant(
-        "an append starts at nothing", "driver.loop", "start=end.start, run=save, release", "start=0, run=save, release"
+        "an append starts at nothing",
+        "driver.storing",
+        "NewItems(run.spec.run_id, start, items_to_store",
+        "NewItems(run.spec.run_id, 0, items_to_store",
     ),
     Mutant(
         "an append leaves its last item for the next",
-        "driver.loop",
+        "driver.saving_loop",
         "await self.record(Appended(effect.end,",
         "await self.record(Appended(effect.end - 1,",
     ),

@@ -95,9 +95,12 @@ def test_outside_a_loop_streaming_is_refused_and_says_what_to_do():
 # --- whole processes -------------------------------------------------------------------------------------------------
 
 PREAMBLE = """
-import asyncio, os, signal, sys, threading
+import asyncio, logging, os, signal, sys, threading
 from standfast import Agent, Runner, SQLiteSession, function_tool
 from standfast.testing import ModelStep, ScriptedModel, final, function_call
+
+# In development mode asyncio also tells of steps that took long: that the machine is busy is nothing left open.
+logging.getLogger("asyncio").addFilter(lambda record: not str(record.msg).startswith("Executing"))
 """
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-import standfast.driver.loop
 import standfast.driver.run_saver
+import standfast.driver.saving_loop
 from standfast import Agent, CallerError, function_tool
 from standfast.engine import advance as engine
 from standfast.testing import AnsweringModel, ModelCall, ScriptedModel, function_call
@@ -79,7 +79,7 @@ def _dies(seeds: range, faults: Faults | None = None) -> SimulationFailed:
 
 
 def test_a_driver_that_does_not_save_what_begins_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standfast.driver.loop, "ALWAYS_SAVED", ())
+    monkeypatch.setattr(standfast.driver.saving_loop, "ALWAYS_SAVED", ())
     failure = _dies(range(120))
     assert "times and must not be repeated" in str(failure)
 

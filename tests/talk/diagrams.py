@@ -15,10 +15,10 @@ ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
     sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 
-from talk.world import World  # noqa: E402 — run as a script, it is found only now
+from talk.reply_states import reply_state  # noqa: E402 — run as a script, it is found only now
+from talk.world import World  # noqa: E402 — the same
 
 from standfast.calls.standing import WAYS  # noqa: E402 — the same
-from standfast.talk.replies import reply_state  # noqa: E402 — the same
 
 PAGE = ROOT / "docs" / "explanation" / "a-call-is-data.md"
 SEEDS = range(40)

@@ -7,17 +7,14 @@ with a ttl of seconds.
 
 from __future__ import annotations
 
-from typing import Any
-
 from standfast.driver.run_saver import RunSaver
-from standfast.driver.session_hold import SessionHold
+from standfast.driver.session_hold import NewItems, SessionHold
 from standfast.driver.unfinished import Seen, settle_unfinished
 from standfast.engine.run import evolve
 from standfast.engine.run_store import RunStore
 from standfast.ground.errors import NotFoundError, RunStateError
 from standfast.ground.jsonvalue import Item
 from standfast.sessions.protocol import Session
-from standfast.sessions.run_rules import RunSave
 from standfast.talk.codec import TalkRecord, decode_saved
 from standfast.talk.talk import Talk
 
@@ -73,15 +70,11 @@ class Memory:
 
     async def append(self, talk: Talk, upto: int) -> None:
         """Store the settled items up to there, each once; where one store has both, the call that has them as well."""
-        items: list[Any] = [entry.item for entry in talk.ledger[talk.stored : upto]]
-        start, saver = talk.stored, self._saver
-        if saver is None or saver.beside is None:
-            return await self.hold.append(items, writer=talk.run_id, start=start)
-
-        async def send(save: RunSave) -> int:
-            return await self.hold.record(items=items, writer=talk.run_id, start=start, run=save)
-
-        return await saver.save_with(evolve(talk, stored=upto), send)
+        items = [entry.item for entry in talk.ledger[talk.stored : upto]]
+        if self._saver is None or self._saver.beside is None:
+            await self.hold.append(items, writer=talk.run_id, start=talk.stored)
+        else:
+            await self._saver.save_with(evolve(talk, stored=upto), NewItems(talk.run_id, talk.stored, items))
 
     async def release(self) -> None:
         """Give the session back."""

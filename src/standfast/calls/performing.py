@@ -25,11 +25,12 @@ from standfast.agents.realtime_events import (
 )
 from standfast.calls.offer import Offer
 from standfast.calls.scope import CallScope
+from standfast.driver.call_lookup import Question
 from standfast.driver.loop import Children
 from standfast.driver.nested import child_runner
 from standfast.driver.run_attempt import RunAttempt
 from standfast.driver.run_scope import RunArguments, RunScope
-from standfast.driver.unfinished import question_of
+from standfast.driver.unfinished import open_question
 from standfast.engine.run import Call, Run
 from standfast.ground.errors import UserError
 from standfast.talk.events import Began, ChildMoved, Decided, Do, NotTaken, Returned, Waits
@@ -190,7 +191,7 @@ class Performing:
         """The run of this conversation in which the same question waits already, so that nobody answers it twice."""
         if not self._scope.open_questions:
             return None
-        asked = question_of(one.agent, one.call, tool_scope(one.call.name), "")
+        asked = open_question(Question((), one.call, tool_scope(one.call.name), one.agent))
         return next((other.run_id for other in self._scope.open_questions if other[:3] == asked[:3]), None)
 
     def _returned(self, one: OpenCall, tool: FunctionTool, offer: Offer, output: Any) -> None:

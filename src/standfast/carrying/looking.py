@@ -48,7 +48,7 @@ class LooksInto(ABC):
         return await self._read(partial(look_rules.records, self._name, before, after, limit))
 
     async def watch(self, *, after: str | None = None, poll_s: float = 0.25) -> AsyncIterator[Record]:
-        """Every record behind that cursor (None: from now on), as it is written, for as long as somebody iterates.
+        """Every record behind that cursor (None: from now on), as it is written, while somebody iterates (B12).
 
         The store is asked every `poll_s` seconds, by one small look. Raises SessionConflictError when the history is
         replaced or cleared: what was seen is no longer what is there.

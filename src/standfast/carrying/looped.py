@@ -8,6 +8,7 @@ whose holder blocks it for longer than its time is lost.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import time
@@ -106,11 +107,14 @@ class _Serving(Pipelining):
         `asyncio.run` cancels every task of its loop when it ends, this one too. What has left then, and what was asked
         for so that it needs nobody who waits, is brought to its end first: a popped item would be gone, and a turn.
         """
-        until = math.inf
+        until, task = math.inf, asyncio.current_task()
+        assert task is not None
         while self._is_busy() and time.monotonic() < until:
-            try:
+            with contextlib.suppress(asyncio.CancelledError):
                 await self._served()
-            except asyncio.CancelledError:
+            # Not only where it comes out here: a client may take a cancellation for a failure of its connection, and
+            # the end of a loop would then wait for as long as a request may take.
+            if task.cancelling():
                 until = min(until, time.monotonic() + LAST_WAIT_S)
 
     def _is_busy(self) -> bool:

@@ -268,16 +268,24 @@ class StoredSession(LooksInto, SessionABC):
 
     # --- lease -------------------------------------------------------------------------------------------------------
 
-    async def lease(self, *, ttl_s: float, wait_s: float, holder: str = "", renewed: bool = True) -> StoredLease:
+    async def lease(
+        self,
+        *,
+        ttl_s: float,
+        wait_s: float,
+        holder: str = "",
+        renewed: bool = True,
+        instead_of: str | None = None,
+    ) -> StoredLease:
         """Acquire, waiting at most `wait_s` for the holder to give it up; raises SessionBusyError after that (B7).
 
         It is renewed off the caller's loop until it is released or forgotten (`renewed=False`: only by `renew`).
-        `holder` is for people: who this is.
+        `holder` is for people: who this is. `instead_of`: a run whose worker it is taken from, in one step.
         """
         check_seconds("ttl_s of a lease", ttl_s, is_ttl=True)
         check_seconds("wait_s of a lease", wait_s)
         self._check_open()
-        asking = _Asking(self, ttl_s, _named(holder))
+        asking = _Asking(self, ttl_s, _named(holder), instead_of)
         self._asking.add(asking)
         try:
             lease = await asking.until(time.monotonic() + wait_s, wait_s)
@@ -404,8 +412,9 @@ class StoredSession(LooksInto, SessionABC):
 class _Asking:
     """One task's attempt to get a lease: it asks when it is the first in this process, and waits in between."""
 
-    def __init__(self, session: StoredSession, ttl_s: float, holder: str) -> None:
+    def __init__(self, session: StoredSession, ttl_s: float, holder: str, instead_of: str | None) -> None:
         self._session, self._ttl_s, self._nonce, self._holder = session, ttl_s, uuid4().hex, holder
+        self._instead_of = instead_of
         self._seen: tuple[int, int, float] | None = None
         self._busy: Busy | None = None
         self._key = session.conversation_key()
@@ -420,7 +429,7 @@ class _Asking:
         while True:
             tickets = WAITERS.behind(self._key, self._waiter)
             left = deadline - time.monotonic()
-            if tickets:
+            if tickets or self._instead_of is not None:
                 # The last time it asks for itself only; and one that never waited leaves no ticket at all.
                 lease = await self._ask(tickets if left > 0 else tickets[: self._has_asked])
                 if lease is not None:
@@ -451,7 +460,7 @@ class _Asking:
 
     async def _ask(self, tickets: tuple[str, ...]) -> StoredLease | None:
         session, asked_at = self._session, clock_s()
-        asker = Asker(self._ttl_s, self._nonce, self._holder, session._process(), tickets)
+        asker = Asker(self._ttl_s, self._nonce, self._holder, session._process(), tickets, self._instead_of)
         self._has_asked = self._has_asked or bool(tickets)
         self._asked = session._opened()
         got = await session._write(partial(self._acquire, asker, self._watch()), undo=self._give_back, durable=False)

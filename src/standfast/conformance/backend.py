@@ -15,8 +15,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
+from standfast.contract.clauses import clause
 from standfast.operators.store import store_of
-from standfast.sessions.clauses import clause
 
 
 class Backend:

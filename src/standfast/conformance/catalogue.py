@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from standfast.conformance import checks as checks
 from standfast.conformance.registry import CHECKS, Check
-from standfast.sessions.clauses import CLAUSES, sort_key
+from standfast.contract.clauses import CLAUSES, sort_key
 
 
 def clauses_of(parts: str) -> list[str]:

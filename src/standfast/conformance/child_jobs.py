@@ -48,8 +48,8 @@ def replace_history(backend: Any, wire: Wire, *, name: str, size: int) -> None:
         wire.tell(ready=True)
         number = 0
         wire.wait()
+        wire.tell(begin=number)
         while True:
-            wire.tell(begin=number)
             try:
                 await session.replace(batch(f"{name}-{number}", size), upto=await session.head())
             except SessionConflictError:
@@ -58,6 +58,7 @@ def replace_history(backend: Any, wire: Wire, *, name: str, size: int) -> None:
                 continue  # the last request of a process that was killed can arrive at a server after its death
             wire.tell(done=number)
             number += 1
+            wire.tell(begin=number)
 
     asyncio.run(work())
 

@@ -79,7 +79,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.config.stash[_declared].append(described)
         described.declare(_card_of(item.config))
     for marker in item.iter_markers("clause"):
-        from standfast.sessions.clauses import clause
+        from standfast.contract.clauses import clause
 
         for clause_id in marker.args:
             clause(clause_id)

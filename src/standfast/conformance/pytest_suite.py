@@ -19,7 +19,7 @@ from standfast.conformance.registry import Check
 from standfast.conformance.results import LEFT_OUT, Result, excuse, value_of
 from standfast.conformance.run import declared_abilities, run_check
 from standfast.conformance.scorecard import Scorecard
-from standfast.sessions.clauses import CLAUSES
+from standfast.contract.clauses import CLAUSES
 
 
 class Described:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from standfast.conformance.backend import Backend
-from standfast.sessions.clauses import CLAUSES, clause
+from standfast.contract.clauses import CLAUSES, clause
 
 Body = Callable[[Any], Coroutine[Any, Any, None] | None]
 """A function of a `Lab`, async or not."""

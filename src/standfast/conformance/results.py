@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from standfast.conformance.backend import Backend
-from standfast.sessions.clauses import CLAUSES
+from standfast.contract.clauses import CLAUSES
 
 KEPT, BROKEN, NOT_APPLICABLE, NOT_CLAIMED, LEFT_OUT = "kept", "broken", "not applicable", "not claimed", "left out"
 NOT_RUN = "not run"

@@ -23,7 +23,7 @@ from standfast.conformance.results import (
     value_of,
 )
 from standfast.conformance.scorecard_page import page
-from standfast.sessions.clauses import CLAUSES, PARTS, sort_key
+from standfast.contract.clauses import CLAUSES, PARTS, sort_key
 
 _WORDS = {KEPT: "kept", BROKEN: "BROKEN", NOT_APPLICABLE: "n/a", NOT_CLAIMED: "not claimed", NOT_RUN: "·"}
 

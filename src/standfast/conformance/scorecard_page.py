@@ -11,7 +11,7 @@ from html import escape
 from typing import Any
 
 from standfast.conformance.results import BROKEN, KEPT, LEFT_OUT, NOT_APPLICABLE, NOT_CLAIMED, NOT_RUN
-from standfast.sessions.clauses import CLAUSES, PARTS, sort_key
+from standfast.contract.clauses import CLAUSES, PARTS, sort_key
 
 _KINDS = {KEPT: "kept", BROKEN: "broken", NOT_APPLICABLE: "none", NOT_CLAIMED: "unclaimed", NOT_RUN: "none"}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from standfast.agents.agent import Agent
 from standfast.agents.approvals import tool_scope
@@ -13,15 +13,10 @@ from standfast.ground.jsonvalue import Item
 from standfast.tools.custom import CUSTOM_CALL, LocalTool, lookup_name
 
 
-def call_item(turn: Turn, call: Call) -> Item | None:
-    """The item of the reply that is this call."""
-    return turn.item_of(call)
-
-
 def call_item_or_made(turn: Turn, call: Call) -> Item:
-    """`call_item`, or, where the reply does not have it, one that says the same."""
+    """The item of the reply that is this call, or, where the reply does not have it, one that says the same."""
     made = {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments}
-    return call_item(turn, call) or made
+    return turn.item_of(call) or made
 
 
 def idempotency_key(run_id: str, call_id: str) -> str:
@@ -62,13 +57,27 @@ def nested_agent(agent: Agent[Any], call: Call) -> Agent[Any] | None:
     return None
 
 
-def questions_of(run: Run) -> Iterator[tuple[str, Call, str]]:
-    """Every question of a parked run, of runs inside it too: the agent that asks, the call, and what a sticky decision
-    about it covers. One that was decided and not yet run is still the same question: asked and approved once more
-    elsewhere, it would be done twice."""
+class Question(NamedTuple):
+    """A call that may be decided about, and what a decision about it is bound to."""
+
+    path: tuple[str, ...]
+    """The calls it is inside of, from the outermost; empty for a call of the run itself."""
+    call: Call
+    scope: str
+    """What a sticky decision about it covers."""
+    agent: str
+
+
+def questions_of(run: Run, path: tuple[str, ...] = ()) -> Iterator[Question]:
+    """Every call of a run, and of runs inside it, that waits, or was decided and has not run.
+
+    One that was decided and not yet run is still the same question: asked and approved once more elsewhere, it would be
+    done twice.
+    """
     turn = run.turn
-    for call in run.calls:
+    for call in turn.calls if turn is not None else ():
         if call.child is not None:
-            yield from questions_of(call.child)
-        elif call.is_question and turn is not None:
-            yield turn.agent, call, scope_of_call(call, call_item(turn, call) or {})
+            yield from questions_of(call.child, (*path, call.id))
+        elif call.is_question:
+            assert turn is not None
+            yield Question(path, call, scope_of_call(call, turn.item_of(call) or {}), turn.agent)

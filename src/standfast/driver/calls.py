@@ -11,14 +11,21 @@ from typing import Any
 
 from standfast.agents.agent import Agent
 from standfast.agents.context import ChildClosed, ChildPaused, ToolContext
-from standfast.driver.call_lookup import call_item_or_made, idempotency_key, missing_tool, scope_of_call, tool_of
+from standfast.driver.call_lookup import (
+    Question,
+    call_item_or_made,
+    idempotency_key,
+    missing_tool,
+    scope_of_call,
+    tool_of,
+)
 from standfast.driver.handoff import hand_over
 from standfast.driver.loop import Loop
 from standfast.driver.nested import by_hand_runner, child_runner
 from standfast.driver.run_scope import RunScope, Span
 from standfast.driver.session_hold import inside_a_call
 from standfast.driver.telling import tell_unknown
-from standfast.driver.unfinished import question_of
+from standfast.driver.unfinished import open_question
 from standfast.engine.events import ApprovalNeeded, Begun, ChildMoved, Decided, NotTaken, Returned, RunCall, Settle
 from standfast.engine.run import Call, Entry, Response, Run, Turn
 from standfast.ground.jsonvalue import Item
@@ -172,7 +179,8 @@ class _CallOfRun:
         """The run of this conversation in which the same question waits, so that nobody answers it twice (C15)."""
         if not self._scope.open_questions:
             return None
-        asked = question_of(self.turn.agent, self.call, scope_of_call(self.call, self.item), "")
+        scope = scope_of_call(self.call, self.item)
+        asked = open_question(Question((), self.call, scope, self.turn.agent))
         return next((one.run_id for one in self._scope.open_questions if one[:3] == asked[:3]), None)
 
     # --- its output --------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The only loop of runs: the reconciler with the engine's two functions, saving, and the ways to stop.
+"""The only loop of runs: the reconciler that saves, and the ways to stop.
 
 Streaming is watching this loop, not streaming is not watching; resuming is entering it with a saved run.
 
@@ -12,58 +12,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Literal
 
-from standfast.driver.reconcile import Reconciler, ignore_exception
-from standfast.driver.run_saver import RunSaver
-from standfast.driver.session_hold import SessionHold
-from standfast.driver.storing import cut_nested, items_to_store
+from standfast.driver.reconcile import ignore_exception
+from standfast.driver.saving_loop import SavingLoop
+from standfast.driver.session_hold import NewItems, SessionHold
+from standfast.driver.storing import cut_nested
 from standfast.driver.telling import tell_begun
 from standfast.engine.advance import advance
 from standfast.engine.codec import settler_of
-from standfast.engine.costs import Costs, unbilled
 from standfast.engine.due import due
-from standfast.engine.events import (
-    Append,
-    Appended,
-    ApprovalNeeded,
-    Begun,
-    ChildMoved,
-    Effect,
-    Event,
-    Replied,
-    Returned,
-    Stopped,
-)
+from standfast.engine.events import Append, Appended, Effect, Stopped
 from standfast.engine.run import Run
 from standfast.ground.errors import LeaseLostError, RunClaimedError, RunHandedOverError
-from standfast.ground.jsonvalue import Item
-from standfast.sessions.protocol import Lease
-from standfast.sessions.run_rules import NestedItems, RunSave
 
 logger = logging.getLogger("standfast")
-
-# What must be known after a crash, so that nothing with side effects is repeated: saved before anything else happens.
-# A reply is among them only if a server has taken the request; else asking again is harmless.
-ALWAYS_SAVED = (Begun, Returned, ApprovalNeeded, ChildMoved)
 
 CLOSING_GRACE_S = 5.0
 # How long a stopped run waits for what was told to stop, and then for its store, before it lets go all the same.
 # Shorter than what containers leave a process between SIGTERM and SIGKILL (10 s and more).
-
-
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """Items that the session gets from number `start` on, and the run once it has them."""
-
-    run: Run
-    start: int
-    items: list[Item]
-    costs: Costs | None = None
-    nested: Sequence[NestedItems] = ()
 
 
 def handed_over(run: Run) -> RunHandedOverError:
@@ -100,7 +69,7 @@ class Children:
         return self.closed | {loop.run.spec.run_id for loop in self.under_way if not loop.run.paused}
 
 
-class Loop(Reconciler[Run, Event, Effect]):
+class Loop(SavingLoop):
     """Drives one run to rest: ended, paused or stopped."""
 
     def __init__(
@@ -112,16 +81,9 @@ class Loop(Reconciler[Run, Event, Effect]):
         session: SessionHold | None = None,
         keeps_lease: bool = False,
     ) -> None:
-        super().__init__(run, advance=advance, due=self._due_now, perform=perform)
-        self.saver: RunSaver[Run] | None = None
-        self._moved = moved
-        self._session = session
-        self.keeps_lease, self._is_nested = keeps_lease, moved is not None
-        """Whether the session is still needed after the last append: to compact it."""
+        super().__init__(run, perform, moved=moved, session=session, keeps_lease=keeps_lease)
         self.children = Children()
         """Nested runs in calls of this one."""
-        self.nested: list[NestedItems] = []
-        """What nested runs that ended with this one's turn leave to be stored, in the step that stores the turn."""
         self.last_requested_turn = 0
         """The last turn for which a request is under way; 0 before the first."""
         self.is_to_stop = False
@@ -129,125 +91,15 @@ class Loop(Reconciler[Run, Event, Effect]):
         self.failed_observer: BaseException | None = None
         """What a hook raised that only observes: the reply it was told of stays, see `Stopped.keeps_turn`."""
         self._is_cut = self.has_entered = False
-        self.run_lease: Lease | None = None
-        """The lease on the run itself, where no session's covers it."""
         self._handing_over: Literal["no", "when what is under way has ended", "now"] = "no"
-        self._is_closing = self._is_over = self._is_submitted = False
+        self._is_closing = self._is_submitted = self._append_failed = False
         self._closing: asyncio.Task[None] | None = None
-        self._append_failed = self._stores_first = False
-
-    @property
-    def run(self) -> Run:
-        """The run as it is now."""
-        return self.state
-
-    # --- saving ------------------------------------------------------------------------------------------------------
-
-    async def record(self, event: Event, *, completes: Effect | None = None) -> None:
-        """Let something that happened change the run, and save it where it must survive."""
-        self._refuse_if_over()
-        if isinstance(event, Begun):
-            await self.make_sure()
-        await super().record(event, completes=completes)
-        if isinstance(event, Begun):
-            await self.make_sure()  # saving took its time, and this process may have slept since
-
-    async def make_sure(self) -> None:
-        """Raise LeaseLostError if the session may be another's by now: then no request leaves and nothing begins."""
-        self._refuse_if_over()
-        if self._session is not None:
-            await self._session.make_sure()
-        lease = self.run_lease
-        if lease is not None and not getattr(lease, "is_held", True):
-            await lease.renew()
-
-    def _refuse_if_over(self) -> None:
-        if self._is_over:
-            # Its last state is on its way to the store. Whatever is left of it ends here, and begins nothing more.
-            raise asyncio.CancelledError("the run was stopped, and what it had done is stored")
-
-    async def _recorded(self, event: Event) -> None:
-        saves = False
-        if self.saver is not None and self._must_save(event):
-            self.saver.needed = True
-            self._stores_first = self._is_stored_next(event)
-            saves = not self._stores_first
-        if self._moved is not None:
-            await self._moved(self.state)  # first: who goes on with a nested run goes by what its parent knows
-        if saves:
-            await self.save()
 
     def _due_now(self, run: Run) -> tuple[Effect, ...]:
-        effects = due(run)
         if self._hands_over:
             # Nothing more begins; what the run has come to is still stored.
-            return tuple(one for one in effects if one.key in self._tasks or isinstance(one, Append))
-        if self._stores_first and len(effects) > 1:
-            # What the calls came to is saved with the turn: before that no further request leaves, which is to be paid.
-            return tuple(effect for effect in effects if isinstance(effect, Append)) or effects
-        return effects
-
-    def _must_save(self, event: Event) -> bool:
-        return isinstance(event, ALWAYS_SAVED) or (isinstance(event, Replied) and self.state.spec.owner.is_server)
-
-    def _is_stored_next(self, event: Event) -> bool:
-        """Whether the turn is complete and goes to the session, with the run, in the very next step.
-
-        If it is not, because code of the user's comes first, whoever calls that code saves the run before.
-        """
-        if self.saver is None or self.saver.beside is None or not isinstance(event, Returned):
-            return False
-        turn = self.state.turn
-        return turn is None or turn.complete
-
-    async def save(self) -> None:
-        """Save the run as it is now, if there is where to and anything that must survive."""
-        if self.saver is not None and self.saver.needed:
-            await self.saver.save(self.state)
-
-    async def append(self, effect: Append) -> None:
-        """Store these items of the run, once, and the run that knows them: together where one store has both."""
-        session, saver = self._session, self.saver
-        assert session is not None  # only a session-owned run has something to store
-        end = self._with_items(effect.start, effect.end)
-        if saver is not None and end.run.paused:
-            saver.needed = True
-        if not session.can_record or (saver is not None and saver.needed and saver.beside is None):
-            await self.save()
-            await self._append_nested(session)
-            await session.append(end.items, writer=end.run.spec.run_id, start=end.start)
-        else:
-            await self._record(end, session, release=not self.keeps_lease and not due(end.run))
-        await self.record(Appended(effect.end, end.run.marks.billed), completes=effect)
-
-    def _with_items(self, start: int, end: int) -> _Stored:
-        run, session = self.state, self._session
-        # What a nested run costs is its parent's to keep: each reply once.
-        costs = unbilled(run) if session is not None and session.keeps_costs and not self._is_nested else None
-        after = advance(run, Appended(end, len(run.responses) if costs is not None else 0))
-        return _Stored(after, start, items_to_store(run, start, end), costs, self.nested)
-
-    async def _append_nested(self, session: SessionHold) -> None:
-        """Store what nested runs left, where that is no one step with the turn; what is repeated is skipped (B1)."""
-        while self.nested:
-            await session.append(self.nested[0].items, writer=self.nested[0].writer, start=self.nested[0].start)
-            self.nested = self.nested[1:]
-
-    async def _record(self, end: _Stored, session: SessionHold, *, release: bool) -> None:
-        """Store the items and, if it must survive, the run that knows them, in one step."""
-
-        async def send(save: RunSave | None) -> int:
-            run_id = end.run.spec.run_id
-            return await session.record(
-                items=end.items, writer=run_id, start=end.start, run=save, release=release, costs=end.costs,
-                nested=end.nested,
-            )  # fmt: skip
-
-        if self.saver is not None and self.saver.needed and self.saver.beside is not None:
-            await self.saver.save_with(end.run, send)
-        elif end.items or end.costs or end.nested:
-            await send(None)
-        self.nested = []
+            return tuple(one for one in due(run) if one.key in self._tasks or isinstance(one, Append))
+        return super()._due_now(run)
 
     # --- driving and stopping ----------------------------------------------------------------------------------------
 
@@ -436,12 +288,12 @@ class Loop(Reconciler[Run, Event, Effect]):
         if self._is_submittable():
             self._is_over = True
             await self._find_out_what_is_stored()
-            session, saver, end = self._session, self.saver, self._end()
-            if saver is not None and saver.needed and saver.beside is None:
-                await saver.save(end.run)
-            if session is not None:
-                await self._record(end, session, release=True)
-            self.state = end.run
+            after, new = self._end()
+            if self.saver is not None and self.saver.needed and self.saver.beside is None:
+                await self.saver.save(after)
+            if self._session is not None:
+                await self._record(after, new, self._session, release=True)
+            self.state = after
             return
         closing = self._store_in_the_background()
         ended, _ = await asyncio.wait([closing], timeout=CLOSING_GRACE_S)
@@ -463,24 +315,21 @@ class Loop(Reconciler[Run, Event, Effect]):
         if saved is not None and saved.marks.stored > self.state.marks.stored:
             self.state, self._append_failed = advance(self.state, Appended(saved.marks.stored)), False
 
-    def _end(self) -> _Stored:
+    def _end(self) -> tuple[Run, NewItems]:
         start, end = self.state.marks.stored, self.state.storable
         if self._session is None or self._append_failed:
-            return _Stored(self.state, start, [], nested=self.nested)
+            return self.state, NewItems(self.run.spec.run_id, start, nested=self.nested)
         return self._with_items(start, max(start, end))  # of a run that stores nothing, what it cost is kept
 
     def _submit_the_end(self) -> None:
         """Submit the same, to be done though nobody waits for it; a store that is away gets it when it is back."""
         self._is_submitted = self._is_over = True
-        session, saver, end = self._session, self.saver, self._end()
-        save = saver.last(end.run) if saver is not None else None
+        saver, (after, new) = self.saver, self._end()
+        save = saver.last(after) if saver is not None else None
         beside = save if saver is not None and saver.beside is not None else None
         # Each is submitted by the call. Closed and not awaited: there is nobody who could wait.
-        if session is not None and (end.items or end.costs or end.nested or beside is not None):
-            session.record_now(
-                items=end.items, writer=end.run.spec.run_id, start=end.start, run=beside, costs=end.costs,
-                nested=end.nested,
-            ).close()  # fmt: skip
+        if self._session is not None and (beside is not None or not new.is_empty):
+            self._session.record_now(new, run=beside)
         if save is not None and saver is not None and beside is None:
             detached: Any = saver.store
             detached.save_detached(save).close()
@@ -494,7 +343,8 @@ class Loop(Reconciler[Run, Event, Effect]):
     async def _store_as_long_as_it_lives(self) -> None:
         try:
             if self._session is not None and not self._append_failed:
-                await self._append_nested(self._session)
+                await self._session.append_all(NewItems(self.run.spec.run_id, nested=self.nested))
+                self.nested = []
             while not self._append_failed and (effects := due(self.state)):
                 await self._perform_inline(effects[0])
             await self._save_at_rest()
@@ -536,22 +386,3 @@ class Loop(Reconciler[Run, Event, Effect]):
         elif isinstance(error, LeaseLostError) and saved is not None:
             error.what += f"; run {run_id!r} has stopped, and nobody has settled it"
             error.remedy = f"Resume it: Runner.resume(agent, {run_id!r}, session=...)."
-
-    async def _save_at_rest(self) -> None:
-        if self.saver is None or not (self.saver.needed or self.state.paused) or self.saver.has(self.state):
-            return  # one that was only looked at is not written either, however the looking ends
-        self.saver.needed = True
-        try:
-            await self.save()
-        except (RunClaimedError, LeaseLostError):
-            raise
-        except Exception as error:
-            if not self.state.is_closed:
-                raise
-            # Nothing is left to do or to resume: raised, this would only take the result from whoever paid for it.
-            logger.warning(
-                "run %s ended, and its run store did not take that: %s: %s",
-                self.state.spec.run_id,
-                type(error).__name__,
-                error,
-            )

@@ -9,21 +9,18 @@ so that one who lost it saves nothing, and it can be one step with the items of 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar, cast
 
 from standfast.driver.reconcile import ignore_exception
 from standfast.driver.saved_here import saved_here
-from standfast.driver.session_hold import SessionHold
+from standfast.driver.session_hold import NewItems, SessionHold
 from standfast.engine.run_store import Record, RunStore
 from standfast.ground.errors import RunClaimedError, SessionConflictError
 from standfast.sessions.run_rules import RunSave
 
 State = TypeVar("State")
-
-Send = Callable[[RunSave], Awaitable[int]]
-"""Writes a save, perhaps with more, in one step; gives the new revision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +30,8 @@ class _Write(Generic[State]):
     state: State
     record: Record
     save: RunSave = field(repr=False)
-    send: Send = field(repr=False)
+    new: NewItems = field(repr=False)
+    release: bool
 
 
 class _Shared:
@@ -118,16 +116,17 @@ class RunSaver(Generic[State]):
             await self._settle()
             state = self._newest
             if state is not None and state is not self._done:
-                await self._write(state, self._send_alone)
+                await self._write(state)
         finally:
             self._lock.release()
 
-    async def save_with(self, state: State, send: Send) -> None:
-        """Save this state by `send`, which does more in the same step."""
+    async def save_with(self, state: State, new: NewItems, *, release: bool = False) -> None:
+        """Save this state, store these items beside it, and give the session's lease back if wanted: in one step."""
+        assert self.beside is not None
         async with self._lock:
             await self._settle()
             self._newest = state
-            await self._write(state, send)
+            await self._write(state, new, release)
 
     async def confirm(self) -> State | None:
         """Repeat the save whose outcome is not known, if there is one; the state that the store certainly has then."""
@@ -141,18 +140,18 @@ class RunSaver(Generic[State]):
             # knows it already or takes it now, and which revision is ours is known again.
             await self._send(self._unconfirmed)
 
-    async def _write(self, state: State, send: Send) -> None:
+    async def _write(self, state: State, new: NewItems | None = None, release: bool = False) -> None:
         record = self._record_of(state)
         save = self._save_of(record)
-        if send == self._send_alone and not save.tails and self._head == save.head:
+        if new is None and not save.tails and self._head == save.head:
             self._done = state  # it differs in nothing that is kept
             return
-        await self._send(_Write(state, record, save, send))
+        await self._send(_Write(state, record, save, new or NewItems(save.run_id), release))
 
     async def _send(self, write: _Write[State]) -> None:
         self._unconfirmed = write
         try:
-            self.revision = await write.send(write.save)
+            self.revision = await self._sent(write)
         except (RunClaimedError, SessionConflictError):
             self._unconfirmed = None  # it was refused, for certain: nothing of it is written
             raise
@@ -160,9 +159,10 @@ class RunSaver(Generic[State]):
         self._confirmed, self._head, self._done = write.record, write.save.head, write.state
         saved_here(write.save.run_id)
 
-    async def _send_alone(self, save: RunSave) -> int:
+    async def _sent(self, write: _Write[State]) -> int:
+        save = write.save
         if self.beside is not None:
-            return await self.beside.record(writer=save.run_id, run=save)
+            return await self.beside.record(write.new, run=save, release=write.release)
         return await self.store.save_run(
             save.run_id,
             expect=save.expect,

@@ -14,7 +14,7 @@ from typing import Any
 from standfast.agents.agent import Agent
 from standfast.agents.approvals import arguments_digest
 from standfast.driver.agent_graph import AgentGraph
-from standfast.driver.call_lookup import call_item, missing_tool, nested_agent, scope_of_call, tool_of
+from standfast.driver.call_lookup import missing_tool, nested_agent, scope_of_call, tool_of
 from standfast.driver.reply_parsing import arguments_text, behind_handoff, behind_tool, is_digest_of
 from standfast.driver.run_scope import RunScope
 from standfast.driver.session_hold import session_id_of
@@ -44,7 +44,7 @@ def check_saved(run: Run, graph: AgentGraph) -> None:
     if turn is None:
         return
     for call in turn.calls:
-        item = call_item(turn, call)
+        item = turn.item_of(call)
         _check_call(call, item)
         if call.decision is not None:
             _check_decision(call, call.decision, item or {}, turn.agent)
@@ -143,7 +143,7 @@ async def check_tools(scope: RunScope, run: Run, graph: AgentGraph | None = None
                 raise _another(agent, call, "it is gone")
             _check_behind(agent, call, behind_handoff(target))
             continue
-        tool = tool_of(await scope.agents.tools(agent), call_item(turn, call), call)
+        tool = tool_of(await scope.agents.tools(agent), turn.item_of(call), call)
         if tool is not None:
             _check_behind(agent, call, behind_tool(tool))
         elif scope.config.tool_not_found_behavior != "return_error_to_model":

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 import weakref
-from collections.abc import Callable, Coroutine, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -44,6 +44,34 @@ def session_id_of(session: Session) -> str | None:
         return str(session.session_id)
     except (ValueError, AttributeError):
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class NewItems:
+    """What one step brings to a session: a writer's items from number `start` on, and what belongs to them."""
+
+    writer: str
+    start: int = 0
+    items: Sequence[Item] = ()
+    costs: Costs | None = None
+    """What replies of the writer cost, those that were not kept before."""
+    nested: Sequence[NestedItems] = ()
+    """Items of runs inside its calls, which stand before its own."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to store."""
+        return not (self.items or self.costs or self.nested)
+
+    def as_arguments(self) -> dict[str, Any]:
+        """The same as arguments of a session's `record`."""
+        given: dict[str, Any] = {"items": self.items, "writer": self.writer, "start": self.start}
+        # Only where there are any: a session of somebody else's may have `record` and not know them.
+        if self.costs is not None:
+            given["costs"] = self.costs
+        if self.nested:
+            given["nested"] = self.nested
+        return given
 
 
 # --- a run inside a call of a run ------------------------------------------------------------------------------------
@@ -297,48 +325,29 @@ class SessionHold:
         else:
             await self.session.append(items, writer=writer, start=start, lease=self.lease)
 
-    async def record(
-        self,
-        *,
-        items: Sequence[Item] = (),
-        writer: str,
-        start: int = 0,
-        run: RunSave | None,
-        release: bool = False,
-        costs: Costs | None = None,
-        nested: Sequence[NestedItems] = (),
-    ) -> int:
+    async def append_all(self, new: NewItems) -> None:
+        """Store the same in several steps, where one cannot have it all; what is repeated is skipped (B1)."""
+        for writer, start, items in (*new.nested, (new.writer, new.start, new.items)):
+            if items:
+                await self.append(items, writer=writer, start=start)
+
+    async def record(self, new: NewItems, *, run: RunSave | None, release: bool = False) -> int:
         """Store items of the run, the run itself, and that its lease is given back, in one step; the new revision."""
-        lease = self.lease
-        gives_back = release and lease is self._lease is not None
-        done: Recorded = await self.session.record(
-            items=items, writer=writer, start=start, run=run, lease=lease, release=gives_back, **_given(costs, nested)
-        )
+        gives_back = release and self.lease is self._lease is not None
+        done: Recorded = await self.session.record(run=run, lease=self.lease, release=gives_back, **new.as_arguments())
         if gives_back:
             self._lease = None
         return done.revision
 
-    def record_now(
-        self,
-        *,
-        items: Sequence[Item] = (),
-        writer: str,
-        start: int = 0,
-        run: RunSave | None,
-        costs: Costs | None = None,
-        nested: Sequence[NestedItems] = (),
-    ) -> Coroutine[Any, Any, Recorded]:
+    def record_now(self, new: NewItems, *, run: RunSave | None) -> None:
         """Submit the same, with the lease given back, by this very call: it is carried out though nobody waits.
 
         A nested run gives nothing back: the lease is its parent's.
         """
         lease, own = self.lease, self._lease
         self._lease = None
-        waiting: Coroutine[Any, Any, Recorded] = self.session.record(
-            items=items, writer=writer, start=start, run=run, lease=lease, release=own is not None, detached=True,
-            **_given(costs, nested),
-        )  # fmt: skip
-        return waiting
+        # Closed and not awaited: there is nobody who could wait.
+        self.session.record(run=run, lease=lease, release=own is not None, detached=True, **new.as_arguments()).close()
 
     def could_not_store(self, run_id: str, count: int) -> None:
         """Remember, for the next run of this process on this session, that items of this run were not stored."""
@@ -381,8 +390,3 @@ class SessionHold:
             items: list[Item] = await self.session.written(writer)
             return items
         return []
-
-
-def _given(costs: Costs | None, nested: Sequence[NestedItems]) -> dict[str, Any]:
-    # Only where there are any: a session of somebody else's may have `record` and not know them.
-    return ({} if costs is None else {"costs": costs}) | ({"nested": nested} if nested else {})

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 
+from standfast.driver.session_hold import NewItems
 from standfast.engine.advance import advance
-from standfast.engine.events import Stopped
+from standfast.engine.costs import unbilled
+from standfast.engine.events import Appended, Stopped
 from standfast.engine.run import Call, Owner, Run
 from standfast.ground.jsonvalue import Item
 from standfast.sessions.run_rules import NestedItems
@@ -20,6 +22,15 @@ def items_to_store(run: Run, start: int, end: int) -> list[Item]:
     """These items of the run as its session gets them."""
     items = [sanitise_for_store(entry.item) for entry in run.ledger[start:end]]
     return [item for item in items if item is not None]
+
+
+def with_items(
+    run: Run, start: int, end: int, *, with_costs: bool, nested: Sequence[NestedItems] = ()
+) -> tuple[Run, NewItems]:
+    """The run once its session has its items from `start` to `end`, and what the session gets in that step."""
+    costs = unbilled(run) if with_costs else None
+    after = advance(run, Appended(end, len(run.responses) if costs is not None else 0))
+    return after, NewItems(run.spec.run_id, start, items_to_store(run, start, end), costs, nested)
 
 
 def not_yet_stored(runs: Iterable[Run]) -> list[NestedItems]:

@@ -15,20 +15,19 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
-from standfast.driver.call_lookup import questions_of
+from standfast.driver.call_lookup import Question, questions_of
 from standfast.driver.lost_answers import ask_server, not_sent, unknown_outcome
 from standfast.driver.reply_parsing import classify
 from standfast.driver.run_saver import RunSaver
 from standfast.driver.run_scope import OpenQuestion, RunScope, UnfinishedRun, logger
-from standfast.driver.session_hold import SessionHold
-from standfast.driver.storing import ended_nested, items_to_store
+from standfast.driver.session_hold import NewItems, SessionHold
+from standfast.driver.storing import ended_nested, with_items
 from standfast.driver.telling import tell_begun
 from standfast.driver.unfinished_calls import FoundCall, calls_in, read_call, settle_call
 from standfast.driver.unsent import unsent_items
 from standfast.engine.advance import advance
 from standfast.engine.codec import RunRecord, decode_saved, has_ended
-from standfast.engine.costs import unbilled
-from standfast.engine.events import Appended, Claimed, NotTaken, SettledBy, Stopped
+from standfast.engine.events import Claimed, NotTaken, SettledBy, Stopped
 from standfast.engine.log import Log
 from standfast.engine.request import open_turn
 from standfast.engine.run import Call, Entry, Owner, Run, evolve
@@ -36,7 +35,7 @@ from standfast.engine.run_store import RunStore, RunSummary, SavedRun
 from standfast.ground.errors import RunClaimedError, RunStateError, StandfastError, UnfinishedRunError
 from standfast.ground.jsonvalue import Item
 from standfast.ground.operators import tell
-from standfast.sessions.run_rules import NestedItems, RunSave
+from standfast.sessions.run_rules import NestedItems
 from standfast.talk.codec import is_call
 from standfast.words.model_texts import model_text
 from standfast.words.usage import Usage
@@ -82,8 +81,8 @@ class Found:
         """Its open turn, as requests of others show it."""
         return open_turn(self.run, model_text("waits_for_a_person"), model_text("begun_and_waits"))
 
-    def questions(self) -> Iterator[tuple[str, Call, str]]:
-        """Every question of it that waits: the agent that asks, the call, and what a sticky decision is about."""
+    def questions(self) -> Iterator[Question]:
+        """Every question of it that waits."""
         return questions_of(self.run)
 
 
@@ -128,7 +127,7 @@ async def settle_unfinished(hold: SessionHold, own_id: str, store: RunStore, pol
         note(seen, one.run_id, state, done)
         if one.state == "paused":
             seen.open_turns += one.shown()
-            seen.open_questions += [question_of(*asked, one.run_id) for asked in one.questions()]
+            seen.open_questions += [open_question(asked, one.run_id) for asked in one.questions()]
     return seen
 
 
@@ -144,7 +143,7 @@ async def _closed(
         nested = await ended_nested(hold.accepted, calls, owner, partial(_settled, own_id))
         one = await settle_call(hold, settling(own_id, await hold.accepted(one.run_id)), one, store)
         if one.is_gone:
-            await store_nested(hold, nested)
+            await hold.append_all(NewItems(one.run_id, nested=nested))
     if not one.is_gone:
         return one, "left alone"
     waits = ": a call waits for a person" if one.state == "paused" else ""
@@ -268,13 +267,14 @@ def _unfinished(run_id: str, saved: SavedRun | None, *, is_gone: bool) -> Found 
     return None if run.is_closed or not run.has_done_something else Found(run, saved.revision, is_gone)
 
 
-def question_of(agent: str, call: Call, scope: str, run_id: str) -> OpenQuestion:
+def open_question(asked: Question, run_id: str = "") -> OpenQuestion:
     """What two questions share that are the same: agent, tool, and arguments, however their JSON is written."""
+    arguments = asked.call.arguments
     try:
-        said = json.dumps(json.loads(call.arguments), sort_keys=True)
+        said = json.dumps(json.loads(arguments), sort_keys=True)
     except (ValueError, RecursionError):
-        said = call.arguments
-    return OpenQuestion(agent, scope, said, run_id)
+        said = arguments
+    return OpenQuestion(asked.agent, asked.scope, said, run_id)
 
 
 # --- settling --------------------------------------------------------------------------------------------------------
@@ -300,29 +300,14 @@ async def _settle(hold: SessionHold, by: str, one: Found, store: RunStore) -> Fo
 async def _store_settled(hold: SessionHold, saver: RunSaver[Run], run: Run, nested: Sequence[NestedItems]) -> Run:
     """Save a settled run and store what it left, and the runs inside it: in one step where one store has both."""
     start, end = run.marks.stored, max(run.marks.stored, run.storable)
-    items, run_id = items_to_store(run, start, end), run.spec.run_id
-    costs = unbilled(run) if hold.keeps_costs and start < end else None
-    after = advance(run, Appended(end, len(run.responses) if costs is not None else 0))
+    after, new = with_items(run, start, end, with_costs=hold.keeps_costs and start < end, nested=nested)
     if saver.beside is not None:
-        beside = saver.beside
-
-        async def send(save: RunSave) -> int:
-            return await beside.record(items=items, writer=run_id, start=start, run=save, costs=costs, nested=nested)
-
-        await saver.save_with(after, send)
+        await saver.save_with(after, new)
         return after
     await saver.save(run)  # first of all: from now on nobody else can save in its name
-    await store_nested(hold, nested)
-    if start < end:
-        await hold.append(items, writer=run_id, start=start)
-        await saver.save(after)
+    await hold.append_all(new)
+    await saver.save(after)
     return after
-
-
-async def store_nested(hold: SessionHold, nested: Sequence[NestedItems]) -> None:
-    """Store what runs inside calls left, where that is no one step with the run around them."""
-    for one in nested:
-        await hold.append(one.items, writer=one.writer, start=one.start)
 
 
 def given_up(text: str, run: Run, stored: int) -> Run:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from standfast.agents.approvals import tool_scope
-from standfast.driver.call_lookup import questions_of
+from standfast.driver.call_lookup import Question, questions_of
 from standfast.driver.run_saver import RunSaver
 from standfast.driver.session_hold import SessionHold
 from standfast.engine.events import SettledBy
@@ -78,13 +78,13 @@ class FoundCall:
                 items += [call_item(one), {"type": "function_call_output", "call_id": one.call.id, "output": text}]
         return items
 
-    def questions(self) -> Iterator[tuple[str, Call, str]]:
-        """Every question of it that waits: the agent that asks, the call, and what a sticky decision is about."""
+    def questions(self) -> Iterator[Question]:
+        """Every question of it that waits."""
         for one in self.talk.calls:
             if one.call.state == "waiting" and one.call.child is not None:
                 yield from questions_of(one.call.child)
             elif one.call.state == "waiting":
-                yield one.agent, one.call, tool_scope(one.call.name)
+                yield Question((), one.call, tool_scope(one.call.name), one.agent)
 
 
 def read_call(saved: SavedRun, *, is_gone: bool) -> FoundCall | None:

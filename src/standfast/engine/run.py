@@ -69,9 +69,13 @@ class Spec:
     """How many of the ledger's first entries are the run's own input."""
     input_is_text: bool = False
     context: Any = None
-    """Reserved for what a face needs to rebuild the run (reasoning id policy and the like). JSON only."""
-    inside: str | None = None
-    """The outermost run that this one is nested in: only that one goes on with it."""
+    """What few runs have, as a JSON object: `inside`. A field of its own would stand in the saved form of every run."""
+
+    @property
+    def inside(self) -> str | None:
+        """The outermost run that this one is nested in: only that one goes on with it."""
+        found = self.context.get("inside") if isinstance(self.context, dict) else None
+        return found if isinstance(found, str) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,7 +406,6 @@ def begin(
     max_turns: int | None = 10,
     verdict: Verdict = "passed",
     input_is_text: bool = False,
-    context: object = None,
     inside: str | None = None,
 ) -> Run:
     """A run before its first effect. `base` is what the model sees of the input, if that is not the input itself."""
@@ -412,7 +415,9 @@ def begin(
     else:
         view = View(None if owner.kind == "session" else (), 0)
     return Run(
-        spec=Spec(run_id, agent, owner, max_turns, len(entries), input_is_text, context, inside),
+        spec=Spec(
+            run_id, agent, owner, max_turns, len(entries), input_is_text, None if inside is None else {"inside": inside}
+        ),
         progress=Progress(agent=agent, verdict=verdict),
         marks=Marks(response_id=owner.id if owner.kind == "chain" else None),
         ledger=Log(entries),

@@ -20,7 +20,7 @@ from standfast.agents.context import RunContextWrapper, TContext
 from standfast.agents.hooks import TAgent
 from standfast.agents.run_config import RunConfig
 from standfast.driver.agent_graph import AgentGraph
-from standfast.driver.call_lookup import call_item, idempotency_key, scope_of_call
+from standfast.driver.call_lookup import Question, idempotency_key, questions_of
 from standfast.driver.opening import own_items
 from standfast.driver.owners import owner_of
 from standfast.driver.reply_parsing import arguments_text
@@ -30,7 +30,7 @@ from standfast.driver.saved_checks import check_saved
 from standfast.engine.advance import advance, refuse_finished
 from standfast.engine.codec import decode_run, encode_run
 from standfast.engine.events import Decided, InputStaged
-from standfast.engine.run import Call, Decision, Run, begin
+from standfast.engine.run import Decision, Run, begin
 from standfast.engine.run_store import RunStore
 from standfast.face.saved_context import (
     ContextDeserializer,
@@ -44,9 +44,6 @@ from standfast.ground.jsonvalue import Item, copy_json, encode
 from standfast.llm.interface import ModelProvider
 from standfast.words.history import LOCAL_CALL_TYPES
 from standfast.words.items import ToolApprovalItem
-
-Path = tuple[str, ...]
-"""The calls that lead to a nested run, from the outside in."""
 
 CallStatus = Literal["intended", "waiting", "started", "unknown", "done"]
 _STATUS: dict[str, CallStatus] = {
@@ -207,10 +204,10 @@ class RunState(Generic[TContext, TAgent]):
         decision = Decision(approved, call.id, scope, sticky, message, arguments_digest(call.arguments), agent)
         self._run = advance(self._run, Decided(decision, path))
 
-    def _shown(self, item: ToolApprovalItem) -> tuple[Path, Call, str, str]:
+    def _shown(self, item: ToolApprovalItem) -> Question:
         """The one call that waits, or was decided and has not run, and is the call this item shows."""
         call_id = item.call_id
-        found = [one for one in open_calls(self._run) if one[1].id == call_id]
+        found = [one for one in questions_of(self._run) if one.call.id == call_id]
         if not found:
             raise ApprovalError(
                 f"call {call_id!r} is not waiting for a decision in run {self.run_id!r}",
@@ -218,7 +215,7 @@ class RunState(Generic[TContext, TAgent]):
             )
         shown = (item.tool_name, arguments_digest(item.arguments))
         # By tool and arguments too: ids of nested runs may collide, and what was shown is what was agreed to.
-        same = [one for one in found if (one[1].name, arguments_digest(one[1].arguments)) == shown]
+        same = [one for one in found if (one.call.name, arguments_digest(one.call.arguments)) == shown]
         if not same:
             raise ApprovalError(
                 f"call {call_id!r} is not the one that was shown: its tool or its arguments differ",
@@ -234,7 +231,7 @@ class RunState(Generic[TContext, TAgent]):
     def _take_decisions(self) -> None:
         """What was decided with `context_wrapper.approve_tool` and `reject_tool` since the pause counts as well."""
         for one in self._wrapper.approvals.drain():
-            if one.call_id not in {call.id for path, call, _, _ in open_calls(self._run) if not path}:
+            if one.call_id not in {asked.call.id for asked in questions_of(self._run) if not asked.path}:
                 continue  # about a tool, or a call to come: the book answers for it
             self._run = advance(self._run, Decided(one))
 
@@ -389,17 +386,6 @@ def _detached(item: ToolApprovalItem) -> ToolApprovalItem:
             f"call {item.call_id!r} cannot be copied: {type(error).__name__}",
             "Let the Model reply with plain items, or with objects that copy.deepcopy can copy.",
         ) from error
-
-
-def open_calls(run: Run, path: Path = ()) -> Iterator[tuple[Path, Call, str, str]]:
-    """Every call that may be decided about: those that wait, and those decided that have not run."""
-    turn = run.turn
-    for call in turn.calls if turn is not None else ():
-        if call.child is not None:
-            yield from open_calls(call.child, (*path, call.id))
-        elif call.is_question:
-            assert turn is not None
-            yield path, call, scope_of_call(call, call_item(turn, call) or {}), turn.agent
 
 
 def _records(run: Run) -> Iterator[CallRecord]:

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field, fields
 from hashlib import sha256
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
+from standfast.driver.call_lookup import questions_of
 from standfast.driver.reply_parsing import arguments_text
 from standfast.engine.run import Call, Run, Turn
-from standfast.face.run_state import open_calls
 from standfast.ground.errors import CallerError
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.words.history import LOCAL_CALL_TYPES, LOCAL_OUTPUT_TYPES, pair, sanitise_for_store
@@ -217,9 +217,9 @@ def picture_of(run: Run) -> Picture:
     """How a saved run stands that is kept whole."""
     items = [_shown(entry.item, number < run.spec.input_count, entry.agent) for number, entry in enumerate(run.ledger)]
     waiting = tuple(
-        PendingCall(call.id, call.name, call.arguments, agent, call.reason)
-        for _, call, _, agent in open_calls(run)
-        if call.state == "waiting"
+        PendingCall(asked.call.id, asked.call.name, asked.call.arguments, asked.agent, asked.call.reason)
+        for asked in questions_of(run)
+        if asked.call.state == "waiting"
     )
     return Picture(
         run.spec.run_id,

@@ -85,10 +85,10 @@ def decode_many(records: Sequence[bytes]) -> list[Item]:
         found = list(map(_fast_decode, records))
     except (msgspec.MsgspecError, RecursionError, ValueError):
         return [decode(data) for data in records]
-    for value in found:
-        if type(value) is not dict:
-            raise CorruptJSON(type(value).__name__)
-    return found
+    kinds = set(map(type, found))
+    if kinds <= {dict}:
+        return found
+    raise CorruptJSON(", ".join(sorted(kind.__name__ for kind in kinds - {dict})))
 
 
 def are_items(records: Sequence[bytes]) -> bool:

@@ -1,4 +1,4 @@
-"""Deciding about a saved run, giving it up, and taking its session back: without any of its agents.
+"""Deciding about a saved run, giving it up, and taking its session back: without any of its agents (B17).
 
 A decision is saved under the run's revision, so that of two who decide at once the second is told. It is bound to the
 call, its tool, its arguments and its agent, as one made with the agents at hand is (C16): whoever resumes the run
@@ -13,17 +13,16 @@ from functools import partial
 from standfast.agents.approvals import arguments_digest
 from standfast.carrying.runs import StoredRunStore
 from standfast.carrying.session import StoredSession
-from standfast.driver.storing import ended_nested, items_to_store
+from standfast.driver.call_lookup import Question, questions_of
+from standfast.driver.storing import ended_nested, with_items
 from standfast.driver.unfinished import given_up
 from standfast.driver.unsent import unsent_items
 from standfast.engine.advance import advance, refuse_finished
 from standfast.engine.codec import RunRecord, decode_saved
-from standfast.engine.costs import unbilled
 from standfast.engine.decisions import already_decided
-from standfast.engine.events import Appended, Decided
-from standfast.engine.run import Call, Decision, Run
+from standfast.engine.events import Decided
+from standfast.engine.run import Decision, Run
 from standfast.engine.run_store import SavedRun
-from standfast.face.run_state import open_calls
 from standfast.ground.errors import (
     ApprovalError,
     InvalidSettingError,
@@ -99,11 +98,11 @@ def _parked(saved: SavedRun) -> Run:
     return run
 
 
-def _shown(run: Run, call_id: str, arguments: str | None) -> tuple[tuple[str, ...], Call, str, str]:
-    found = [one for one in open_calls(run) if one[1].id == call_id]
+def _shown(run: Run, call_id: str, arguments: str | None) -> Question:
+    found = [one for one in questions_of(run) if one.call.id == call_id]
     if arguments is not None:
         shown = arguments_digest(arguments)
-        same = [one for one in found if arguments_digest(one[1].arguments) == shown]
+        same = [one for one in found if arguments_digest(one.call.arguments) == shown]
         if found and not same:
             raise ApprovalError(
                 f"call {call_id!r} is not the one that was shown: its arguments differ",
@@ -150,13 +149,19 @@ def _check_name(by: object) -> None:
 
 
 async def cancel(
-    runs: StoredRunStore, session: StoredSession | None, run_id: str, *, by: str, reason: str | None = None
+    runs: StoredRunStore,
+    session: StoredSession | None,
+    run_id: str,
+    *,
+    by: str,
+    reason: str | None = None,
+    take: bool = False,
 ) -> None:
     """Give a saved run up: what waits is rejected, and its turn is stored whole; see `Store.cancel`."""
     _check_name(by)
     text = f"This call was not approved: {by} cancelled the run" + (f" ({reason})." if reason else ".")
     if session is None:
-        async with await runs.lease_run(run_id, ttl_s=LEASE_S, wait_s=0.0):
+        async with await runs.lease_run(run_id, ttl_s=LEASE_S, wait_s=0.0, takeover=take):
             saved, run = await _loaded_open(runs, run_id)
             after = given_up(text, run, 0)
             if unsent_items(after):
@@ -166,14 +171,14 @@ async def cancel(
                 )
             await _save(runs, after, saved)
         return
-    async with await session.lease(ttl_s=LEASE_S, wait_s=0.0, holder=f"{by} cancels run {run_id}") as lease:
+    who, instead_of = f"{by} cancels run {run_id}", run_id if take else None
+    async with await session.lease(ttl_s=LEASE_S, wait_s=0.0, holder=who, instead_of=instead_of) as lease:
         saved, run = await _loaded_open(runs, run_id)
         before = given_up(text, run, await session.accepted(run_id))
         start, end = before.marks.stored, before.storable
-        after, costs = advance(before, Appended(max(start, end), len(before.responses))), unbilled(before)
-        save, items = _save_of(after, saved), items_to_store(before, start, end)
         nested = await ended_nested(session.accepted, run.calls, run.spec.owner, partial(given_up, text))
-        await session.record(items=items, writer=run_id, start=start, run=save, lease=lease, costs=costs, nested=nested)
+        after, new = with_items(before, start, max(start, end), with_costs=True, nested=nested)
+        await session.record(run=_save_of(after, saved), lease=lease, **new.as_arguments())
 
 
 async def _loaded_open(runs: StoredRunStore, run_id: str) -> tuple[SavedRun, Run]:

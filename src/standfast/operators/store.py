@@ -1,4 +1,4 @@
-"""A whole store: its sessions, its runs, and what can be done about them without any agents.
+"""A whole store: its sessions, its runs, and what can be done about them without any agents (B16).
 
 A `Store` is opened by its URL with `open_store`. It keeps nothing itself: everything is read when it is asked for, in
 pages, and what it changes (a decision, a cancelled run, a lease taken away) it changes by the rules that runs go by.
@@ -360,10 +360,12 @@ class Store:
         await deciding.decide(self._runs, run_id, call_id, approve=approve, by=by, reason=reason, arguments=arguments)
         return await self.run(run_id)
 
-    async def cancel(self, run_id: str, *, by: str, reason: str | None = None) -> RunView:
+    async def cancel(self, run_id: str, *, by: str, reason: str | None = None, take: bool = False) -> RunView:
         """Give a saved run up, without the agents: what waits is rejected, and its turn is stored whole (C8).
 
-        Raises NotFoundError, RunStateError if it has ended, SessionBusyError while somebody holds its session.
+        `take`: also from a worker that is at it. That one begins nothing more and can store nothing more; what it had
+        begun is said to be of unknown outcome. Raises NotFoundError, RunStateError if it has ended, SessionBusyError
+        while somebody holds its session: without `take` anybody, with it another run of the conversation.
         """
         from standfast.operators import deciding
 
@@ -372,7 +374,7 @@ class Store:
         view = view_of(saved)
         session = None if view.session_id is None or has_ended(saved) else self.session(view.session_id)
         try:
-            await deciding.cancel(self._runs, session, run_id, by=by, reason=reason)
+            await deciding.cancel(self._runs, session, run_id, by=by, reason=reason, take=take)
         finally:
             if session is not None:
                 await session.close()

@@ -22,12 +22,12 @@ from standfast.conformance.check_context import Options
 from standfast.conformance.results import BROKEN, LEFT_OUT, Result
 from standfast.conformance.run import declared_abilities, prepared
 from standfast.conformance.scorecard import Scorecard
+from standfast.contract.clauses import clause
 from standfast.ground.durations import check_seconds
 from standfast.ground.errors import InvalidSettingError, StoreError, UnknownSchemeError
 from standfast.ground.extras import needed_by
 from standfast.operators.store_url import StoreURL, parsed
 from standfast.operators.verify_site import Leftover, Site
-from standfast.sessions.clauses import clause
 from standfast.version import __version__
 
 T = TypeVar("T")

@@ -143,6 +143,8 @@ class Asker(NamedTuple):
     process: str
     tickets: tuple[str, ...]
     """What this one waits under, then those who wait behind it in the same process; empty: it does not wait."""
+    instead_of: str | None = None
+    """The run whose worker the lease is taken from, if it is that run's; others keep theirs."""
 
 
 class Watch(NamedTuple):
@@ -186,7 +188,10 @@ def acquire(name: Name, asker: Asker, watch: Watch | None, is_gone: IsGone) -> P
         ahead = [one.id for one in waiting]
         mine = asker.tickets[0] if asker.tickets else None
         ahead = ahead[: ahead.index(mine)] if mine in ahead else ahead
-        if (held.is_over(sight.now) or _unchanged(held, watch) or is_gone(held.process)) and not ahead:
+        # Whoever ends a run comes before those who wait for its end.
+        ends_it = _is_held_for(asker.instead_of, held, sight)
+        ahead = [] if ends_it else ahead
+        if (held.is_over(sight.now) or ends_it or _unchanged(held, watch) or is_gone(held.process)) and not ahead:
             rest = tuple(one for one in waiting if one.id != mine)
             now = sight.now
             taken = Held(held.number + 1, asker.nonce, 0, now, asker.ttl_s, asker.holder, asker.process, rest, now)
@@ -198,6 +203,12 @@ def acquire(name: Name, asker: Asker, watch: Watch | None, is_gone: IsGone) -> P
         tickets = _renewed(waiting, asker.tickets, sight.now)
         if tickets is None or (yield from _written(name, sight, msgspec.structs.replace(held, tickets=tickets))):
             return busy
+
+
+def _is_held_for(run_id: str | None, held: Held, sight: Sight) -> bool:
+    """Whether the lease is that under which this run was last saved."""
+    runs = open_runs_in(sight) if run_id is not None else ()
+    return any((one.run_id, one.status, one.lease_number) == (run_id, "running", held.number) for one in runs)
 
 
 def _unchanged(held: Held, watch: Watch | None) -> bool:

@@ -66,6 +66,8 @@ def tags(writer: str, start: int) -> Iterator[Tag]:
 class Row(NamedTuple):
     """A stored record. `ref` (1 or more) grows along a box and names the row until the next `Arrange` of its name.
 
+    It is the order of a history, whatever the clock says (A4).
+
     A ref is never given to two rows of a name: what is pushed or arranged gets higher ones than any row had before,
     after a `wipe` too. A tag of None: another program wrote it, and does not say who.
     """
@@ -236,7 +238,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     """Cells to write (None: remove)."""
     touch: bool = False
     """The name has changed: make it if it is not there, move its time on, put it first in the listing, renew its
-    expiry. A change without this (a lease, a ticket) does none of it."""
+    expiry (A20). A change without this (a lease, a ticket) does none of it."""
     labels: Mapping[str, str] | None = None
     """What a listing shows and filters by; replaces what was there."""
     hold_s: float = 0.0
@@ -287,9 +289,9 @@ class Store(Protocol):
     """What a backend author writes: four methods and a fact. Each method is one atomic step, or raises.
 
     `StoreTimeoutError` means that the store is busy (another program has its lock): nothing was done, and it is asked
-    again until the deadline, so a store need not wait itself. `StoreUnavailableError` means that nothing was done, and
-    `OutcomeUnknownError` that the step may have been done (its answer was lost). No method is called from two threads
-    at once.
+    again until the deadline, so a store need not wait itself. `StoreUnavailableError` means that nothing was done (A6),
+    and `OutcomeUnknownError` that the step may have been done (its answer was lost). No method is called from two
+    threads at once.
     """
 
     loses_answers: bool

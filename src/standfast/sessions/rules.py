@@ -323,7 +323,7 @@ def repair(name: Name, lane: Lane | None) -> Plan[list[CorruptRecord]]:
 
 
 def add(name: Name, encoded: Sequence[bytes], lane: Lane | None) -> Plan[None]:
-    """Append a batch of nobody in particular, whole or not at all (A5)."""
+    """Append a batch of nobody in particular, whole or not at all (A5); an empty one is not asked for (A7)."""
     change = Change(name, push=[(data, NOBODY) for data in encoded], touch=True)
     while True:
         sight = Sight()

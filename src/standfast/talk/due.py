@@ -1,7 +1,7 @@
 """What should be under way now: derived from the call and its connection, never stored.
 
 Everything a server must have is `view(talk)` less what it has. So a reconnect, a takeover and a call that starts from a
-text history need no code of their own: they are a link that has nothing yet.
+text history need no code of their own: they are a link that has nothing yet. What was not sent is sent again (E10).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How much of each reply has been heard: from a tracker, else from a clock that starts when a reader takes the audio.
+"""How much of each reply was heard: from a tracker, else from a clock that starts when a reader takes the audio (E8).
 
 Playback is sequential: what was taken later is played later, and a report about a later item means that the earlier
 ones were heard. Times are given; there is no clock here.

@@ -1,7 +1,7 @@
 """Whether a call may run: what was decided already, the tool's own policy, its guardrails, the question to a person.
 
-The same order for a text run and for a voice call. Nothing here knows which of the two it is: whoever owns the call is
-a `DecisionOwner`.
+The same order for a text run and for a voice call (E11). Nothing here knows which of the two it is: whoever owns the
+call is a `DecisionOwner`.
 """
 
 from __future__ import annotations

@@ -46,11 +46,6 @@ class Verdict(NamedTuple):
     order: list[int]
     leaving: dict[int, str]
 
-    @property
-    def is_in_order(self) -> bool:
-        """Whether nothing has to move: it is enough to take out what leaves."""
-        return all(before < after for before, after in zip(self.order, self.order[1:], strict=False))
-
 
 def judge(items: Sequence[Item]) -> Verdict:
     """What stays of these items, each of which must be an object of its own; in time proportional to their number."""

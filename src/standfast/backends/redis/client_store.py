@@ -9,10 +9,10 @@ from typing import Any
 import redis.exceptions as failed
 
 from standfast.backends.redis.cluster import ClusterStore
+from standfast.backends.redis.errors import LOST, lost, unreachable
 from standfast.backends.redis.exchange import Command, awaited
 from standfast.backends.redis.keys import Layout
 from standfast.backends.redis.store import Codec
-from standfast.sessions.answering import unanswered
 from standfast.sessions.port import Answer, Ask
 
 # Answers must be bytes, whatever the client was made with: one record that is no text would else fail the whole read.
@@ -23,10 +23,8 @@ class ClientStore(Codec):
     """A handed-in client as a store."""
 
     def __init__(self, client: Any, *, prefix: str, layout: Layout, ttl_ms: int | None, wait_replicas: int = 0) -> None:
-        super().__init__(
-            prefix=prefix, layout=layout, ttl_ms=ttl_ms, where=_address(client), wait_replicas=wait_replicas
-        )
-        self._client = client
+        self._client, self._where = client, _address(client)
+        super().__init__(prefix=prefix, layout=layout, ttl_ms=ttl_ms, where=self._where, wait_replicas=wait_replicas)
 
     async def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
         """All of it in one write, but for listings."""
@@ -43,8 +41,8 @@ class ClientStore(Codec):
             for command in commands:
                 pipe.execute_command(*command, **_RAW)
             found: list[Any] = await pipe.execute(raise_on_error=False)
-        except (failed.ConnectionError, failed.TimeoutError, OSError) as error:
-            raise unanswered("Redis", str(error), reading=reading) from error
+        except LOST as error:
+            raise lost(error, self._where, reading=reading) from error
         return found
 
 
@@ -64,12 +62,12 @@ class BorrowedLink:
         found: list[Any] = []
         for place, command in enumerate(commands):
             options = dict(_RAW)
-            if command[0] == "WAIT":  # the node that has what was just written
-                options["target_nodes"] = self._client.get_node_from_key(commands[place - 1][3])
             try:
+                if command[0] == "WAIT":  # the node that has what was just written
+                    options["target_nodes"] = self._client.get_node_from_key(commands[place - 1][3])
                 found.append(await self._client.execute_command(*command, **options))
-            except (failed.ConnectionError, failed.TimeoutError, failed.ClusterDownError, OSError) as error:
-                raise unanswered("Redis", str(error), reading=reading) from error
+            except LOST as error:
+                raise lost(error, self.where, reading=reading) from error
             except failed.ResponseError as error:
                 found.append(error)
         return found
@@ -88,7 +86,10 @@ class ClusterClientStore:
     async def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
         """Each in the slot that it belongs to."""
         if self._link.loop is None:
-            await self._client.initialize()  # many tasks at once must not begin it
+            try:
+                await self._client.initialize()  # many tasks at once must not begin it
+            except (failed.RedisError, *LOST) as error:
+                raise unreachable(error, self._link.where) from error
             self._link.loop = asyncio.get_running_loop()
         return await asyncio.to_thread(self._store.ask_many, questions)
 

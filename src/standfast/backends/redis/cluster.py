@@ -15,12 +15,12 @@ import msgspec
 import redis.exceptions as failed
 from redis.cluster import RedisCluster
 
-from standfast.backends.redis.errors import unreachable
+from standfast.backends.redis.errors import LOST, lost, unreachable
 from standfast.backends.redis.exchange import Command, answers, driven
 from standfast.backends.redis.keys import NameKeys, bucket_of, to_bytes
 from standfast.backends.redis.store import RedisStore, redis_address
 from standfast.ground.errors import StoreUnavailableError
-from standfast.sessions.answering import asked_alone, conditions, in_range, refusal, unanswered
+from standfast.sessions.answering import asked_alone, conditions, in_range, refusal
 from standfast.sessions.port import (
     NOBODY,
     Answer,
@@ -52,18 +52,18 @@ class ClusterLink:
         if self._client is None:
             try:
                 self._client = RedisCluster.from_url(self._url, **self._options)
-            except (failed.RedisError, OSError) as error:
+            except (failed.RedisError, *LOST) as error:
                 raise unreachable(error, self.where) from error
         found: list[Any] = []
         for place, command in enumerate(commands):
             node: dict[str, Any] = {}
-            if command[0] == "WAIT":  # the node that has what was just written
-                key = commands[place - 1][3]
-                node = {"target_nodes": self._client.get_node_from_key(key)}  # type: ignore[no-untyped-call]
             try:
+                if command[0] == "WAIT":  # the node that has what was just written
+                    key = commands[place - 1][3]
+                    node = {"target_nodes": self._client.get_node_from_key(key)}  # type: ignore[no-untyped-call]
                 found.append(self._client.execute_command(*command, **node))  # type: ignore[no-untyped-call]
-            except (failed.ConnectionError, failed.TimeoutError, failed.ClusterDownError, OSError) as error:
-                raise unanswered("Redis", str(error), reading=reading) from error
+            except LOST as error:
+                raise lost(error, self.where, reading=reading) from error
             except failed.ResponseError as error:
                 found.append(error)
         return found

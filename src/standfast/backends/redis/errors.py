@@ -12,6 +12,7 @@ from standfast.ground.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
+from standfast.sessions.answering import unanswered
 
 _BY_CODE: dict[str, tuple[type[StoreError], str]] = {
     "WRONGTYPE": (NotADatabaseError, "Another program uses this key: choose another key_prefix, or remove the key."),
@@ -49,12 +50,31 @@ def refused(error: failed.ResponseError) -> StoreError:
 
 def unreachable(error: BaseException, where: str) -> StoreUnavailableError:
     """No connection was made, so nothing was sent."""
-    remedy = "Is the server running there, and does its address belong to Redis or Valkey?"
-    if isinstance(error, failed.AuthenticationError):
-        remedy = "Correct the user name and password of the URL or the client."
+    remedy, is_lasting = "Is the server running there, and does its address belong to Redis or Valkey?", False
+    if any(isinstance(one, failed.AuthenticationError) for one in (error, error.__cause__)):
+        remedy, is_lasting = "Correct the user name and password of the URL or the client.", True
+    elif "Cluster mode is not enabled" in str(error):
+        remedy, is_lasting = "It is a server by itself: leave cluster=True out, or give a Redis client.", True
     made = StoreUnavailableError(f"Redis cannot be reached at {where}: {error}", remedy)
-    made.is_lasting = isinstance(error, failed.AuthenticationError)
+    made.is_lasting = is_lasting
     return made
+
+
+LOST = (
+    failed.ConnectionError,
+    failed.TimeoutError,
+    failed.ClusterDownError,
+    failed.RedisClusterException,  # of redis-py's own: no node can be reached, or nobody has the slot; no RedisError
+    OSError,
+)
+"""What a client raises where no answer came."""
+
+
+def lost(error: Exception, where: str, *, reading: bool) -> StoreError:
+    """No answer came. Who was not let in has sent nothing."""
+    if isinstance(error, failed.AuthenticationError):
+        return unreachable(error, where)
+    return unanswered("Redis", str(error), reading=reading)
 
 
 def too_few(count: int, wanted: int) -> StoreError:

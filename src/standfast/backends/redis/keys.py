@@ -10,6 +10,7 @@ import hashlib
 import re
 from typing import Literal, NamedTuple
 
+from standfast.ground.errors import SchemaTooNewError
 from standfast.sessions.port import Kind, Name
 
 Layout = Literal["sdk", "tagged"]
@@ -18,6 +19,7 @@ BUCKETS = 256
 # An id that ends (or begins) so would meet a key of another session; a suffix that no other id can have keeps it apart.
 _RESERVED = re.compile(r"^standfast-|:(messages|counter|standfast(:names|:boxes)?|_)\Z")
 
+LAYOUT = 1
 PER_NAME = 7
 """meta, rows, counter (the SDK's, legacy), cells, names of cells, boxes, index."""
 
@@ -72,6 +74,11 @@ class Keys:
         """The index of names of a kind."""
         return to_bytes(f"{self.root(bucket)}{kind}s")
 
+    @property
+    def layout_key(self) -> bytes:
+        """Where a release that keeps something in another way says so. This one writes nothing there."""
+        return to_bytes(f"{self.root()}layout")
+
     def _made(self, name: Name, bucket: int) -> NameKeys:
         if self.layout == "sdk":
             id_ = f"{name.id}:_" if _RESERVED.search(name.id) else name.id
@@ -83,6 +90,16 @@ class Keys:
 
 
 _ENDS = ("", ":messages", ":counter", ":standfast", ":standfast:names", ":standfast:boxes")
+
+
+def check_layout(found: bytes | str | None, prefix: str) -> None:
+    """Refuse keys that a newer release has written in a way that this one would misread."""
+    if found is not None and found not in (b"%d" % LAYOUT, str(LAYOUT)):
+        said = to_text(found) if isinstance(found, bytes) else found
+        raise SchemaTooNewError(
+            f"a newer standfast keeps the sessions below {prefix!r} in layout {said[:20]!r}; this one knows {LAYOUT}",
+            "Upgrade standfast in this process, or choose another key_prefix.",
+        )
 
 
 def session_of(key: bytes, prefix: str) -> str | None:

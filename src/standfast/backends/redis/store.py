@@ -13,8 +13,8 @@ from redis.retry import Retry
 
 from standfast.backends.redis import listing
 from standfast.backends.redis.errors import refused, too_few, unreachable
-from standfast.backends.redis.exchange import Command, Exchange, driven
-from standfast.backends.redis.keys import Keys, Layout, NameKeys
+from standfast.backends.redis.exchange import Command, Exchange, answers, driven
+from standfast.backends.redis.keys import Keys, Layout, NameKeys, check_layout
 from standfast.backends.redis.policy import ASKED, Policy
 from standfast.backends.redis.scripts import (
     Call,
@@ -128,6 +128,7 @@ class Codec:
         self._refs = Refs()
         self._policy = Policy(where, expires=ttl_ms is not None)
         self._wait_replicas = wait_replicas
+        self._is_readable = False
 
     def keys_of(self, name: Name) -> NameKeys:
         """The keys of a name."""
@@ -168,6 +169,10 @@ class Codec:
 
     def exchange(self, questions: Sequence[Any]) -> Exchange[list[Answer | Exception]]:
         """What is sent for questions: all looks and steps in one write, and then listings, several writes for each."""
+        if not self._is_readable:
+            (layout,) = yield from answers([("GET", self.keys.layout_key)])
+            check_layout(layout, self.keys.prefix)
+            self._is_readable = True
         together = [question for question in questions if not isinstance(question, Listing | Count)]
         found = iter((yield from self._together(together)) if together else ())
         answered: list[Answer | Exception] = []
@@ -196,8 +201,8 @@ class Codec:
             got = yield [*more.values(), *wait], reading
             for place, one in zip([*more, len(asked)], got, strict=False):  # the last: what the replicas have
                 found[place] = one
-        answers = meanings(asked, found[: len(asked)])
-        return self._acknowledged(questions, answers, found[-1]) if wait else answers
+        meant = meanings(asked, found[: len(asked)])
+        return self._acknowledged(questions, meant, found[-1]) if wait else meant
 
     def _acknowledged(self, questions: Sequence[Ask], answers: Sequence[Answer | Exception], count: Any) -> list[Any]:
         """The answers, if so many replicas have what was written; else errors in place of those to steps.

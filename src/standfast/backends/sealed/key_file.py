@@ -7,6 +7,7 @@ import os
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -37,6 +38,7 @@ class KeyFile:
         self.path = Path(path)
         self._gate = threading.Lock()
         self._connection: sqlite3.Connection | None = None
+        self._closes: weakref.finalize[..., KeyFile] | None = None
         self._pid = 0
         self._version = -1
         self._known: dict[tuple[bytes, bytes], bytes] = {}
@@ -92,9 +94,9 @@ class KeyFile:
     def close(self) -> None:
         """Close the file; the next use opens it again."""
         with self._gate:
-            if self._connection is not None and self._pid == os.getpid():
-                self._connection.close()
-            self._connection, self._known = None, {}
+            if self._closes is not None and self._pid == os.getpid():
+                self._closes()
+            self._connection, self._closes, self._known = None, None, {}
 
     @staticmethod
     def _row(connection: sqlite3.Connection, tenant: bytes, scope: bytes) -> tuple[bytes, str, float | None] | None:
@@ -110,6 +112,8 @@ class KeyFile:
             try:
                 if self._connection is None or self._pid != os.getpid():
                     self._connection, self._pid, self._known = self._connected(), os.getpid(), {}
+                    # Whoever drops it without a word has closed it: newer Pythons warn of a connection that nobody has.
+                    self._closes = weakref.finalize(self, self._connection.close)
                 yield self._connection
             except sqlite3.Error as error:
                 raise StoreUnavailableError(
@@ -118,13 +122,17 @@ class KeyFile:
 
     def _connected(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
-        # A rollback journal that is deleted, and pages that are overwritten: a write-ahead log would keep a destroyed
-        # key until it is written over.
-        connection.execute("PRAGMA journal_mode = DELETE")
-        connection.execute("PRAGMA secure_delete = ON")
-        connection.execute("PRAGMA synchronous = EXTRA")
-        connection.execute(_TABLE)
-        os.chmod(self.path, 0o600)
+        try:
+            # A rollback journal that is deleted, and pages that are overwritten: a write-ahead log would keep a
+            # destroyed key until it is written over.
+            connection.execute("PRAGMA journal_mode = DELETE")
+            connection.execute("PRAGMA secure_delete = ON")
+            connection.execute("PRAGMA synchronous = EXTRA")
+            connection.execute(_TABLE)
+            os.chmod(self.path, 0o600)
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
 

@@ -159,6 +159,8 @@ class SealedPlan:
             assert isinstance(sight, Sight)
             if records.opened_rows(name, sight.data).is_doubtful:
                 raise wrong(name, records.ring.current)
+        elif stored:
+            records.fitting.add(name)
         return opened
 
     def _opened_cells(self, name: Name, cells: Mapping[str, Cell]) -> dict[str, Cell]:
@@ -228,10 +230,23 @@ class SealedPlan:
             back = [row._replace(data=data) for row, data in zip(back, datas, strict=True)]
         push = change.push
         if push:
+            yield from self._check_key(name)
             datas = self._new(name, push)
             push = [(data, tag) for data, (_, tag) in zip(datas, push, strict=True)]
         load = None if change.load is None else self._loaded(name, change.load)
         return replace(change, cells=conditions, arrange=arrange, back=back, push=push, load=load, put=put)
+
+    def _check_key(self, name: Name) -> Asking[None]:
+        """Refuse to write under a wrong key beside what is there: a look at the newest row, once in a session object.
+
+        Without it items would be stored that nobody with the right key can read.
+        """
+        if name in self._records.fitting or self._records.unreadable != "raise":
+            return
+        sight = yield Look(name, rows=(Rows(limit=1, tags=False),), only_data=True, mark=False)
+        assert isinstance(sight, Sight)
+        yield from self._opened(name, sight.data, authors=False)
+        self._records.fitting.add(name)
 
     def _loaded(self, name: Name, load: Load) -> Load:
         """Rows of another store, sealed for their new place: as their writers' own, of the times they were written."""

@@ -123,6 +123,8 @@ class Records:
         foreign: Foreign | None = None,
     ) -> None:
         self.ring, self.ttl_s, self.unreadable, self._foreign = ring, ttl_s, unreadable, foreign
+        self.fitting: set[Name] = set()
+        """Names whose rows these keys have opened, or sealed: what is written there can be read again."""
 
     def check(self, name: Name) -> None:
         """Raise SessionErasedError if the key of a session was destroyed, though nothing of it may be left to open."""

@@ -248,7 +248,8 @@ class Writer(Worker, Owing):
         db = self._begun(requests)
         if db is None:
             return
-        owed, done = list(self._owed), list[AnyRequest]()
+        owed = list(self._owed)
+        done: list[AnyRequest] = []
         known, before = self._still_known(db), db.total_changes
         try:
             for request in owed:

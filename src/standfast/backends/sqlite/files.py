@@ -106,7 +106,7 @@ def _connected(path: str, options: str) -> sqlite3.Connection:
 
 
 def set_up_writer(db: sqlite3.Connection) -> None:
-    """Durable commits to a log, and no checkpoint but our own."""
+    """Durable commits to a log (A23), and no checkpoint but our own."""
     mode = db.execute("PRAGMA journal_mode=WAL").fetchone()[0]
     if mode != b"wal":
         warn_once(

@@ -22,6 +22,7 @@ import sqlite3
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Callable, Hashable, Iterator
 from typing import TypeVar
 from urllib.parse import quote
@@ -49,6 +50,7 @@ class ReadOnlyFile:
         self._lock = threading.Lock()
         # Of the file at rest: as it was then, the connection, its layout, and the process that opened it.
         self._kept: tuple[Beside, sqlite3.Connection, int, int] | None = None
+        self._closes: weakref.finalize[..., ReadOnlyFile] | None = None
 
     @property
     def key(self) -> Hashable:
@@ -160,6 +162,8 @@ class ReadOnlyFile:
             db.close()
             raise
         self._kept = (beside, db, layout, os.getpid())
+        # Whoever drops this without a word has closed it: newer Pythons warn of a connection that nobody has.
+        self._closes = weakref.finalize(self, db.close)
         return db, layout
 
     def _prepared(self, db: sqlite3.Connection) -> int:
@@ -178,8 +182,9 @@ class ReadOnlyFile:
 
     def _forget(self) -> None:
         kept, self._kept = self._kept, None
-        if kept is not None and kept[3] == os.getpid():
-            kept[1].close()
+        closes, self._closes = self._closes, None
+        if closes is not None and kept is not None and kept[3] == os.getpid():
+            closes()
 
 
 class AnyFile(ReadOnlyFile):

@@ -14,8 +14,9 @@ from typing import Any
 
 from standfast.backends.sqlite import files
 from standfast.backends.sqlite.faults import replaced_file, translated
+from standfast.backends.sqlite.looking import is_one_statement
 from standfast.backends.sqlite.statements import statements
-from standfast.backends.sqlite.store import Transaction, is_one_statement
+from standfast.backends.sqlite.store import Transaction
 from standfast.carrying.requests import Request, deliver
 from standfast.sessions.port import Look, carried_out
 

@@ -8,7 +8,8 @@ only standfast keeps.
 What a session is made of: its rows are the messages, its incarnation (`epoch`) and its place in the listing
 (`changed`) are columns of its row, kept generations are in the archive, and everything else is a cell.
 
-All that is missing is made in one BEGIN IMMEDIATE. A file of a newer release is refused before anything is changed.
+All that is missing is made in one BEGIN IMMEDIATE, by whoever comes first (A9). A file of a newer release is refused
+before anything is changed.
 """
 
 # ruff: noqa: S608 — a table name cannot be bound; these are checked against a pattern and quoted

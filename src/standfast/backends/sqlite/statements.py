@@ -141,10 +141,8 @@ class Statements:
         }
 
     def _history(self, m: str) -> None:
-        self.ends = (
-            f"SELECT (SELECT id FROM {m} WHERE session_id = ? ORDER BY id LIMIT 1), "
-            f"(SELECT id FROM {m} WHERE session_id = ? ORDER BY id DESC LIMIT 1)"
-        )
+        self.newest_of = f"SELECT id FROM {m} WHERE session_id = ? ORDER BY id DESC LIMIT 1"
+        self.ends = f"SELECT (SELECT id FROM {m} WHERE session_id = ? ORDER BY id LIMIT 1), ({self.newest_of})"
         self.reading = cache(partial(_reading, m))
         self.count_rows = f"SELECT count(*) FROM {m} WHERE session_id = ?"
         self.row_here = f"SELECT 1 FROM {m} WHERE id = ? AND session_id = ?"

@@ -106,8 +106,8 @@ async def forks_and_pages_include_what_they_wrote(lab: Lab) -> None:
     wanted = [*batch("theirs", 3), *batch("run", 2), message("last")]
     await ours.fork("fork")
     fork = lab.backend.peer("fork")
+    lab.keep(fork)
     await lab.holds(fork, wanted, "a fork, by theirs")
-    await close(fork)
     page = await ours.page(limit=4)
     await theirs.add_items([message("meanwhile")])
     lab.same((await ours.page(before=page.before, limit=4)).items, wanted[:2], "a page with their write in between")
@@ -121,9 +121,11 @@ async def both_write_at_once_and_nothing_is_lost(lab: Lab) -> None:
     def their_work(number: int) -> Any:
         async def work() -> None:
             mine = lab.backend.peer("conversation")
-            for turn in range(6):
-                await mine.add_items([message(f"theirs {number} {turn}")])
-            await close(mine)
+            try:
+                for turn in range(6):
+                    await mine.add_items([message(f"theirs {number} {turn}")])
+            finally:
+                await close(mine)
 
         return work
 

@@ -7,17 +7,17 @@ must declare for the clause to be its own; None means that every session is held
 
 from __future__ import annotations
 
+from standfast.contract.clause import Clause as Clause
+from standfast.contract.clauses_of_runs import PART_C, PART_D, PART_E
+from standfast.contract.clauses_of_sessions import PART_A, PART_B
 from standfast.ground.errors import NotFoundError
-from standfast.sessions.clause import Clause as Clause
-from standfast.sessions.clauses_of_runs import PART_C, PART_D, PART_E
-from standfast.sessions.clauses_of_sessions import PART_A, PART_B
 
 PARTS: dict[str, str] = {
     "A": "The session protocol: any backend, ours or anybody's",
     "B": "Abilities that a session may declare",
     "C": "What a run persists",
     "D": "Who owns the conversation",
-    "E": "A realtime session (to come: no part of this release yet)",
+    "E": "A realtime session",
 }
 """Letter of a part to its title."""
 

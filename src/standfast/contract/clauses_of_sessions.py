@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from standfast.sessions.clause import Clause
+from standfast.contract.clause import Clause
 
 PART_A: tuple[Clause, ...] = (
     Clause(

@@ -1,0 +1,182 @@
+"""A reconciler whose run is saved, and whose items go to a session: what is written, when, and in which step.
+
+What must be known after a crash is saved before anything else happens. Where one store has the session and the run, a
+turn and the run that knows it are one step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from standfast.driver.reconcile import Reconciler
+from standfast.driver.run_saver import RunSaver
+from standfast.driver.session_hold import NewItems, SessionHold
+from standfast.driver.storing import with_items
+from standfast.engine.advance import advance
+from standfast.engine.due import due
+from standfast.engine.events import (
+    Append,
+    Appended,
+    ApprovalNeeded,
+    Begun,
+    ChildMoved,
+    Effect,
+    Event,
+    Replied,
+    Returned,
+)
+from standfast.engine.run import Run
+from standfast.ground.errors import LeaseLostError, RunClaimedError
+from standfast.sessions.protocol import Lease
+from standfast.sessions.run_rules import NestedItems
+
+logger = logging.getLogger("standfast")
+
+# What must be known after a crash, so that nothing with side effects is repeated: saved before anything else happens.
+# A reply is among them only if a server has taken the request; else asking again is harmless.
+ALWAYS_SAVED = (Begun, Returned, ApprovalNeeded, ChildMoved)
+
+
+class SavingLoop(Reconciler[Run, Event, Effect]):
+    """Records what happens to a run, saves it, and stores its items."""
+
+    def __init__(
+        self,
+        run: Run,
+        perform: Callable[[Any, Effect], Awaitable[None]],
+        *,
+        moved: Callable[[Run], Awaitable[None]] | None = None,
+        session: SessionHold | None = None,
+        keeps_lease: bool = False,
+    ) -> None:
+        super().__init__(run, advance=advance, due=self._due_now, perform=perform)
+        self.saver: RunSaver[Run] | None = None
+        self._moved = moved
+        """Told of each step of a nested run; None for one that is not nested."""
+        self._session = session
+        self.keeps_lease = keeps_lease
+        """Whether the session is still needed after the last append: to compact it."""
+        self.run_lease: Lease | None = None
+        """The lease on the run itself, where no session's covers it."""
+        self.nested: list[NestedItems] = []
+        """What nested runs that ended with this one's turn leave to be stored, in the step that stores the turn."""
+        self._is_over = self._stores_first = False
+
+    @property
+    def run(self) -> Run:
+        """The run as it is now."""
+        return self.state
+
+    def _due_now(self, run: Run) -> tuple[Effect, ...]:
+        effects = due(run)
+        if self._stores_first and len(effects) > 1:
+            # What the calls came to is saved with the turn: before that no further request leaves, which is to be paid.
+            return tuple(effect for effect in effects if isinstance(effect, Append)) or effects
+        return effects
+
+    # --- what happened -----------------------------------------------------------------------------------------------
+
+    async def record(self, event: Event, *, completes: Effect | None = None) -> None:
+        """Let something that happened change the run, and save it where it must survive."""
+        self._refuse_if_over()
+        if isinstance(event, Begun):
+            await self.make_sure()
+        await super().record(event, completes=completes)
+        if isinstance(event, Begun):
+            await self.make_sure()  # saving took its time, and this process may have slept since
+
+    async def make_sure(self) -> None:
+        """Raise LeaseLostError if the session may be another's by now: then no request leaves and nothing begins."""
+        self._refuse_if_over()
+        if self._session is not None:
+            await self._session.make_sure()
+        lease = self.run_lease
+        if lease is not None and not getattr(lease, "is_held", True):
+            await lease.renew()
+
+    def _refuse_if_over(self) -> None:
+        if self._is_over:
+            # Its last state is on its way to the store. Whatever is left of it ends here, and begins nothing more.
+            raise asyncio.CancelledError("the run was stopped, and what it had done is stored")
+
+    async def _recorded(self, event: Event) -> None:
+        saves = False
+        if self.saver is not None and self._must_save(event):
+            self.saver.needed = True
+            self._stores_first = self._is_stored_next(event)
+            saves = not self._stores_first
+        if self._moved is not None:
+            await self._moved(self.state)  # first: who goes on with a nested run goes by what its parent knows
+        if saves:
+            await self.save()
+
+    def _must_save(self, event: Event) -> bool:
+        return isinstance(event, ALWAYS_SAVED) or (isinstance(event, Replied) and self.state.spec.owner.is_server)
+
+    def _is_stored_next(self, event: Event) -> bool:
+        """Whether the turn is complete and goes to the session, with the run, in the very next step.
+
+        If it is not, because code of the user's comes first, whoever calls that code saves the run before.
+        """
+        if self.saver is None or self.saver.beside is None or not isinstance(event, Returned):
+            return False
+        turn = self.state.turn
+        return turn is None or turn.complete
+
+    async def save(self) -> None:
+        """Save the run as it is now, if there is where to and anything that must survive."""
+        if self.saver is not None and self.saver.needed:
+            await self.saver.save(self.state)
+
+    # --- what the session gets ---------------------------------------------------------------------------------------
+
+    async def append(self, effect: Append) -> None:
+        """Store these items of the run, once, and the run that knows them: together where one store has both."""
+        session, saver = self._session, self.saver
+        assert session is not None  # only a session-owned run has something to store
+        after, new = self._with_items(effect.start, effect.end)
+        if saver is not None and after.paused:
+            saver.needed = True
+        if not session.can_record or (saver is not None and saver.needed and saver.beside is None):
+            await self.save()
+            await session.append_all(new)
+            self.nested = []
+        else:
+            await self._record(after, new, session, release=not self.keeps_lease and not due(after))
+        await self.record(Appended(effect.end, after.marks.billed), completes=effect)
+
+    def _with_items(self, start: int, end: int) -> tuple[Run, NewItems]:
+        session = self._session
+        # What a nested run costs is its parent's to keep: each reply once.
+        with_costs = session is not None and session.keeps_costs and self._moved is None
+        return with_items(self.state, start, end, with_costs=with_costs, nested=self.nested)
+
+    async def _record(self, after: Run, new: NewItems, session: SessionHold, *, release: bool) -> None:
+        """Store the items and, if it must survive, the run that knows them, in one step."""
+        if self.saver is not None and self.saver.needed and self.saver.beside is not None:
+            await self.saver.save_with(after, new, release=release)
+        elif not new.is_empty:
+            await session.record(new, run=None, release=release)
+        self.nested = []
+
+    async def _save_at_rest(self) -> None:
+        if self.saver is None or not (self.saver.needed or self.state.paused) or self.saver.has(self.state):
+            return  # one that was only looked at is not written either, however the looking ends
+        self.saver.needed = True
+        try:
+            await self.save()
+        except (RunClaimedError, LeaseLostError):
+            raise
+        except Exception as error:
+            if not self.state.is_closed:
+                raise
+            # Nothing is left to do or to resume: raised, this would only take the result from whoever paid for it.
+            logger.warning(
+                "run %s ended, and its run store did not take that: %s: %s",
+                self.state.spec.run_id,
+                type(error).__name__,
+                error,
+            )
