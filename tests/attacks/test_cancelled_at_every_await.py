@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import itertools
 import os
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from helpers.books import asked_next, done, lines, write, wrongs
 from helpers.cancelling import WAYS, Way, cancelled_at, no_task_is_left, suspensions
 
 from standfast import Agent, RunConfig, Runner, SQLiteSession, ToolContext, function_tool
+from standfast.sessions.run_rules import NestedItems
 from standfast.testing import ScriptedModel, final, function_call
 from tests.helpers.stores import opened, place
 
@@ -206,6 +209,26 @@ async def _restore(session: Any) -> None:
     await session.restore((await session.generations())[-1].id)
 
 
+async def _record(session: Any) -> None:
+    nested = [NestedItems("w/1", 0, [item("inner")])]
+    await session.record(items=[item("c")], writer="w", start=0, nested=nested)
+
+
+async def _read_generation(session: Any) -> None:
+    await _replace(session)
+    await session.read_generation((await session.generations())[-1].id)
+
+
+async def _watch(session: Any) -> None:
+    first = (await session.records(limit=2)).records[0]
+    async for _ in session.watch(after=first.cursor, poll_s=0.01):
+        return
+
+
+async def _asked(name: str, given: dict[str, Any], session: Any) -> None:
+    await getattr(session, name)(**given)
+
+
 OPERATIONS: dict[str, tuple[Callable[[Any], Coroutine[Any, Any, Any]], tuple[list[str], ...]]] = {
     "get_items": (lambda s: s.get_items(), (["a", "b"],)),
     "add_items": (lambda s: s.add_items([item("c"), item("d")]), (["a", "b"], ["a", "b", "c", "d"])),
@@ -215,10 +238,33 @@ OPERATIONS: dict[str, tuple[Callable[[Any], Coroutine[Any, Any, Any]], tuple[lis
     "rewind": (_rewind, (["a", "b"], ["a", "b", "x"])),
     "replace": (_replace, (["a", "b"], ["short"])),
     "restore": (_restore, (["a", "b"], ["short"])),
-    "head": (lambda s: s.head(), (["a", "b"],)),
-    "page": (lambda s: s.page(limit=1), (["a", "b"],)),
+    "record": (_record, (["a", "b"], ["a", "b", "inner", "c"])),
+    "fork": (lambda s: s.fork(f"{s.session_id} forked"), (["a", "b"],)),
+    "repair": (lambda s: s.repair(), (["a", "b"],)),
+    "read_generation": (_read_generation, (["a", "b"], ["short"])),
     "lease": (held.take, (["a", "b"],)),
-}
+    "revoke_lease": (lambda s: s.revoke_lease(), (["a", "b"],)),
+    "watch": (_watch, (["a", "b"],)),
+    **{
+        name: (partial(_asked, name, given), (["a", "b"],))
+        for name, given in {
+            "head": {}, "page": {"limit": 1}, "records": {"limit": 1}, "info": {}, "holder": {}, "origin": {},
+            "usage": {}, "generations": {}, "corrupt_records": {}, "search": {"text": "a"}, "accepted": {"writer": "w"},
+            "written": {"writer": "w"}, "list_sessions": {"limit": 1}, "count_sessions": {},
+        }.items()
+    },
+}  # fmt: skip
+
+
+def test_every_public_await_of_a_session_is_among_those_that_are_cancelled() -> None:
+    """A method that is added later is added there."""
+    for_tools = {"changed", "looked"}  # they carry out what another method says
+    found = {
+        name
+        for name, method in inspect.getmembers(SQLiteSession)
+        if not name.startswith("_") and (inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method))
+    }
+    assert found - for_tools <= set(OPERATIONS) | {"close"}  # closing is of no use to whoever comes next
 
 
 @pytest.mark.parametrize("way", WAYS)
