@@ -50,7 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--with",
         default="",
         metavar="SERVERS",
-        help="also run the tests that need these, which may have to be downloaded: " + ", ".join(servers.ON_REQUEST),
+        help="also run the tests that need these, which take a download or minutes: " + ", ".join(servers.ON_REQUEST),
     )
     parser.addoption(
         "--worker-jobs",

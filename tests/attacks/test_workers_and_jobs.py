@@ -121,6 +121,7 @@ def test_three_workers_do_every_job_once_whoever_dies(
     assert told["once"]
 
 
+@pytest.mark.restarts
 @pytest.mark.parametrize("kind", SERVERS)
 def test_three_workers_do_every_job_once_though_the_server_dies_too(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]

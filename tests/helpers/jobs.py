@@ -111,6 +111,19 @@ class Fate:
             os.kill(os.getpid(), SIGNALS[self._kind])
 
 
+async def _failed(where: str, jobs: list[int]) -> list[int]:
+    """Those of the jobs whose run has failed, because its store was down: their queue delivers them again."""
+    session = opened(where, "-")
+    try:
+        failed, _ = await Runner.list_runs(run_store=session.run_store(), status="failed", limit=1000)
+    except StoreError:
+        return []
+    finally:
+        await session.close()
+    known = {one.run_id for one in failed}
+    return [job for job in jobs if run_id_of(job) in known]
+
+
 async def worker(
     line: Line,
     *,
@@ -160,6 +173,8 @@ async def worker(
                 if not isinstance(error, endured):
                     raise error
                 counts["store errors"] += 1
+            if endures:
+                starting += [asyncio.ensure_future(start(job)) for job in await _failed(where, jobs)]
             await asyncio.wait([leaving], timeout=0.05)
         leaving.cancel()
         await asyncio.gather(*starting)

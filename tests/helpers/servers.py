@@ -29,7 +29,7 @@ REDIS_URL, CLUSTER_URL, POSTGRES_URL = "STANDFAST_REDIS_URL", "STANDFAST_REDIS_C
 KINDS = ("redis", "postgres")
 """What `--without` may name."""
 
-ON_REQUEST = ("pgbouncer", "mariadb")
+ON_REQUEST = ("pgbouncer", "mariadb", "restarts")
 """What is started only if `--with` names it (see `pooler` and `mariadb`)."""
 
 START_S_MAX = 60

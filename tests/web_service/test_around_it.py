@@ -155,7 +155,7 @@ def test_compose_files_name_images_settings_and_files_that_exist(name: str):
     mounted = [SERVICE / volume.split(":")[0] for volume in web["volumes"] if volume.startswith("..")]
     assert [path.resolve() for path in mounted] == [ROOT, SERVICE.parent]
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    named = re.search(r"standfast\[([\w,]+)\]", web["command"][-1])
+    named = re.search(r"/source\[([\w,]+)\]", web["command"][-1])
     assert named is not None
     assert set(named[1].split(",")) <= extras.keys()
     assert ("postgres" in named[1]) == web["environment"]["SERVICE_STORE"].startswith("postgresql://")

@@ -98,18 +98,27 @@ async def opened(engine: str, settings: dict[str, Any]) -> AsyncIterator[Any]:
     await flows.jobs.close()
 
 
+DYING = pytest.param(True, marks=pytest.mark.restarts, id="and the server")
+
+
+@pytest.mark.parametrize("server_dies", [pytest.param(False, id="of the workers"), DYING])
 @pytest.mark.parametrize("engine", ["procrastinate", "dbos"])
 async def test_three_workers_do_every_job_once_whoever_dies(
-    engine: str, tmp_path: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+    engine: str,
+    server_dies: bool,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """C12, C13, C14, C15, C16, with a queue between; the server is killed when half of the jobs are done."""
+    """C12, C13, C14, C15, C16, with a queue between; the server, if it dies, does so when half of the jobs are done."""
     count = max(3, request.config.getoption("worker_jobs") // 2)
-    server, begun_at = servers.PostgresServer(), time.monotonic()
+    begun_at, server = time.monotonic(), servers.PostgresServer() if server_dies else None
+    url = servers.postgres_url() if server is None else server.url
     schema, book = f"q{uuid.uuid4().hex[:12]}", tmp_path / "book"
-    settings = {"url": server.url, "schema": schema, "book": str(book)}
+    settings = {"url": url, "schema": schema, "book": str(book)}
     offices: Offices | None = None
     try:
-        with psycopg.connect(server.url, autocommit=True) as link:
+        with psycopg.connect(url, autocommit=True) as link:
             link.execute(f"CREATE SCHEMA {schema}")
         async with opened(engine, settings) as made:
             for job in range(count):
@@ -121,13 +130,17 @@ async def test_three_workers_do_every_job_once_whoever_dies(
     finally:
         if offices is not None:
             offices.close()
-        server.stop()
+        if server is not None:
+            server.stop()
+        else:
+            for one in (schema, f"{schema}_dbos"):
+                servers.drop_schema(url, one)
     with capsys.disabled():
         met = offices.met
         print(
             f"\n{engine}: {count} jobs in {time.monotonic() - begun_at:.1f} s; killed {met['kill']}, stopped"
-            f" {met['stop']}, sent away {met['term']}, ended {met['ended']}, server killed once; effects once"
-            f" {told['once']}, unknown {told['unknown']}"
+            f" {met['stop']}, sent away {met['term']}, ended {met['ended']}, server killed: {server_dies}; effects"
+            f" once {told['once']}, unknown {told['unknown']}"
         )
     assert wrong == []
     assert told["once"]
