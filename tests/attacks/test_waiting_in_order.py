@@ -151,7 +151,8 @@ def test_forty_waiters_cost_the_store_what_one_does(tmp_path: Path) -> None:
             cost[waiters] = int(count)
     asyncio.run(lease.release())
     holder.close()
-    assert cost[40] < 4 * cost[1] + 40, cost
+    # Forty who each ask for themselves are woken forty times as often; a busy machine was seen to make it four times.
+    assert cost[40] < 10 * cost[1] + 40, cost
 
 
 async def test_whoever_gave_up_waiting_is_stepped_over(tmp_path: Path) -> None:

@@ -287,16 +287,19 @@ async def open_resumed(scope: RunScope, resumed: ResumedRun) -> Opened:
     await _hold_run(scope, run.spec.run_id, wait_s=wait_s, takeover=resumed.takeover)
     if status == "running" and not (is_nested or _has_no_worker(scope) or resumed.takeover):
         raise _marked_as_running(run)
-    revision = await _revision_of_nested(scope, run) if is_nested else resumed.revision
+    revision = await _known_revision(scope, resumed)
     await look_for_unfinished(scope, run.spec.run_id)
     return await _claim(scope, run, revision)
 
 
-async def _revision_of_nested(scope: RunScope, run: Run) -> int:
-    """The revision under which the store of a nested run's own session has it; 0 where there is none.
+async def _known_revision(scope: RunScope, resumed: ResumedRun) -> int:
+    """The revision that a run is saved under: of a nested one, what the store of its own session says; 0: it is not.
 
-    Raises if it was ended there, by whoever found that its worker was gone: its parent does not know that yet.
+    Raises if a nested one was ended there, by whoever found its worker gone: its parent does not know that yet.
     """
+    run = resumed.run
+    if scope.arguments.moved is None:
+        return resumed.revision
     saved = await scope.store.load_run(run.spec.run_id) if scope.store is not None else None
     if saved is None:
         return 0
@@ -446,8 +449,9 @@ async def open_abandoned(scope: RunScope, resumed: ResumedRun, message: str) -> 
     check_owner(run, scope.arguments.session)
     await _hold(scope, resumed)
     await _hold_run(scope, run.spec.run_id)
+    revision = await _known_revision(scope, resumed)
     run = given_up(message, run, await _stored_count(scope, run))
-    return Opened(run, _saver(scope, revision=resumed.revision, needed=True))
+    return Opened(run, _saver(scope, revision=revision, needed=True))
 
 
 async def _stored_count(scope: RunScope, run: Run) -> int:
