@@ -247,7 +247,7 @@ async def test_the_periodic_job_is_one_of_the_queue(settings: dict[str, Any], qu
 
 async def test_a_worker_that_dies_at_the_periodic_job_does_not_stop_the_next_one(settings: dict[str, Any], queue: Any):
     with office(ENGINE, settings):
-        await queue.enqueue("m1", "Payer", "ask1", session_id="s")
+        await queue.enqueue("m1", "Payer", "ask1 a", session_id="s")
         await jobs_end(queue)
     await queue.jobs.store.decide("m1", "ask1", True, by="ann")  # and nobody enqueues it
     tend = queue.app.tasks["standfast:tend"].configure(queueing_lock="standfast:tend")
