@@ -98,11 +98,11 @@ def test_a_run_that_waits_for_something_else_says_so() -> None:
 
 
 MUTANTS = [
-    Mutant("an end that was told is told again", UPDATES, 'if ordinal in self._ends and self._calls.get(self._ends[ordinal]) != "e":', "if ordinal in self._ends:"),
-    Mutant("a beginning that was told is told again", UPDATES, "if ordinal in called and ordinal not in self._calls:", "if ordinal in called:"),
+    Mutant("an end that was told is told again", UPDATES, 'if call is not None and self._calls.get(call) != "e":', "if call is not None:"),
+    Mutant("a beginning that was told is told again", UPDATES, "if ordinal in self._end_of and ordinal not in self._calls:", "if ordinal in self._end_of:"),
     Mutant("an end of an open turn is told again", UPDATES, 'if call.has_ended and self._calls[call.ordinal] != "e":', "if call.has_ended:"),
     Mutant("a beginning in an open turn is not told", UPDATES, "            if call.ordinal not in self._calls:\n                yield", "            if call.has_ended and call.ordinal not in self._calls:\n                yield"),
-    Mutant("the cursor forgets an end", UPDATES, 'or (mark == "e" and (ordinal >= self._count or ends.get(ordinal, self._count) >= self._count))', 'or (mark == "e" and ordinal >= self._count)'),
+    Mutant("the cursor forgets an end", UPDATES, ' or (mark == "e" and self._end_of.get(ordinal, self._count) >= self._count)', ''),
     Mutant("an item is told twice", UPDATES, "self._count = ordinal + 1", "self._count = ordinal + (ordinal != 3)"),
     Mutant("calls are known by their place in the turn", UPDATES, "start + number for number, entry in enumerate(turn.reply)", "number for number, entry in enumerate(turn.reply)"),
     Mutant("calls that have not begun are told", UPDATES, '(call.has_begun or call.state == "returned"):', "True:"),

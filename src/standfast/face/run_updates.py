@@ -304,7 +304,7 @@ class _Teller:
         self._now, self._count = now, told.count
         self._calls: dict[int, Mark] = dict(told.calls)
         self._standing, self._claim = told.standing, told.claim
-        self._ends: dict[int, int] = {}  # the number of a call's item, by that of its output's
+        self._end_of: dict[int, int] = {}  # the number of an output's item, by that of its call's
 
     def tell(self) -> Iterator[tuple[RunUpdate, Told]]:
         now = self._now
@@ -317,14 +317,14 @@ class _Teller:
 
     def _tell_items(self) -> Iterator[tuple[RunUpdate, Told]]:
         now, items = self._now, [one.item for one in self._now.shown]
-        self._ends = {end: call for call, end in pair(items).items() if items[call].get("type") in LOCAL_CALL_TYPES}
-        called = set(self._ends.values())
+        self._end_of = {call: end for call, end in pair(items).items() if items[call].get("type") in LOCAL_CALL_TYPES}
+        call_of = {end: call for call, end in self._end_of.items()}
         for ordinal in range(self._count, len(items) if now.is_complete else self._count):
             item, kind, agent = now.shown[ordinal]
-            if ordinal in called and ordinal not in self._calls:
+            if ordinal in self._end_of and ordinal not in self._calls:
                 yield self._began(ordinal, item)
-            if ordinal in self._ends and self._calls.get(self._ends[ordinal]) != "e":
-                call = self._ends[ordinal]
+            call = call_of.get(ordinal)
+            if call is not None and self._calls.get(call) != "e":
                 yield self._ended(call, items[call], item.get("output"))
             self._count = ordinal + 1
             told = self._told()
@@ -373,14 +373,12 @@ class _Teller:
 
     def _told(self) -> Told:
         """What was told so far, without what the number of items says already: one text for one state of affairs."""
-        ends = {call: end for end, call in self._ends.items()}
-        kept = [
-            (ordinal, mark)
-            for ordinal, mark in sorted(self._calls.items())
-            if (mark == "b" and ordinal >= self._count)
-            or (mark == "e" and (ordinal >= self._count or ends.get(ordinal, self._count) >= self._count))
-        ]
-        return Told(self._count, tuple(kept), self._standing, self._claim)
+        self._calls = {
+            ordinal: mark
+            for ordinal, mark in self._calls.items()
+            if ordinal >= self._count or (mark == "e" and self._end_of.get(ordinal, self._count) >= self._count)
+        }
+        return Told(self._count, tuple(sorted(self._calls.items())), self._standing, self._claim)
 
 
 def _digest(*parts: str) -> str:
