@@ -11,29 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.books import asked_next, done, lines, write, wrongs
+from helpers.books import asked_next, lines, wrongs
 from helpers.cancelling import WAYS, Way, cancelled_at, no_task_is_left
 from helpers.processes import eventually
+from helpers.talks import tools_of
 
-from standfast import Agent, InMemoryRunStore, RunConfig, Runner, SQLiteSession, ToolContext, function_tool
+from standfast import Agent, InMemoryRunStore, RunConfig, Runner, SQLiteSession
 from standfast.testing import ScriptedModel, final, function_call
 
 
 def _agent(book: Path) -> Agent[Any]:
-    @function_tool
-    async def pay(ctx: ToolContext[Any]) -> str:
-        """Pay."""
-        write(book, ctx.tool_call_id)
-        return done(ctx.tool_call_id)
-
-    @function_tool(needs_approval=True)
-    async def ask(ctx: ToolContext[Any]) -> str:
-        """Pay, if a person says so."""
-        write(book, ctx.tool_call_id)
-        return done(ctx.tool_call_id)
-
-    calls = [function_call("pay", {}, call_id="c1"), function_call("ask", {}, call_id="c2")]
-    return Agent(name="A", tools=[pay, ask], model=ScriptedModel([calls, final("done")]))
+    calls = [function_call("look", {}, call_id="c1"), function_call("pay", {}, call_id="c2")]
+    return Agent(name="A", tools=tools_of(book), model=ScriptedModel([calls, final("done")]))
 
 
 async def _nothing_is_running(store: Any) -> bool:
