@@ -1,7 +1,7 @@
 """A database file under two names, and one that was exchanged while it was open: whose log is it?
 
-SQLite keeps what was written last in a log beside the name by which the file was opened, and folds whatever log it finds
-there into the file. It does not notice that the log is another file's.
+SQLite keeps what was written last in a log beside the name by which the file was opened, and folds whatever log it
+finds there into the file. It does not notice that the log is another file's.
 """
 
 from __future__ import annotations

@@ -23,9 +23,9 @@ from standfast import (
     EncryptedSession,
     NotFoundError,
     OutcomeUnknownError,
+    Position,
     SessionConflictError,
     StoreTimeoutError,
-    Position,
     copy_sessions,
     open_store,
 )
@@ -152,9 +152,7 @@ class SessionActor:
             self.book.write(op="rewind", s=name, names=gone)
             await session.rewind(writer=self.who, to=to)
             self.book.write(op="done")
-            self.sent[name] = [
-                (start, batch[: to - start]) for start, batch in self.sent[name] if start < to
-            ]
+            self.sent[name] = [(start, batch[: to - start]) for start, batch in self.sent[name] if start < to]
 
     async def clear(self, name: str) -> None:
         self.book.write(op="clear", s=name)
@@ -342,7 +340,9 @@ async def act(
     return actor.told
 
 
-async def act_as_sdk(line: Line, *, folder: str, where: str, who: str, seed: int, ops: dict[str, int], acts: int) -> list[str]:
+async def act_as_sdk(
+    line: Line, *, folder: str, where: str, who: str, seed: int, ops: dict[str, int], acts: int
+) -> list[str]:
     """The SDK's own session beside them, in the same file."""
     from agents import SQLiteSession as Theirs
 

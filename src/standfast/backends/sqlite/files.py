@@ -180,7 +180,7 @@ class OpenedFile:
             return
         if left[:2] == _log_now(self._log_path):
             raise StoreUnavailableError(
-                f"{self._path!r} was replaced while it was open, and the log of the file that it was still stands there",
+                f"{self._path!r} was replaced while it was open, and the log of the file that it was still is there",
                 f"Move {self._log_path!r} and the file that ends in -shm away, then open new sessions: with that log "
                 "the new file would be overwritten.",
             )
