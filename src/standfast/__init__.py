@@ -85,7 +85,6 @@ if TYPE_CHECKING:
     from .driver.result import RunResult, RunResultStreaming
     from .driver.run_scope import AgentToolInvocation, UnfinishedRun
     from .engine.run_store import LogTail, RunStore, RunSummary, SavedRun
-    from .face.logs import enable_verbose_stdout_logging
     from .face.moving import MoveInterruptedError, MoveReport, move_to_conversation, move_to_session
     from .face.recovering import RecoveredRun, RecoveryReport
     from .face.repl import run_demo_loop
@@ -164,6 +163,7 @@ if TYPE_CHECKING:
         UserError,
         WrongLoopError,
     )
+    from .ground.log_helpers import enable_verbose_stdout_logging
     from .llm.interface import Model, ModelProvider, ModelTracing
     from .llm.retry import (
         ModelRetryAdvice,

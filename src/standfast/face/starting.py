@@ -12,9 +12,8 @@ from standfast.agents.context import RunContextWrapper
 from standfast.agents.error_handlers import RunErrorHandlers, check_error_handlers
 from standfast.agents.hooks import RunHooksBase
 from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, coerce_run_config
-from standfast.driver.early_refusals import refuse_early
 from standfast.driver.event_buffer import EventBuffer
-from standfast.driver.owners import owner_of, owner_on_resume
+from standfast.driver.owners import owner_of, owner_on_resume, refuse_early
 from standfast.driver.run_attempt import RunAttempt
 from standfast.driver.run_scope import ResumedRun, RunArguments, Tracer
 from standfast.engine.run_store import RunStore
