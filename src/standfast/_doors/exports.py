@@ -316,9 +316,9 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     ),
     "backends.compaction.summary": ("SummarisingSession",),
     "face.runner": ("Runner",),
-    "face.recovering": ("RecoveredRun", "RecoveryReport"),
-    "face.stopping": ("handing_over_on",),
-    "face.run_updates": (
+    "fleet.recovering": ("RecoveredRun", "RecoveryReport"),
+    "fleet.stopping": ("handing_over_on",),
+    "fleet.run_updates": (
         "RunUpdate",
         "ItemSaved",
         "CallBegan",
