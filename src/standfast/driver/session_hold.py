@@ -164,12 +164,11 @@ class SessionHold:
         settings: SessionSettings | None = None,
         wrapper: RunContextWrapper[Any] | None = None,
         outer: SessionHold | None = None,
-        holder: str = "",
     ) -> None:
         self.session: Any = session  # what it can do beyond the five methods is asked of `abilities`, not of its type
         self.session_id = session_id_of(session)
         self._concurrency, self._settings = concurrency, settings
-        self.holder = holder
+        self.holder = ""
         """Who holds it, for people: the run."""
         self._lease_ttl_s, self._lease_wait_s = lease_ttl_s, lease_wait_s
         able = abilities(session)

@@ -267,14 +267,20 @@ class Recovery:
         if saved is None or has_ended(saved):
             return
         if is_call(saved):
-            self._tell(summary, "no_agent", error=_is_voice_call(summary.run_id))
+            error = RunStateError(f"{summary.run_id!r} is a voice call", "RealtimeRunner.resume goes on with it.")
+            self._tell(summary, "no_agent", error=error)
             return
         run = decode_saved(saved)
         if run.is_closed or run.spec.inside is not None:  # one that is inside another goes on with that one
             return
         agent = self._agents.get(run.spec.agent)
         if agent is None:
-            self._tell(summary, "no_agent", error=_no_agent(summary.run_id, run.spec.agent, self._agents))
+            given = ", ".join(sorted(self._agents)) or "none"
+            error = RunStateError(
+                f"run {summary.run_id!r} was started with agent {run.spec.agent!r}, and given were: {given}",
+                "Give that agent too, or leave the run to a worker that has it.",
+            )
+            self._tell(summary, "no_agent", error=error)
             return
         if run.spec.owner.kind == "session" and session is None:
             raise OwnerError(
@@ -340,15 +346,3 @@ async def _closed(session: Session | None) -> None:
             await maybe_await(close())
         except Exception as error:  # what became of the run is told already
             logger.warning("a session could not be closed: %s: %s", type(error).__name__, error)
-
-
-def _is_voice_call(run_id: str) -> RunStateError:
-    return RunStateError(f"{run_id!r} is a voice call", "RealtimeRunner.resume goes on with it.")
-
-
-def _no_agent(run_id: str, name: str, agents: Mapping[str, Agent[Any]]) -> RunStateError:
-    given = ", ".join(sorted(agents)) or "none"
-    return RunStateError(
-        f"run {run_id!r} was started with agent {name!r}, and given were: {given}",
-        "Give that agent too, or leave the run to a worker that has it.",
-    )
