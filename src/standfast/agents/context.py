@@ -184,8 +184,8 @@ class ToolContext(RunContextWrapper[TContext]):
     """Runs an agent inside this call (`AgentToolRun` in, its result out); put here by the driver."""
 
     called_inside: tuple[str, ...]
-    """The tools that agents inside this call have called, each once: for a `failure_error_function`, which says what the
-    model reads when such an agent failed."""
+    """The tools that agents inside this call have called, each once: for a `failure_error_function`, which says what
+    the model reads when such an agent failed."""
 
     def __init__(
         self,

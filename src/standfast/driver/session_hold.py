@@ -22,7 +22,7 @@ from standfast.agents.context import RunContextWrapper
 from standfast.agents.run_config import Concurrency
 from standfast.engine.costs import Costs
 from standfast.engine.run_store import RunStore
-from standfast.ground.errors import OwnerError, SessionBusyError, StoreError
+from standfast.ground.errors import OwnerError, SessionBusyError, StoreError, UserError
 from standfast.ground.jsonvalue import Item
 from standfast.ground.operators import tell
 from standfast.plain.adapter import PlainSession
@@ -44,6 +44,19 @@ def session_id_of(session: Session) -> str | None:
         return str(session.session_id)
     except (ValueError, AttributeError):
         return None
+
+
+def run_store_of(session: Session | None, run_store: RunStore | None) -> RunStore:
+    """The run store that was given, or the one beside a session; raises UserError if there is neither."""
+    store = run_store if run_store is not None or session is None else _run_store_beside(session)
+    if store is None:
+        raise UserError("there is no run store to look in", "Pass session= (a session of standfast's) or run_store=.")
+    return store
+
+
+def _run_store_beside(session: Any) -> RunStore | None:
+    store: RunStore | None = session.run_store() if "runs" in abilities(session) else None
+    return store
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +167,11 @@ class SessionHold:
         settings: SessionSettings | None = None,
         wrapper: RunContextWrapper[Any] | None = None,
         outer: SessionHold | None = None,
-        holder: str = "",
     ) -> None:
         self.session: Any = session  # what it can do beyond the five methods is asked of `abilities`, not of its type
         self.session_id = session_id_of(session)
         self._concurrency, self._settings = concurrency, settings
-        self.holder = holder
+        self.holder = ""
         """Who holds it, for people: the run."""
         self._lease_ttl_s, self._lease_wait_s = lease_ttl_s, lease_wait_s
         able = abilities(session)
@@ -194,8 +206,8 @@ class SessionHold:
 
     def run_store(self) -> RunStore | None:
         """The run store beside the history, where the session has one."""
-        if self._runs is None and "runs" in abilities(self.session):
-            self._runs = self.session.run_store()
+        if self._runs is None:
+            self._runs = _run_store_beside(self.session)
         return self._runs
 
     def is_beside(self, store: RunStore) -> bool:

@@ -19,7 +19,10 @@ class ModelTexts:
     tool_failed: str = "The tool failed: {error}"
     """A tool raised. One tool's: `failure_error_function`; one run's: `RunConfig.tool_error_formatter`."""
 
-    agent_tool_failed: str = "The tool failed: {error} Before that it had called {calls}: what these calls did stands. Check before repeating it."
+    agent_tool_failed: str = (
+        "The tool failed: {error} Before that it had called {calls}: what these calls did stands. "
+        "Check before repeating it."
+    )
     """An agent used as a tool failed after tools of its own had run. Set in the same places as `tool_failed`."""
 
     tool_timed_out: str = "Tool {tool_name!r} did not finish within {seconds:g} seconds."
