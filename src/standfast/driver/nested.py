@@ -55,6 +55,7 @@ def child_runner(
     async def run_agent(request: AgentToolRun) -> RunResultBase:
         events = EventBuffer() if request.tool.on_stream is not None else None
         child = _spawned(scope, request, call, (parent, f"{parent}/{call.id}"), events, moved)
+        child.scope.arguments.is_saved_outside = is_saved
         try:
             with children.including(child.loop):
                 result = await result_of(child, events, request)
