@@ -14,9 +14,8 @@ from standfast.agents.approvals import arguments_digest
 from standfast.carrying.runs import StoredRunStore
 from standfast.carrying.session import StoredSession
 from standfast.driver.call_lookup import question_shown
-from standfast.driver.storing import ended_nested, with_items
+from standfast.driver.storing import ended_nested, unsent_items, with_items
 from standfast.driver.unfinished import given_up
-from standfast.driver.unsent import unsent_items
 from standfast.engine.advance import advance, refuse_finished
 from standfast.engine.codec import RunRecord, decode_saved
 from standfast.engine.decisions import already_decided
