@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
 from typing import Any, Generic, Literal, TypeVar, cast, overload
 
 from standfast.agents.agent import Agent
@@ -16,7 +15,7 @@ from standfast.driver.event_buffer import EventBuffer
 from standfast.driver.run_scope import AgentToolInvocation, RunScope, StartedRun, UnfinishedRun
 from standfast.driver.storing import unsent_items
 from standfast.engine.request import view_items
-from standfast.engine.run import Call, Run, View
+from standfast.engine.run import Call, Run, View, evolve
 from standfast.ground.errors import InvalidSettingError, SettingTypeError, StandfastError
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.words.history import omit_reasoning_id, prune
@@ -255,7 +254,7 @@ class RunResultBase(Generic[TState]):
         else:
             first = run.views[0]
             whole = first if first.base is not None else View(None, scope.history_tail)
-            items = view_items(replace(run, views=run.views.appended((whole,))), scope.history)
+            items = view_items(evolve(run, views=run.views.appended((whole,))), scope.history)
         # An open turn with calls is shown as far as it got; `prune` leaves out calls that have no output.
         turn = run.turn
         if turn is not None and turn.calls and not self._is_edited:
