@@ -115,7 +115,7 @@ class _CallOfRun:
             await self.answer_unknown()
             return
         try:
-            with inside_a_call(scope.session):
+            with inside_a_call(scope.session, scope.started_in):
                 outcome = await carry_out(self, call, tool, self._context(tool), agent=self.agent)
         except ChildPaused:
             # A pause is no failure and no result: the call is entered again, with its run where it was.

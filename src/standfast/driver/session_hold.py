@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, cast
 
@@ -103,13 +103,16 @@ _inside: ContextVar[tuple[_Inside, ...]] = ContextVar("standfast_inside", defaul
 
 
 @contextmanager
-def inside_a_call(hold: SessionHold | None) -> Iterator[None]:
-    """While a call of the run that has this hold is carried out in the current task."""
-    if hold is None:
-        yield
-        return
-    here = _Inside(hold, asyncio.current_task(), asyncio.get_running_loop())
-    token = _inside.set((*_inside.get(), here))
+def inside_a_call(hold: SessionHold | None, started_in: asyncio.Task[Any] | None) -> Iterator[None]:
+    """While a call of the run that has this hold, and was started in that task, is carried out in the current one."""
+    here, around = asyncio.current_task(), _inside.get()
+    if here is not started_in:
+        # Calls that are carried out side by side have tasks of their own: what is started in one of them is waited for
+        # by the call that this run was started in all the same.
+        around = tuple(replace(one, task=here) if one.task is started_in else one for one in around)
+    if hold is not None:
+        around = (*around, _Inside(hold, here, asyncio.get_running_loop()))
+    token = _inside.set(around)
     try:
         yield
     finally:
