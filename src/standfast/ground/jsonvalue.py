@@ -8,6 +8,7 @@ cannot read as an object is corrupt (A14), and the caller is told so by `Corrupt
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
@@ -24,6 +25,7 @@ DIGEST_BYTES = 16
 
 _fast_encode = msgspec.json.Encoder().encode
 _fast_decode = msgspec.json.Decoder().decode
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 
 class CorruptJSON(ValueError):
@@ -110,6 +112,13 @@ def digest(data: bytes) -> bytes:
 def digests(records: Sequence[bytes]) -> list[bytes]:
     """`digest` of each, faster for many."""
     return [blake2b(data, digest_size=DIGEST_BYTES).digest() for data in records]
+
+
+def in_ascii(data: bytes) -> bytes:
+    """The same JSON in ASCII: only strings hold anything else, and there it can be escaped."""
+    if data.isascii():
+        return data
+    return _NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], data.decode()).encode()
 
 
 def copy_json(value: Any) -> Any:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from struct import Struct
 from typing import Any, TypeVar
 
@@ -22,7 +23,7 @@ from psycopg.pq import ExecStatus, Format
 from psycopg.pq.abc import PGresult
 from psycopg.types.json import Jsonb
 
-from standfast.backends.postgres.errors import is_unsendable, refused, said, unreachable, unsendable
+from standfast.backends.postgres.errors import is_lost, is_unsendable, refused, said, unreachable, unsendable
 from standfast.backends.postgres.schema import Tables, install
 from standfast.sessions.answering import NUMBER_MAX, Description, asked_alone, read_cursor, unanswered
 from standfast.sessions.port import (
@@ -171,7 +172,7 @@ class PostgresStore:
         ((mark, epoch, created, updated, now, labels, upto, names, epochs, values, *columns, ats, live),) = self._ask(
             self._look_sql, arguments, reading=True
         )
-        rows = tuple(_lists(*columns))
+        rows = _lists(*columns)
         return Sight(
             mark=mark or "", now=now, epoch=epoch, created=created, updated=updated, labels=labels or {},
             cells=_cells(names, epochs, values, epoch), rows=rows, upto=upto,
@@ -234,7 +235,7 @@ class PostgresStore:
             if isinstance(error, UnicodeEncodeError) or is_unsendable(error):
                 self.close()  # what was sent of the others is undone with the connection
                 return None
-            if error.sqlstate is not None and error.sqlstate[:3] not in ("080", "57P"):
+            if not is_lost(error):
                 return None  # undone, all of it
             self.close()
             return [unanswered("PostgreSQL", said(error), reading=False)] * len(steps)
@@ -308,8 +309,7 @@ class PostgresStore:
                 return self._reached(call, reading=reading)
             if connection.closed or connection.broken or error.sqlstate is None:
                 self.close()
-            # Whoever gives a code has answered: nothing was done. Unknown is only a connection that broke.
-            if error.sqlstate is None or error.sqlstate[:3] in ("080", "57P"):
+            if is_lost(error):
                 raise unanswered("PostgreSQL", said(error), reading=reading) from error
             raise refused(error) from error
 
@@ -317,22 +317,18 @@ class PostgresStore:
         if self._connection is None:
             options = {"connect_timeout": CONNECT_S_MAX, "application_name": "standfast", **self._options}
             options["client_encoding"] = "utf8"  # contents go out as they are stored: see Packed
+            connection: LimitedConnection | None = None
             try:
                 connection = LimitedConnection.connect(
                     self._dsn, autocommit=True, cursor_factory=psycopg.RawCursor, **options
                 )
-            except psycopg.Error as error:
-                raise unreachable(error) from error
-            try:
                 install(connection, self._tables, create=self._create)
-            except psycopg.Error as error:
-                connection.close()
-                if error.sqlstate is None or error.sqlstate[:3] in ("080", "57P"):
-                    raise unreachable(error) from error
-                raise refused(error) from error
-            except BaseException:
-                connection.close()
-                raise
+            except BaseException as error:
+                if connection is not None:
+                    connection.close()
+                if not isinstance(error, psycopg.Error):
+                    raise
+                raise (unreachable(error) if connection is None or is_lost(error) else refused(error)) from error
             connection.adapters.register_dumper(Packed, _PackedDumper)
             self._connection = connection
         return self._connection
@@ -398,23 +394,15 @@ class _Numbered(Description):
 
 
 def _wanted(rows: Rows) -> dict[str, Any]:
-    found: dict[str, Any] = {"box": rows.box, "before": rows.before, "limit": rows.limit}
-    if rows.after is not None:
-        found["after"] = rows.after
-    if rows.times:
-        found["times"] = True
-    return found
+    return {name: getattr(rows, name) for name in ("box", "before", "limit", "after", "times")}
 
 
 def _times(look: Look, rows: Sequence[Sequence[Row]], ats: Sequence[float]) -> tuple[Sequence[float | None], ...]:
     """The times of each list of rows; they come as one array, as the rows do."""
-    found: list[Sequence[float | None]] = []
-    place = 0
-    for wanted, some in zip(look.rows, rows, strict=True):
-        count = len(some) if wanted.times else 0
-        found.append(ats[place : place + count])
-        place += count
-    return tuple(found)
+    left = iter(ats)
+    return tuple(
+        list(islice(left, len(some))) if wanted.times else () for wanted, some in zip(look.rows, rows, strict=True)
+    )
 
 
 def _cells(names: Any, epochs: Any, values: Any, epoch: str) -> dict[str, Cell]:
@@ -424,18 +412,14 @@ def _cells(names: Any, epochs: Any, values: Any, epoch: str) -> dict[str, Cell]:
     }
 
 
-def _lists(lists: Any, refs: Any, texts: Any, writers: Any, ordinals: Any, replaces: Any) -> Generator[list[Row]]:
-    start = 0
-    for count in lists or ():
-        here = slice(start, start + count)
-        start += count
-        yield [
-            Row(ref, text.encode(), None if writer is None else Tag(bytes(writer).decode(), ordinal or 0, stands or 0))
-            for ref, text, writer, ordinal, stands in zip(
-                (refs or ())[here], (texts or ())[here], (writers or ())[here], (ordinals or ())[here],
-                (replaces or ())[here], strict=True,
-            )
-        ]  # fmt: skip
+def _lists(counts: Any, *columns: Any) -> tuple[list[Row], ...]:
+    rows = map(_row, *(column or () for column in columns))
+    return tuple(list(islice(rows, count)) for count in counts or ())
+
+
+def _row(ref: int, text: str, writer: bytes | None, ordinal: int | None, replaces: int | None) -> Row:
+    tag = None if writer is None else Tag(bytes(writer).decode(), ordinal or 0, replaces or 0)
+    return Row(ref, text.encode(), tag)
 
 
 def _label(name: str) -> str:
