@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
 from typing import Any, Generic, Literal, TypeVar, cast
 
 from standfast.agents.agent import Agent
@@ -17,7 +16,7 @@ from standfast.driver.event_buffer import EventBuffer
 from standfast.driver.run_scope import AgentToolInvocation, RunScope, StartedRun, UnfinishedRun
 from standfast.driver.unsent import unsent_items
 from standfast.engine.request import view_items
-from standfast.engine.run import Call, Run, View
+from standfast.engine.run import Call, Run, View, evolve
 from standfast.ground.errors import InvalidSettingError, SettingTypeError, StandfastError
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.words.history import omit_reasoning_id, prune
@@ -284,7 +283,7 @@ class RunResultBase(Generic[TState]):
 
 
 def _with_view(run: Run, view: View) -> Run:
-    return replace(run, views=run.views.appended((view,)))
+    return evolve(run, views=run.views.appended((view,)))
 
 
 class RunResult(RunResultBase[TState]):
