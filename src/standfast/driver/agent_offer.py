@@ -141,7 +141,7 @@ class AgentResolver:
     def _model_of(self, agent: Agent[Any]) -> Any:
         """The model that answers for this agent: the run's, else the agent's; names go to the run's provider."""
         wanted = self._model if self._model is not None else agent.model
-        if isinstance(wanted, Model) or hasattr(wanted, "get_response"):
+        if hasattr(wanted, "get_response"):  # a Model, or what has its methods
             return wanted
         if wanted is not None and not isinstance(wanted, str):
             raise UserError(

@@ -147,23 +147,24 @@ def prepared(scope: RunScope, run: Run) -> list[Item]:
     """The client-owned conversation as a provider accepts it; only what is new since the last turn is worked on."""
     so_far = scope.prepared
     if so_far is None or so_far.view_count != len(run.views):
-        base = [*(scope.history if run.view.base is None else run.view.base), *scope.open_turns]
+        base: Sequence[Item] = [*(scope.history if run.view.base is None else run.view.base), *scope.open_turns]
         if scope.shown_base is not None and len(run.views) == 1:
             base = scope.shown_base
-        so_far = scope.prepared = PreparedView(len(run.views), Prepared(_as_sent(scope, base)), run.view.tail)
-    if so_far.ledger_count < len(run.ledger):
+        items = [*base, *(entry.item for entry in run.ledger.since(run.view.tail))]
+        so_far = scope.prepared = PreparedView(len(run.views), Prepared(_as_sent(scope, items)), len(run.ledger))
+    elif so_far.ledger_count < len(run.ledger):
         so_far.items.extend(_as_sent(scope, [entry.item for entry in run.ledger.since(so_far.ledger_count)]))
         so_far.ledger_count = len(run.ledger)
-    items: list[Item] = so_far.items.list()
-    if so_far.items.left_out and len(so_far.items.left_out) != len(scope.left_out):
-        scope.left_out = list(so_far.items.left_out)
+    left_out = so_far.items.left_out
+    if left_out and len(left_out) != len(scope.left_out):
+        scope.left_out = list(left_out)
         logger.warning(
             "%d items of the history were left out of the request: a call without its output, or an output without its"
             " call, which no provider accepts. They were not deleted. Their calls: %s",
             len(scope.left_out),
             ", ".join(dict.fromkeys(str(one.item["call_id"]) for one in scope.left_out if "call_id" in one.item)),
         )
-    return items
+    return so_far.items.list()
 
 
 def _as_sent(scope: RunScope, items: Sequence[Item]) -> Sequence[Item]:

@@ -307,6 +307,8 @@ def _judge(items: Sequence[Item], programs: Iterable[Key] = _NONE, at_work: Iter
                 running.discard(key)
             else:
                 dropped[place] = NO_CALL
+    if not waiting and not owned and not dropped:
+        return _Judged(items, dropped, {}, known, set())  # only messages and the like, as nearly all
     unanswered = {key: places for key, places in waiting.items() if places}
     dropped.update((place, NO_OUTPUT) for key, places in unanswered.items() if key[0] != "program" for place in places)
     last_made = {
