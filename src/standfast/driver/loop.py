@@ -96,7 +96,7 @@ class Loop(SavingLoop):
         self._closing: asyncio.Task[None] | None = None
 
     def _due_now(self) -> tuple[Effect, ...]:
-        if self._hands_over:
+        if self._handing_over != "no" and self._hands_over:
             # Nothing more begins; what the run has come to is still stored.
             return tuple(one for one in due(self.state) if one.key in self._tasks or isinstance(one, Append))
         return super()._due_now()

@@ -11,7 +11,7 @@ from typing import Any
 from standfast.agents.agent import Agent
 from standfast.agents.run_config import CallModelData, ModelInputData
 from standfast.driver.agent_offer import ResolvedAgent
-from standfast.driver.callers import Callers, offers_programs
+from standfast.driver.callers import Callers
 from standfast.driver.hooks import announce_agent, hook_pair, observers, wants
 from standfast.driver.loop import Loop
 from standfast.driver.lost_answers import ask_server, newest_item_id, not_sent, unknown_outcome
@@ -108,11 +108,12 @@ async def take_reply(
         known=_known(scope, run),
         unknown_tool=lambda name: _unknown_tool(scope, agent, name),
         callers=Callers(
-            offered=offers_programs(resolved.tools),
+            tools=resolved.tools,
             history=lambda: view_items(run, scope.history),
             is_elsewhere=run.spec.owner.is_server,
         ),
     )
+    scope.asked_calls = {call.id: call.digest for call in reply.calls}
     for entry, original in zip(reply.entries, reply.originals, strict=True):
         scope.remember(entry.item, original)
     scope.responses.append(response)
@@ -126,7 +127,7 @@ async def take_reply(
 
 def _known(scope: RunScope, run: Run) -> dict[str, str]:
     """The call ids of this run's history and their digests; only what is new in the ledger is looked at."""
-    scope.known_calls.update(known_calls(run.ledger.since(scope.known_upto)))
+    scope.known_calls.update(known_calls(run.ledger.since(scope.known_upto), scope.asked_calls))
     scope.known_upto = len(run.ledger)
     return scope.known_calls
 

@@ -83,12 +83,13 @@ class SavingLoop(Reconciler[Run, Event, Effect]):
 
     async def record(self, event: Event, *, completes: Effect | None = None) -> None:
         """Let something that happened change the run, and save it where it must survive."""
-        self._refuse_if_over()
-        if isinstance(event, Begun):
-            await self.make_sure()
+        if not isinstance(event, Begun):
+            self._refuse_if_over()
+            await super().record(event, completes=completes)
+            return
+        await self.make_sure()
         await super().record(event, completes=completes)
-        if isinstance(event, Begun):
-            await self.make_sure()  # saving took its time, and this process may have slept since
+        await self.make_sure()  # saving took its time, and this process may have slept since
 
     async def make_sure(self) -> None:
         """Raise LeaseLostError if the session may be another's by now: then no request leaves and nothing begins."""

@@ -87,11 +87,12 @@ class Usage:
         self.output_tokens += tokens_out
         self.total_tokens += tokens
         # Only where there is something to add: a provider's own details may know more than we count.
-        (cached_before, written_before), (reasoned_before,) = _counts_of(self)
-        if cached or written:
-            self.input_tokens_details = _as_details((cached_before + cached, written_before + written))
-        if reasoned:
-            self.output_tokens_details = _as_details((reasoned_before + reasoned,))
+        if cached or written or reasoned:
+            (cached_before, written_before), (reasoned_before,) = _counts_of(self)
+            if cached or written:
+                self.input_tokens_details = _as_details((cached_before + cached, written_before + written))
+            if reasoned:
+                self.output_tokens_details = _as_details((reasoned_before + reasoned,))
         entries = other.request_usage_entries
         if entries:
             self.request_usage_entries.extend([_read_entry(entry) for entry in entries])
@@ -257,10 +258,11 @@ def _kept(counted: Any) -> tuple[Any, Any]:
 def _counts_of(counted: Any) -> Any:
     """What both details of a usage or an entry count."""
     of_input, of_output = _kept(counted)
-    return (
-        _counts(of_input, _NO_INPUT, "cached_tokens", "cache_write_tokens"),
-        _counts(of_output, _NO_OUTPUT, "reasoning_tokens"),
-    )
+    if type(of_input) is not _Counts:
+        of_input = _counts(of_input, _NO_INPUT, "cached_tokens", "cache_write_tokens")
+    if type(of_output) is not _Counts:
+        of_output = _counts(of_output, _NO_OUTPUT, "reasoning_tokens")
+    return of_input, of_output
 
 
 # --- the SDK's forms -------------------------------------------------------------------------------------------------
