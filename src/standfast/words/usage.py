@@ -226,6 +226,7 @@ def _made_when_read(kind: type, name: str, make: Callable[..., Any]) -> Callable
     slot = vars(kind)[name]
 
     def details(counted: Any) -> Any:
+        """What of the tokens was cached, or reasoning."""
         held = slot.__get__(counted)
         if type(held) is _Counts:
             held = make(*held)
