@@ -7,6 +7,12 @@ from collections.abc import Collection
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
+from standfast.ground.durations import check_seconds
+
+HAND_OVER_S = 8.0
+# What a run that has begun something may take to end it when its worker stops: with what closing takes after that (5 s)
+# less than the 15 s of a lease, and the first part less than the 10 s that containers leave a process after SIGTERM.
+
 
 class HandedOver(Protocol):
     """One call of the runner that can be told to leave the run to others."""
@@ -66,9 +72,12 @@ def leave(*, is_leaving: bool) -> None:
     _here().is_leaving = is_leaving
 
 
-def attempts_here() -> list[HandedOver]:
-    """Every call of the runner that is under way in the running loop."""
-    return list(_here().attempts)
+async def hand_over_all(within_s: float) -> tuple[str, ...]:
+    """Hand over every run that is under way in the running loop, see `hand_over`; their ids."""
+    check_seconds("within_s", within_s)
+    attempts = list(_here().attempts)
+    await hand_over(attempts, within_s)
+    return tuple(one.run_id for one in attempts)
 
 
 async def hand_over(attempts: Collection[HandedOver], within_s: float) -> None:

@@ -38,6 +38,11 @@ class Owner(Struct, frozen=True):
         """Whether a server keeps the history, so that only what it has not acknowledged is sent."""
         return self.kind in ("conversation", "chain")
 
+    @property
+    def conversation_id(self) -> str | None:
+        """The server's conversation; None if no conversation of a server's is the owner."""
+        return self.id if self.kind == "conversation" else None
+
 
 class Spec(Struct, frozen=True):
     """What was decided when the run began."""
