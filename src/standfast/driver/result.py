@@ -13,7 +13,7 @@ from standfast.driver.agent_graph import AgentGraph
 from standfast.driver.call_lookup import call_item_or_made, nested_agent
 from standfast.driver.event_buffer import EventBuffer
 from standfast.driver.run_scope import AgentToolInvocation, RunScope, StartedRun, UnfinishedRun
-from standfast.driver.unsent import unsent_items
+from standfast.driver.storing import unsent_items
 from standfast.engine.request import view_items
 from standfast.engine.run import Call, Run, View, evolve
 from standfast.ground.errors import InvalidSettingError, SettingTypeError, StandfastError
@@ -245,18 +245,16 @@ class RunResultBase(Generic[TState]):
         "normalized" is what the model saw, "preserve_all" the input and everything the run added.
         """
         run, scope = self._run, self._scope
-        if self._is_edited and mode in ("normalized", "preserve_all"):
+        if mode not in ("normalized", "preserve_all"):
+            raise InvalidSettingError(f"{mode!r} is no mode of an input list", "Choose 'preserve_all' or 'normalized'.")
+        if self._is_edited:
             items = self._edited_input_list()
         elif mode == "normalized":
             items = view_items(run, scope.history)
-        elif mode == "preserve_all":
-            first = run.views[0]
-            if first.base is None:
-                items = view_items(_with_view(run, View(None, scope.history_tail)), scope.history)
-            else:
-                items = view_items(_with_view(run, first), scope.history)
         else:
-            raise InvalidSettingError(f"{mode!r} is no mode of an input list", "Choose 'preserve_all' or 'normalized'.")
+            first = run.views[0]
+            whole = first if first.base is not None else View(None, scope.history_tail)
+            items = view_items(evolve(run, views=run.views.appended((whole,))), scope.history)
         # An open turn with calls is shown as far as it got; `prune` leaves out calls that have no output.
         turn = run.turn
         if turn is not None and turn.calls and not self._is_edited:
@@ -306,10 +304,6 @@ class RunResultBase(Generic[TState]):
             f"- run {run.spec.run_id}: {run.status}",
         ]
         return "\n".join(lines)
-
-
-def _with_view(run: Run, view: View) -> Run:
-    return evolve(run, views=run.views.appended((view,)))
 
 
 class RunResult(RunResultBase[TState]):
