@@ -10,7 +10,8 @@ import redis
 from hypothesis import given, settings, strategies as st
 
 from standfast.backends.redis.keys import Keys
-from standfast.backends.redis.store import Link, RedisStore
+from standfast.backends.redis.link import Link
+from standfast.backends.redis.store import RedisStore
 from standfast.sessions.port import Name
 from tests.helpers import servers
 from tests.helpers.port_machine import Machine
