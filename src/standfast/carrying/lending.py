@@ -120,6 +120,26 @@ class Flight:
         self._late(self)
 
 
+class _Ear:
+    """One more number for a connection's file, for a loop to be told by.
+
+    The thread may close the connection at any moment. If its own number were among the loop's files then, it could be
+    another file's by the time the loop looks. Closed when nobody refers to it: a loop may be closed without a word.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.number = os.dup(connection.fileno())
+        self._is_open = True
+
+    def close(self) -> None:
+        """Give the number back."""
+        if self._is_open:
+            self._is_open = False
+            os.close(self.number)
+
+    __del__ = close
+
+
 class Lending(Pipelining):
     """What the thread does, and what a loop does in its place."""
 
@@ -136,9 +156,8 @@ class Lending(Pipelining):
         self._home: weakref.ref[asyncio.AbstractEventLoop] | None = None
         self._requested: deque[AnyRequest] = deque()
         self._is_scheduled = self._is_over = False
-        self._watched: tuple[socket.socket, socket.socket] | None = None
-        """The connection whose answers the loop is told of, and the socket by which it is: one more on the connection,
-        so that no loop ever has a number among its files that was closed behind its back and is another's by now."""
+        self._watched: tuple[socket.socket, _Ear] | None = None
+        """The connection whose answers the loop is told of, and by what."""
 
     # --- in the loop ------------------------------------------------------------------------------------------------
 
@@ -259,21 +278,17 @@ class Lending(Pipelining):
         self._end_turn()
 
     def _watch(self, loop: asyncio.AbstractEventLoop, connection: socket.socket) -> None:
-        watched = connection.dup()
-        try:
-            # In a context of its own: that of the task which happens to be here would live as long as the connection.
-            Context().run(loop.add_reader, watched, self._landed)
-        except BaseException:
-            watched.close()
-            raise
-        self._watched = connection, watched
+        ear = _Ear(connection)
+        # In a context of its own: that of the task which happens to be here would live as long as the connection.
+        Context().run(loop.add_reader, ear.number, self._landed)
+        self._watched = connection, ear
 
     def _unwatch(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Close the socket by which a loop was told of answers; in that loop, or when it is closed."""
+        """Tell a loop no more of answers; in that loop, or when it is closed."""
         watched, self._watched = self._watched, None
         if watched is not None:
             if loop is not None and not loop.is_closed():
-                loop.remove_reader(watched[1])
+                loop.remove_reader(watched[1].number)
             watched[1].close()
 
     # --- in the thread ----------------------------------------------------------------------------------------------
