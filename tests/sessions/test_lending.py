@@ -19,7 +19,7 @@ from standfast.conformance.check_context import message
 from standfast.ground.errors import OutcomeUnknownError
 from standfast.sessions.port import Answer, Ask, ask
 from standfast.testing.leaks import no_leaks
-from tests.sessions.test_lost_answers import NetworkSession
+from tests.sessions.test_lost_answers import LentNetwork, NetworkSession
 
 
 class HeldNetwork:
@@ -228,3 +228,26 @@ async def test_nothing_stays_with_the_loop_when_the_carrier_ends(network: HeldNe
         assert network.sent_count == 1
         carrier.close()
         session.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_appends_that_break_after_a_loop_has_sent_them_are_stored_once(seed: int) -> None:
+    """Some answers are lost, some come in pieces, some of it cannot be sent by the loop at all (A6, A8, B1)."""
+    network = LentNetwork(InMemoryStore(), seed)
+    carrier = LendingCarrier(partial(lambda made: made, network), loses_answers=True)
+    session = NetworkSession("talk", carrier)
+
+    async def write(name: str) -> None:
+        for number in range(0, 40, 2):
+            batch = [message(f"{name} {number + place}") for place in range(2)]
+            await (session.add_items(batch) if name == "plain" else session.append(batch, writer=name, start=number))
+            await asyncio.sleep(0.001)
+
+    await asyncio.gather(*(write(name) for name in ("plain", "one", "two")))
+    network.is_whole = True
+    found = [str(item["content"]) for item in await session.get_items()]
+    for name in ("plain", "one", "two"):
+        assert [word for word in found if word.startswith(name)] == [f"{name} {number}" for number in range(40)]
+    assert network.broken > 5
+    assert network.sent_count > 5
+    carrier.close()

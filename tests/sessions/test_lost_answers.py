@@ -194,7 +194,6 @@ async def test_lost_answers_neither_lose_nor_double_anything(kind: str, seed: in
         await session.close()
     if kind != "loop":
         carrier.close()
-    assert not isinstance(network, LentNetwork) or network.sent_count > 10
 
 
 class ScriptedNetwork(BreakingNetwork):

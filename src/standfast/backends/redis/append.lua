@@ -1,5 +1,6 @@
 -- The change that every turn makes, by itself: some cells are as expected, rows are pushed, cells are put. It does what
--- commit.lua does for it, in a third of the time; what it cannot do it leaves alone (0), and commit.lua is asked.
+-- commit.lua does for it, in a third of the time; what it cannot do it leaves alone (0), and commit.lua is asked: a
+-- session that is new or empty, one whose last row another program wrote, one of which a key may be gone.
 -- KEYS: those of the name. ARGV: id, first ref, ttl in ms or '', how many wants, puts and writers; a want is a name and
 -- 'n' or 'v' with the value, a put a name and a value, a writer its white space and its name; then rows.
 -- It answers with the mark, a string by itself: taking an array apart is a good part of a client's work for an append.
@@ -18,12 +19,11 @@ for i = 1, wants do
   if (cell and 'v' .. string.sub(cell, 17) or 'n') ~= A[6 + 2 * i] then return 0 end
 end
 local epoch, ref, row = about[1], tonumber(A[2]), call('LINDEX', KEYS[2], -1)
-if not epoch or ref <= tonumber(cells[2] or '0') then return 0 end
-if row then
-  local tail = string.sub(row, -88)
-  if #tail < 88 or string.find(tail, '[^ \t\n\r]') then return 0 end
-end
-if is_new then call('ZCARD', KEYS[5]) end -- every key that is written is read first: is it of the right kind?
+if not epoch or not row or ref <= tonumber(cells[2] or math.huge) then return 0 end
+local tail = string.sub(row, -88)
+if #tail < 88 or string.find(tail, '[^ \t\n\r]') then return 0 end
+-- Every key that is written is read first: is it of the right kind?
+if is_new and call('ZCARD', KEYS[5]) == 0 then return 0 end
 local top = call('ZRANGE', KEYS[7], -1, -1, 'WITHSCORES')
 
 local time = call('TIME')

@@ -10,14 +10,15 @@ import hashlib
 import re
 from typing import Literal, NamedTuple
 
-from standfast.ground.errors import SchemaTooNewError
+from standfast.ground.errors import NotADatabaseError, SchemaTooNewError
 from standfast.sessions.port import Kind, Name
 
 Layout = Literal["sdk", "tagged"]
 
 BUCKETS = 256
 # An id that ends (or begins) so would meet a key of another session; a suffix that no other id can have keeps it apart.
-_RESERVED = re.compile(r"^standfast-|:(messages|counter|standfast(:names|:boxes)?|_)\Z")
+# The second beginning is that of the other layout's keys, which may stand below the same prefix.
+_RESERVED = re.compile(r"^standfast-|^\{sf\d+\}:|:(messages|counter|standfast(:names|:boxes)?|_)\Z")
 
 LAYOUT = 1
 PER_NAME = 7
@@ -44,6 +45,8 @@ class NameKeys(NamedTuple):
 
     keys: tuple[bytes, ...]
     root: str
+    is_shared: bool
+    """Whether the SDK may write to them as well."""
 
     def label(self, kind: Kind, label: str, value: str) -> bytes:
         """The index of names that have this label."""
@@ -74,6 +77,10 @@ class Keys:
         """The index of names of a kind."""
         return to_bytes(f"{self.root(bucket)}{kind}s")
 
+    def indexes(self, kind: Kind) -> list[bytes]:
+        """The indexes of names of a kind, of all buckets."""
+        return [self.index(kind, bucket) for bucket in (range(BUCKETS) if self.layout == "tagged" else (0,))]
+
     @property
     def layout_key(self) -> bytes:
         """Where a release that keeps something in another way says so. This one writes nothing there."""
@@ -86,10 +93,24 @@ class Keys:
             parts = [base + end for end in _ENDS]
         else:
             parts = [f"{self.root(bucket)}{name.kind}{end or ':meta'}:{name.id}" for end in _ENDS]
-        return NameKeys((*map(to_bytes, parts), self.index(name.kind, bucket)), self.root(bucket))
+        keys = (*map(to_bytes, parts), self.index(name.kind, bucket))
+        return NameKeys(keys, self.root(bucket), self.layout == "sdk")
 
 
 _ENDS = ("", ":messages", ":counter", ":standfast", ":standfast:names", ":standfast:boxes")
+
+
+def check_not_mixed(own: int, others: int, keys: Keys) -> None:
+    """Refuse to begin in one layout below a prefix where sessions are kept in the other one.
+
+    One id would be two conversations, and each worker would see its own. Where both are in use already nothing is
+    refused: what is there must stay within reach.
+    """
+    if others and not own:
+        raise NotADatabaseError(
+            f"sessions below {keys.prefix!r} are kept in the other layout, and none in layout {keys.layout!r}",
+            "Give all workers the same layout=, or choose another key_prefix for this one.",
+        )
 
 
 def check_layout(found: bytes | str | None, prefix: str) -> None:

@@ -130,6 +130,8 @@ def _adopt(keys: Keys) -> Exchange[None]:
                 latest = int(float(seconds or 0) * 1_000_000)
                 if own is None or latest > int(own) + 1_000_000:
                     yield from answers([("ZADD", index, "GT", latest, to_bytes(id_))])
+                else:  # it is there already, unless the index was lost
+                    yield from answers([("ZADD", index, "NX", int(own), to_bytes(id_))])
         if int(cursor) == 0:
             return
 

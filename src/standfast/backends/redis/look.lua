@@ -11,7 +11,7 @@ local function add(cell)
 end
 for _, at in ipairs(want.cells) do add(ARGV[at]) end
 for _, at in ipairs(want.prefixes) do
-  for _, cell in ipairs(call('ZRANGEBYLEX', name.names, '[' .. ARGV[at], '[' .. ARGV[at] .. '\255')) do add(cell) end
+  for _, cell in ipairs(cells_with(name, ARGV[at])) do add(cell) end
 end
 
 local writers, lists = {}, {}

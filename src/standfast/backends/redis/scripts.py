@@ -235,6 +235,8 @@ def commit_call(step: Step, keys_of: Callable[[Name], NameKeys], refs: Refs, ttl
                 all_keys += keys_of(part.of).keys
         found = _Numbered(change, args, refs, others).made()
         found |= {"first": first, "labels_at": labels_at}
+        if change.name.kind == "session":
+            found["whole"] = 1 if own.is_shared else 2
         if ttl_ms is not None:
             found |= {"ttl": ttl_ms, "hold": math.ceil(change.hold_s * 1000)}
         described.append(found)

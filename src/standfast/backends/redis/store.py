@@ -11,7 +11,7 @@ import redis.exceptions as failed
 from standfast.backends.redis import listing
 from standfast.backends.redis.errors import refused, too_few
 from standfast.backends.redis.exchange import Command, Exchange, answers, driven
-from standfast.backends.redis.keys import Keys, Layout, NameKeys, check_layout
+from standfast.backends.redis.keys import Keys, Layout, NameKeys, check_layout, check_not_mixed
 from standfast.backends.redis.link import Sent
 from standfast.backends.redis.policy import ASKED, Policy
 from standfast.backends.redis.scripts import (
@@ -63,7 +63,7 @@ class Codec:
         self._refs = Refs()
         self._policy = Policy(where, expires=ttl_ms is not None)
         self._wait_replicas = wait_replicas
-        self._is_readable = False
+        self._is_readable = self._is_writable = False
 
     def keys_of(self, name: Name) -> NameKeys:
         """The keys of a name."""
@@ -127,6 +127,11 @@ class Codec:
     def _together(self, questions: Sequence[Any]) -> Exchange[list[Answer | Exception]]:
         asked = [self.asked(question) for question in questions]
         reading = all(isinstance(question, Look) for question in questions)
+        if not reading and not self._is_writable:
+            other = Keys(self.keys.prefix, "sdk" if self.keys.layout == "tagged" else "tagged")
+            own, others = yield from answers([("EXISTS", *keys.indexes("session")) for keys in (self.keys, other)])
+            check_not_mixed(own, others, self.keys)
+            self._is_writable = True
         if not reading and self._policy.is_unknown:
             (about,) = yield [ASKED], True
             self._policy.told(about)
