@@ -156,6 +156,9 @@ class Lending(Pipelining):
         self._home: weakref.ref[asyncio.AbstractEventLoop] | None = None
         self._requested: deque[AnyRequest] = deque()
         self._is_scheduled = self._is_over = False
+        self._is_crowded = False
+        """Whether several asked at once lately. Then sending waits until the loop has done whatever else it does now:
+        what many tasks ask for in one go is sent in one go. Else it does not wait: each round of a loop costs."""
         self._watched: tuple[socket.socket, _Ear] | None = None
         """The connection whose answers the loop is told of, and by what."""
 
@@ -167,10 +170,12 @@ class Lending(Pipelining):
         if (self._home is None or self._home() is not loop) and not self._is_made_home(loop):
             return False
         self._requested.append(request)
-        # Behind whatever else the loop does now: what many tasks ask for in one go is sent in one go.
         if self._flight is None and not self._is_scheduled:
-            self._is_scheduled = True
-            loop.call_soon(self._send)
+            if self._is_crowded:
+                self._is_scheduled = True
+                loop.call_soon(self._send)
+            else:
+                self._send()
         return True
 
     def _is_made_home(self, loop: asyncio.AbstractEventLoop) -> bool:
@@ -209,6 +214,7 @@ class Lending(Pipelining):
         try:
             while self._requested and len(self._active) < AT_ONCE_MAX:
                 self._accept(self._requested.popleft())
+            self._is_crowded = len(self._active) > 1
             self._begin_flight(self._ready())
         finally:
             if self._flight is None:

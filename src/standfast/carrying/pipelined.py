@@ -48,6 +48,7 @@ from standfast.sessions.rules import LANE, LEASE
 AT_ONCE_MAX = 64
 NAMES_MAX, CELLS_MAX = 4096, 64
 LANES = 16
+READS = (Look, Listing, Count)
 
 
 class Many(Protocol):
@@ -101,14 +102,11 @@ class Active:
         """Begin the plan, perhaps anew."""
         self.plan: Plan[Any] = self.request.plan()
         self.question: Ask | None = None
+        self.is_step = False
+        """Whether its question would change something."""
         self.answer: Answer | None = None
         self.guessed: dict[Name, dict[str, bytes | None]] = {}
         self.pause, self.not_before = RETRY_FIRST_S, 0.0
-
-    @property
-    def is_step(self) -> bool:
-        """Whether its question would change something."""
-        return self.question is not None and not isinstance(self.question, Look | Listing | Count)
 
     def names(self) -> set[Name]:
         """The names that its question is about."""
@@ -201,16 +199,19 @@ class Pipelining(Writing):
                 ended.append(active)
                 continue
             lanes = active.lanes()
-            is_free = all(users.setdefault(lane, active) is active for lane in lanes)
-            waits = active.not_before > now or not is_free or not left.isdisjoint(active.names() if left else ())
+            waits = active.not_before > now
+            for lane in lanes:
+                waits |= users.setdefault(lane, active) is not active
+            if left:
+                waits |= not left.isdisjoint(active.names())
             if active.request.is_left:
                 left |= active.written
             if waits:
                 continue
-            if active.is_step and not active.request.claim():
-                ended.append(active)
-                continue
             if active.is_step:
+                if not active.request.claim():
+                    ended.append(active)
+                    continue
                 active.held |= lanes
                 active.written |= active.names()
                 self._believe(active.question)  # what comes behind it may already rely on it
@@ -290,6 +291,7 @@ class Pipelining(Writing):
         except Exception as fault:
             error = fault
         else:
+            active.is_step = not isinstance(question, READS)
             active.question, active.answer = self._proving(active, question), None
             if active.is_step:
                 request.in_doubt = False  # it has seen that the step before was not done
@@ -314,11 +316,12 @@ class Pipelining(Writing):
 
     def _proving(self, active: Active, question: Ask) -> Ask:
         """The step with every guess as a condition; another question as it is."""
-        if not active.guessed or isinstance(question, Look | Listing | Count):
+        if not active.guessed or not active.is_step:
             return question
         step: list[Change] = []
         left = dict(active.guessed)
-        for change in question:
+        changes: Any = question
+        for change in changes:
             guessed = left.pop(change.name, None)
             step.append(under(change, guessed) if guessed else change)
         return [*step, *(Change(name, cells=cells) for name, cells in left.items())]

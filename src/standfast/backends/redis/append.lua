@@ -24,13 +24,14 @@ local tail = string.sub(row, -88)
 if #tail < 88 or string.find(tail, '[^ \t\n\r]') then return 0 end
 -- Every key that is written is read first: is it of the right kind?
 if is_new and call('ZCARD', KEYS[5]) == 0 then return 0 end
-local top = call('ZRANGE', KEYS[7], -1, -1, 'WITHSCORES')
-
+local top = call('ZRANGE', KEYS[7], -1, -1, 'WITHSCORES') -- in a script it is flat, in both protocols
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local moved = math.max(now, tonumber(about[2] or '0') + 1, tonumber(about[3] or '0') * 1000000 + 1)
 call('HSET', KEYS[1], 'updated_at', time[1], 'standfast_updated', string.format('%.0f', moved))
-call('ZADD', KEYS[7], string.format('%.0f', math.max(now, tonumber(top[2] or '0') + 1)), A[1])
+if top[1] ~= A[1] then -- else it is the first of the listing already
+  call('ZADD', KEYS[7], string.format('%.0f', math.max(now, tonumber(top[2] or '0') + 1)), A[1])
+end
 local size
 for i = first_row, #A, 1000 do size = call('RPUSH', KEYS[2], unpack(A, i, math.min(i + 999, #A))) end
 local last = string.format('%.0f', ref + #A - first_row)

@@ -43,16 +43,20 @@ WAIT_MS = 2000
 
 
 class Asked(NamedTuple):
-    """A command, the same with its script, and what its answer means."""
+    """A command, what its answer means, and the text of the script that it names."""
 
     command: Command
-    with_script: Command
     meaning: Callable[[Any], Answer]
+    script: str = ""
+
+    def with_script(self) -> Command:
+        """The command for a server that may not know the script."""
+        return ("EVAL", self.script, *self.command[2:])
 
 
 def _called(call: Call, meaning: Callable[[Any], Answer]) -> Asked:
-    arguments = (len(call.keys), *call.keys, *call.args)
-    return Asked(("EVALSHA", call.script.sha, *arguments), ("EVAL", call.script.text, *arguments), meaning)
+    script, keys, args = call
+    return Asked(("EVALSHA", script.sha, len(keys), *keys, *args), meaning, script.text)
 
 
 class Codec:
@@ -75,7 +79,7 @@ class Codec:
             bounds = plain_read(question)
             keys = self.keys_of(question.name)
             if bounds is not None:
-                return Asked(("LRANGE", keys.keys[1], *bounds), (), data_of)
+                return Asked(("LRANGE", keys.keys[1], *bounds), data_of)
             return _called(look_call(question, keys), partial(sight_of, question))
         small = append_call(question, self.keys_of(question[0].name), self._refs, self._ttl_ms)
         if small is None:
@@ -96,10 +100,10 @@ class Codec:
         more: dict[int, Command] = {}
         for place, got in enumerate(found):
             if isinstance(got, failed.NoScriptError):
-                more[place] = asked[place].with_script
-            elif isinstance(got, int) and got == 0:
+                more[place] = asked[place].with_script()
+            elif got == 0:
                 asked[place] = self.general(questions[place])
-                more[place] = asked[place].with_script
+                more[place] = asked[place].with_script()
         return more
 
     def exchange(self, questions: Sequence[Any]) -> Exchange[list[Answer | Exception]]:
@@ -108,12 +112,15 @@ class Codec:
             (layout,) = yield from answers([("GET", self.keys.layout_key)])
             check_layout(layout, self.keys.prefix)
             self._is_readable = True
-        together = [question for question in questions if not isinstance(question, Listing | Count)]
-        found = iter((yield from self._together(together)) if together else ())
+        together = [question for question in questions if not isinstance(question, (Listing, Count))]
+        found = (yield from self._together(together)) if together else []
+        if len(found) == len(questions):
+            return found
+        rest = iter(found)
         answered: list[Answer | Exception] = []
         for question in questions:
-            is_listing = isinstance(question, Listing | Count)
-            answered.append((yield from self._listed(question)) if is_listing else next(found))
+            is_listing = isinstance(question, (Listing, Count))
+            answered.append((yield from self._listed(question)) if is_listing else next(rest))
         return answered
 
     def _listed(self, question: Listing | Count) -> Exchange[Answer | Exception]:
