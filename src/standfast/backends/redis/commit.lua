@@ -37,14 +37,15 @@ end
 
 -- Whether some keys of a session are gone and others are not: evicted one by one, or copied, renamed or deleted by hand.
 local function is_torn(name)
-  local has_meta, parts, there = name.about[1], name.parts or '', parts_of(name, true)
-  for part in string.gmatch(has_meta and parts or '', '.') do
+  local parts, there = name.parts or '', parts_of(name, true)
+  local has_meta = name.about[1] or name.about[2] or name.about[3] -- the SDK's says nothing of an epoch
+  for part in string.gmatch(name.about[1] and parts or '', '.') do
     if not string.find(there, part, 1, true) then return true end
   end
   if has_meta and name.has_ref then return false end
   -- What expires need not end at once: a lease holds cells for longer, and the SDK renews only its own keys.
   if name.size > 0 then return own_ref(call('LINDEX', name.rows, -1)) and call('PTTL', name.rows) == -1 end
-  if has_meta then return not name.parts and name.named == 0 and call('PTTL', name.meta) == -1 end
+  if has_meta then return name.about[1] and not name.parts and name.named == 0 and call('PTTL', name.meta) == -1 end
   return string.find(parts, 'r', 1, true) and call('PTTL', name.cells) == -1
 end
 
