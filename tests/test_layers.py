@@ -24,7 +24,7 @@ LAYERS: dict[int, str] = {
     1: "words",
     2: "engine llm sessions contract talk",
     3: "agents plain tools",
-    4: "driver calls",
+    4: "driver calls fleet",
     5: "face _doors",
 }
 FACE, EDGE_GROUND, EDGE, KIT = 5, 6, 7, 8

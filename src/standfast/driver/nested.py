@@ -22,6 +22,7 @@ from standfast.driver.run_scope import AgentToolInvocation, ResumedRun, RunArgum
 from standfast.engine.run import Call, Run
 from standfast.ground.errors import RunClaimedError, UserError
 from standfast.tools.desk import OwnerFailed
+from standfast.words.model_texts import known_texts
 
 NOBODY_TO_WAIT_WITH = "This call did not run: it needs an approval, and this run was started where nobody can give one."
 
@@ -64,6 +65,7 @@ def child_runner(
         finally:
             if not child.run.paused:  # also of one that failed: its replies were paid for
                 scope.child_responses[call.id] = [replace(one, hidden=True) for one in child.run.responses]
+                _note_calls(request, child.run)
         if child.run.paused:
             scope.children[call.id] = child.scope
             await tell_owner(child.run)
@@ -133,9 +135,19 @@ def by_hand_runner(children: Children, scope: RunScope, call: Call, parent: str)
         finally:
             paid = [replace(one, hidden=True) for one in child.run.responses]
             scope.child_responses.setdefault(call.id, []).extend(paid)
+            _note_calls(request, child.run)
         return result
 
     return run_agent
+
+
+def _note_calls(request: AgentToolRun, child: Run) -> None:
+    """Leave on the call's context which tools were called inside it, in case that it fails: they are not undone."""
+    used = [name for _, name in child.progress.used] + [call.name for call in child.calls if call.has_begun]
+    cut_texts = known_texts("not_completed", "outcome_unknown")  # begun, and cut with the run
+    cut = {entry.item["call_id"] for entry in child.ledger if str(entry.item.get("output")) in cut_texts}
+    used += [entry.item["name"] for entry in child.ledger if entry.item.get("call_id") in cut and "name" in entry.item]
+    request.context.called_inside = tuple(dict.fromkeys((*request.context.called_inside, *used)))
 
 
 async def _give_up(scope: RunScope, child: StartedRun) -> None:

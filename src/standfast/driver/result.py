@@ -6,13 +6,12 @@ import asyncio
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
-from typing import Any, Generic, Literal, TypeVar, cast
+from typing import Any, Generic, Literal, TypeVar, cast, overload
 
 from standfast.agents.agent import Agent
 from standfast.agents.context import RunContextWrapper, TState
 from standfast.driver.agent_graph import AgentGraph
 from standfast.driver.call_lookup import call_item_or_made, nested_agent
-from standfast.driver.editable import Editable
 from standfast.driver.event_buffer import EventBuffer
 from standfast.driver.run_scope import AgentToolInvocation, RunScope, StartedRun, UnfinishedRun
 from standfast.driver.unsent import unsent_items
@@ -25,6 +24,7 @@ from standfast.words.items import ItemHelpers, ModelResponse, RunItem, ToolAppro
 from standfast.words.stream_events import StreamEvent
 
 T = TypeVar("T")
+V = TypeVar("V")
 InputListMode = Literal["preserve_all", "normalized"]
 
 
@@ -67,6 +67,32 @@ def _approval(run: Run, scope: RunScope, call: Call) -> ToolApprovalItem:
             same_as_run=call.same_as_run,
         )
     return known[call.id]
+
+
+class Editable(Generic[V]):
+    """An attribute of a result that is read from its run until the program sets it.
+
+    Results of the SDK are plain records that programs edit before they pass them on. Here an edit belongs to the result
+    alone: it reaches neither the session nor a saved state, which hold what happened.
+    """
+
+    def __init__(self, read: Callable[[Any], V]) -> None:
+        self.read, self.name, self.__doc__ = read, read.__name__, read.__doc__
+
+    @overload
+    def __get__(self, result: None, owner: type[Any]) -> Editable[V]: ...
+
+    @overload
+    def __get__(self, result: object, owner: type[Any]) -> V: ...
+
+    def __get__(self, result: Any, owner: type[Any]) -> Editable[V] | V:
+        if result is None:
+            return self
+        edits: dict[str, Any] = result._edits
+        return cast(V, edits[self.name]) if self.name in edits else self.read(result)
+
+    def __set__(self, result: Any, value: V) -> None:
+        result._edits[self.name] = value
 
 
 class RunResultBase(Generic[TState]):

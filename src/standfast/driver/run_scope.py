@@ -28,7 +28,7 @@ from standfast.driver.agent_graph import AgentGraph
 from standfast.driver.agent_offer import AgentResolver
 from standfast.driver.event_buffer import EventBuffer
 from standfast.driver.loop import Loop
-from standfast.driver.session_hold import SessionHold
+from standfast.driver.session_hold import SessionHold, current_task
 from standfast.engine.run import Entry, Owner, Response, Run
 from standfast.engine.run_store import RunStore
 from standfast.ground.jsonvalue import Item, copy_json
@@ -219,6 +219,8 @@ class RunScope:
         self.given_input = arguments.given_input
         self.graph = graph or AgentGraph(arguments.agent)
         self.session = session
+        self.started_in = current_task()
+        """The task that this run was started in, which waits for it."""
         self.spawn = spawn
         config = self.config
         self.agents = AgentResolver(

@@ -14,7 +14,7 @@ from typing import Any
 from standfast.agents.agent import Agent
 from standfast.agents.approvals import arguments_digest
 from standfast.driver.agent_graph import AgentGraph
-from standfast.driver.call_lookup import missing_tool, nested_agent, scope_of_call, tool_of
+from standfast.driver.call_lookup import calls_within, missing_tool, nested_agent, scope_of_call, tool_of
 from standfast.driver.reply_parsing import arguments_text, behind_handoff, behind_tool, is_digest_of
 from standfast.driver.run_scope import RunScope
 from standfast.driver.session_hold import session_id_of
@@ -207,17 +207,10 @@ async def check_unclaimed(run: Run, store: RunStore | None, revision: int) -> st
         )
     # The revision is the same, so the calls must be: a state that was changed by hand would run something else.
     known = decode_saved(saved)
-    kept = dict(_calls(known))
-    for place, digest in _calls(run):
-        if kept.get(place, digest) != digest:
+    kept = {(*path, call.id): call.digest for path, _, call in calls_within(known)}
+    for path, _, call in calls_within(run):
+        if kept.get((*path, call.id), call.digest) != call.digest:
             raise RunStateError(
-                f"call {place[-1]!r} was changed since run {run_id!r} was saved", "Resume the run as it was saved."
+                f"call {call.id!r} was changed since run {run_id!r} was saved", "Resume the run as it was saved."
             )
     return known.status
-
-
-def _calls(run: Run, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    for call in run.calls:
-        yield (*path, call.id), call.digest
-        if call.child is not None:
-            yield from _calls(call.child, (*path, call.id))

@@ -56,6 +56,11 @@ class Owner:
         """Whether a server keeps the history, so that only what it has not acknowledged is sent."""
         return self.kind in ("conversation", "chain")
 
+    @property
+    def conversation_id(self) -> str | None:
+        """The server's conversation; None if no conversation of a server's is the owner."""
+        return self.id if self.kind == "conversation" else None
+
 
 @dataclass(frozen=True, slots=True)
 class Spec:
