@@ -86,7 +86,7 @@ class ClusterStore(RedisStore):
     def __init__(self, link: Any, *, prefix: str, ttl_ms: int | None, wait_replicas: int = 0) -> None:
         super().__init__(link, prefix=prefix, layout="tagged", ttl_ms=ttl_ms, wait_replicas=wait_replicas)
         self._runs: dict[str, int] = {}
-        self._is_writable = True  # there is but one layout on a cluster
+        self._greeting.has_one_layout = True
 
     # --- where names are
 

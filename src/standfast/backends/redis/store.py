@@ -2,61 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
 
 import redis.exceptions as failed
 
 from standfast.backends.redis import listing
 from standfast.backends.redis.errors import refused, too_few
-from standfast.backends.redis.exchange import Command, Exchange, answers, driven
-from standfast.backends.redis.keys import Keys, Layout, NameKeys, check_layout, check_not_mixed
+from standfast.backends.redis.exchange import Command, Exchange, driven
+from standfast.backends.redis.greeting import Greeting
+from standfast.backends.redis.keys import Keys, Layout, NameKeys
 from standfast.backends.redis.link import Sent
-from standfast.backends.redis.policy import ASKED, Policy
-from standfast.backends.redis.scripts import (
-    Call,
-    Refs,
-    append_call,
-    appended,
-    commit_call,
-    data_of,
-    look_call,
-    outcome_of,
-    plain_read,
-    sight_of,
-)
+from standfast.backends.redis.scripts import Asked, Refs, appended, changed, looked
 from standfast.ground.errors import StandfastError
 from standfast.sessions.answering import Answering
-from standfast.sessions.port import (
-    Answer,
-    Ask,
-    Count,
-    Listing,
-    Look,
-    Name,
-    Step,
-)
+from standfast.sessions.port import Answer, Ask, Count, Listing, Look, Name, Step
 
 WAIT_MS = 2000
 """How long a write waits for replicas, where that is asked for; everything behind it on its connection waits too."""
-
-
-class Asked(NamedTuple):
-    """A command, what its answer means, and the text of the script that it names."""
-
-    command: Command
-    meaning: Callable[[Any], Answer]
-    script: str = ""
-
-    def with_script(self) -> Command:
-        """The command for a server that may not know the script."""
-        return ("EVAL", self.script, *self.command[2:])
-
-
-def _called(call: Call, meaning: Callable[[Any], Answer]) -> Asked:
-    script, keys, args = call
-    return Asked(("EVALSHA", script.sha, len(keys), *keys, *args), meaning, script.text)
 
 
 class Codec:
@@ -65,9 +29,8 @@ class Codec:
     def __init__(self, *, prefix: str, layout: Layout, ttl_ms: int | None, where: str, wait_replicas: int = 0) -> None:
         self.keys, self._ttl_ms = Keys(prefix, layout), ttl_ms
         self._refs = Refs()
-        self._policy = Policy(where, expires=ttl_ms is not None)
+        self._greeting = Greeting(self.keys, where, expires=ttl_ms is not None)
         self._wait_replicas = wait_replicas
-        self._is_readable = self._is_writable = False
 
     def keys_of(self, name: Name) -> NameKeys:
         """The keys of a name."""
@@ -76,20 +39,13 @@ class Codec:
     def asked(self, question: Look | Step) -> Asked:
         """The command for a question: the small script where it will do."""
         if isinstance(question, Look):
-            bounds = plain_read(question)
-            keys = self.keys_of(question.name)
-            if bounds is not None:
-                return Asked(("LRANGE", keys.keys[1], *bounds), data_of)
-            return _called(look_call(question, keys), partial(sight_of, question))
-        small = append_call(question, self.keys_of(question[0].name), self._refs, self._ttl_ms)
-        if small is None:
-            return self.general(question)
-        return _called(small, appended)
+            return looked(question, self.keys_of(question.name))
+        small = appended(question, self.keys_of(question[0].name), self._refs, self._ttl_ms)
+        return self.general(question) if small is None else small
 
     def general(self, step: Any) -> Asked:
         """The command for a step, whatever it is."""
-        call = commit_call(step, self.keys_of, self._refs, self._ttl_ms)
-        return _called(call, lambda reply: outcome_of(step, reply, self._refs))
+        return changed(step, self.keys_of, self._refs, self._ttl_ms)
 
     def again(self, questions: Sequence[Look | Step], asked: list[Asked], found: Sequence[Any]) -> dict[int, Command]:
         """What must be asked once more, by its place: nothing of it was done.
@@ -107,20 +63,16 @@ class Codec:
         return more
 
     def exchange(self, questions: Sequence[Any]) -> Exchange[list[Answer | Exception]]:
-        """What is sent for questions: all looks and steps in one write, and then listings, several writes for each."""
-        if not self._is_readable:
-            (layout,) = yield from answers([("GET", self.keys.layout_key)])
-            check_layout(layout, self.keys.prefix)
-            self._is_readable = True
-        together = [question for question in questions if not isinstance(question, (Listing, Count))]
-        found = (yield from self._together(together)) if together else []
-        if len(found) == len(questions):
-            return found
-        rest = iter(found)
+        """What is sent for questions: looks and steps in a row in one write, a listing in several."""
+        if not self._greeting.is_readable:
+            yield from self._greeting.before_reading()
         answered: list[Answer | Exception] = []
-        for question in questions:
-            is_listing = isinstance(question, (Listing, Count))
-            answered.append((yield from self._listed(question)) if is_listing else next(rest))
+        for is_listing, some in groupby(questions, _is_listing):
+            if is_listing:
+                for question in some:
+                    answered.append((yield from self._listed(question)))
+            else:
+                answered += yield from self._together(list(some))
         return answered
 
     def _listed(self, question: Listing | Count) -> Exchange[Answer | Exception]:
@@ -134,21 +86,18 @@ class Codec:
     def _together(self, questions: Sequence[Any]) -> Exchange[list[Answer | Exception]]:
         asked = [self.asked(question) for question in questions]
         reading = all(isinstance(question, Look) for question in questions)
-        if not reading and not self._is_writable:
-            other = Keys(self.keys.prefix, "sdk" if self.keys.layout == "tagged" else "tagged")
-            own, others = yield from answers([("EXISTS", *keys.indexes("session")) for keys in (self.keys, other)])
-            check_not_mixed(own, others, self.keys)
-            self._is_writable = True
-        if not reading and self._policy.is_unknown:
-            (about,) = yield [ASKED], True
-            self._policy.told(about)
+        if not reading and not self._greeting.is_writable:
+            yield from self._greeting.before_writing()
         wait = [("WAIT", self._wait_replicas, WAIT_MS)] if self._wait_replicas and not reading else []
         found = list((yield [*(one.command for one in asked), *wait], reading))
         while more := self.again(questions, asked, found[: len(asked)]):
             got = yield [*more.values(), *wait], reading
-            for place, one in zip([*more, len(asked)], got, strict=False):  # the last: what the replicas have
+            for place, one in zip([*more, len(asked)], got, strict=False):
                 found[place] = one
-        meant = meanings(asked, found[: len(asked)])
+        meant: list[Answer | Exception] = [
+            refused(got) if isinstance(got, failed.ResponseError) else one.meaning(got)
+            for one, got in zip(asked, found, strict=False)  # the last: what the replicas have
+        ]
         return self._acknowledged(questions, meant, found[-1]) if wait else meant
 
     def _acknowledged(self, questions: Sequence[Ask], answers: Sequence[Answer | Exception], count: Any) -> list[Any]:
@@ -166,12 +115,8 @@ class Codec:
         ]
 
 
-def meanings(asked: Sequence[Asked], found: Sequence[Any]) -> list[Answer | Exception]:
-    """What the answers mean; what the server refused is an error."""
-    return [
-        refused(got) if isinstance(got, failed.ResponseError) else one.meaning(got)
-        for one, got in zip(asked, found, strict=True)
-    ]
+def _is_listing(question: Ask) -> bool:
+    return isinstance(question, (Listing, Count))
 
 
 class RedisStore(Codec, Answering):
@@ -184,7 +129,7 @@ class RedisStore(Codec, Answering):
         self._link = link
 
     def answer(self, question: Ask) -> Any:
-        """One LRANGE if only contents are wanted, one script call for all else, but for a listing."""
+        """What it answers to one question."""
         (found,) = driven(self.exchange([question]), self._link.ask)
         if isinstance(found, Exception):
             raise found
