@@ -252,3 +252,20 @@ async def test_appends_that_break_after_a_loop_has_sent_them_are_stored_once(see
     assert network.broken > 5
     assert network.sent_count > 5
     carrier.close()
+
+
+async def test_a_number_that_the_carrier_has_closed_can_be_watched_for_another_file(network: HeldNetwork) -> None:
+    """A loop that still had it among its files would refuse it, and break a connection of somebody else's."""
+    carrier = LendingCarrier(partial(lambda made: made, network), loses_answers=True)
+    await opened(network, carrier)
+    carrier.close()
+    await asyncio.sleep(0.01)  # the loop is told to forget it
+    loop, pairs, told = asyncio.get_running_loop(), [socket.socketpair() for _ in range(8)], list[int]()
+    for number, (here, there) in enumerate(pairs):  # these have the lowest numbers that are free
+        loop.add_reader(here, lambda number=number, here=here: (told.append(number), here.recv(1)))
+        there.send(b"!")
+    await until(lambda: len(told) == 8)
+    for here, there in pairs:
+        loop.remove_reader(here)
+        here.close()
+        there.close()

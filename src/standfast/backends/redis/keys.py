@@ -46,7 +46,7 @@ class NameKeys(NamedTuple):
     keys: tuple[bytes, ...]
     index_of: Callable[[Kind, tuple[str, str]], bytes]
     is_shared: bool
-    """Whether the SDK may write to them as well."""
+    """Whether the SDK may write to them as well; then all sessions are in one index."""
 
 
 class Keys:

@@ -247,6 +247,7 @@ def appended(step: Step, keys: NameKeys, refs: Refs, ttl_ms: int | None) -> Aske
     writers = {tag.writer for _, tag in change.push if tag.writer}
     args = [to_bytes(change.name.id), b"%d" % base, b"" if ttl_ms is None else b"%d" % ttl_ms]
     args += [b"%d" % len(counted) for counted in (change.cells, change.put, writers)]
+    args.append(b"1" if keys.is_shared else b"")
     for cell, value in change.cells.items():
         args += (to_bytes(cell), b"n" if value is None else b"v" + value)
     for cell, value in change.put.items():
