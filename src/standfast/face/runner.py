@@ -31,7 +31,7 @@ from standfast.driver.session_hold import run_store_of
 from standfast.driver.thread_loop import run_on_thread_loop
 from standfast.driver.under_way import HAND_OVER_S, hand_over_all
 from standfast.driver.unsent import unsent_items
-from standfast.engine.codec import decode_saved, ending_of, has_ended
+from standfast.engine.codec import ENDED, decode_saved, ending_of, has_ended
 from standfast.engine.run import evolve
 from standfast.engine.run_store import RunStore, RunSummary, SavedRun
 from standfast.face.run_state import RunState
@@ -502,12 +502,20 @@ async def _load(agent: Agent[Any], run_id: str, store: RunStore, context: object
 
 
 def _refuse_to_delete(saved: SavedRun) -> None:
+    from standfast.talk.codec import decode_saved as decode_call, is_call  # most programs have no voice calls
+
     try:
-        run = decode_saved(saved)
+        if is_call(saved):
+            status = decode_call(saved).status
+            is_open, remedy = status not in ENDED, "Hang up, or decide what waits with RealtimeRunner.resume(...)"
+        else:
+            run = decode_saved(saved)
+            status, is_open = run.status, not run.is_closed
+            remedy = "Resume it, or give it up with Runner.cancel_run(...)"
     except StandfastError:
         return  # nobody can resume or cancel it either: this is how to be rid of it
-    if not run.is_closed:
+    if is_open:
         raise RunStateError(
-            f"run {saved.run_id!r} has not ended ({run.status}), and what it did or waits for would be forgotten",
-            "Resume it, or give it up with Runner.cancel_run(...); then delete it.",
+            f"run {saved.run_id!r} has not ended ({status}), and what it did or waits for would be forgotten",
+            f"{remedy}; then delete it.",
         )

@@ -290,7 +290,8 @@ def _check_run(sight: Sight) -> None:
         if run.status not in ENDED:
             raise RunStateError(
                 f"run {run.run_id!r} has not ended ({run.status}) and goes on behind what would be taken back",
-                "Resume it, or give it up with Runner.cancel_run(...) or `standfast runs cancel`; then take it back.",
+                "Resume it, or give it up with Runner.cancel_run(...) or `standfast runs cancel` (hang up, if it is a "
+                "voice call); then take it back.",
             )
 
 
