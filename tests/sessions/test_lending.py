@@ -29,10 +29,12 @@ class HeldNetwork:
 
     def __init__(self) -> None:
         self.store = InMemoryStore()
-        self.connection, self.other_end = socket.socketpair()
+        self._pair: tuple[socket.socket, socket.socket] | None = None
         self.is_holding = False
         self.answer_s = 30.0
         self.sent_count = self.late_count = 0
+        self.interrupts: list[BaseException] = []
+        """Raised in the loop when something has left."""
         self.by: list[str] = []
         """The names of the threads that brought something to its end."""
 
@@ -48,16 +50,28 @@ class HeldNetwork:
 
     def sent(self, questions: Sequence[Ask]) -> Held:
         self.sent_count += 1
+        if self.interrupts:
+            self.let_go()
+            self.ask_many(questions)
+            raise self.interrupts.pop()
         if not self.is_holding:
             self.let_go()
         return Held(self, self.ask_many(questions))
 
     def let_go(self) -> None:
-        self.other_end.send(b"!")
+        self._pair = self._pair or socket.socketpair()
+        self._pair[1].send(b"!")
+
+    @property
+    def connection(self) -> socket.socket:
+        self._pair = self._pair or socket.socketpair()
+        return self._pair[0]
 
     def close(self) -> None:
-        self.connection.close()
-        self.other_end.close()
+        """Close the connection; it is opened again when it is needed."""
+        for end in self._pair or ():
+            end.close()
+        self._pair = None
 
 
 class Held:
@@ -269,3 +283,17 @@ async def test_a_number_that_the_carrier_has_closed_can_be_watched_for_another_f
         loop.remove_reader(here)
         here.close()
         there.close()
+
+
+async def test_a_program_that_is_interrupted_while_it_sends_takes_no_answer_for_another(
+    network: HeldNetwork, carrier: LendingCarrier
+) -> None:
+    """Ctrl-C comes at any line: what had left is answered on a connection that nobody uses any more."""
+    session, before = await opened(network, carrier), network.connection
+    network.interrupts.append(SystemExit("interrupted"))
+    with pytest.raises(SystemExit):
+        await session.add_items([message("interrupted")])
+    for number in range(3):
+        await session.append([message(str(number))], writer="w", start=number)
+    assert network.connection is not before
+    assert [item["content"] for item in await session.get_items()] == ["first", "interrupted", "0", "1", "2"]

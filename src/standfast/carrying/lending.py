@@ -156,6 +156,8 @@ class Lending(Pipelining):
         self._home: weakref.ref[asyncio.AbstractEventLoop] | None = None
         self._requested: deque[AnyRequest] = deque()
         self._is_scheduled = self._is_over = False
+        self._is_broken = False
+        """Whether an answer may come on the connection that nobody waits for: it would be taken for another one."""
         self._is_crowded = False
         """Whether several asked at once lately. Then sending waits until the loop has done whatever else it does now:
         what many tasks ask for in one go is sent in one go. Else it does not wait: each round of a loop costs."""
@@ -216,6 +218,11 @@ class Lending(Pipelining):
                 self._accept(self._requested.popleft())
             self._is_crowded = len(self._active) > 1
             self._begin_flight(self._ready())
+        except BaseException:  # Ctrl-C, at any line of this: nobody knows whether it has left
+            self._is_broken = True
+            for active in self._active:
+                active.request.in_doubt |= active.is_step
+            raise
         finally:
             if self._flight is None:
                 self._end_turn()
@@ -237,7 +244,7 @@ class Lending(Pipelining):
             self._unwatch(loop)
             try:
                 self._watch(loop, sent.connection)
-            except (NotImplementedError, OSError):  # a loop that cannot, or too many files
+            except Exception:  # a loop that cannot, or too many files: the thread can
                 self._passed = flight
                 return
         flight.wait_in(loop)
@@ -245,7 +252,7 @@ class Lending(Pipelining):
 
     def _end_turn(self) -> None:
         """Give the turn back, and wake the thread if there is something for it to do."""
-        has_more = self._active or self._owed or self._passed
+        has_more = self._active or self._owed or self._passed or self._is_broken
         self._turn.release()
         if has_more:
             self._pass_on()
@@ -305,6 +312,9 @@ class Lending(Pipelining):
             while not self._is_over:
                 message = self._inbox.get()
                 self._take_turn()
+                if self._is_broken:
+                    self._is_broken = False
+                    self._close_store()  # it is opened again when it is needed
                 if self._passed is not None:
                     flight, self._passed = self._passed, None
                     self._settle(flight.ready, self._awaited(flight))
