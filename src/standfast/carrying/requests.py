@@ -57,12 +57,18 @@ class Request(Generic[T]):
     and may have nobody who waits: `then` is told what came of it.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_abandoned", "_context", "_future", "_lock", "_loop", "_undo_given", "deadline", "detached", "durable",
-        "error", "in_doubt", "kind", "plan", "result", "retries", "stage", "taken", "then", "timeout_s", "undo",
-        "undone", "where",
-    )  # fmt: skip
+    # What most requests never change is of the class: one is made for every operation.
+    result: T | None = None
+    error: BaseException | None = None
+    undone = taken = False
+    retries = 0
+    """How often the store was asked again, because it was away or its answer was lost."""
+    in_doubt = False
+    """Whether a step of it has left and its answer was lost, and nobody has seen since that it was not done."""
+    stage = QUEUED
+    _abandoned = _undo_given = False
+    _loop: asyncio.AbstractEventLoop | None = None
+    _future: asyncio.Future[T] | None = None
 
     def __init__(
         self,
@@ -78,19 +84,8 @@ class Request(Generic[T]):
     ) -> None:
         self.plan, self.where, self.timeout_s, self.kind = plan, where, timeout_s, kind
         self.undo, self.durable, self.detached, self.then = undo, durable, detached, then
-        self.result: T | None = None
-        self.error: BaseException | None = None
-        self.undone = self.taken = False
-        self.retries = 0
-        """How often the store was asked again, because it was away or its answer was lost."""
-        self.in_doubt = False
-        """Whether a step of it has left and its answer was lost, and nobody has seen since that it was not done."""
-        self.stage = QUEUED
         self.deadline = time.monotonic() + timeout_s
-        self._abandoned = self._undo_given = False
         self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._future: asyncio.Future[T] | None = None
         self._context = context
 
     # --- the caller's side ------------------------------------------------------------------------------
@@ -119,16 +114,16 @@ class Request(Generic[T]):
             raise
         finally:
             waiting.pop(self, None)
-            self._tell_retries()  # in the task of whoever asked, and not by the thread that does the work
+            if self.retries:
+                self._tell_retries()  # in the task of whoever asked, and not by the thread that does the work
 
     def tell_unheard(self) -> None:
         """Tell of retries for which nobody waits, as if whoever asked did so; from the thread that did the work."""
-        if self.retries and self._loop is None:
+        if self._loop is None:
             (self._context or copy_context()).copy().run(self._tell_retries)
 
     def _tell_retries(self) -> None:
-        if self.retries:
-            tell("store_retried", count=self.retries, seconds=time.monotonic() + self.timeout_s - self.deadline)
+        tell("store_retried", count=self.retries, seconds=time.monotonic() + self.timeout_s - self.deadline)
 
     def _abandon(self) -> bool:
         with self._lock:
@@ -376,7 +371,8 @@ def deliver(requests: Iterable[Request[Any]]) -> None:
     """
     by_loop: dict[asyncio.AbstractEventLoop, list[Request[Any]]] = {}
     for request in requests:
-        request.tell_unheard()
+        if request.retries:
+            request.tell_unheard()
         if request.then is not None:
             request.then(request.result, request.error)
         if request._loop is not None:

@@ -130,9 +130,11 @@ class StoredSession(LooksInto, SessionABC):
 
     async def pop_item(self) -> Item | None:
         """Remove and return the newest valid item; None when there is none. Corrupt records stay."""
+        lane = self._lane()
+        undo_lane = None if lane is None else self._lane(UNDO)
         popped = await self._write(
-            partial(rules.pop, self._name, self._report, self._lane()),
-            undo=partial(rules.put_back, self._name, self._lane(UNDO), writer_rules.is_counted),
+            partial(rules.pop, self._name, self._report, lane),
+            undo=partial(rules.put_back, self._name, undo_lane, writer_rules.is_counted),
         )
         return None if popped is None else decode(popped.row.data)
 
