@@ -316,7 +316,8 @@ class Transaction(Looking):
         changed, seen, self._seen = listing.order(self.db, self._sql)
         if self._seen > seen:
             self._newest.pop("session", None)
-            for changed, (_, row_id) in enumerate(self.db.execute(self._sql.foreign, (seen,)).fetchall(), changed + 1):
+            for _, row_id in self.db.execute(self._sql.foreign, (seen,)).fetchall():
+                changed += 1
                 self.db.execute(self._sql.adopt, (changed, self._seen, row_id))
         self._changed["session"] = changed
 
