@@ -10,9 +10,10 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from standfast.backends.sqlite import listing, structure
+from standfast.backends.sqlite import listing
 from standfast.backends.sqlite.looking import NO_EPOCH, Looking, State, between
 from standfast.backends.sqlite.rows import insert, insert_loaded, write_all
+from standfast.backends.sqlite.schema import TablesBeside
 from standfast.backends.sqlite.statements import Statements, numbered
 from standfast.backends.sqlite.values import BEYOND, after_text, labels_text, now_text, time_text
 from standfast.sessions.port import Arrange, Cell, Change, Done, Kind, Listed, Name, Range, Refused, Row, Step, Tag
@@ -130,17 +131,17 @@ class Transaction(Looking):
             self._touch(touched)
         if is_unseen:
             self.db.execute(self._sql.see, (self._seen,))
-        if self._is_structured:
-            self._follow(changes)
+        if self._beside is not None:
+            self._follow(changes, self._beside)
 
-    def _follow(self, changes: Sequence[Change]) -> None:
-        """Bring what the SDK says of messages up to date with them."""
+    def _follow(self, changes: Sequence[Change], beside: TablesBeside) -> None:
+        """Bring what another program says of messages up to date with them."""
         for change in changes:
             if change.name.kind == "session":
                 if change.remove or change.wipe is not None:
-                    structure.forget(self.db, change.name.id)
+                    beside.forget(self.db, change.name.id)
                 if change.push or change.drop or change.arrange is not None or change.back or change.load is not None:
-                    structure.follow(self.db, self._sql.tables.messages, change.name.id)
+                    beside.follow(self.db, self._sql.tables, change.name.id)
 
     def _move(self, change: Change, state: State) -> None:
         """Do what concerns rows that are there."""

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from standfast.backends.sqlite.branches import SDK_USAGE
-from standfast.backends.sqlite.turns import turn_numbers
+from standfast.backends.advanced.branches import SDK_USAGE
+from standfast.backends.advanced.turns import turn_numbers
 from standfast.ground.jsonvalue import decode_value, encode_value
 from standfast.sessions.look_rules import cost_in, usage_in
 from standfast.sessions.port import Change, Look, Name, Plan, Row, Rows, Sight
