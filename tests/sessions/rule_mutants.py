@@ -55,6 +55,6 @@ MUTANTS: list[tuple[Mutant, str, str]] = [
     (Mutant("an import forgets who wrote how much", BRINGING, "put[WRITER + writer] = now.value()", "put[WRITER + writer] = Written().value()"), "B16", "a_session_that_was_copied_away_and_back_is_the_same"),
     (Mutant("an import forgets what writers are known by", BRINGING, "grown(Written(base, base), each)", "grown(Written(base + len(each), base + len(each)), [])"), "B16", "a_session_that_was_copied_away_and_back_is_the_same"),
     (Mutant("an import does not say which generations are kept", BRINGING, "    if seen.generations:", "    if not seen.generations:"), "B16", "a_session_that_was_copied_away_and_back_is_the_same"),
-    (Mutant("a picture leaves costs out", PICTURES, "if cell.startswith(USAGE) and value.alive:", "if cell.startswith(USAGE) and not value.alive:"), "B16", "a_session_that_was_copied_away_and_back_is_the_same"),
+    (Mutant("a picture leaves costs out", PICTURES, "in usage_in_cells(sight)]", "in ()]"), "B16", "a_session_that_was_copied_away_and_back_is_the_same"),
     (Mutant("a picture leaves older digests out", PICTURES, "range(known.chunks)", "range(0)"), "B16", "a_session_that_was_copied_away_and_back_is_the_same"),
 ]  # fmt: skip

@@ -451,7 +451,7 @@ class _Asking:
         if self._asked is not None:  # its answer was lost, or the session was closed before it came
             self._post(self._asked, lease_rules.withdraw, self._waiter.ticket, self._nonce)
         elif self._waiter.is_told and not self._session._closed:
-            self._post(self._session._carrier(), lease_rules.leave, self._waiter.ticket)
+            self._post(self._session._carrier(), lease_rules.withdraw, self._waiter.ticket)
 
     def withdraw(self) -> None:
         """Give back what it may have got already, unknown to its task: the session is being closed."""
