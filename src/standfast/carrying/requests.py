@@ -57,18 +57,12 @@ class Request(Generic[T]):
     and may have nobody who waits: `then` is told what came of it.
     """
 
-    # What most requests never change is of the class: one is made for every operation.
-    result: T | None = None
-    error: BaseException | None = None
-    undone = taken = False
-    retries = 0
-    """How often the store was asked again, because it was away or its answer was lost."""
-    in_doubt = False
-    """Whether a step of it has left and its answer was lost, and nobody has seen since that it was not done."""
-    stage = QUEUED
-    _abandoned = _undo_given = False
-    _loop: asyncio.AbstractEventLoop | None = None
-    _future: asyncio.Future[T] | None = None
+    __slots__ = (
+        "__weakref__",
+        "_abandoned", "_context", "_future", "_lock", "_loop", "_undo_given", "deadline", "detached", "durable",
+        "error", "in_doubt", "kind", "plan", "result", "retries", "stage", "taken", "then", "timeout_s", "undo",
+        "undone", "where",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -84,8 +78,19 @@ class Request(Generic[T]):
     ) -> None:
         self.plan, self.where, self.timeout_s, self.kind = plan, where, timeout_s, kind
         self.undo, self.durable, self.detached, self.then = undo, durable, detached, then
+        self.result: T | None = None
+        self.error: BaseException | None = None
+        self.undone = self.taken = False
+        self.retries = 0
+        """How often the store was asked again, because it was away or its answer was lost."""
+        self.in_doubt = False
+        """Whether a step of it has left and its answer was lost, and nobody has seen since that it was not done."""
+        self.stage = QUEUED
         self.deadline = time.monotonic() + timeout_s
+        self._abandoned = self._undo_given = False
         self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._future: asyncio.Future[T] | None = None
         self._context = context
 
     # --- the caller's side ------------------------------------------------------------------------------
