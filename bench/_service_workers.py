@@ -39,7 +39,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 import standfast
 import standfast.backends.postgres.session
 import standfast.backends.sqlite.session
-import standfast.face.watching
+import standfast.fleet.watching
 from tests.helpers.books import done, write
 from tests.web_service.nursery import bring_up
 

@@ -85,15 +85,14 @@ if TYPE_CHECKING:
     from .driver.result import RunResult, RunResultStreaming
     from .driver.run_scope import AgentToolInvocation, UnfinishedRun
     from .engine.run_store import LogTail, RunStore, RunSummary, SavedRun
-    from .face.logs import enable_verbose_stdout_logging
     from .face.moving import MoveInterruptedError, MoveReport, move_to_conversation, move_to_session
-    from .face.recovering import RecoveredRun, RecoveryReport
     from .face.repl import run_demo_loop
     from .face.run_state import CallRecord, RunState
-    from .face.run_updates import CallBegan, CallEnded, ItemSaved, PendingCall, RunEnded, RunStatusChanged, RunUpdate
     from .face.runner import Runner
-    from .face.stopping import handing_over_on
     from .face.websocket_session import ResponsesWebSocketSession, responses_websocket_session
+    from .fleet.recovering import RecoveredRun, RecoveryReport
+    from .fleet.run_updates import CallBegan, CallEnded, ItemSaved, PendingCall, RunEnded, RunStatusChanged, RunUpdate
+    from .fleet.stopping import handing_over_on
     from .ground.errors import (
         AbilityMissingError,
         AgentsException,
@@ -164,6 +163,7 @@ if TYPE_CHECKING:
         UserError,
         WrongLoopError,
     )
+    from .ground.log_helpers import enable_verbose_stdout_logging
     from .llm.interface import Model, ModelProvider, ModelTracing
     from .llm.retry import (
         ModelRetryAdvice,

@@ -156,6 +156,22 @@ async def test_the_wire_says_whether_a_function_is_strict(api: str, strict: bool
     assert (tool if api == "responses" else tool["function"])["strict"] is strict
 
 
+@pytest.mark.parametrize("api", ["responses", "chat"])
+@pytest.mark.parametrize("strict", [True, False])
+async def test_the_wire_says_whether_a_handoff_is_strict(api: str, strict: bool) -> None:
+    from standfast import OpenAIChatCompletionsModel, OpenAIResponsesModel
+
+    over = handoff(Agent(name="b"))
+    over.strict_json_schema = strict
+    with LoopbackServer() as server:
+        async with server.client(max_retries=0) as client:
+            kind = OpenAIResponsesModel if api == "responses" else OpenAIChatCompletionsModel
+            await go(Agent(name="a", model=kind("m", client), handoffs=[over]), "hello")
+        (request,) = server.model_calls
+    (tool,) = request.body["tools"]
+    assert (tool if api == "responses" else tool["function"])["strict"] is strict
+
+
 def written() -> Any:
     async def look(where: str) -> str:
         """Look around.

@@ -56,3 +56,28 @@ async def test_a_run_that_is_cut_while_it_is_taken_does_not_hide_what_it_did(
         anchor.close()
         at += 1
     assert seen >= {"cancelled", "done"}  # it was cut in the middle, too
+
+
+async def test_a_run_store_that_is_gone_when_a_run_is_given_back_does_not_hide_why_it_was(tmp_path: Path) -> None:
+    class Failing(SQLiteSession):
+        """A session that fails where a run that has been taken looks at it, and takes the run store along."""
+
+        is_failing = False
+
+        async def get_items(self, limit: int | None = None) -> Any:
+            if self.is_failing:
+                (tmp_path / "runs").unlink()
+                raise ZeroDivisionError("the first")
+            return await super().get_items(limit)
+
+    session, anchor = Failing("s", tmp_path / "items"), SQLiteSession("-", tmp_path / "runs")
+    config = RunConfig(run_store=anchor.run_store())
+    agent = _agent(tmp_path / "book")
+    state = (await Runner.run(agent, "go", session=session, run_config=config)).to_state()
+    state.approve(state.get_interruptions()[0])
+    session.is_failing = True
+    with pytest.raises(ZeroDivisionError, match="the first") as ended:
+        await Runner.run(agent, state, session=session, run_config=config)
+    assert any("the run was given back" in note for note in ended.value.__notes__)
+    session.close()
+    anchor.close()

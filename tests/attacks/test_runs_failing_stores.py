@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from standfast import Agent, InMemorySession, RunConfig, Runner, SettingTypeError, function_tool
-from standfast.testing import ScriptedModel, assistant_message, function_call
+from standfast import Agent, InMemoryRunStore, InMemorySession, RunConfig, Runner, SettingTypeError, function_tool
+from standfast.testing import ModelStep, ScriptedModel, assistant_message, function_call
 
 
 class Unreliable:
@@ -64,6 +64,28 @@ async def test_a_run_whose_history_is_stored_gives_its_result_though_its_end_was
     assert result.final_output == "done"
     assert ran == ["act"]
     assert len(await session.get_items()) == (4 if with_session else 0)
+
+
+async def test_a_store_that_fails_while_a_failed_run_is_closed_does_not_hide_why_it_failed() -> None:
+    class Full(Unreliable):
+        is_full = False
+
+        async def save_run(self, run_id: str, **named: Any) -> int:
+            if self.is_full:
+                raise OSError("no space left")
+            return await super().save_run(run_id, **named)
+
+    store = Full(InMemoryRunStore(), "none", after=False)
+
+    async def fail(call: Any) -> Any:
+        store.is_full = True
+        raise ZeroDivisionError("the first")
+
+    failing = agent([])
+    failing.model = ScriptedModel([[function_call("act", {}, call_id="c1")], ModelStep.respond(fail)])
+    with pytest.raises(ZeroDivisionError, match="the first") as ended:
+        await Runner.run(failing, "go", session=InMemorySession("s"), run_config=RunConfig(run_store=store))
+    assert any("no space left" in note for note in ended.value.__notes__)
 
 
 @pytest.mark.parametrize("odd", [1.5, True, "3"])

@@ -314,7 +314,7 @@ async def test_a_call_keeps_the_agent_it_arrived_with():
 
 async def test_speech_interrupts_and_late_audio_is_not_shown():
     """E8: one signal to stop, a truncation that the server takes, no audio of that reply afterwards."""
-    words = " ".join(f"word{number}" for number in range(60))
+    words = " ".join(f"word{number}" for number in range(600))
     async with LoopbackRealtimeServer([words, "Yes?"], pace=0.3) as server:
         session = await runner(agent()).run(model_config=at(server))
         async with talking(session) as reader:

@@ -13,11 +13,11 @@ import pytest
 from helpers.watching import check_order, facts
 from hypothesis import given, settings, strategies as st
 
-from standfast.face.run_updates import Picture
+from standfast.fleet.run_updates import Picture
 from tests.runs.driver_mutants import Mutant
 from tests.saved_runs.watched_runs import pictures_of, states_of, told_of
 
-UPDATES = "face.run_updates"
+UPDATES = "fleet.run_updates"
 
 
 @functools.cache

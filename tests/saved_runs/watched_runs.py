@@ -8,8 +8,8 @@ from typing import Any
 
 from standfast import Agent, InMemoryRunStore, LogTail, RunConfig, Runner, RunSummary, SavedRun, function_tool
 from standfast.engine.codec import decode_saved
-from standfast.face import run_updates  # by the module's name: mutants change what is in it
-from standfast.face.run_updates import Picture
+from standfast.fleet import run_updates  # by the module's name: mutants change what is in it
+from standfast.fleet.run_updates import Picture
 from standfast.testing import AnsweringModel, assistant_message, function_call
 
 UPDATES_MAX = 100

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from standfast.backends.memory.session import InMemoryStore
+from standfast.carrying.arguments import batch_of
 from standfast.carrying.carrier import Carrier
 from standfast.carrying.looped import LoopCarrier
 from standfast.carrying.pipelined import PipelinedCarrier
-from standfast.carrying.session import _batch
 from standfast.carrying.threads import ThreadCarrier
 from standfast.conformance.check_context import message
 from standfast.ground.errors import (
@@ -128,7 +128,7 @@ async def words(session: Session) -> list[str]:
 
 
 def append(text: str, start: int) -> Plan[Any]:
-    return writer_rules.append(HERE, _batch([message(text)], "run", start, None, None, None))
+    return writer_rules.append(HERE, batch_of([message(text)], "run", start, None, None, None))
 
 
 def taken_by_another() -> Plan[Any]:
@@ -457,6 +457,6 @@ async def test_a_clear_leaves_nothing_of_an_item_that_was_popped() -> None:
 def test_a_fence_of_a_lease_that_was_lost_is_refused_as_ever() -> None:
     network = Network(InMemoryStore())
     network.meanwhile(taken_by_another())
-    batch = _batch([message("a")], "run", 0, None, Fence(0, "one"), None)
+    batch = batch_of([message("a")], "run", 0, None, Fence(0, "one"), None)
     with pytest.raises(LeaseLostError):
         network.meanwhile(writer_rules.append(HERE, batch))

@@ -149,7 +149,7 @@ def main() -> None:
 
     import standfast.backends.postgres.session
     import standfast.backends.sqlite.session
-    import standfast.face.watching  # noqa: F401
+    import standfast.fleet.watching  # noqa: F401
     from tests.web_service.payer import payer
 
     bring_up(lambda folder, settings: make_app(Settings(**settings), payer(folder)))

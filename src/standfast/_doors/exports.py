@@ -316,9 +316,9 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     ),
     "backends.compaction.summary": ("SummarisingSession",),
     "face.runner": ("Runner",),
-    "face.recovering": ("RecoveredRun", "RecoveryReport"),
-    "face.stopping": ("handing_over_on",),
-    "face.run_updates": (
+    "fleet.recovering": ("RecoveredRun", "RecoveryReport"),
+    "fleet.stopping": ("handing_over_on",),
+    "fleet.run_updates": (
         "RunUpdate",
         "ItemSaved",
         "CallBegan",
@@ -332,7 +332,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "face.run_state": ("RunState", "CallRecord"),
     "engine.run_store": ("RunStore", "SavedRun", "RunSummary", "LogTail"),
     "face.repl": ("run_demo_loop",),
-    "face.logs": ("enable_verbose_stdout_logging",),
+    "ground.log_helpers": ("enable_verbose_stdout_logging",),
     "telemetry.switch": ("set_tracing_disabled",),
     "telemetry.span_data": (
         "SpanData",
@@ -460,7 +460,7 @@ BEHIND_DOORS: dict[str, tuple[str, ...]] = {
         "generate_func_documentation",
     ),
     "driver.result": ("RunResultBase",),
-    "face.drawing": (
+    "agents.drawing": (
         "draw_graph",
         "get_all_edges",
         "get_all_nodes",

@@ -183,6 +183,10 @@ class ToolContext(RunContextWrapper[TContext]):
     run_agent: Callable[[Any], Awaitable[Any]] | None
     """Runs an agent inside this call (`AgentToolRun` in, its result out); put here by the driver."""
 
+    called_inside: tuple[str, ...]
+    """The tools that agents inside this call have called, each once: for a `failure_error_function`, which says what
+    the model reads when such an agent failed."""
+
     def __init__(
         self,
         context: TContext,
@@ -222,6 +226,7 @@ class ToolContext(RunContextWrapper[TContext]):
         self.run_config = _config(run_config) if isinstance(run_config, Mapping) else run_config
         self.idempotency_key = idempotency_key
         self.run_agent = run_agent
+        self.called_inside = ()
 
     @property
     def qualified_tool_name(self) -> str:

@@ -8,12 +8,18 @@ from collections.abc import Awaitable, Callable
 from standfast.calls.connecting import Connecting
 from standfast.calls.memory import Memory
 from standfast.calls.scope import CallScope
-from standfast.ground.errors import LeaseLostError, NotFoundError, RunClaimedError, SessionConflictError
+from standfast.ground.errors import (
+    LeaseLostError,
+    NotFoundError,
+    RunClaimedError,
+    SessionClosedError,
+    SessionConflictError,
+)
 from standfast.talk.events import Appended, Claimed, Do, HungUp
 
 RETRY_S_FIRST, RETRY_S_MAX = 0.05, 5.0
-REFUSED = (RunClaimedError, LeaseLostError, SessionConflictError)
-"""What a store says of a call that is another's now, or whose session holds something else under its name."""
+REFUSED = (RunClaimedError, LeaseLostError, SessionConflictError, SessionClosedError)
+"""What is said of a call that is another's now, or whose session holds something else under its name or was closed."""
 
 
 class Keeping:

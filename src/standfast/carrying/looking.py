@@ -15,7 +15,7 @@ from standfast.ground.durations import check_seconds
 from standfast.ground.errors import CallerError, InvalidLimitError
 from standfast.sessions import look_rules
 from standfast.sessions.port import Name, Plan
-from standfast.sessions.protocol import check_limit
+from standfast.sessions.protocol import page_size
 from standfast.sessions.records import Holder, Origin, Record, RecordPage, RunUsage, SearchPage
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ class LooksInto(ABC):
 
         Raises SessionConflictError for a cursor whose history was replaced or cleared since.
         """
-        check_page(limit)
+        limit = check_page(limit)
         if before is not None and after is not None:
             raise CallerError("a page is before one cursor or after one, not both", "Give `before` or `after`.")
         return await self._read(partial(look_rules.records, self._name, before, after, limit))
@@ -87,10 +87,10 @@ class LooksInto(ABC):
 
 def check_page(limit: int) -> int:
     """The limit of a page of which each part tells where the next one begins: at least one."""
-    check_limit(limit)
-    if not limit:
+    size = page_size(limit)
+    if not size:
         raise InvalidLimitError("a page of nothing says nothing", "Give a limit of 1 or more.")
-    return limit
+    return size
 
 
 def checked_words(text: Any) -> str:

@@ -11,10 +11,11 @@ from standfast.carrying.carrier import Carrier
 from standfast.carrying.leases import StoredLease
 from standfast.carrying.run_leases import lease_run
 from standfast.engine.run_store import LogTail, RunSummary, SavedRun, check_run_id
+from standfast.ground.errors import SettingTypeError
 from standfast.sessions import run_rules
 from standfast.sessions.lease_rules import Fence, IsGone
 from standfast.sessions.port import Name
-from standfast.sessions.protocol import Lease, check_limit
+from standfast.sessions.protocol import Lease, page_size
 from standfast.sessions.run_rules import Recorded, RunSave
 
 _LABELLED: WeakSet[Carrier] = WeakSet()
@@ -89,8 +90,7 @@ class StoredRunStore:
         self, *, status: str | None = None, session_id: str | None = None, after: str | None = None, limit: int = 100
     ) -> tuple[list[RunSummary], str | None]:
         """Runs, newest change first, and the cursor of the next page (None: no more)."""
-        check_limit(limit)
-        plan = partial(run_rules.list_runs, status, session_id, after, limit)
+        plan = partial(run_rules.list_runs, status, session_id, after, page_size(limit))
         return await self._carrier().carry(plan, self._timeout_s, kind="read")
 
     async def open_on_conversation(self, conversation_id: str) -> list[RunSummary]:
@@ -155,4 +155,9 @@ def fence_of(lease: Lease | None) -> Fence | None:
     if lease is None:
         return None
     fence = getattr(lease, "fence", None)
-    return fence if isinstance(fence, Fence) else Fence(lease.number)
+    if isinstance(fence, Fence):
+        return fence
+    number = getattr(lease, "number", None)
+    if not isinstance(number, int):
+        raise SettingTypeError(f"a {type(lease).__name__} is no lease", "Give what lease() gave, or None.")
+    return Fence(number)

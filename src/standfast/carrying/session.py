@@ -19,6 +19,15 @@ from functools import partial
 from typing import Any, ClassVar, Self, TypeVar
 from uuid import uuid4
 
+from standfast.carrying.arguments import (
+    batch_of,
+    check_head,
+    check_ordinal,
+    check_position,
+    checked_timeout,
+    checked_writer,
+    encoded_of,
+)
 from standfast.carrying.carrier import Carrier, Then
 from standfast.carrying.closing import Done
 from standfast.carrying.leases import POLL_FIRST_S, POLL_MAX_S, RENEWER, WAITERS, StoredLease, Waiter, clock_s
@@ -26,8 +35,8 @@ from standfast.carrying.looking import LooksInto
 from standfast.carrying.reading_only import ReadingOnly
 from standfast.carrying.runs import StoredRunStore, fence_of
 from standfast.ground.durations import check_seconds
-from standfast.ground.errors import CallerError, SessionBusyError, SessionClosedError, StandfastError, StoreError
-from standfast.ground.jsonvalue import DIGEST_BYTES, Item, decode, digest, digests as digests_of, encode
+from standfast.ground.errors import SessionBusyError, SessionClosedError, StandfastError, StoreError
+from standfast.ground.jsonvalue import Item, decode
 from standfast.ground.operators import tell
 from standfast.sessions import fork_rules, generation_rules, lease_rules, rules, run_rules, writer_rules
 from standfast.sessions.lease_rules import TICKET_S, Asker, Busy, Fence, Taken, Watch
@@ -44,14 +53,13 @@ from standfast.sessions.protocol import (
     SessionInfo,
     SessionPage,
     SessionSettings,
-    check_limit,
     check_session_id,
     coerce_settings,
     effective_limit,
+    page_size,
 )
 from standfast.sessions.rules import LANE, Lane
 from standfast.sessions.run_rules import Costs, NestedItems, Recorded, RunSave
-from standfast.sessions.writer_rules import Batch
 
 T = TypeVar("T")
 
@@ -82,7 +90,7 @@ class StoredSession(LooksInto, SessionABC):
     ) -> None:
         self.session_id = self._check_id(session_id)
         self.session_settings: SessionSettings | None = coerce_settings(session_settings)
-        self.timeout_s = _checked_timeout(timeout_s)
+        self.timeout_s = checked_timeout(timeout_s)
         self._name = Name("session", self.session_id)
         self._closed = False
         self._leases: weakref.WeakSet[StoredLease] = weakref.WeakSet()
@@ -123,7 +131,7 @@ class StoredSession(LooksInto, SessionABC):
 
     async def add_items(self, items: list[Item]) -> None:
         """Append one batch, in order, whole or not at all."""
-        encoded = [encode(item) for item in items]
+        encoded = encoded_of(items)
         self._check_open()
         if encoded:
             await self._write(partial(rules.add, self._name, encoded, self._lane()))
@@ -169,16 +177,16 @@ class StoredSession(LooksInto, SessionABC):
         digests: Sequence[bytes] | None = None,
     ) -> Head:
         """Store `items` as this writer's items number `start` and on, once, however often it is asked (B1)."""
-        batch = _batch(items, writer, start, expect, fence_of(lease), digests)
+        batch = batch_of(items, writer, start, expect, fence_of(lease), digests)
         return await self._write(partial(writer_rules.append, self._name, batch))
 
     async def accepted(self, writer: str) -> int:
         """How many items this writer has written; popping, replacing and clearing do not lower it (B1)."""
-        return await self._read(partial(writer_rules.accepted, self._name, _checked_writer(writer)))
+        return await self._read(partial(writer_rules.accepted, self._name, checked_writer(writer)))
 
     async def written(self, writer: str) -> list[Item]:
         """This writer's items that are still kept, in order, those moved into a kept generation included (B1)."""
-        return await self._read(partial(writer_rules.written, self._name, _checked_writer(writer), self._report))
+        return await self._read(partial(writer_rules.written, self._name, checked_writer(writer), self._report))
 
     def record(
         self,
@@ -205,9 +213,9 @@ class StoredSession(LooksInto, SessionABC):
         gives_back = lease if release and isinstance(lease, StoredLease) else None
         try:
             fence = fence_of(lease)
-            batch = _batch(items, writer, start, None, fence, digests) if items else None
-            kept = None if costs is None else Costs(_checked_writer(writer), *costs)
-            inner = [_batch(one.items, one.writer, one.start, None, fence, None) for one in nested]
+            batch = batch_of(items, writer, start, None, fence, digests) if items else None
+            kept = None if costs is None else Costs(checked_writer(writer), *costs)
+            inner = [batch_of(one.items, one.writer, one.start, None, fence, None) for one in nested]
             plan = partial(run_rules.record, self._name, batch, run, fence, release=release, costs=kept, nested=inner)
             then = None if gives_back is None or not detached else partial(_given_back, gives_back)
             waiting = self._write(plan, detached=detached, then=then)
@@ -224,7 +232,8 @@ class StoredSession(LooksInto, SessionABC):
 
     async def replace(self, items: Sequence[Item], *, upto: Head, lease: Lease | None = None) -> Head:
         """Put `items` in place of the history up to `upto`; what was appended since stays behind them (B3)."""
-        encoded = [encode(item) for item in items]
+        encoded = encoded_of(items)
+        check_head(upto)
         return await self._write(
             partial(generation_rules.replace, self._name, encoded, upto, fence_of(lease), self._lane())
         )
@@ -242,13 +251,15 @@ class StoredSession(LooksInto, SessionABC):
 
         `by` is for people: who did it. It is kept with what is displaced.
         """
+        check_head(expect, or_none=True)
         plan = partial(generation_rules.restore, self._name, generation_id, expect, self._lane(), by)
         return await self._write(plan)
 
     async def rewind(self, *, writer: str, to: int, expect: Head | None = None) -> Head:
         """Remove this writer's items from number `to` on, if they are the whole tail (B5)."""
-        _check_ordinal(to)
-        plan = partial(writer_rules.rewind, self._name, _checked_writer(writer), to, expect, self._lane())
+        check_ordinal(to)
+        check_head(expect, or_none=True)
+        plan = partial(writer_rules.rewind, self._name, checked_writer(writer), to, expect, self._lane())
         return await self._write(plan)
 
     async def fork(
@@ -264,6 +275,7 @@ class StoredSession(LooksInto, SessionABC):
         `recode` writes each item anew on the way, as a wrapper that seals items needs it; counts are kept. `by` is for
         people: who made the fork, as `origin()` tells it.
         """
+        check_position(at)
         made = self._another(new_id)
         await self._write(partial(fork_rules.fork, self._name, Name("session", new_id), at, recode, self._lane(), by))
         return made
@@ -316,13 +328,12 @@ class StoredSession(LooksInto, SessionABC):
 
     async def page(self, *, before: str | None = None, limit: int) -> Page:
         """The `limit` items before that cursor (None: the latest), in time proportional to the page (B8)."""
-        check_limit(limit)
-        return await self._read(partial(rules.page, self._name, before, limit, self._report))
+        size = page_size(limit)
+        return await self._read(partial(rules.page, self._name, before, size, self._report))
 
     async def list_sessions(self, *, after: str | None = None, limit: int) -> SessionPage:
         """Sessions of this session's store, newest change first (B9)."""
-        check_limit(limit)
-        return await self._read(partial(rules.list_sessions, after, limit))
+        return await self._read(partial(rules.list_sessions, after, page_size(limit)))
 
     async def count_sessions(self) -> int:
         """How many sessions the store has."""
@@ -532,49 +543,3 @@ def _named(holder: str) -> str:
     """Who holds a lease, for people: where, which process, and what for."""
     text = f"{socket.gethostname()} process {os.getpid()}" + (f" ({holder})" if holder else "")
     return text.encode(errors="replace").decode()
-
-
-def _batch(
-    items: Sequence[Item],
-    writer: str,
-    start: int,
-    expect: Head | None,
-    fence: Fence | None,
-    digests: Sequence[bytes] | None,
-) -> Batch:
-    """What an append brings, checked and encoded."""
-    encoded = [encode(item) for item in items]
-    known_by = digests_of(encoded) if digests is None else [_digest(given) for given in digests]
-    if len(known_by) != len(encoded):
-        raise CallerError(
-            f"{len(encoded)} items came with {len(known_by)} digests", "Give one digest for each item, or none."
-        )
-    _check_ordinal(start)
-    return Batch(_checked_writer(writer), start, encoded, known_by, expect, fence)
-
-
-def _checked_writer(writer: Any) -> str:
-    try:
-        if isinstance(writer, str) and writer.encode():
-            return writer
-    except UnicodeEncodeError:
-        pass
-    raise CallerError(
-        f"{writer!r} is not the name of a writer", "Use a non-empty string of valid Unicode, for example the run's id."
-    )
-
-
-def _check_ordinal(number: Any) -> None:
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise CallerError(f"{number!r} does not number an item", "Give how many items the writer wrote before it.")
-
-
-def _checked_timeout(timeout_s: Any) -> float:
-    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s > 0:
-        raise CallerError(f"a timeout_s of {timeout_s!r} leaves no time", "Give a positive number of seconds.")
-    return float(timeout_s)
-
-
-def _digest(given: bytes) -> bytes:
-    """A digest as it is stored: of one length, whatever the caller's are."""
-    return given if len(given) == DIGEST_BYTES else digest(given)

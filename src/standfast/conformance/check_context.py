@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import inspect
 import json
+import math
 import tempfile
+import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,6 +127,24 @@ class Lab:
     async def holds(self, session: Any, wanted: Sequence[Item], after: str) -> None:
         """The session's whole history is this."""
         self.same(await session.get_items(), list(wanted), after)
+
+    async def stays_flat(
+        self, small: Callable[[], Awaitable[Any]], large: Callable[[], Awaitable[Any]], factor: int, what: str
+    ) -> None:
+        """Fail the check if `large` never costs less than `factor` times what `small` does.
+
+        In turns and the quickest of each, until it holds: what else the machine does lengthens some of the rounds, and
+        never makes one quick that reads everything.
+        """
+        quickest = [math.inf, math.inf]
+        for _ in range(60):
+            for place, look in enumerate((small, large)):
+                began = time.perf_counter()
+                await look()
+                quickest[place] = min(quickest[place], time.perf_counter() - began)
+            if quickest[1] < factor * quickest[0] + 0.002:
+                return
+        self.broken(f"{what}: {quickest[0] * 1e3:.2f} ms and {quickest[1] * 1e3:.2f} ms")
 
     async def refuses(self, doing: Awaitable[Any], what: str, *kinds: type[BaseException]) -> BaseException:
         """That it raises, one of `kinds` if any are given; returns the error."""

@@ -17,6 +17,7 @@ from standfast.driver.call_lookup import (
     idempotency_key,
     missing_tool,
     scope_of_call,
+    tell_unknown,
     tool_of,
 )
 from standfast.driver.handoff import hand_over
@@ -24,7 +25,6 @@ from standfast.driver.loop import Loop
 from standfast.driver.nested import by_hand_runner, child_runner
 from standfast.driver.run_scope import RunScope, Span
 from standfast.driver.session_hold import inside_a_call
-from standfast.driver.telling import tell_unknown
 from standfast.driver.unfinished import open_question
 from standfast.engine.events import ApprovalNeeded, Begun, ChildMoved, Decided, NotTaken, Returned, RunCall, Settle
 from standfast.engine.run import Call, Entry, Response, Run, Turn
@@ -115,7 +115,7 @@ class _CallOfRun:
             await self.answer_unknown()
             return
         try:
-            with inside_a_call(scope.session):
+            with inside_a_call(scope.session, scope.started_in):
                 outcome = await carry_out(self, call, tool, self._context(tool), agent=self.agent)
         except ChildPaused:
             # A pause is no failure and no result: the call is entered again, with its run where it was.
@@ -166,7 +166,8 @@ class _CallOfRun:
         async def record(child: Run) -> None:
             await loop.record(ChildMoved(call.id, child), completes=self._effect if child.paused else None)
 
-        is_saved = loop.saver is not None
+        # Not only a run that is saved itself: one that is saved as part of the run around it has no saver.
+        is_saved = loop.saver is not None or self._scope.arguments.is_saved_outside
         return child_runner(loop.children, self._scope, call, parent=parent, record=record, is_saved=is_saved)
 
     async def _wait(self, results: tuple[Item, ...] = ()) -> None:

@@ -16,11 +16,11 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
+from standfast.driver.call_lookup import tell_begun
 from standfast.driver.reconcile import ignore_exception
 from standfast.driver.saving_loop import SavingLoop
 from standfast.driver.session_hold import NewItems, SessionHold
 from standfast.driver.storing import cut_nested
-from standfast.driver.telling import tell_begun
 from standfast.engine.advance import advance
 from standfast.engine.codec import settler_of
 from standfast.engine.due import due

@@ -62,7 +62,7 @@ async def ask_server(
     found: Settled | None = await ask(
         SendEvidence(
             _carried(run) if items is None else items,
-            conversation_id=conversation_id(run),
+            conversation_id=run.spec.owner.conversation_id,
             previous_response_id=run.marks.response_id,
             response_id=getattr(error, "response_id", None) or seen_id,
             after_item_id=run.progress.after_item_id,
@@ -70,11 +70,6 @@ async def ask_server(
         )
     )
     return found
-
-
-def conversation_id(run: Run) -> str | None:
-    """The server's conversation that the run belongs to; None if it belongs to none."""
-    return run.spec.owner.id if run.spec.owner.kind == "conversation" else None
 
 
 def _carried(run: Run) -> list[Item]:

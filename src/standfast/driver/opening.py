@@ -7,24 +7,26 @@ loop starts with, and in what must be checked before anything of it happens.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from standfast.driver.call_lookup import calls_within
 from standfast.driver.conclude import restored_output
 from standfast.driver.guardrails import input_guardrails, restored_results
+from standfast.driver.owners import check_owner
 from standfast.driver.rebuild import rebuilt_from_items
 from standfast.driver.run_saver import RunSaver
 from standfast.driver.run_scope import ResumedRun, RunScope, usage_of
-from standfast.driver.saved_checks import check_owner, check_saved, check_tools, check_unclaimed
+from standfast.driver.saved_checks import check_saved, check_tools, check_unclaimed
 from standfast.driver.unfinished import given_input_of, given_up, look_for_unfinished, settle_on_server
 from standfast.engine.advance import advance, refuse_finished, refuse_settled
 from standfast.engine.codec import RunRecord, decode_saved, ending_of, has_ended
 from standfast.engine.due import due
 from standfast.engine.events import Claimed, ToolsGone
 from standfast.engine.log import Log
-from standfast.engine.run import Call, Response, Run, Verdict, View, begin, evolve
+from standfast.engine.run import Response, Run, Verdict, View, begin, evolve
 from standfast.engine.run_store import SavedRun
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import (
@@ -361,20 +363,9 @@ def _to_be_taken(run: Run) -> Run:
 
     A state that its program has decided about says that it goes on; of one that was cut by a crash that stays true.
     """
-    states = list(_calls_in(run))
-    is_decided = any(call.is_question for call in states) and not any(
-        call.state in ("begun", "doubt") for call in states
-    )
+    calls = [call for _, _, call in calls_within(run) if call.child is None]
+    is_decided = any(call.is_question for call in calls) and not any(call.state in ("begun", "doubt") for call in calls)
     return evolve(run, progress=evolve(run.progress, is_ready=True)) if run.status == "running" and is_decided else run
-
-
-def _calls_in(run: Run) -> Iterator[Call]:
-    """The open calls of a run; of one with a run inside, that one's."""
-    for call in run.calls:
-        if call.child is not None:
-            yield from _calls_in(call.child)
-        else:
-            yield call
 
 
 async def open_finished(scope: RunScope, saved: SavedRun) -> Opened:

@@ -9,12 +9,12 @@ so that one who lost it saves nothing, and it can be one step with the items of 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar, cast
 
 from standfast.driver.reconcile import ignore_exception
-from standfast.driver.saved_here import saved_here
 from standfast.driver.session_hold import NewItems, SessionHold
 from standfast.engine.run_store import Record, RunStore
 from standfast.ground.errors import RunClaimedError, SessionConflictError
@@ -157,7 +157,7 @@ class RunSaver(Generic[State]):
             raise
         self._unconfirmed = None
         self._confirmed, self._head, self._done = write.record, write.save.head, write.state
-        saved_here(write.save.run_id)
+        _wake_watchers(write.save.run_id)
 
     async def _sent(self, write: _Write[State]) -> int:
         save = write.save
@@ -206,3 +206,31 @@ class RunSaver(Generic[State]):
         save, store = self.last(state), cast("Any", self.store)
         submitted: Coroutine[Any, Any, object] | None = None if save is None else store.save_detached(save)
         return submitted
+
+
+# --- who watches -----------------------------------------------------------------------------------------------------
+
+# Whoever watches a run looks at its store from time to time, as it must for what other processes save. What is saved
+# here it need not wait for. A save costs one look into this dictionary more, which is empty where nobody watches.
+_woken: dict[str, set[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = {}
+
+
+@contextmanager
+def woken_by(run_id: str, event: asyncio.Event) -> Iterator[None]:
+    """Set the event, which belongs to the running loop, whenever this process has saved a run of this id."""
+    entry = (asyncio.get_running_loop(), event)
+    _woken.setdefault(run_id, set()).add(entry)
+    try:
+        yield
+    finally:
+        left = _woken.get(run_id, set())
+        left.discard(entry)
+        if not left:
+            _woken.pop(run_id, None)
+
+
+def _wake_watchers(run_id: str) -> None:
+    """Wake those who watch this run, in whatever loop."""
+    for loop, event in tuple(_woken.get(run_id, ())):
+        with suppress(RuntimeError):  # that loop was closed
+            loop.call_soon_threadsafe(event.set)

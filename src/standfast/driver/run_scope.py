@@ -28,7 +28,7 @@ from standfast.driver.agent_graph import AgentGraph
 from standfast.driver.agent_offer import AgentResolver
 from standfast.driver.event_buffer import EventBuffer
 from standfast.driver.loop import Loop
-from standfast.driver.session_hold import SessionHold
+from standfast.driver.session_hold import SessionHold, current_task
 from standfast.engine.run import Entry, Owner, Response, Run
 from standfast.engine.run_store import RunStore
 from standfast.ground.jsonvalue import Item, copy_json
@@ -131,6 +131,8 @@ class RunArguments:
     invocation: AgentToolInvocation | None = None
     moved: Callable[[Run], Awaitable[None]] | None = None
     """A nested run's: its parent is told of each step, and saves it."""
+    is_saved_outside: bool = False
+    """A nested run's: whether a run around it is saved, so that each step of the runs inside this one must be told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +221,8 @@ class RunScope:
         self.given_input = arguments.given_input
         self.graph = graph or AgentGraph(arguments.agent)
         self.session = session
+        self.started_in = current_task()
+        """The task that this run was started in, which waits for it."""
         self.spawn = spawn
         config = self.config
         self.agents = AgentResolver(

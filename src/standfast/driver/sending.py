@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections.abc import Mapping
+from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
 from standfast.agents.retry_policies import decide
 from standfast.driver.agent_offer import ResolvedAgent
-from standfast.driver.cache_key import with_cache_key
 from standfast.driver.event_buffer import EventBuffer
 from standfast.driver.loop import Loop
-from standfast.driver.lost_answers import ask_server, conversation_id, unknown_outcome
+from standfast.driver.lost_answers import ask_server, unknown_outcome
 from standfast.driver.run_scope import UNTRACED, RunScope, Span
 from standfast.engine.events import Begun, NotTaken
 from standfast.engine.request import stateful
@@ -39,6 +41,7 @@ from standfast.llm.retry import (
     is_conversation_locked,
     not_taken,
 )
+from standfast.llm.settings import ModelSettings
 from standfast.llm.settlement import Settled
 from standfast.words.items import ModelResponse
 from standfast.words.stream_events import RawResponsesStreamEvent
@@ -184,7 +187,7 @@ class Sending:
                 attempt=self._attempt,
                 stream=self._scope.events is not None,
                 previous_response_id=self._run.marks.response_id,
-                conversation_id=conversation_id(self._run),
+                conversation_id=self._run.spec.owner.conversation_id,
             )
         )
         return (failure, None) if advice is None else (failure.overlaid(advice.normalized), advice)
@@ -205,7 +208,7 @@ class Sending:
                 normalized=failure,
                 provider_advice=advice,
                 previous_response_id=self._run.marks.response_id,
-                conversation_id=conversation_id(self._run),
+                conversation_id=self._run.spec.owner.conversation_id,
             ),
         )
 
@@ -244,7 +247,7 @@ class Sending:
         resolved, run, config = self._resolved, self._run, self._scope.config
         ids = {
             "previous_response_id": run.marks.response_id,
-            "conversation_id": conversation_id(run),
+            "conversation_id": run.spec.owner.conversation_id,
             "prompt": resolved.prompt,
         }
         tracing = ModelTracing.DISABLED
@@ -254,7 +257,7 @@ class Sending:
         request: dict[str, Any] = {  # in the order in which `stream_response` takes them
             "system_instructions": self._instructions,
             "input": self._items,
-            "model_settings": with_cache_key(resolved.settings, resolved.model, run, group_id=config.group_id),
+            "model_settings": _with_cache_key(resolved.settings, resolved.model, run, group_id=config.group_id),
             "tools": resolved.tools,
             "output_schema": resolved.schema,
             "handoffs": resolved.handoffs,
@@ -301,3 +304,31 @@ class Sending:
             if close is not None:
                 await close()
         return assembler.result(preserve_raw_usage=bool(self._resolved.settings.preserve_raw_usage))
+
+
+# --- the key of a prompt ---------------------------------------------------------------------------------------------
+
+CACHE_KEY = "prompt_cache_key"
+# By it a provider finds the prompt it has cached: the same for what shares its beginning. The SDK sends one by default,
+# and what is cached costs less. What it is made of names people (session ids are often addresses): a digest is sent.
+
+
+def _with_cache_key(settings: ModelSettings, model: Any, run: Run, *, group_id: str | None) -> ModelSettings:
+    """The settings with a key for this run's prompts, if the model wants one and the program has not set one."""
+    wants = getattr(model, "wants_prompt_cache_key", None)
+    said = (settings.extra_args, settings.extra_body)
+    if wants is None or any(isinstance(one, Mapping) and CACHE_KEY in one for one in said) or not wants():
+        return settings
+    return replace(settings, extra_args={**(settings.extra_args or {}), CACHE_KEY: _cache_key(run, group_id)})
+
+
+def _cache_key(run: Run, group_id: str | None) -> str:
+    """Of the conversation, else the session, else the program's own group, else of this run alone."""
+    owner, group = run.spec.owner, (group_id or "").strip()
+    if owner.kind in ("conversation", "session") and owner.id:
+        return _digest(owner.kind, owner.id)
+    return _digest("group", group) if group else _digest("run", run.spec.run_id)
+
+
+def _digest(kind: str, shared: str) -> str:
+    return f"standfast:{kind}:{sha256(shared.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"

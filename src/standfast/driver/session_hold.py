@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, cast
 
@@ -22,7 +22,7 @@ from standfast.agents.context import RunContextWrapper
 from standfast.agents.run_config import Concurrency
 from standfast.engine.costs import Costs
 from standfast.engine.run_store import RunStore
-from standfast.ground.errors import OwnerError, SessionBusyError, StoreError
+from standfast.ground.errors import OwnerError, SessionBusyError, StoreError, UserError
 from standfast.ground.jsonvalue import Item
 from standfast.ground.operators import tell
 from standfast.plain.adapter import PlainSession
@@ -44,6 +44,19 @@ def session_id_of(session: Session) -> str | None:
         return str(session.session_id)
     except (ValueError, AttributeError):
         return None
+
+
+def run_store_of(session: Session | None, run_store: RunStore | None) -> RunStore:
+    """The run store that was given, or the one beside a session; raises UserError if there is neither."""
+    store = run_store if run_store is not None or session is None else _run_store_beside(session)
+    if store is None:
+        raise UserError("there is no run store to look in", "Pass session= (a session of standfast's) or run_store=.")
+    return store
+
+
+def _run_store_beside(session: Any) -> RunStore | None:
+    store: RunStore | None = session.run_store() if "runs" in abilities(session) else None
+    return store
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +103,16 @@ _inside: ContextVar[tuple[_Inside, ...]] = ContextVar("standfast_inside", defaul
 
 
 @contextmanager
-def inside_a_call(hold: SessionHold | None) -> Iterator[None]:
-    """While a call of the run that has this hold is carried out in the current task."""
-    if hold is None:
-        yield
-        return
-    here = _Inside(hold, asyncio.current_task(), asyncio.get_running_loop())
-    token = _inside.set((*_inside.get(), here))
+def inside_a_call(hold: SessionHold | None, started_in: asyncio.Task[Any] | None) -> Iterator[None]:
+    """While a call of the run that has this hold, and was started in that task, is carried out in the current one."""
+    here, around = asyncio.current_task(), _inside.get()
+    if here is not started_in:
+        # Calls that are carried out side by side have tasks of their own: what is started in one of them is waited for
+        # by the call that this run was started in all the same.
+        around = tuple(replace(one, task=here) if one.task is started_in else one for one in around)
+    if hold is not None:
+        around = (*around, _Inside(hold, here, asyncio.get_running_loop()))
+    token = _inside.set(around)
     try:
         yield
     finally:
@@ -151,12 +167,11 @@ class SessionHold:
         settings: SessionSettings | None = None,
         wrapper: RunContextWrapper[Any] | None = None,
         outer: SessionHold | None = None,
-        holder: str = "",
     ) -> None:
         self.session: Any = session  # what it can do beyond the five methods is asked of `abilities`, not of its type
         self.session_id = session_id_of(session)
         self._concurrency, self._settings = concurrency, settings
-        self.holder = holder
+        self.holder = ""
         """Who holds it, for people: the run."""
         self._lease_ttl_s, self._lease_wait_s = lease_ttl_s, lease_wait_s
         able = abilities(session)
@@ -191,8 +206,8 @@ class SessionHold:
 
     def run_store(self) -> RunStore | None:
         """The run store beside the history, where the session has one."""
-        if self._runs is None and "runs" in abilities(self.session):
-            self._runs = self.session.run_store()
+        if self._runs is None:
+            self._runs = _run_store_beside(self.session)
         return self._runs
 
     def is_beside(self, store: RunStore) -> bool:

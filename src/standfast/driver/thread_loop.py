@@ -39,10 +39,20 @@ def run_on_thread_loop(work: Coroutine[Any, Any, T]) -> T:
 
     Ctrl-C, or SystemExit of a signal's handler, cancels it, lets it finish in order, and is raised.
     """
+    runner = _runner_here()
+    tasks: list[asyncio.Task[Any]] = []
+    try:
+        return runner.run(_noted(work, tasks))
+    finally:
+        _end(runner, tasks)
+
+
+def _runner_here() -> asyncio.Runner:
     kept: _Kept | None = getattr(_kept, "loop", None)
     theirs = _programs_loop()
     if theirs is not None and (kept is None or theirs is not kept.runner.get_loop()):
-        return _run_on(theirs, work)
+        # A runner for the sake of Ctrl-C; it is never closed, because the loop stays the program's.
+        return asyncio.Runner(loop_factory=lambda: theirs)
     if kept is not None and kept.process != os.getpid():
         # After os.fork the loop's selector is still shared with the parent: closing it here would take the parent's
         # registrations away. It is neither used nor closed.
@@ -51,11 +61,7 @@ def run_on_thread_loop(work: Coroutine[Any, Any, T]) -> T:
         kept = None
     if kept is None:
         kept = _kept.loop = _Kept()
-    tasks: list[asyncio.Task[Any]] = []
-    try:
-        return kept.runner.run(_noted(work, tasks))
-    finally:
-        _end(kept.runner, tasks)
+    return kept.runner
 
 
 def _programs_loop() -> asyncio.AbstractEventLoop | None:
@@ -66,16 +72,6 @@ def _programs_loop() -> asyncio.AbstractEventLoop | None:
     found = getattr(getattr(asyncio.get_event_loop_policy(), "_local", None), "_loop", None)
     usable = isinstance(found, asyncio.AbstractEventLoop) and not found.is_closed() and not found.is_running()
     return found if usable else None
-
-
-def _run_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
-    # A runner for the sake of Ctrl-C; it is never closed, because the loop stays the program's.
-    runner = asyncio.Runner(loop_factory=lambda: loop)
-    tasks: list[asyncio.Task[Any]] = []
-    try:
-        return runner.run(_noted(work, tasks))
-    finally:
-        _end(runner, tasks)
 
 
 async def _noted(work: Coroutine[Any, Any, T], tasks: list[asyncio.Task[Any]]) -> T:

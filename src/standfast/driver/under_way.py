@@ -8,6 +8,12 @@ from contextlib import contextmanager
 from typing import Protocol
 from weakref import WeakKeyDictionary, WeakSet
 
+from standfast.ground.durations import check_seconds
+
+HAND_OVER_S = 8.0
+# What a run that has begun something may take to end it when its worker stops: with what closing takes after that (5 s)
+# less than the 15 s of a lease, and the first part less than the 10 s that containers leave a process after SIGTERM.
+
 
 class HandedOver(Protocol):
     """One call of the runner that can be told to leave the run to others."""
@@ -53,9 +59,12 @@ def leave(*, is_leaving: bool) -> None:
     (_leaving.add if is_leaving else _leaving.discard)(asyncio.get_running_loop())
 
 
-def attempts_here() -> list[HandedOver]:
-    """Every call of the runner that is under way in the running loop."""
-    return list(_under_way.get(asyncio.get_running_loop(), {}))
+async def hand_over_all(within_s: float) -> tuple[str, ...]:
+    """Hand over every run that is under way in the running loop, see `hand_over`; their ids."""
+    check_seconds("within_s", within_s)
+    attempts = list(_under_way.get(asyncio.get_running_loop(), {}))
+    await hand_over(attempts, within_s)
+    return tuple(one.run_id for one in attempts)
 
 
 async def hand_over(attempts: Collection[HandedOver], within_s: float) -> None:

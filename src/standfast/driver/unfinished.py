@@ -13,18 +13,16 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
-from standfast.driver.call_lookup import Question, questions_of
+from standfast.driver.call_lookup import Question, questions_of, tell_begun
 from standfast.driver.lost_answers import ask_server, not_sent, unknown_outcome
 from standfast.driver.reply_parsing import classify
 from standfast.driver.run_saver import RunSaver
 from standfast.driver.run_scope import OpenQuestion, RunScope, UnfinishedRun, logger
 from standfast.driver.session_hold import NewItems, SessionHold
-from standfast.driver.storing import ended_nested, with_items
-from standfast.driver.telling import tell_begun
-from standfast.driver.unfinished_calls import FoundCall, calls_in, read_call, settle_call
-from standfast.driver.unsent import unsent_items
+from standfast.driver.storing import ended_nested, unsent_items, with_items
+from standfast.driver.unfinished_calls import FoundCall, calls_in, read_call, settle_call, unreadable
 from standfast.engine.advance import advance
 from standfast.engine.codec import RunRecord, decode_saved, has_ended
 from standfast.engine.events import Claimed, NotTaken, SettledBy, Stopped
@@ -32,7 +30,7 @@ from standfast.engine.log import Log
 from standfast.engine.request import open_turn
 from standfast.engine.run import Call, Entry, Owner, Run, evolve
 from standfast.engine.run_store import RunStore, RunSummary, SavedRun
-from standfast.ground.errors import RunClaimedError, RunStateError, StandfastError, UnfinishedRunError
+from standfast.ground.errors import RunClaimedError, StandfastError, UnfinishedRunError
 from standfast.ground.jsonvalue import Item
 from standfast.ground.operators import tell
 from standfast.sessions.run_rules import NestedItems
@@ -96,11 +94,6 @@ class Seen:
     open_questions: list[OpenQuestion] = field(default_factory=list)
 
 
-class _Notes(Protocol):
-    @property
-    def unfinished(self) -> list[UnfinishedRun]: ...
-
-
 async def look_for_unfinished(scope: RunScope, own_id: str) -> None:
     """Find the unfinished runs of this run's session and do what the policy says; notes in the scope what was done."""
     # A run on its parent's session has no store of its own, and does not look: the outermost one there has.
@@ -124,7 +117,7 @@ async def settle_unfinished(hold: SessionHold, own_id: str, store: RunStore, pol
         state, done = one.state, "shown in requests" if one.state == "paused" else "left alone"
         if state == "gone":
             one, done = await _closed(hold, own_id, one, store)
-        note(seen, one.run_id, state, done)
+        _note(seen.unfinished, one.run_id, state, done)
         if one.state == "paused":
             seen.open_turns += one.shown()
             seen.open_questions += [open_question(asked, one.run_id) for asked in one.questions()]
@@ -150,9 +143,9 @@ async def _closed(
     return one, f"settled{waits}; the voice call can be resumed"
 
 
-def note(notes: _Notes, run_id: str, found: str, done: str) -> None:
+def _note(unfinished: list[UnfinishedRun], run_id: str, found: str, done: str) -> None:
     """Say in the result and in the log what was found and done; never what the run is about."""
-    notes.unfinished.append(UnfinishedRun(run_id, found, done))
+    unfinished.append(UnfinishedRun(run_id, found, done))
     tell("run_unfinished", run=run_id, found=found, done=done)
 
 
@@ -178,7 +171,7 @@ async def _candidates(hold: SessionHold, own_id: str, store: RunStore) -> dict[s
     told: Any = getattr(lease, "open_runs", None)
     if lease is None or told is None or not hold.is_beside(store):
         # No lease tells of them, so nothing is certain.
-        listed = await _listed(store, session_id=session_id) if session_id is not None else []
+        listed = await _listed(store, session_id) if session_id is not None else []
         still_open = [run.run_id for run in reversed(listed) if run.status in OPEN]
         return {run_id: False for run_id in still_open if not _is_own(run_id, own_id)}
     # Read in the step that took the lease: whoever saved under a lower number can save and store nothing any more.
@@ -188,7 +181,7 @@ async def _candidates(hold: SessionHold, own_id: str, store: RunStore) -> dict[s
         if not _is_own(one.run_id, own_id)
     }
     if len(is_gone) > 1:
-        listed = await _listed(store, session_id=session_id, until=is_gone.keys())
+        listed = await _listed(store, session_id, until=is_gone.keys())
         age = {run.run_id: place for place, run in enumerate(listed)}
         return dict(sorted(is_gone.items(), key=lambda one: -age.get(one[0], 0)))
     return is_gone
@@ -198,14 +191,12 @@ def _is_own(run_id: str, own_id: str) -> bool:
     return run_id == own_id or own_id.startswith(f"{run_id}/")
 
 
-async def _listed(
-    store: RunStore, *, status: str | None = None, session_id: str | None = None, until: Set[str] | None = None
-) -> list[RunSummary]:
+async def _listed(store: RunStore, session_id: str | None = None, until: Set[str] | None = None) -> list[RunSummary]:
     """The saved runs, newest change first; with `until`, no further than the page by which all of these were seen."""
     found: list[RunSummary] = []
     after: str | None = None
     while True:
-        runs, after = await store.list_runs(status=status, session_id=session_id, after=after)
+        runs, after = await store.list_runs(session_id=session_id, after=after)
         found += runs
         if after is None or (until is not None and until <= {run.run_id for run in found}):
             return found
@@ -218,7 +209,7 @@ async def _found(candidates: Mapping[str, bool], store: RunStore) -> list[Found 
         if saved is not None and is_call(saved):
             read: Found | FoundCall | None = read_call(saved, is_gone=is_gone)
         else:
-            read = _unfinished(run_id, saved, is_gone=is_gone)
+            read = _read(saved, is_gone=is_gone)
             if read is not None and (is_gone or read.run.is_parked) and await _is_orphan(read.run, store):
                 read = replace(read, is_gone=True, is_orphan=True)
         if read is not None:
@@ -249,21 +240,14 @@ def _inside(calls: Sequence[Call]) -> Iterator[str]:
             yield from _inside(call.child.calls)
 
 
-async def read_unfinished(run_id: str, store: RunStore, *, is_gone: bool) -> Found | None:
+def _read(saved: SavedRun | None, *, is_gone: bool) -> Found | None:
     """The run, if it has not ended and has done something. One that cannot be read is refused by name."""
-    return _unfinished(run_id, await store.load_run(run_id), is_gone=is_gone)
-
-
-def _unfinished(run_id: str, saved: SavedRun | None, *, is_gone: bool) -> Found | None:
     if saved is None or has_ended(saved) or is_call(saved):
         return None
     try:
         run = decode_saved(saved)
     except StandfastError as error:
-        raise RunStateError(
-            f"run {run_id!r} of this conversation has not ended and cannot be read: {error.what}",
-            f"{error.remedy} To go on without it, choose RunConfig(unfinished='ignore').",
-        ) from error
+        raise unreadable(f"run {saved.run_id!r}", error) from error
     return None if run.is_closed or not run.has_done_something else Found(run, saved.revision, is_gone)
 
 
@@ -282,7 +266,7 @@ def open_question(asked: Question, run_id: str = "") -> OpenQuestion:
 
 async def _settle(hold: SessionHold, by: str, one: Found, store: RunStore) -> Found:
     """Close what a gone run left open, and store it; of a run that another has taken meanwhile nothing is changed."""
-    run, run_id = one.run, one.run.spec.run_id
+    run, run_id = one.run, one.run_id
     saver = RunSaver(store, RunRecord, hold=hold, revision=one.revision, saved=run)
     # Of an orphan nothing may be left waiting: whatever a person decided, nobody would go on.
     end = partial(given_up, model_text("did_not_run")) if one.is_orphan else partial(_settled, by)
@@ -344,20 +328,19 @@ async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Calla
     ends: list[Callable[[], Awaitable[None]]] = []
     for one in found:
         if not one.is_gone:
-            note(scope, one.run.spec.run_id, "running", "left alone")
+            _note(scope.unfinished, one.run_id, "running", "left alone")
             continue
-        run_id = one.run.spec.run_id
         tell_begun(one.run, f"run {fresh.spec.run_id} has settled it and says so")
         run = advance(await _with_lost_answer(scope, one.run), settling(fresh.spec.run_id, 0))
         if run.paused:
             refuse([Found(run, one.revision, is_gone=True)])
         owed += [
-            Entry("input", fresh.spec.agent, item, {"owed_by": run_id})
+            Entry("input", fresh.spec.agent, item, {"owed_by": one.run_id})
             for item in unsent_items(run)
             if _output_of(item) is None or _output_of(item) not in given  # a caller may bring what an error handed over
         ]
         ends.append(partial(RunSaver(store, RunRecord, revision=one.revision, saved=one.run).save, run))
-        note(scope, run_id, "gone", "settled")
+        _note(scope.unfinished, one.run_id, "gone", "settled")
     if owed:
         spec = evolve(fresh.spec, input_count=fresh.spec.input_count + len(owed))
         fresh = evolve(fresh, spec=spec, ledger=Log([*owed, *fresh.ledger]))
@@ -382,7 +365,7 @@ async def _found_on_server(scope: RunScope, fresh: Run, store: RunStore, *, wait
     for summary in await _listed_on_server(str(owner.id), store):
         if _is_own(summary.run_id, fresh.spec.run_id):
             continue
-        one = await read_unfinished(summary.run_id, store, is_gone=summary.status in AT_REST)
+        one = _read(await store.load_run(summary.run_id), is_gone=summary.status in AT_REST)
         if one is None or one.run.spec.owner != owner:
             continue
         if waits and one.state == "running":
@@ -407,7 +390,7 @@ async def _after_its_worker(scope: RunScope, one: Found, store: RunStore) -> Fou
     lease_run: Any = getattr(store, "lease_run", None)
     if lease_run is None:
         return one
-    config, run_id = scope.config, one.run.spec.run_id
+    config, run_id = scope.config, one.run_id
     wait_s = config.lease_wait_s if config.concurrency == "wait" else 0.0
     try:
         lease = await lease_run(run_id, ttl_s=config.lease_ttl_s, wait_s=wait_s)
@@ -417,7 +400,7 @@ async def _after_its_worker(scope: RunScope, one: Found, store: RunStore) -> Fou
     await lease.release()
     if lease.number < 2:
         return one  # whoever saved it did so without a lease: nothing is certain
-    return await read_unfinished(run_id, store, is_gone=True)
+    return _read(await store.load_run(run_id), is_gone=True)
 
 
 async def _with_lost_answer(scope: RunScope, run: Run) -> Run:

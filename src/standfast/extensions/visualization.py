@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from standfast._doors.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast.face.drawing import draw_graph, get_all_edges, get_all_nodes, get_main_graph
+    from standfast.agents.drawing import draw_graph, get_all_edges, get_all_nodes, get_main_graph
 
 __all__ = ["draw_graph", "get_all_edges", "get_all_nodes", "get_main_graph"]
 __getattr__, __dir__ = lazy(__name__)

@@ -27,19 +27,19 @@ from standfast.driver.result import RunResult, RunResultStreaming
 from standfast.driver.run_attempt import RunAttempt
 from standfast.driver.run_scope import ResumedRun, RunArguments, usage_of
 from standfast.driver.saved_checks import check_saved
+from standfast.driver.session_hold import run_store_of
+from standfast.driver.storing import unsent_items
 from standfast.driver.thread_loop import run_on_thread_loop
-from standfast.driver.under_way import attempts_here, hand_over
-from standfast.driver.unsent import unsent_items
-from standfast.engine.codec import decode_saved, ending_of, has_ended
+from standfast.driver.under_way import HAND_OVER_S, hand_over_all
+from standfast.engine.codec import ENDED, decode_saved, ending_of, has_ended
 from standfast.engine.run import evolve
 from standfast.engine.run_store import RunStore, RunSummary, SavedRun
-from standfast.face.recovering import HAND_OVER_S, Bounds, Recovery, RecoveryReport, named_agents
 from standfast.face.run_state import RunState
-from standfast.face.run_updates import RunUpdate
 from standfast.face.saved_context import wrap_context
-from standfast.face.starting import RunOptions, check_hooks, check_max_turns, default_provider, run_store_of, start
-from standfast.face.watching import POLL_S, WAIT_S, watch
-from standfast.ground.durations import check_seconds
+from standfast.face.starting import RunOptions, check_hooks, check_max_turns, default_provider, named_agents, start
+from standfast.fleet.recovering import Bounds, Recovery, RecoveryReport
+from standfast.fleet.run_updates import RunUpdate
+from standfast.fleet.watching import POLL_S, WAIT_S, watch
 from standfast.ground.errors import (
     NotFoundError,
     RunClaimedError,
@@ -309,10 +309,7 @@ class Runner:
         said to be unknown); the run is saved as it is and its lease given back. Whoever waits for it gets
         RunHandedOverError. A run that is saved nowhere goes on until then, and is cancelled.
         """
-        check_seconds("within_s", within_s)
-        attempts = attempts_here()
-        await hand_over(attempts, within_s)
-        return tuple(one.run_id for one in attempts)
+        return await hand_over_all(within_s)
 
     @classmethod
     async def load(
@@ -505,12 +502,20 @@ async def _load(agent: Agent[Any], run_id: str, store: RunStore, context: object
 
 
 def _refuse_to_delete(saved: SavedRun) -> None:
+    from standfast.talk.codec import decode_saved as decode_call, is_call  # most programs have no voice calls
+
     try:
-        run = decode_saved(saved)
+        if is_call(saved):
+            status = decode_call(saved).status
+            is_open, remedy = status not in ENDED, "Hang up, or decide what waits with RealtimeRunner.resume(...)"
+        else:
+            run = decode_saved(saved)
+            status, is_open = run.status, not run.is_closed
+            remedy = "Resume it, or give it up with Runner.cancel_run(...)"
     except StandfastError:
         return  # nobody can resume or cancel it either: this is how to be rid of it
-    if not run.is_closed:
+    if is_open:
         raise RunStateError(
-            f"run {saved.run_id!r} has not ended ({run.status}), and what it did or waits for would be forgotten",
-            "Resume it, or give it up with Runner.cancel_run(...); then delete it.",
+            f"run {saved.run_id!r} has not ended ({status}), and what it did or waits for would be forgotten",
+            f"{remedy}; then delete it.",
         )

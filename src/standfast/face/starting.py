@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,17 +13,15 @@ from standfast.agents.context import RunContextWrapper
 from standfast.agents.error_handlers import RunErrorHandlers, check_error_handlers
 from standfast.agents.hooks import RunHooksBase
 from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, coerce_run_config
-from standfast.driver.early_refusals import refuse_early
 from standfast.driver.event_buffer import EventBuffer
-from standfast.driver.owners import owner_of, owner_on_resume
+from standfast.driver.owners import owner_of, owner_on_resume, refuse_early
 from standfast.driver.run_attempt import RunAttempt
 from standfast.driver.run_scope import ResumedRun, RunArguments, Tracer
-from standfast.engine.run_store import RunStore
 from standfast.face.run_state import RunState, with_context
-from standfast.ground.errors import SettingTypeError, UserError
+from standfast.ground.errors import InvalidSettingError, SettingTypeError
 from standfast.ground.jsonvalue import Item
 from standfast.llm.interface import ModelProvider
-from standfast.sessions.protocol import Session, abilities
+from standfast.sessions.protocol import Session
 
 
 def check_max_turns(max_turns: object) -> None:
@@ -45,6 +44,20 @@ def check_agent(agent: object) -> None:
         raise SettingTypeError(
             f"a {type(agent).__name__} is not an agent", "Pass an Agent, or what has its attributes."
         )
+
+
+def named_agents(agents: Agent[Any] | Iterable[Agent[Any]]) -> dict[str, Agent[Any]]:
+    """Starting agents by the name that runs know them by; raises if one is none, or two have one name."""
+    given = [agents] if isinstance(agents, Agent) else list(agents)
+    found: dict[str, Agent[Any]] = {}
+    for agent in given:
+        check_agent(agent)
+        if found.setdefault(agent.name, agent) is not agent:
+            raise InvalidSettingError(
+                f"two agents are named {agent.name!r}, and a run knows the one it was started with by its name",
+                "Give each starting agent a name of its own.",
+            )
+    return found
 
 
 class RunOptions(NamedTuple):
@@ -135,14 +148,3 @@ def tracer_for(config: RunConfig) -> Tracer | None:
         return None
     tracer: Tracer | None = edge("telemetry.otel").tracer_for(config)
     return tracer
-
-
-def run_store_of(session: Session | None, run_store: RunStore | None) -> RunStore:
-    """The run store that was given, or the one beside a session; raises UserError if there is neither."""
-    if run_store is not None:
-        return run_store
-    if session is not None and "runs" in abilities(session):
-        beside: Any = session
-        store: RunStore = beside.run_store()
-        return store
-    raise UserError("there is no run store to look in", "Pass session= (a session of standfast's) or run_store=.")

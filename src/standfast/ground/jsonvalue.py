@@ -8,6 +8,7 @@ cannot read as an object is corrupt (A14), and the caller is told so by `Corrupt
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
@@ -22,6 +23,7 @@ Item = dict[str, Any]
 DIGEST_BYTES = 16
 # A digest tells two histories under one name apart; it is no signature. 128 bits make an accident impossible.
 
+_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _fast_encode = msgspec.json.Encoder().encode
 _fast_decode = msgspec.json.Decoder().decode
 
@@ -143,6 +145,8 @@ def _first_fault(value: Any, path: str) -> str:
         for key, inner in value.items():
             if not isinstance(key, str):
                 return f"{path} has a key that is a {type(key).__name__}"
+            if _PAIR.search(key):
+                return f"{path} has a key that holds the two halves of a surrogate pair apart"
             try:
                 fault = _first_fault(inner, f"{path}[{key!r}]")
             except RecursionError:
@@ -158,6 +162,8 @@ def _first_fault(value: Any, path: str) -> str:
         return ""
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return f"{path} is {value}"
+    if isinstance(value, str) and _PAIR.search(value):
+        return f"{path} holds the two halves of a surrogate pair apart, which JSON reads as one character"
     if value is None or isinstance(value, str | bool | float):
         return ""
     if isinstance(value, int):

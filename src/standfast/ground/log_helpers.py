@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -96,3 +97,10 @@ def log_model_and_tool_data_warning(
     found: Any = diagnostic_args() if callable(diagnostic_args) else diagnostic_args
     arguments: Any = () if found is None else found if isinstance(found, tuple) else (found,)
     target_logger.warning(diagnostic_message, *arguments, stacklevel=stacklevel)
+
+
+def enable_verbose_stdout_logging() -> None:
+    """Print everything that standfast logs, debug messages too, to standard output. Again changes nothing."""
+    logger.setLevel(logging.DEBUG)
+    if not any(getattr(handler, "stream", None) is sys.stdout for handler in logger.handlers):
+        logger.addHandler(logging.StreamHandler(sys.stdout))

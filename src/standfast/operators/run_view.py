@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from standfast.engine.codec import decode_saved, ending_of, has_ended
+from standfast.engine.codec import ENDED, decode_saved, ending_of, has_ended
 from standfast.engine.costs import costs_since
 from standfast.engine.decisions import decisions_of
 from standfast.engine.run import Call, Decision, Run
@@ -19,7 +19,7 @@ from standfast.ground.errors import NotFoundError, RunStateError
 from standfast.ground.jsonvalue import Item, decode_value
 from standfast.sessions.look_rules import cost_in
 from standfast.sessions.records import RequestCost, RunUsage, summed
-from standfast.talk.codec import SCHEMA as CALL
+from standfast.talk.codec import SCHEMA as CALL, decode_saved as decode_call
 from standfast.words.usage import Usage
 
 CallState = Literal["intended", "waiting", "decided", "started", "unknown", "done"]
@@ -160,7 +160,7 @@ def _head(saved: SavedRun) -> Item:
 
 
 def _voice_call(saved: SavedRun, head: Item, summary: RunSummary | None) -> RunView:
-    status = summary.status if summary is not None else "running"
+    status = summary.status if summary is not None else decode_call(saved).status
     return RunView(
         saved.run_id,
         status,
@@ -170,7 +170,7 @@ def _voice_call(saved: SavedRun, head: Item, summary: RunSummary | None) -> RunV
         None if summary is None else summary.created_at,
         None if summary is None else summary.updated_at,
         kind="voice call",
-        doing="is a voice call: RealtimeRunner.resume takes it up" if status == "running" else f"has ended: {status}",
+        doing=f"has ended: {status}" if status in ENDED else "is a voice call: RealtimeRunner.resume takes it up",
     )
 
 

@@ -404,7 +404,9 @@ class Store:
         if view.status in ("running", "paused", "ready"):
             raise RunStateError(
                 f"run {run_id!r} has not ended ({view.status}), and what it did or waits for would be forgotten",
-                "Resume it, or give it up with Store.cancel(); then delete it.",
+                "Hang up, or decide what waits with RealtimeRunner.resume(...); then delete it."
+                if view.kind == "voice call"
+                else "Resume it, or give it up with Store.cancel(); then delete it.",
             )
         return await self._runs.delete_run(run_id)
 

@@ -83,14 +83,23 @@ def check_limit(limit: Any) -> None:
         )
 
 
+LIMIT_MAX = 2**40
+"""A larger limit asks for no more than this one: no history is as long, and a server has no number that is larger."""
+
+
+def page_size(limit: Any) -> int:
+    """The limit of a page: a whole number, and one that every store can be asked for."""
+    if limit is None:
+        raise InvalidLimitError("a page without a limit is no page", "Give the number of items wanted.")
+    check_limit(limit)
+    return min(int(limit), LIMIT_MAX)
+
+
 def effective_limit(limit: int | None, settings: SessionSettings | None) -> int | None:
     """The limit of one read: the explicit one, else the session's default (A3)."""
-    check_limit(limit)
-    if limit is not None:
-        return limit
-    default = settings.limit if settings is not None else None
-    check_limit(default)  # the attribute can be assigned to after construction
-    return default
+    if limit is None and settings is not None:
+        limit = settings.limit  # checked here: the attribute can be assigned to after construction
+    return None if limit is None else page_size(limit)
 
 
 def check_session_id(session_id: Any) -> str:
@@ -403,7 +412,10 @@ class CanRewind(Protocol):
     """B5: exact rewind."""
 
     async def rewind(self, *, writer: str, to: int, expect: Head | None = None) -> Head:
-        """Remove this writer's items from number `to` on, if they are the whole tail; else change nothing."""
+        """Remove this writer's items from number `to` on, if they are the whole tail; else change nothing.
+
+        Raises RunStateError where the writer is a run that has not ended: it goes on behind what would be removed.
+        """
         ...
 
 

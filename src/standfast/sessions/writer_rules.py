@@ -13,20 +13,23 @@ from typing import NamedTuple
 
 import msgspec
 
+from standfast.engine.codec import ENDED
 from standfast.ground.errors import (
     AppendGapError,
     CorruptRecordError,
     LeaseLostError,
     NotFoundError,
+    RunStateError,
     SessionConflictError,
 )
 from standfast.ground.jsonvalue import DIGEST_BYTES, Item
 from standfast.sessions.generation_rules import everything
-from standfast.sessions.lease_rules import Fence, check_fence, fence_cells, fence_conditions
+from standfast.sessions.lease_rules import Fence, check_fence, fence_cells, fence_conditions, open_runs_in
 from standfast.sessions.port import Cell, Change, Done, Look, Name, Plan, Row, Rows, Sight, tags
 from standfast.sessions.protocol import Head
 from standfast.sessions.rules import (
     DIGESTS,
+    OPEN_RUN,
     WRITER,
     Lane,
     Report,
@@ -248,9 +251,9 @@ def written(name: Name, writer: str, report: Report) -> Plan[list[Item]]:
 
 def rewind(name: Name, writer: str, to: int, expect: Head | None, lane: Lane | None) -> Plan[Head]:
     """Remove a writer's items from number `to` on, if they are the whole tail (B5)."""
-    cell = WRITER + writer
+    cell, run_cell = WRITER + writer, OPEN_RUN + writer
     while True:
-        sight = yield from look(Look(name, cells=(cell, *lane_cells(lane))))
+        sight = yield from look(Look(name, cells=(cell, run_cell, *lane_cells(lane))))
         if noted(lane, sight) is not None:  # and whatever the writer has written since stays
             return Head(sight.mark)
         known = written_in(sight.cells.get(cell))
@@ -261,6 +264,7 @@ def rewind(name: Name, writer: str, to: int, expect: Head | None, lane: Lane | N
             )
         if to == known.total:  # also what a repeat finds
             return Head(sight.mark)
+        _check_run(sight)
         if expect is not None and sight.mark != expect.value:
             raise moved(name, expect, sight.mark)
         leaving = yield from _leaving(name, writer, to)
@@ -268,7 +272,7 @@ def rewind(name: Name, writer: str, to: int, expect: Head | None, lane: Lane | N
         change = Change(
             name,
             mark=sight.mark,
-            cells={cell: value_of(sight, cell)},
+            cells={cell: value_of(sight, cell), run_cell: value_of(sight, run_cell)},
             drop=[row.ref for row in leaving],
             put={cell: now.value()},
             touch=bool(leaving),
@@ -276,6 +280,21 @@ def rewind(name: Name, writer: str, to: int, expect: Head | None, lane: Lane | N
         got = yield from commit([once(lane, sight, change)])
         if isinstance(got, Done):
             return Head(got.marks[0])
+
+
+def _check_run(sight: Sight) -> None:
+    """Refuse to take back what a run wrote that has not ended: it goes on behind that, and could never store again.
+
+    Nor could anybody settle it, so every later run of the session would fail. Storing what was taken back once more
+    with its next turn was rejected: whoever took it back would find it there again.
+    """
+    for run in open_runs_in(sight):
+        if run.status not in ENDED:
+            raise RunStateError(
+                f"run {run.run_id!r} has not ended ({run.status}) and goes on behind what would be taken back",
+                "Resume it, or give it up with Runner.cancel_run(...) or `standfast runs cancel` (hang up, if it is a "
+                "voice call); then take it back.",
+            )
 
 
 def _cut_of(name: Name, writer: str, known: Written, to: int) -> Plan[Written]:

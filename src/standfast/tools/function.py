@@ -40,8 +40,18 @@ ToolInvoker = Callable[[ToolContext[Any], str], Awaitable[Any]]
 
 
 def default_tool_error_function(ctx: RunContextWrapper[Any], error: Exception) -> str:
-    """What the model reads when a tool raised and nothing else was arranged: what went wrong, so that it can react."""
-    return model_text("tool_failed", error=str(error) or type(error).__name__)
+    """What the model reads when a tool raised and nothing else was arranged: what went wrong, so that it can react.
+
+    Of an agent that failed inside the call it says which tools had run: nobody else knows, and they are not undone.
+    """
+    why = str(error) or type(error).__name__
+    if isinstance(ctx, ToolContext) and ctx.called_inside:
+        return model_text("agent_tool_failed", error=_sentence(why), calls=", ".join(ctx.called_inside))
+    return model_text("tool_failed", error=why)
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def timeout_text(tool_name: str, timeout_seconds: float) -> str:

@@ -19,6 +19,12 @@ class ModelTexts:
     tool_failed: str = "The tool failed: {error}"
     """A tool raised. One tool's: `failure_error_function`; one run's: `RunConfig.tool_error_formatter`."""
 
+    agent_tool_failed: str = (
+        "The tool failed: {error} Before that it had called {calls}: what these calls did stands. "
+        "Check before repeating it."
+    )
+    """An agent used as a tool failed after tools of its own had run. Set in the same places as `tool_failed`."""
+
     tool_timed_out: str = "Tool {tool_name!r} did not finish within {seconds:g} seconds."
     """A tool took too long. One tool's: `timeout_error_function`."""
 
@@ -73,7 +79,7 @@ class ModelTexts:
 
 
 DEFAULT_TEXTS = ModelTexts()
-_SAMPLE: dict[str, Any] = {"error": "e", "tool_name": "t", "seconds": 1.0, "agent_name": "a"}
+_SAMPLE: dict[str, Any] = {"error": "e", "calls": "c", "tool_name": "t", "seconds": 1.0, "agent_name": "a"}
 
 
 class _Current:
@@ -98,7 +104,7 @@ def set_model_texts(**texts: str) -> ModelTexts:
         except (AttributeError, IndexError, KeyError, ValueError) as error:
             raise InvalidSettingError(
                 f"the text {name} cannot be filled in: {error!r}",
-                f"Use {{error}}, {{tool_name}}, {{seconds}} or {{agent_name}}, as ours does: "
+                f"Use {{error}}, {{calls}}, {{tool_name}}, {{seconds}} or {{agent_name}}, as ours does: "
                 f"{getattr(DEFAULT_TEXTS, name)!r}. Write other braces twice.",
             ) from None
     _Current.texts = replace(_Current.texts, **texts) if texts else DEFAULT_TEXTS

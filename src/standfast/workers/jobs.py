@@ -17,8 +17,9 @@ from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig
 from standfast.driver.result import RunResult
 from standfast.engine.codec import decode_saved, has_ended
 from standfast.engine.run_store import RunSummary
-from standfast.face.recovering import ANCHOR, named_agents
 from standfast.face.runner import Runner
+from standfast.face.starting import named_agents
+from standfast.fleet.recovering import ANCHOR
 from standfast.ground.errors import (
     GuardrailTripped,
     InvalidSessionIdError,

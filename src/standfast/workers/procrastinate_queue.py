@@ -16,7 +16,7 @@ from typing import Any
 
 from standfast.agents.agent import Agent
 from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig
-from standfast.face.stopping import handing_over_on
+from standfast.fleet.stopping import handing_over_on
 from standfast.ground.errors import NotFoundError, RunClaimedError, RunHandedOverError, RunStateError, SessionBusyError
 from standfast.ground.extras import needed_by
 from standfast.ground.jsonvalue import Item

@@ -365,6 +365,8 @@ class Writer(Worker, Owing):
         return self._db
 
     def _open(self, requests: Sequence[AnyRequest]) -> sqlite3.Connection:
+        if not self.file.is_known:
+            self.file.check_names()
         db = files.connect(self.path) if self.file.is_known else self.file.made_and_connected()
         try:
             for tables in {request.where for request in requests}:

@@ -291,7 +291,7 @@ def acquire(path: str, mode: int | None = None) -> Engine:
                 "Start workers with the spawn method, or fork before the database is used.",
             )
         engine = _engines.get(path)
-        if engine is not None and engine.file.is_lost:
+        if engine is not None and engine.file.was_replaced():
             _ending.add(engine)  # it serves its own sessions, which refuse, until the last of them is closed
             engine = None
         if engine is None:

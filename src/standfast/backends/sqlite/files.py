@@ -51,6 +51,10 @@ OLDEST_TEXT = ".".join(map(str, OLDEST_SQLITE))
 
 _warned: set[str] = set()
 
+_left_logs: dict[str, tuple[_Identity, int, _Identity | None]] = {}
+# Logs of files that were replaced while this process had them open, by path: which log, when it was last written, and
+# of which file. When it was written is kept because a file system may give a new log the number of one that is gone.
+
 
 def has_reset_fault(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> bool:
     """Whether this SQLite can lose pages when a checkpoint meets a commit."""
@@ -155,10 +159,42 @@ class OpenedFile:
         make_file(self._path, self._mode)
         return connect(self._path)
 
+    def check_names(self) -> None:
+        """Refuse a file whose log is not its own, or that has several names, before SQLite opens it.
+
+        SQLite puts a log beside the name by which a file was opened, and folds back whatever log it finds there. Under
+        two names a file has two logs, and what one of them acknowledged is overwritten by the other. And the log of
+        the file that stood here before would be folded into this one.
+        """
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return  # SQLite says why
+        if found.st_nlink > 1 and stat.S_ISREG(found.st_mode):
+            raise StoreUnavailableError(
+                f"{self._path!r} has {found.st_nlink} names (hard links), and SQLite keeps a log for each of them",
+                "Keep one name and remove the others, or make them symbolic links; for a second copy, see "
+                "docs/how-to/back-up-a-store.md.",
+            )
+        left = _left_logs.get(self._path)
+        if left is None or left[2] == (found.st_dev, found.st_ino):
+            return
+        if left[:2] == _log_now(self._log_path):
+            raise StoreUnavailableError(
+                f"{self._path!r} was replaced while it was open, and the log of the file that it was still is there",
+                f"Move {self._log_path!r} and the file that ends in -shm away, then open new sessions: with that log "
+                "the new file would be overwritten.",
+            )
+        _left_logs.pop(self._path, None)
+
     def opened(self) -> None:
         """It was connected to: from now on it is this one."""
         if self._identity is None:
             self._identity = _identity(self._path)
+
+    def was_replaced(self) -> bool:
+        """Whether it was opened and is gone, as far as can be seen without a connection."""
+        return self.is_lost or (self.is_known and not self.is_same(None))
 
     def closed(self) -> None:
         """The connection that writes is about to be closed: SQLite may remove the log, and make another later."""
@@ -172,18 +208,24 @@ class OpenedFile:
                 found = os.stat(self._path)
                 log = None if self._log is None else os.stat(self._log_path)
             except OSError:
-                self.is_lost = True
+                self._lose()
                 return False
             size, self.log_bytes = found.st_size, 0 if log is None else log.st_size
             is_other_log = log is not None and (log.st_dev, log.st_ino) != self._log
             if (found.st_dev, found.st_ino) != self._identity or is_other_log or not size:
-                self.is_lost = True
+                self._lose()
             elif size < self._bytes:
                 if db is None:
                     return not self.is_lost  # whether it is whole can be asked once there is a connection
                 self.is_lost = self.is_lost or not _is_whole(self._path, db, size)
             self._bytes = size
             return not self.is_lost
+
+    def _lose(self) -> None:
+        """It is another file now, or none; whoever opens what stands there must not take our log for its own."""
+        self.is_lost = True
+        if (left := _log_now(self._log_path)) is not None and left[0] == self._log:
+            _left_logs[self._path] = (*left, self._identity)
 
     def wrote(self) -> None:
         """A commit was written to the log: it is there, and the one to watch."""
@@ -202,6 +244,15 @@ def _identity(path: str) -> _Identity | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def _log_now(path: str) -> tuple[_Identity, int] | None:
+    """The log that stands there, and when it was last written; None if there is none, or nothing in it."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return ((found.st_dev, found.st_ino), found.st_mtime_ns) if found.st_size else None
 
 
 def _is_whole(path: str, db: sqlite3.Connection, size: int) -> bool:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,10 +19,10 @@ from standfast.agents.agent import Agent
 from standfast.driver.loop import CLOSING_GRACE_S
 from standfast.driver.result import RunResult
 from standfast.driver.run_attempt import RunAttempt
-from standfast.driver.under_way import hand_over
+from standfast.driver.session_hold import run_store_of
+from standfast.driver.under_way import HAND_OVER_S, hand_over
 from standfast.engine.codec import decode_saved, has_ended
 from standfast.engine.run_store import RunStore, RunSummary
-from standfast.face.starting import check_agent, run_store_of
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.durations import check_seconds
 from standfast.ground.errors import (
@@ -50,10 +50,6 @@ ANCHOR = "-"
 
 PAGE = 100
 # How many runs are asked for at a time.
-
-HAND_OVER_S = 8.0
-# What a run that has begun something may take to end it when its worker stops: with what closing takes after that (5 s)
-# less than the 15 s of a lease, and the first part less than the 10 s that containers leave a process after SIGTERM.
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,20 +118,6 @@ class Bounds:
                 raise InvalidSettingError(f"{name}={value} lets no run go on", "Give a whole number from 1.")
         if self.timeout_s is not None:
             check_seconds("timeout_s", self.timeout_s)
-
-
-def named_agents(agents: Agent[Any] | Iterable[Agent[Any]]) -> dict[str, Agent[Any]]:
-    """Starting agents by the name that runs know them by; raises if one is none, or two have one name."""
-    given = [agents] if isinstance(agents, Agent) else list(agents)
-    found: dict[str, Agent[Any]] = {}
-    for agent in given:
-        check_agent(agent)
-        if found.setdefault(agent.name, agent) is not agent:
-            raise InvalidSettingError(
-                f"two agents are named {agent.name!r}, and a run knows the one it was started with by its name",
-                "Give each starting agent a name of its own.",
-            )
-    return found
 
 
 class Recovery:
@@ -285,14 +267,20 @@ class Recovery:
         if saved is None or has_ended(saved):
             return
         if is_call(saved):
-            self._tell(summary, "no_agent", error=_is_voice_call(summary.run_id))
+            error = RunStateError(f"{summary.run_id!r} is a voice call", "RealtimeRunner.resume goes on with it.")
+            self._tell(summary, "no_agent", error=error)
             return
         run = decode_saved(saved)
         if run.is_closed or run.spec.inside is not None:  # one that is inside another goes on with that one
             return
         agent = self._agents.get(run.spec.agent)
         if agent is None:
-            self._tell(summary, "no_agent", error=_no_agent(summary.run_id, run.spec.agent, self._agents))
+            given = ", ".join(sorted(self._agents)) or "none"
+            error = RunStateError(
+                f"run {summary.run_id!r} was started with agent {run.spec.agent!r}, and given were: {given}",
+                "Give that agent too, or leave the run to a worker that has it.",
+            )
+            self._tell(summary, "no_agent", error=error)
             return
         if run.spec.owner.kind == "session" and session is None:
             raise OwnerError(
@@ -358,15 +346,3 @@ async def _closed(session: Session | None) -> None:
             await maybe_await(close())
         except Exception as error:  # what became of the run is told already
             logger.warning("a session could not be closed: %s: %s", type(error).__name__, error)
-
-
-def _is_voice_call(run_id: str) -> RunStateError:
-    return RunStateError(f"{run_id!r} is a voice call", "RealtimeRunner.resume goes on with it.")
-
-
-def _no_agent(run_id: str, name: str, agents: Mapping[str, Agent[Any]]) -> RunStateError:
-    given = ", ".join(sorted(agents)) or "none"
-    return RunStateError(
-        f"run {run_id!r} was started with agent {name!r}, and given were: {given}",
-        "Give that agent too, or leave the run to a worker that has it.",
-    )

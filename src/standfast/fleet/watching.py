@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from standfast.driver.saved_here import woken_by
+from standfast.driver.run_saver import woken_by
+from standfast.driver.session_hold import run_store_of
 from standfast.engine.codec import decode_saved, ending_of, has_ended
 from standfast.engine.run_store import RunStore, SavedRun, check_run_id
-from standfast.face.run_updates import Picture, RunUpdate, picture_of, picture_of_ending, told_by, updates_after
-from standfast.face.starting import run_store_of
+from standfast.fleet.run_updates import Picture, RunUpdate, picture_of, picture_of_ending, told_by, updates_after
 from standfast.ground.durations import check_seconds
 from standfast.ground.errors import NotFoundError, OwnerError, RunStateError
 from standfast.ground.jsonvalue import Item

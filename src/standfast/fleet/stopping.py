@@ -7,9 +7,7 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from standfast.driver.under_way import leave
-from standfast.face.recovering import HAND_OVER_S
-from standfast.face.runner import Runner
+from standfast.driver.under_way import HAND_OVER_S, hand_over_all, leave
 
 
 @asynccontextmanager
@@ -27,7 +25,7 @@ async def handing_over_on(*signals: signal.Signals, within_s: float = HAND_OVER_
         if not stopping.is_set():
             stopping.set()
             leave(is_leaving=True)  # also one that starts before the worker has looked at the event
-            handing_over.append(asyncio.ensure_future(Runner.hand_over(within_s=within_s)))
+            handing_over.append(asyncio.ensure_future(hand_over_all(within_s)))
 
     heard = signals or (signal.SIGTERM,)
     for one in heard:

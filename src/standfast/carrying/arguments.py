@@ -1,0 +1,84 @@
+"""What a session's methods are given, checked and encoded in the caller's task, before anything is submitted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from standfast.ground.errors import CallerError, ItemNotStorableError, SettingTypeError
+from standfast.ground.jsonvalue import DIGEST_BYTES, Item, digest, digests as digests_of, encode
+from standfast.sessions.lease_rules import Fence
+from standfast.sessions.protocol import Head, Position
+from standfast.sessions.writer_rules import Batch
+
+
+def encoded_of(items: Iterable[Item]) -> list[bytes]:
+    """The items of a batch as they are stored."""
+    if not isinstance(items, Iterable):
+        raise ItemNotStorableError(f"a {type(items).__name__} is no batch of items", "Give a list of dicts.")
+    return [encode(item) for item in items]
+
+
+def batch_of(
+    items: Sequence[Item],
+    writer: str,
+    start: int,
+    expect: Head | None,
+    fence: Fence | None,
+    digests: Sequence[bytes] | None,
+) -> Batch:
+    """What an append brings, checked and encoded."""
+    encoded = encoded_of(items)
+    known_by = digests_of(encoded) if digests is None else [_digest(given) for given in digests]
+    if len(known_by) != len(encoded):
+        raise CallerError(
+            f"{len(encoded)} items came with {len(known_by)} digests", "Give one digest for each item, or none."
+        )
+    check_ordinal(start)
+    check_head(expect, or_none=True)
+    return Batch(checked_writer(writer), start, encoded, known_by, expect, fence)
+
+
+def checked_writer(writer: Any) -> str:
+    """The name of a writer, if it is one."""
+    try:
+        if isinstance(writer, str) and writer.encode():
+            return writer
+    except UnicodeEncodeError:
+        pass
+    raise CallerError(
+        f"{writer!r} is not the name of a writer", "Use a non-empty string of valid Unicode, for example the run's id."
+    )
+
+
+def check_ordinal(number: Any) -> None:
+    """Refuse what does not number an item."""
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise CallerError(f"{number!r} does not number an item", "Give how many items the writer wrote before it.")
+
+
+def check_head(head: Any, *, or_none: bool = False) -> None:
+    """Refuse what is no head: compared with one it would only ever be another."""
+    if not isinstance(head, Head) and not (or_none and head is None):
+        raise SettingTypeError(f"a {type(head).__name__} is no head of a session", "Give what head() or a write gave.")
+
+
+def check_position(at: Any) -> None:
+    """Refuse what is no place to fork from."""
+    if at is None or (isinstance(at, Position) and type(at.index) is int and isinstance(at.generation, str | None)):
+        return
+    raise SettingTypeError(
+        f"{at!r} is no position of a history", "Give Position(how many items), with a generation's id for a kept one."
+    )
+
+
+def checked_timeout(timeout_s: Any) -> float:
+    """A deadline in seconds, if it is one."""
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s > 0:
+        raise CallerError(f"a timeout_s of {timeout_s!r} leaves no time", "Give a positive number of seconds.")
+    return float(timeout_s)
+
+
+def _digest(given: bytes) -> bytes:
+    """A digest as it is stored: of one length, whatever the caller's are."""
+    return given if len(given) == DIGEST_BYTES else digest(given)
