@@ -31,9 +31,9 @@ FACE, EDGE_GROUND, EDGE, KIT = 5, 6, 7, 8
 # What several edges share: it may use the layers 0 to 2, and no third-party library.
 SHARED = "carrying"
 # Each edge is one island: its modules may use each other, the edge ground, the layers 0 to 2, and one library.
-ISLANDS: dict[str, tuple[str, str]] = {  # island: (its rooms, its library)
+ISLANDS: dict[str, tuple[str, str]] = {  # island: (its rooms, each built on those before it; its library)
     "memory": ("backends.memory", ""),
-    "sqlite": ("backends.sqlite", ""),
+    "sqlite": ("backends.sqlite backends.advanced", ""),
     "redis": ("backends.redis", "redis"),
     "postgres": ("backends.postgres", "psycopg"),
     "sqlalchemy": ("backends.sqlalchemy", "sqlalchemy"),
@@ -159,6 +159,19 @@ def test_imports_point_down_only():
         for kind, imported in found
         if kind == "ours" and not allowed(importer, imported)
     ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_of_an_islands_rooms_each_uses_only_those_before_it():
+    wrong = []
+    for entries, _ in ISLANDS.values():
+        rooms = entries.split()
+        for importer, found in IMPORTS.items():
+            for kind, imported in found:
+                mine = [number for number, room in enumerate(rooms) if f"{importer}.".startswith(f"{room}.")]
+                theirs = [number for number, room in enumerate(rooms) if f"{imported}.".startswith(f"{room}.")]
+                if kind == "ours" and mine and theirs and mine < theirs:
+                    wrong.append(f"{importer} imports {imported}")
     assert not wrong, "\n".join(wrong)
 
 

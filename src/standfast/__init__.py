@@ -67,6 +67,7 @@ if TYPE_CHECKING:
         ToolNameCollisionPolicy,
         ToolNotFoundBehavior,
     )
+    from .backends.advanced.session import AdvancedSQLiteSession
     from .backends.compaction.responses import OpenAIResponsesCompactionSession
     from .backends.compaction.summary import SummarisingSession
     from .backends.conversations import OpenAIConversationsSession, start_openai_conversations_session
@@ -79,7 +80,6 @@ if TYPE_CHECKING:
     from .backends.sealed.sdk_rows import EncryptedEnvelope
     from .backends.sealed.session import EncryptedSession
     from .backends.sqlalchemy.session import SQLAlchemySession
-    from .backends.sqlite.advanced_session import AdvancedSQLiteSession
     from .backends.sqlite.async_session import AsyncSQLiteSession
     from .backends.sqlite.session import SQLiteSession
     from .driver.result import RunResult, RunResultStreaming

@@ -161,7 +161,7 @@ class StandfastAdvanced(StandfastSQLite):
     }
 
     def open(self, session_id: str, **options: Any) -> SQLiteSession:
-        from standfast.backends.sqlite.advanced_session import AdvancedSQLiteSession
+        from standfast.backends.advanced.session import AdvancedSQLiteSession
 
         return AdvancedSQLiteSession(session_id=session_id, db_path=self.path, create_tables=True, **options)
 

@@ -17,7 +17,7 @@ from hypothesis import given, settings, strategies as st
 
 from standfast.ground.errors import AppendGapError, InvalidLimitError, PartialBatchError, SessionBusyError, StoreError
 from standfast.plain.adapter import PlainSession, accepts_wrapper, pass_wrapper
-from standfast.sessions.append_evidence import Known, known_from, serialised, standing, tells_apart
+from standfast.plain.append_evidence import Known, known_from, serialised, standing, tells_apart
 from standfast.sessions.protocol import SessionSettings
 
 

@@ -148,7 +148,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "backends.memory.runs": ("InMemoryRunStore",),
     "backends.sqlite.session": ("SQLiteSession",),
     "backends.sqlite.async_session": ("AsyncSQLiteSession",),
-    "backends.sqlite.advanced_session": ("AdvancedSQLiteSession",),
+    "backends.advanced.session": ("AdvancedSQLiteSession",),
     "backends.redis.session": ("RedisSession",),
     "backends.postgres.session": ("PostgresSession",),
     "backends.sqlalchemy.session": ("SQLAlchemySession",),

@@ -119,16 +119,16 @@ class Request(Generic[T]):
             raise
         finally:
             waiting.pop(self, None)
-            self._tell_retries()  # in the task of whoever asked, and not by the thread that does the work
+            if self.retries:
+                self._tell_retries()  # in the task of whoever asked, and not by the thread that does the work
 
     def tell_unheard(self) -> None:
         """Tell of retries for which nobody waits, as if whoever asked did so; from the thread that did the work."""
-        if self.retries and self._loop is None:
+        if self._loop is None:
             (self._context or copy_context()).copy().run(self._tell_retries)
 
     def _tell_retries(self) -> None:
-        if self.retries:
-            tell("store_retried", count=self.retries, seconds=time.monotonic() + self.timeout_s - self.deadline)
+        tell("store_retried", count=self.retries, seconds=time.monotonic() + self.timeout_s - self.deadline)
 
     def _abandon(self) -> bool:
         with self._lock:
@@ -376,7 +376,8 @@ def deliver(requests: Iterable[Request[Any]], here: asyncio.AbstractEventLoop | 
     """
     by_loop: dict[asyncio.AbstractEventLoop, list[Request[Any]]] = {}
     for request in requests:
-        request.tell_unheard()
+        if request.retries:
+            request.tell_unheard()
         if request.then is not None:
             request.then(request.result, request.error)
         if request._loop is not None:

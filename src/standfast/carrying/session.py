@@ -138,9 +138,11 @@ class StoredSession(LooksInto, SessionABC):
 
     async def pop_item(self) -> Item | None:
         """Remove and return the newest valid item; None when there is none. Corrupt records stay."""
+        lane = self._lane()
+        undo_lane = None if lane is None else self._lane(UNDO)
         popped = await self._write(
-            partial(rules.pop, self._name, self._report, self._lane()),
-            undo=partial(rules.put_back, self._name, self._lane(UNDO), writer_rules.is_counted),
+            partial(rules.pop, self._name, self._report, lane),
+            undo=partial(rules.put_back, self._name, undo_lane, writer_rules.is_counted),
         )
         return None if popped is None else decode(popped.row.data)
 
@@ -469,7 +471,7 @@ class _Asking:
         if self._asked is not None:  # its answer was lost, or the session was closed before it came
             self._post(self._asked, lease_rules.withdraw, self._waiter.ticket, self._nonce)
         elif self._waiter.is_told and not self._session._closed:
-            self._post(self._session._carrier(), lease_rules.leave, self._waiter.ticket)
+            self._post(self._session._carrier(), lease_rules.withdraw, self._waiter.ticket)
 
     def withdraw(self) -> None:
         """Give back what it may have got already, unknown to its task: the session is being closed."""

@@ -20,8 +20,8 @@ from typing import Any, ClassVar, TypeVar
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import AppendGapError, PartialBatchError, StoreError, StoreTimeoutError
 from standfast.ground.jsonvalue import Item, copy_json
+from standfast.plain.append_evidence import CONTEXT_COUNT, Known, known_from, serialised, standing, tells_apart
 from standfast.plain.turn_lock import ProcessLease, TurnLock
-from standfast.sessions.append_evidence import CONTEXT_COUNT, Known, known_from, serialised, standing, tells_apart
 from standfast.sessions.protocol import NO_LIMIT, check_limit, conversation_key
 from standfast.sessions.signatures import accepts_wrapper, pass_wrapper, takes
 

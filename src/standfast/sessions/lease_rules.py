@@ -274,22 +274,12 @@ def release_put(sight: Sight, fence: Fence) -> Mapping[str, bytes]:
     return {LEASE: _encode(given_up(held))} if _is_ours(held, fence) else {}
 
 
-def leave(name: Name, ticket: str) -> Plan[None]:
-    """Take a ticket back: its waiter does not wait any more."""
+def withdraw(name: Name, ticket: str, nonce: str | None = None) -> Plan[None]:
+    """Take a ticket back: its waiter does not wait any more. `nonce`: also the lease, if they got it meanwhile."""
     while True:
         sight = yield from look(Look(name, cells=(LEASE,), mark=False))
         held = held_in(sight)
-        rest = tuple(one for one in held.tickets if one.id != ticket)
-        if rest == held.tickets or (yield from _written(name, sight, msgspec.structs.replace(held, tickets=rest))):
-            return
-
-
-def withdraw(name: Name, ticket: str, nonce: str) -> Plan[None]:
-    """Take a ticket back, and the lease too if its waiter has got it meanwhile."""
-    while True:
-        sight = yield from look(Look(name, cells=(LEASE,), mark=False))
-        held = held_in(sight)
-        now = given_up(held) if held.ttl_s and held.nonce == nonce else held
+        now = given_up(held) if nonce is not None and held.ttl_s and held.nonce == nonce else held
         now = msgspec.structs.replace(now, tickets=tuple(one for one in now.tickets if one.id != ticket))
         if now == held or (yield from _written(name, sight, now)):
             return

@@ -8,7 +8,6 @@ rather than answered with what the caller has seen already.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from datetime import datetime
 from hashlib import blake2b
 from typing import NamedTuple
@@ -29,8 +28,11 @@ from standfast.sessions.rules import (
     USAGE,
     as_time,
     fault_of,
+    items_of,
     listing,
     look,
+    unreported,
+    usage_in_cells,
     value_of,
 )
 from standfast.words.said import excerpt, first_words, said
@@ -288,20 +290,17 @@ def usage(name: Name) -> Plan[list[RunUsage]]:
 
 def usage_in(sight: Sight) -> list[RunUsage]:
     """The costs that a session's cells tell."""
-    runs: dict[str, list[tuple[int, float, list[RequestCost]]]] = {}
-    for cell, found in sight.cells.items():
-        if not cell.startswith(USAGE) or not found.alive:
-            continue
-        number, _, run_id = cell[len(USAGE) :].partition("/")
+    runs: dict[str, list[tuple[float, list[RequestCost]]]] = {}
+    for _, run_id, kept in usage_in_cells(sight):
         try:
-            at, requests = decode_value(found.value)
+            at, requests = decode_value(kept)
         except ValueError:
             continue  # sealed, and this one has no key: whoever has one reads it
-        runs.setdefault(run_id, []).append((int(number), at, [cost_in(one) for one in requests]))
+        runs.setdefault(run_id, []).append((at, [cost_in(one) for one in requests]))
     made = []
-    for run_id, parts in runs.items():
-        requests = tuple(one for _, _, some in sorted(parts, key=lambda part: part[0]) for one in some)
-        made.append((max(at for _, at, _ in parts), run_id, requests))
+    for run_id, parts in runs.items():  # in the order of their numbers
+        requests = tuple(one for _, some in parts for one in some)
+        made.append((max(at for at, _ in parts), run_id, requests))
     return [RunUsage(run_id, as_time(at), requests) for at, run_id, requests in sorted(made, key=lambda one: one[:2])]
 
 
@@ -368,14 +367,5 @@ def seen(session_id: str, created: float, updated: float, *, details: bool) -> P
     rows = (Rows(after=0, limit=FIRST_ROWS),)
     sight = yield from look(Look(name, prefixes=(OPEN_RUN,), rows=rows, mark=False, count=True))
     runs = tuple(sorted(cell.removeprefix(OPEN_RUN) for cell in sight.cells if cell.startswith(OPEN_RUN)))
-    return Seen(session_id, created, updated, sight.count, first_words(_items(sight.rows[0])), runs)
-
-
-def _items(rows: Sequence[Row]) -> list[Item]:
-    found = []
-    for row in rows:
-        try:
-            found.append(decode(row.data))
-        except CorruptJSON:
-            continue
-    return found
+    said_first = first_words([item for _, item in items_of(sight.rows[0], unreported)])
+    return Seen(session_id, created, updated, sight.count, said_first, runs)

@@ -38,8 +38,10 @@ from standfast.sessions.rules import (
     USAGE,
     WRITER,
     commit,
-    listing,
     look,
+    runs_of,
+    usage_cell,
+    usage_in_cells,
     value_of,
 )
 from standfast.sessions.run_rules import HEAD, LENGTHS, LOG, saved_in
@@ -87,7 +89,7 @@ class UsagePicture(NamedTuple):
     @property
     def cell(self) -> str:
         """Where it is kept."""
-        return f"{USAGE}{self.number:08d}/{self.run_id}"
+        return usage_cell(self.number, self.run_id)
 
 
 class RunPicture(NamedTuple):
@@ -267,27 +269,13 @@ def _writers(sight: Sight) -> dict[str, WriterPicture]:
 
 
 def _usage(sight: Sight) -> list[UsagePicture]:
-    found = []
-    for cell, value in sorted(sight.cells.items()):
-        if cell.startswith(USAGE) and value.alive:
-            number, _, run_id = cell[len(USAGE) :].partition("/")
-            at, requests = decode_value(value.value)
-            found.append(UsagePicture(run_id, int(number), at, requests))
-    return found
+    return [UsagePicture(run_id, number, *decode_value(kept)) for number, run_id, kept in usage_in_cells(sight)]
 
 
 def _runs(name: Name) -> Plan[list[RunPicture]]:
     """Every saved run of a session, oldest change first."""
-    ids: list[str] = []
-    after: str | None = None
-    while True:
-        some = yield from listing("run", after, 256, {"session": name.id})
-        ids += [one.id for one in some]
-        if len(some) < 256:
-            break
-        after = some[-1].cursor
     found: list[RunPicture] = []
-    for run_id in dict.fromkeys(reversed(ids)):  # one that was saved meanwhile may be listed twice
+    for run_id in reversed((yield from runs_of(name))):
         run = yield from run_picture(run_id)
         if run is not None:
             found.append(run)

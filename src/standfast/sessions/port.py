@@ -56,11 +56,13 @@ class Tag(NamedTuple):
 NOBODY = Tag()
 """The tag of what is nobody's in particular."""
 
+as_tag = partial(tuple.__new__, Tag)
+"""What `Tag(*values)` does, of a tuple, without a Python frame for each of ten thousand."""
+
 
 def tags(writer: str, start: int) -> Iterator[Tag]:
     """The tags of a writer's items from that number on, without end."""
-    # What `Tag(...)` does, without a Python frame for each of ten thousand.
-    return map(partial(tuple.__new__, Tag), zip(repeat(writer), count(start), repeat(0)))
+    return map(as_tag, zip(repeat(writer), count(start), repeat(0)))
 
 
 class Row(NamedTuple):

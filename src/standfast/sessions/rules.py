@@ -10,7 +10,7 @@ that are none are left where they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
 
@@ -147,6 +147,19 @@ def value_of(sight: Sight, cell: str) -> bytes | None:
     return None if found is None else found.value
 
 
+def usage_cell(number: int, run_id: str) -> str:
+    """Where the costs of a run's replies behind the first `number` of them are kept (B15)."""
+    return f"{USAGE}{number:08d}/{run_id}"
+
+
+def usage_in_cells(sight: Sight) -> Iterator[tuple[int, str, bytes]]:
+    """The costs among a session's cells: behind how many replies, of which run, and what is kept of them."""
+    for cell, found in sorted(sight.cells.items()):
+        if cell.startswith(USAGE) and found.alive:
+            number, _, run_id = cell[len(USAGE) :].partition("/")
+            yield int(number), run_id, found.value
+
+
 # --- what is an item -------------------------------------------------------------------------------------------------
 
 
@@ -176,6 +189,10 @@ def items_of(rows: Sequence[Row], report: Report) -> list[tuple[Row, Item]]:
         if row.ref in faults:
             report(row, faults[row.ref])
     return [(row, decode(row.data)) for row in rows if row.ref not in faults]
+
+
+def unreported(row: Row, fault: str) -> None:
+    """A `Report` for those who read a history beside whoever reports what is no item."""
 
 
 def ranges(box: int, rows: Sequence[Row], wanted: Callable[[Row], bool], replaces: int | None = None) -> list[Range]:
@@ -424,7 +441,7 @@ def clear(name: Name, keeps_run: Callable[[Sight, bytes | None], bool], lane: La
         if noted(lane, sight) is not None:
             return
         runs = {cell[len(OPEN_RUN) :] for cell in sight.cells if cell.startswith(OPEN_RUN)}
-        runs |= yield from _runs_of(name)
+        runs |= set((yield from runs_of(name)))
         kept = {run for run in runs if keeps_run(sight, value_of(sight, OPEN_RUN + run))}
         cells = {OPEN_RUN + run: value_of(sight, OPEN_RUN + run) for run in runs}
         put = dict.fromkeys(OPEN_RUN + run for run in runs - kept)
@@ -437,15 +454,15 @@ def clear(name: Name, keeps_run: Callable[[Sight, bytes | None], bool], lane: La
             return
 
 
-def _runs_of(name: Name) -> Plan[set[str]]:
-    """Every saved run of a session, those that ended long ago included."""
-    found: set[str] = set()
+def runs_of(name: Name) -> Plan[list[str]]:
+    """Every saved run of a session, newest change first, those that ended long ago included."""
+    found: dict[str, None] = {}  # one that was saved meanwhile may be listed twice
     after: str | None = None
     while True:
         some = yield from listing("run", after, 256, {"session": name.id})
-        found |= {one.id for one in some}
+        found.update(dict.fromkeys(one.id for one in some))
         if len(some) < 256:
-            return found
+            return list(found)
         after = some[-1].cursor
 
 

@@ -27,7 +27,7 @@ from standfast.sessions.lease_rules import (
 )
 from standfast.sessions.port import Cell, Change, Done, Listed, Look, Name, Plan, Sight
 from standfast.sessions.protocol import Head
-from standfast.sessions.rules import OPEN_RUN, SEALED, USAGE, WRITER, as_time, commit, listing, look, value_of
+from standfast.sessions.rules import OPEN_RUN, SEALED, WRITER, as_time, commit, listing, look, usage_cell, value_of
 from standfast.sessions.writer_rules import Batch, appended, batch_look, is_repeat
 
 HEAD, LENGTHS, LOG = "head", "logs", "log/"
@@ -215,7 +215,7 @@ class Costs(NamedTuple):
     @property
     def cell(self) -> str:
         """Where they are kept. By number: a repeat that has grown since takes the place of what it repeats."""
-        return f"{USAGE}{self.number:08d}/{self.run_id}"
+        return usage_cell(self.number, self.run_id)
 
 
 def _labels(save: RunSave) -> dict[str, str]:

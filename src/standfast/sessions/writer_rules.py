@@ -159,41 +159,43 @@ def is_repeat(name: Name, batch: Batch, sight: Sight) -> Plan[bool]:
 
 def appended(name: Name, batch: Batch, sight: Sight) -> Plan[Change | None]:
     """The change that stores what is new of a batch; None if nothing is. Refuses what B1, B2 and B7 refuse."""
-    if batch.fence is not None:
+    writer, start, encoded, digests, expect, fence = batch
+    if fence is not None:
         try:
-            check_fence(name, batch.fence, sight)
+            check_fence(name, fence, sight)
         except LeaseLostError:
             # What was done under the lease stays done, and a repeat writes nothing: others may have it since.
             if not (yield from is_repeat(name, batch, sight)):
                 raise
             return None
-    cell = WRITER + batch.writer
+    cell = WRITER + writer
     found = sight.cells.get(cell)
     known = written_in(found)
-    if not 0 <= batch.start <= known.total:
+    total = known.total
+    if not 0 <= start <= total:
         raise AppendGapError(
-            f"writer {batch.writer!r} has written {known.total} items and this batch starts at {batch.start}",
-            f"Append from {known.total} on, or from an earlier number with the same items.",
+            f"writer {writer!r} has written {total} items and this batch starts at {start}",
+            f"Append from {total} on, or from an earlier number with the same items.",
         )
-    old = min(known.total - batch.start, len(batch.encoded))
-    if old:
+    if start < total:
         yield from _check_digests(name, batch, known)
-    if old == len(batch.encoded):
+        encoded, digests = encoded[total - start :], digests[total - start :]
+    if not encoded:
         return None
-    if batch.expect is not None and sight.mark != batch.expect.value:
-        raise moved(name, batch.expect, sight.mark)
-    now, full = grown(known, batch.digests[old:])
+    if expect is not None and sight.mark != expect.value:
+        raise moved(name, expect, sight.mark)
+    now, full = grown(known, digests)
     cells = {cell: None if found is None else found.value}
-    if batch.fence is not None:
-        cells |= fence_conditions(batch.fence, sight)
+    if fence is not None:
+        cells |= fence_conditions(fence, sight)
     put: dict[str, bytes | None] = {cell: now.value()}
     for number, value in full.items():
-        put[chunk_cell(batch.writer, number)] = value
+        put[chunk_cell(writer, number)] = value
     return Change(
         name,
-        mark=None if batch.expect is None else batch.expect.value,
+        mark=None if expect is None else expect.value,
         cells=cells,
-        push=list(zip(batch.encoded[old:], tags(batch.writer, known.total), strict=False)),
+        push=list(zip(encoded, tags(writer, total), strict=False)),
         put=put,
         touch=True,
     )

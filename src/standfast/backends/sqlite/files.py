@@ -92,14 +92,15 @@ def connect(path: str) -> sqlite3.Connection:
         raise StoreUnavailableError(
             f"SQLite {sqlite3.sqlite_version} is too old", f"Use a Python with SQLite {OLDEST_TEXT} or newer."
         )
-    return _connected(path, "mode=rw")
+    return connected(path, "mode=rw")
 
 
-def _connected(path: str, options: str) -> sqlite3.Connection:
+def connected(path: str, options: str, busy_ms: int = WRITER_BUSY_MS) -> sqlite3.Connection:
+    """As `connect`, with these options of SQLite's, waiting so long for a lock."""
     in_memory = path == MEMORY
     db = sqlite3.connect(
         path if in_memory else f"file:{quote(os.fsencode(path))}?{options}",
-        timeout=WRITER_BUSY_MS / 1000,
+        timeout=busy_ms / 1000,
         isolation_level=None,
         check_same_thread=False,
         cached_statements=256,
@@ -266,7 +267,7 @@ def _is_whole(path: str, db: sqlite3.Connection, size: int) -> bool:
         return True
     for _ in range(WHOLE_TRIES):
         with contextlib.suppress(sqlite3.Error):
-            with contextlib.closing(_connected(path, "mode=ro&immutable=1")) as alone:
+            with contextlib.closing(connected(path, "mode=ro&immutable=1")) as alone:
                 alone.execute("SELECT count(*) FROM sqlite_master").fetchone()
             return True
         time.sleep(WHOLE_PAUSE_S)

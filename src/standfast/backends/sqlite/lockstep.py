@@ -10,7 +10,7 @@ then whoever began it takes it back and does each plan alone.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from standfast.backends.sqlite.store import Transaction
@@ -22,24 +22,23 @@ from standfast.sessions.port import Ask, Done, Look, Name, Refused, Step, ask, c
 class _Going:
     """A request's plan, and what it asks now."""
 
-    __slots__ = ("asks", "has_changed", "plan", "refusals", "request")
+    __slots__ = ("asks", "has_changed", "refusals", "request", "send")
 
     def __init__(self, request: Request[Any]) -> None:
-        self.request = request
-        self.plan: Generator[Ask, Any, Any] = request.plan()
+        self.request, self.send = request, request.plan().send
         self.asks: Ask | None = None
-        self.has_changed = False
-        self.refusals = 0
+        self.has_changed, self.refusals = False, 0
         self.answered(None)
 
     def answered(self, answer: Any) -> None:
         """Go on with an answer, up to the next question or the end."""
-        if type(answer) is Done:
+        kind = type(answer)
+        if kind is Done:
             self.has_changed = True
         try:
-            if type(answer) is Refused:
+            if kind is Refused:
                 self.refusals = one_more_refusal(self.refusals)
-            self.asks = self.plan.send(answer)
+            self.asks = self.send(answer)
         except StopIteration as end:
             self.asks, self.request.result = None, end.value
         except StandfastError as error:

@@ -17,8 +17,6 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
-from standfast.backends.sqlite import structure
-from standfast.backends.sqlite.branches import SDK_USAGE
 from standfast.backends.sqlite.rows import all_bytes, as_rows, rows_of
 from standfast.backends.sqlite.statements import AFTER, AT_ONCE_MAX, LATEST, ROW_COLUMNS, WHOLE, Statements
 from standfast.backends.sqlite.values import BEYOND, as_bytes, as_seconds, labels_in
@@ -62,7 +60,7 @@ class Looking:
 
     def __init__(self, db: sqlite3.Connection, sql: Statements) -> None:
         self.db, self._sql = db, sql
-        self._is_structured = sql.tables.structure != "none"
+        self._beside = sql.tables.beside
         self._states: dict[Name, State] = {}
         self._now = time.time()
         self._doubtful: set[Name] = set()
@@ -104,8 +102,8 @@ class Looking:
                 cells[name] = Cell(stored[1], stored[0] == state.epoch)
         if look.prefixes:
             for prefix in look.prefixes:
-                if prefix == SDK_USAGE and self._is_structured:
-                    cells |= structure.usage_cells(self.db, look.name.id)
+                if self._beside is not None:
+                    cells |= self._beside.cells(self.db, look.name.id, prefix)
                 for found, epoch, value in self.db.execute(self._sql.cells_between, (state.owner, *between(prefix))):
                     cells[found.decode()] = Cell(value, epoch == state.epoch)
         if not look.rows and not look.times and look.upto is None and not look.count:

@@ -15,9 +15,6 @@ from standfast.backends.sqlite import schema, upgrade_from_1
 from standfast.backends.sqlite.schema import Tables, quoted
 from standfast.ground.errors import NotADatabaseError
 
-SDK_LAYOUT = 0
-"""The version of tables that standfast has never written to."""
-
 
 def prepare(db: sqlite3.Connection, path: str, tables: Tables) -> int:
     """Make the connection answer as one to a file of today's layout; gives the layout that the file has.

@@ -25,7 +25,6 @@ import time
 import weakref
 from collections.abc import Callable, Hashable, Iterator
 from typing import TypeVar
-from urllib.parse import quote
 
 from standfast.backends.sqlite import faults, files, other_layouts
 from standfast.backends.sqlite.beside import TICK_S, Beside, How, look_beside
@@ -143,7 +142,7 @@ class ReadOnlyFile:
             path, options = self.path, "mode=ro"
             if how == "copy":
                 path, options = self._copied(stack), "mode=rw"
-            db = stack.enter_context(contextlib.closing(_connected(path, options)))
+            db = stack.enter_context(contextlib.closing(files.connected(path, options, files.READER_BUSY_MS)))
             layout = self._prepared(db)
             db.execute("BEGIN")
             yield db, layout
@@ -155,7 +154,7 @@ class ReadOnlyFile:
         if kept is not None and kept[0] == beside and kept[3] == os.getpid():
             return kept[1], kept[2]
         self._forget()
-        db = _connected(self.path, "mode=ro&immutable=1")
+        db = files.connected(self.path, "mode=ro&immutable=1", files.READER_BUSY_MS)
         try:
             layout = self._prepared(db)
         except BaseException:
@@ -201,18 +200,6 @@ def copy_file(path: str, target: str, timeout_s: float) -> None:
         file.copy_to(target, timeout_s)
     finally:
         file.close()
-
-
-def _connected(path: str, options: str) -> sqlite3.Connection:
-    db = sqlite3.connect(
-        f"file:{quote(os.fsencode(path))}?{options}",
-        timeout=files.READER_BUSY_MS / 1000,
-        isolation_level=None,
-        check_same_thread=False,
-        uri=True,
-    )
-    db.text_factory = bytes  # as everywhere: a record may be no text (A14)
-    return db
 
 
 def _translated(error: sqlite3.Error, path: str) -> BaseException:

@@ -10,15 +10,18 @@ from typing import Any
 
 from standfast.backends.sqlite.statements import Statements, chunks
 from standfast.backends.sqlite.values import as_bytes, time_text
-from standfast.sessions.port import Load, Row, Tag
+from standfast.sessions.port import Load, Row, Tag, as_tag
 
-_as_tag = partial(tuple.__new__, Tag)
-_as_row = partial(tuple.__new__, Row)  # what `Row(...)` does, without a Python frame for each of ten thousand
+_as_row = partial(tuple.__new__, Row)  # as `as_tag`
 
 
 def all_bytes(data: Sequence[Any]) -> Sequence[bytes]:
     """Records as they are, whatever another program has put there."""
-    return data if set(map(type, data)) <= {bytes} else [as_bytes(one) for one in data]
+    try:
+        b"".join(data)  # a fifth of the time of looking at the type of each
+    except TypeError:
+        return [as_bytes(one) for one in data]
+    return data
 
 
 def rows_of(writer: str | None, found: Iterable[tuple[Any, ...]]) -> list[Row]:
@@ -32,7 +35,7 @@ def rows_of(writer: str | None, found: Iterable[tuple[Any, ...]]) -> list[Row]:
     refs, data, *rest = columns
     tags: Iterable[Tag | None] = repeat(None)
     if writer is not None:
-        tags = map(_as_tag, zip(repeat(writer), *rest))
+        tags = map(as_tag, zip(repeat(writer), *rest))
     return list(map(_as_row, zip(refs, all_bytes(data), tags)))  # noqa: B905 — as above
 
 
@@ -47,7 +50,7 @@ def as_rows(found: Iterable[Sequence[Any]]) -> list[Row]:
             name = names.get(writer)
             if name is None:
                 name = names[writer] = as_bytes(writer).decode()
-            tag = _as_tag((name, ordinal or 0, replaces or 0))
+            tag = as_tag((name, ordinal or 0, replaces or 0))
         rows.append(_as_row((ref, data if type(data) is bytes else as_bytes(data), tag)))
     return rows
 

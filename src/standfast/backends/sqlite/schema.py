@@ -17,18 +17,48 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
-from standfast.backends.sqlite import structure as structures, upgrade_from_1
+from standfast.backends.sqlite import upgrade_from_1
 from standfast.carrying.sdk_tables import SQLALCHEMY_VERSION, check_table_names
 from standfast.ground.errors import InvalidNameError, SchemaTooNewError, StoreUnavailableError
+from standfast.sessions.port import Cell
 
 _LABEL = re.compile(r"[a-z_]+\Z")
 
 VERSIONS_TABLE = "standfast_schema"
 VERSION = 2
 # Layout 1 was release 0.1's, under the name the package had then.
+
+
+class TablesBeside(Protocol):
+    """Another program's tables that say something of a pair's rows, so that they must follow them.
+
+    Everything is called inside the transaction of whoever opens, changes or looks.
+    """
+
+    def is_ready(self, db: sqlite3.Connection, tables: Tables) -> bool:
+        """Whether they are as they must be."""
+        ...
+
+    def prepare(self, db: sqlite3.Connection, tables: Tables) -> None:
+        """Make them so, or raise what says why not."""
+        ...
+
+    def follow(self, db: sqlite3.Connection, tables: Tables, session_id: str) -> None:
+        """Rows of the session have come, gone or moved."""
+        ...
+
+    def forget(self, db: sqlite3.Connection, session_id: str) -> None:
+        """The session was cleared."""
+        ...
+
+    def cells(self, db: sqlite3.Connection, session_id: str, prefix: str) -> Mapping[str, Cell]:
+        """What they say that is shown as cells whose names begin so."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,14 +70,14 @@ class Tables:
 
     sessions: str
     messages: str
-    structure: structures.Structure = "none"
+    beside: TablesBeside | None = None
 
     @staticmethod
-    def of(sessions: str, messages: str, structure: structures.Structure = "none") -> Tables:
-        """The pair of these names, checked; with what is wanted of the SDK's tables of branches and turns."""
-        made = Tables(sessions, messages, structure)
+    def of(sessions: str, messages: str, beside: TablesBeside | None = None) -> Tables:
+        """The pair of these names, checked, with what has to follow it."""
+        made = Tables(sessions, messages, beside)
         made.check()
-        return _known.setdefault((sessions, messages, structure), made)
+        return _known.setdefault((sessions, messages, beside), made)
 
     def check(self) -> None:
         """Refuse names that are no identifiers, or that would meet each other or a table of standfast's own (A15)."""
@@ -72,7 +102,7 @@ class Tables:
 
 _OWN = ("cells", "cells_by_name", "archive", "by_change", "runs", "runs_by_change", "runs_by_session", "runs_waiting")
 
-_known: dict[tuple[str, str, str], Tables] = {}
+_known: dict[tuple[str, str, TablesBeside | None], Tables] = {}
 
 
 def quoted(name: str) -> str:
@@ -225,8 +255,8 @@ def migrate(db: sqlite3.Connection, tables: Tables) -> bool:
     """
     version = version_of(db, tables)
     foreign = False if version == VERSION else _brought_up_to_date(db, tables, version)
-    if tables.structure != "none":
-        structures.prepare(db, tables.sessions, tables.messages, tables.structure)
+    if tables.beside is not None:
+        tables.beside.prepare(db, tables)
     return foreign
 
 
@@ -234,7 +264,7 @@ def is_current(db: sqlite3.Connection, tables: Tables) -> bool:
     """Whether nothing is left to make for this pair of tables."""
     if version_of(db, tables) < VERSION:
         return False
-    return tables.structure == "none" or structures.is_ready(db, tables.messages)
+    return tables.beside is None or tables.beside.is_ready(db, tables)
 
 
 def _brought_up_to_date(db: sqlite3.Connection, tables: Tables, version: int) -> bool:

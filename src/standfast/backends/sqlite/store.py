@@ -10,9 +10,10 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from standfast.backends.sqlite import listing, structure
+from standfast.backends.sqlite import listing
 from standfast.backends.sqlite.looking import NO_EPOCH, Looking, State, between
 from standfast.backends.sqlite.rows import insert, insert_loaded, write_all
+from standfast.backends.sqlite.schema import TablesBeside
 from standfast.backends.sqlite.statements import Statements, numbered
 from standfast.backends.sqlite.values import BEYOND, after_text, labels_text, now_text, time_text
 from standfast.sessions.port import Arrange, Cell, Change, Done, Kind, Listed, Name, Range, Refused, Row, Step, Tag
@@ -29,8 +30,7 @@ class Transaction(Looking):
 
     def __init__(self, db: sqlite3.Connection, sql: Statements) -> None:
         super().__init__(db, sql)
-        self._changed: int | None = None  # the newest change number of a session; None: not asked yet
-        self._run_changed: int | None = None
+        self._changed: dict[Kind, int] = {}  # the newest change number of each kind, once it was asked for
         self._newest: dict[Kind, str] = {}  # whose change was the last one, where that is known
         self._seen = 0  # the newest row id there is
 
@@ -53,7 +53,7 @@ class Transaction(Looking):
     def commit_all(self, steps: Sequence[Step]) -> list[Done | Refused]:
         """Do several steps that have no name in common, each whole or not at all."""
         self._load([change.name for step in steps for change in step])
-        refusals = [self._refusal(step) for step in steps]
+        refusals = list(map(self._refusal, steps))
         self._do([change for step, refusal in zip(steps, refusals, strict=True) if refusal is None for change in step])
         return [refusal or self._done(step) for step, refusal in zip(steps, refusals, strict=True)]
 
@@ -65,13 +65,12 @@ class Transaction(Looking):
     def _refusal(self, step: Step) -> Refused | None:
         for place, change in enumerate(step):
             state, why = self._states[change.name], ""
-            if change.cells:
-                if not state.cells.keys() >= change.cells.keys():
+            for name, value in change.cells.items():
+                if name not in state.cells:
                     self._load_cells([(state, change.cells)])
-                for name, value in change.cells.items():
-                    stored = state.cells[name]
-                    if (None if stored is None else stored[1]) != value:
-                        why = "cell"
+                stored = state.cells[name]
+                if (None if stored is None else stored[1]) != value:
+                    why = "cell"
             if change.mark is not None and change.mark != state.mark:
                 why = why or "mark"
             if change.prefix is not None and self._place_of(change.name.id, state, change.prefix) is None:
@@ -99,12 +98,13 @@ class Transaction(Looking):
         for change in changes:
             if change.remove or change.wipe is not None:
                 self._wipe(change)
-            name, state = change.name, self._states[change.name]
-            is_moved = bool(change.drop or change.arrange is not None or change.back or change.load is not None)
-            if self._changed is None and (change.touch or change.push or is_moved):
+            name, push, is_touched = change.name, change.push, change.touch
+            state = self._states[name]
+            is_moved = change.drop or change.arrange is not None or change.back or change.load is not None
+            if not self._changed and (is_touched or push or is_moved):
                 self._put_in_order()
-            if change.touch:
-                if state.epoch == NO_EPOCH:
+            if is_touched:
+                if not state.epoch:
                     self._begin(name, state)
                 touched.append((change, state))
             elif change.labels is not None:
@@ -112,12 +112,12 @@ class Transaction(Looking):
                 self._doubtful.add(name)
             if is_moved:
                 self._move(change, state)
-            if change.push:
-                parts.append((name.id, change.push))
+            if push:
+                parts.append((name[1], push))
                 pushed.append(state)
-            if not change.touch and (change.push or change.arrange):
+            if not is_touched and (push or change.arrange):
                 is_unseen = True
-            if change.sweep or change.put:
+            if change.put or change.sweep:
                 self._put(change, state, cells)
         if parts:
             ref = insert(self.db, self._sql, parts)
@@ -131,17 +131,17 @@ class Transaction(Looking):
             self._touch(touched)
         if is_unseen:
             self.db.execute(self._sql.see, (self._seen,))
-        if self._is_structured:
-            self._follow(changes)
+        if self._beside is not None:
+            self._follow(changes, self._beside)
 
-    def _follow(self, changes: Sequence[Change]) -> None:
-        """Bring what the SDK says of messages up to date with them."""
+    def _follow(self, changes: Sequence[Change], beside: TablesBeside) -> None:
+        """Bring what another program says of messages up to date with them."""
         for change in changes:
             if change.name.kind == "session":
                 if change.remove or change.wipe is not None:
-                    structure.forget(self.db, change.name.id)
+                    beside.forget(self.db, change.name.id)
                 if change.push or change.drop or change.arrange is not None or change.back or change.load is not None:
-                    structure.follow(self.db, self._sql.tables.messages, change.name.id)
+                    beside.follow(self.db, self._sql.tables, change.name.id)
 
     def _move(self, change: Change, state: State) -> None:
         """Do what concerns rows that are there."""
@@ -278,52 +278,49 @@ class Transaction(Looking):
     def _touch(self, todo: Sequence[tuple[Change, State]]) -> None:
         now = now_text(self._now)
         now_bytes = now.encode()
-        kinds: dict[Kind, list[str | int | None]] = {}
+        kinds: dict[Kind, list[str | int | None]] = {"session": [], "run": []}
         for change, state in todo:
             kind, name = change.name
             updated = now
             if state.updated is not None and state.updated >= now_bytes:
                 updated = after_text(state.updated)
             state.updated = now_bytes if updated is now else updated.encode()
-            state.created = state.created or state.updated
-            labels = None if change.labels is None else labels_text(change.labels).encode()
-            seen = (self._seen,) if kind == "session" else ()
-            if self._newest.get(kind) == name and labels in (None, state.labels):
+            if state.created is None:
+                state.created = state.updated
+            text = None if change.labels is None else labels_text(change.labels)
+            labels = state.labels if text is None else text.encode()
+            if self._newest.get(kind) == name and labels == state.labels:
                 # It stands first already. Its number is left alone, and with it every index over it.
+                seen = (self._seen,) if kind == "session" else ()
                 self.db.execute(self._sql.still_newest[kind], (updated, *seen, name))
                 continue
-            self._newest[kind] = name
-            state.labels = labels or state.labels
-            text = None if labels is None else labels.decode()
+            self._newest[kind], state.labels = name, labels
             created = updated
             if change.load is not None and change.load.created is not None:
                 # Of a name that is there, its time stays as it is: the statement says so.
                 created = time_text(min(change.load.created, self._now)) or updated
                 self._doubtful.add(change.name)
-            values = (name, created, updated, state.epoch.decode(), self._next_change(kind), text, *seen)
-            kinds.setdefault(kind, []).extend(values)
-        for kind, all_values in kinds.items():
-            write_all(self.db, self._sql.touch[kind], 7 if kind == "session" else 6, all_values)
+            if kind not in self._changed:
+                self._changed[kind] = self.db.execute(self._sql.newest_run).fetchone()[0] or 0
+            number = self._changed[kind] = self._changed[kind] + 1
+            kinds[kind] += (name, created, updated, state.epoch.decode(), number, text)
+            if kind == "session":
+                kinds[kind].append(self._seen)
+        for kind, values in kinds.items():
+            if values:
+                write_all(self.db, self._sql.touch[kind], 7 if kind == "session" else 6, values)
 
     # --- the order of changes ------------------------------------------------------------------------------
 
     def _put_in_order(self) -> None:
         """Before the first change: what other programs have written since our last one comes before it in a listing."""
-        self._changed, seen, self._seen = listing.order(self.db, self._sql)
+        changed, seen, self._seen = listing.order(self.db, self._sql)
         if self._seen > seen:
             self._newest.pop("session", None)
             for _, row_id in self.db.execute(self._sql.foreign, (seen,)).fetchall():
-                self.db.execute(self._sql.adopt, (self._next_change("session"), self._seen, row_id))
-
-    def _next_change(self, kind: Kind) -> int:
-        if kind == "session":
-            assert self._changed is not None
-            self._changed += 1
-            return self._changed
-        if self._run_changed is None:
-            self._run_changed = self.db.execute(self._sql.newest_run).fetchone()[0] or 0
-        self._run_changed += 1
-        return self._run_changed
+                changed += 1
+                self.db.execute(self._sql.adopt, (changed, self._seen, row_id))
+        self._changed["session"] = changed
 
     # --- listing ------------------------------------------------------------------------------
 

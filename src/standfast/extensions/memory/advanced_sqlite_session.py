@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from standfast._doors.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast.backends.sqlite.advanced_session import AdvancedSQLiteSession
+    from standfast.backends.advanced.session import AdvancedSQLiteSession
 
 __all__ = ["AdvancedSQLiteSession"]
 __getattr__, __dir__ = lazy(__name__)

@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 from uuid import uuid4
 
-from standfast.backends.sqlite import branches, files, turn_costs
-from standfast.backends.sqlite.branches import BranchCarrier, Pointer
+from standfast.backends.advanced import branches, turn_costs
+from standfast.backends.advanced.branches import BranchCarrier, Pointer
+from standfast.backends.advanced.structure import EXPECTED, MADE
+from standfast.backends.advanced.turns import MAIN, PREVIEW_CHARACTERS, by_turns, is_user, preview, says, tool_uses
+from standfast.backends.sqlite import files
 from standfast.backends.sqlite.schema import Tables
 from standfast.backends.sqlite.session import SQLiteSession
-from standfast.backends.sqlite.turns import MAIN, PREVIEW_CHARACTERS, by_turns, is_user, preview, says, tool_uses
 from standfast.backends.sqlite.values import now_text
 from standfast.carrying.carrier import Carrier
 from standfast.ground.errors import InvalidNameError, InvalidSettingError, SessionBusyError, StandfastError
@@ -80,7 +82,7 @@ class AdvancedSQLiteSession(SQLiteSession):
         )
         self._plain_tables = self._tables
         self._creates_tables = create_tables
-        self._tables = Tables.of(sessions_table, messages_table, "made" if create_tables else "expected")
+        self._tables = Tables.of(sessions_table, messages_table, MADE if create_tables else EXPECTED)
         self._log = logger or logging.getLogger("standfast.sessions")
         self._pointer = Pointer()
 

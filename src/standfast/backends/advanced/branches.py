@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from standfast.backends.sqlite.turns import MAIN, is_user
+from standfast.backends.advanced.turns import MAIN, is_user
 from standfast.carrying.carrier import Carrier, MakePlan
 from standfast.carrying.through import CarrierThrough, ChangePlan
 from standfast.ground.errors import InvalidNameError, InvalidSettingError, SessionConflictError

@@ -14,19 +14,18 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 from uuid import uuid4
 
-from standfast.backends.sqlite.branches import SDK_USAGE, Branch, Branches, branch_session_id, encoded
-from standfast.backends.sqlite.turns import MAIN, is_user, kind_of, tool_of
+from standfast.backends.advanced.branches import SDK_USAGE, Branch, Branches, branch_session_id, encoded
+from standfast.backends.advanced.turns import MAIN, is_user, kind_of, tool_of
+from standfast.backends.sqlite.schema import Tables
 from standfast.backends.sqlite.values import as_bytes, as_seconds, as_text
 from standfast.ground.errors import InvalidSettingError, SessionConflictError
 from standfast.ground.jsonvalue import CorruptJSON, Item, decode, encode_value
 from standfast.sessions.port import Cell
 from standfast.sessions.rules import BRANCHES
-
-Structure = Literal["none", "expected", "made"]
-"""What a session wants of these tables: nothing, that they are there, or that they are made where they are not."""
 
 _CREATE = (
     "CREATE TABLE IF NOT EXISTS message_structure (id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL, "
@@ -57,22 +56,56 @@ _NAMES = ("message_structure", "turn_usage", "branch_reservations", "session_cle
 # --- opening ---------------------------------------------------------------------------------------------------------
 
 
-def is_ready(db: sqlite3.Connection, messages: str) -> bool:
-    """Whether all these tables are there and no branches of the SDK's wait to be copied."""
-    there = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN (?, ?, ?, ?)"
-    return bool(db.execute(there, _NAMES).fetchone()[0] == len(_NAMES) and not _branched(db, messages))
+@dataclass(frozen=True)
+class TurnTables:
+    """These tables, beside a pair of sessions and messages. `are_made`: where they are missing; else it is an error."""
 
+    are_made: bool
 
-def prepare(db: sqlite3.Connection, sessions: str, messages: str, wanted: Structure) -> None:
-    """Make these tables where they are missing, and copy branches of the SDK's; inside the caller's transaction."""
-    found = db.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'message_structure'").fetchone()
-    if found is None and wanted == "expected":
-        raise InvalidSettingError(
-            "this file has no tables of branches and turns",
-            "Give AdvancedSQLiteSession(..., create_tables=True), which makes them and changes nothing else.",
+    def is_ready(self, db: sqlite3.Connection, tables: Tables) -> bool:
+        """Whether all of them are there and no branches of the SDK's wait to be copied."""
+        there = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN (?, ?, ?, ?)"
+        return bool(db.execute(there, _NAMES).fetchone()[0] == len(_NAMES) and not _branched(db, tables.messages))
+
+    def prepare(self, db: sqlite3.Connection, tables: Tables) -> None:
+        """Make those that are missing, and copy branches of the SDK's."""
+        found = db.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'message_structure'").fetchone()
+        if found is None and not self.are_made:
+            raise InvalidSettingError(
+                "this file has no tables of branches and turns",
+                "Give AdvancedSQLiteSession(..., create_tables=True), which makes them and changes nothing else.",
+            )
+        sessions, messages = tables.sessions, tables.messages
+        for statement in _CREATE:
+            db.execute(statement.format(sessions=sessions, messages=messages))
+        _check_owners(db, sessions, messages)
+        for session_id in _branched(db, messages):
+            _copy_branches(db, sessions, messages, session_id)
+
+    def follow(self, db: sqlite3.Connection, tables: Tables, session_id: str) -> None:
+        """Bring the rows of `message_structure` up to date with the messages of a session."""
+        _follow(db, tables.messages, session_id)
+
+    def forget(self, db: sqlite3.Connection, session_id: str) -> None:
+        """The session was cleared: as the SDK does it, so that its own objects notice."""
+        for table in _NAMES[:2]:
+            db.execute(f"DELETE FROM {table} WHERE session_id = ?", (session_id,))
+        db.execute(
+            "INSERT INTO session_clear_generations (session_id, generation) VALUES (?, 1) "
+            "ON CONFLICT (session_id) DO UPDATE SET generation = generation + 1",
+            (session_id,),
         )
-    for statement in _CREATE:
-        db.execute(statement.format(sessions=sessions, messages=messages))
+
+    def cells(self, db: sqlite3.Connection, session_id: str, prefix: str) -> dict[str, Cell]:
+        """What the SDK has kept as the cost of each turn, by branch and turn."""
+        return _usage_cells(db, session_id) if prefix == SDK_USAGE else {}
+
+
+EXPECTED, MADE = TurnTables(are_made=False), TurnTables(are_made=True)
+
+
+def _check_owners(db: sqlite3.Connection, sessions: str, messages: str) -> None:
+    """Refuse tables that belong to another pair."""
     owner = db.execute("PRAGMA foreign_key_list(message_structure)").fetchall()
     owners = {as_text(row[3]): as_text(row[2]) for row in owner}
     if (owners.get("session_id", "").lower(), owners.get("message_id", "").lower()) != (
@@ -84,8 +117,6 @@ def prepare(db: sqlite3.Connection, sessions: str, messages: str, wanted: Struct
             f"{sessions!r} and {messages!r}",
             "A file has one such table: give each pair of tables a file of its own.",
         )
-    for session_id in _branched(db, messages):
-        _copy_branches(db, sessions, messages, session_id)
 
 
 def _branched(db: sqlite3.Connection, messages: str) -> list[str]:
@@ -138,14 +169,13 @@ def _copy_branch(
         )
     copied = f'INSERT INTO "{messages}" (session_id, message_data, created_at) {rows}'
     db.execute(copied, {"n": new_id, "s": session_id, "b": branch})
-    follow(db, messages, new_id)
+    _follow(db, messages, new_id)
 
 
 # --- following -------------------------------------------------------------------------------------------------------
 
 
-def follow(db: sqlite3.Connection, messages: str, session_id: str) -> None:
-    """Bring the rows of `message_structure` up to date with the messages of a session."""
+def _follow(db: sqlite3.Connection, messages: str, session_id: str) -> None:
     for apart in ("branch_id < ?", "branch_id > ?"):  # two steps into the index, however many rows there are
         one = f"SELECT branch_id FROM message_structure WHERE session_id = ? AND {apart} LIMIT 1"
         if db.execute(one, (session_id, MAIN)).fetchone():
@@ -185,17 +215,6 @@ def _last_one_there(db: sqlite3.Connection, messages: str, session_id: str) -> t
     return 0, 0, 0
 
 
-def forget(db: sqlite3.Connection, session_id: str) -> None:
-    """The session was cleared: as the SDK does it, so that its own objects notice."""
-    for table in _NAMES[:2]:
-        db.execute(f"DELETE FROM {table} WHERE session_id = ?", (session_id,))
-    db.execute(
-        "INSERT INTO session_clear_generations (session_id, generation) VALUES (?, 1) "
-        "ON CONFLICT (session_id) DO UPDATE SET generation = generation + 1",
-        (session_id,),
-    )
-
-
 def _item(data: bytes) -> Item:
     """What a message holds; the SDK calls what is no item "other"."""
     try:
@@ -207,8 +226,7 @@ def _item(data: bytes) -> Item:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def usage_cells(db: sqlite3.Connection, session_id: str) -> dict[str, Cell]:
-    """What the SDK has kept as the cost of each turn, as cells: by branch and turn."""
+def _usage_cells(db: sqlite3.Connection, session_id: str) -> dict[str, Cell]:
     rows = db.execute(
         "SELECT branch_id, user_turn_number, requests, input_tokens, output_tokens, total_tokens, "
         "input_tokens_details, output_tokens_details FROM turn_usage WHERE session_id = ?",

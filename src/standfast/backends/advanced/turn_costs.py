@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from standfast.backends.sqlite.branches import SDK_USAGE
-from standfast.backends.sqlite.turns import turn_numbers
+from standfast.backends.advanced.branches import SDK_USAGE
+from standfast.backends.advanced.turns import turn_numbers
 from standfast.ground.jsonvalue import decode_value, encode_value
 from standfast.sessions.look_rules import cost_in, usage_in
-from standfast.sessions.port import Change, Look, Name, Plan, Row, Rows, Sight
-from standfast.sessions.rules import USAGE, commit, items_of, look
+from standfast.sessions.port import Change, Look, Name, Plan, Rows, Sight
+from standfast.sessions.rules import USAGE, commit, items_of, look, unreported, usage_cell
 from standfast.words.usage import Usage
 
 OF_TURN = "turn "
@@ -46,7 +46,7 @@ def keep(name: Name, usage: Usage, run_id: str | None) -> Plan[None]:
         return  # there is no turn that it could be for
     first = min(ref for ref, turn in numbers.items() if turn == max(numbers.values()))
     request = {"turn": 1, "usage": Usage.from_provider(usage).to_json()}
-    cell = f"{USAGE}{0:08d}/{OF_TURN}{first}" + ("" if run_id is None else f" {run_id}")
+    cell = usage_cell(0, f"{OF_TURN}{first}" + ("" if run_id is None else f" {run_id}"))
     yield from commit([Change(name, put={cell: encode_value([sight.now, [request]])})])
 
 
@@ -90,12 +90,8 @@ def total(costs: Sequence[TurnCost]) -> dict[str, int] | None:
 
 def _turns(sight: Sight) -> dict[int, int]:
     """The turn of each record that is an item, by its ref."""
-    found = items_of(sight.rows[0], _unreported)
+    found = items_of(sight.rows[0], unreported)
     return dict(zip([row.ref for row, _ in found], turn_numbers(item for _, item in found), strict=True))
-
-
-def _unreported(row: Row, fault: str) -> None:
-    """Whoever reads the history reports what is no item."""
 
 
 def _first(kept_under: str) -> int:
