@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.books import done, lines, outputs, write
+from helpers.processes import Child, Line, eventually
 
 from standfast import (
     Agent,
@@ -19,7 +21,7 @@ from standfast import (
     function_tool,
     output_guardrail,
 )
-from standfast.testing import ModelStep, ScriptedModel, final, function_call
+from standfast.testing import AnsweringModel, ModelStep, ScriptedModel, final, function_call
 
 # --- an agent tool that fails after its tools have run ---------------------------------------------------------------
 
@@ -158,3 +160,106 @@ async def test_a_run_never_waits_for_a_run_that_waits_for_it(
     seen: Any = middle.model.last_call.input
     told = outputs(seen)
     assert [text for call in ("m1", "m2") for text in told[call] if "would wait for itself" not in text] == []
+
+
+# --- killed three deep -----------------------------------------------------------------------------------------------
+
+
+def three_deep(line: Line | None, path: str, owns: dict[str, bool], *, asks: bool = False) -> Agent[Any]:
+    """`a` calls `b`, which calls `c`, which pays, and stands still in its second call."""
+    book = f"{path}.book"
+
+    @function_tool
+    async def pay(ctx: ToolContext[Any]) -> str:
+        """Pay."""
+        write(book, ctx.tool_call_id)
+        return done(ctx.tool_call_id)
+
+    @function_tool
+    async def stand(ctx: ToolContext[Any]) -> str:
+        """Pay, and stand still."""
+        write(book, ctx.tool_call_id)
+        if line is not None:
+            if asks:
+                await eventually(partial(_is_asked, path, owns))
+            await line.stand("paid")
+        return done(ctx.tool_call_id)
+
+    @function_tool(needs_approval=True)
+    async def ask(ctx: ToolContext[Any]) -> str:
+        """Pay, if a person agrees."""
+        write(book, ctx.tool_call_id)
+        return done(ctx.tool_call_id)
+
+    def inside(agent: Agent[Any], name: str) -> Any:
+        own = SQLiteSession(name, path) if owns[name] else None
+        return agent.as_tool(name, "Help.", session=own)
+
+    steps = [["ask", "stand"]] if asks else [["pay"], ["stand"]]
+    c = Agent(name="c", model=_in_steps(*steps), tools=[pay, stand, ask])
+    b = Agent(name="b", model=_in_steps(["c"]), tools=[inside(c, "c")])
+    return Agent(name="a", model=_in_steps(["b"]), tools=[inside(b, "b")])
+
+
+async def _is_asked(path: str, owns: dict[str, bool]) -> bool:
+    """Whether the question is saved: the calls beside each other begin in no certain order."""
+    state = await Runner.load(three_deep(None, path, owns, asks=True), "r", session=SQLiteSession("s", path))
+    return len(state.get_interruptions()) == 1
+
+
+def _in_steps(*steps: list[str]) -> AnsweringModel:
+    """Asks for what comes next: what was asked for before is in the request. In the end it says what it was told."""
+
+    def answer(call: Any) -> Any:
+        told = outputs(call.input)
+        for number, step in enumerate(steps):
+            if not any(f"{step[0]}{number}" == call_id for call_id in told):
+                given = {name: {"input": "go"} if len(name) == 1 else {} for name in step}
+                return [function_call(name, given[name], call_id=f"{name}{number}") for name in step]
+        return " ".join(str(text) for texts in told.values() for text in texts)
+
+    return AnsweringModel(answer)
+
+
+async def start_three_deep(line: Line, *, path: str, owns: dict[str, bool], asks: bool) -> None:
+    session = SQLiteSession("s", path)
+    agent = three_deep(line, path, owns, asks=asks)
+    await Runner.run(agent, "go", session=session, run_config=RunConfig(run_id="r"))
+
+
+OWNS = [{"b": b, "c": c} for b in (False, True) for c in (False, True)]
+
+
+@pytest.mark.parametrize("owns", OWNS, ids=["no sessions", "c has one", "b has one", "both"])
+async def test_what_was_paid_three_deep_is_not_paid_again_after_a_kill(tmp_path: Path, owns: dict[str, bool]) -> None:
+    """C12: each step of the innermost run is saved with the outermost, also through one that nobody saves by itself."""
+    path = str(tmp_path / "s.db")
+    with Child(start_three_deep, path=path, owns=owns, asks=False) as child:
+        child.hear_until("here")
+        child.kill()
+    session = SQLiteSession("s", path)
+    result = await Runner.resume(three_deep(None, path, owns), "r", session=session)
+    assert lines(f"{path}.book") == ["pay0", "stand1"]
+    assert done("pay0") in result.final_output
+    assert "not known" in result.final_output
+    assert done("stand1") not in result.final_output
+
+
+@pytest.mark.parametrize("owns", OWNS, ids=["no sessions", "c has one", "b has one", "both"])
+async def test_a_question_inside_can_be_answered_though_a_call_beside_it_was_killed(
+    tmp_path: Path, owns: dict[str, bool]
+) -> None:
+    """The run is not paused, it was cut; its question waits all the same, and may be answered."""
+    path = str(tmp_path / "s.db")
+    with Child(start_three_deep, path=path, owns=owns, asks=True) as child:
+        child.hear_until("here")
+        child.kill()
+    session = SQLiteSession("s", path)
+    agent = three_deep(None, path, owns, asks=True)
+    state = await Runner.load(agent, "r", session=session)
+    (asked,) = state.get_interruptions()
+    state.approve(asked)
+    result = await Runner.run(agent, state, session=session)
+    assert lines(f"{path}.book") == ["stand0", "ask0"]
+    assert done("ask0") in result.final_output
+    assert "not known" in result.final_output

@@ -193,8 +193,8 @@ MUTANTS = [
     Mutant(
         "a nested run hears one decision only",
         "advance",
-        '("waiting", "asked"), child=child',
-        '("waiting",), child=child',
+        '("waiting", "asked", "begun"), child=child',
+        '("waiting", "begun"), child=child',
     ),
     Mutant(
         "blocking guardrails are thought to be all",

@@ -152,6 +152,18 @@ def test_two_decisions_reach_two_calls_of_one_nested_run():
     assert [one.decision and one.decision.approved for one in found.child.turn.calls] == [True, False]
 
 
+def test_a_decision_reaches_a_nested_run_in_which_another_call_was_at_work():
+    """The process died meanwhile: the run is not paused, and its question is one all the same."""
+    child = after(started("replay"), replied(1, B, C), Begun("b"), ApprovalNeeded("c"))
+    run = after(started(), replied(1, call("a", "agent")), Begun("a"), ChildMoved("a", child))
+    assert not run.paused
+    run = after(run, Decided(Decision(True, "c"), ("a",)), Claimed("me"))
+    found = run.call("a")
+    assert found is not None
+    assert found.child is not None
+    assert [(one.id, one.state) for one in found.child.turn.calls] == [("b", "doubt"), ("c", "asked")]
+
+
 def test_a_decision_reaches_a_nested_run_inside_a_nested_run():
     inner = after(started("replay"), replied(1, C), ApprovalNeeded("c"))
     middle = after(started("replay"), replied(1, call("b", "agent")), ChildMoved("b", inner))

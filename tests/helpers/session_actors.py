@@ -224,7 +224,7 @@ class SessionActor:
 
     async def copy(self, name: str) -> None:
         """Copy the session to a store of its own and compare."""
-        if self.sealed:
+        if self.sealed or self.where.startswith("sealed"):
             return
         self.batches += 1
         target = f"{self.folder}/{self.who}-{self.batches}.db"
@@ -331,6 +331,8 @@ def _url(where: str) -> Any:
     kind, _, rest = where.partition(" ")
     if kind == "sqlite":
         return Path(rest)
+    if kind == "sqlalchemy":
+        return f"sqlite+aiosqlite:///{rest}"
     name, _, url = rest.partition(" ")
     mark = "&" if "?" in url else "?"
     return f"{url}{mark}key_prefix={name}" if kind == "redis" else f"{url}{mark}messages_table={name}_m"

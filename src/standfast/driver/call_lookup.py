@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from standfast.agents.agent import Agent
 from standfast.agents.approvals import tool_scope
 from standfast.engine.run import Call, Run, Turn
-from standfast.ground.errors import ModelBehaviorError
+from standfast.ground.errors import ApprovalError, ModelBehaviorError
 from standfast.ground.jsonvalue import Item
 from standfast.ground.operators import tell
 from standfast.tools.custom import CUSTOM_CALL, LocalTool, lookup_name
@@ -87,6 +87,32 @@ def questions_of(run: Run) -> Iterator[Question]:
         if call.child is None and call.is_question:
             assert inner.turn is not None
             yield Question(path, call, scope_of_call(call, inner.turn.item_of(call) or {}), inner.turn.agent)
+
+
+def question_shown(run: Run, call_id: str, is_as_shown: Callable[[Call], bool]) -> Question:
+    """The one question of this id that is the call which was shown; raises ApprovalError if there is none, or two.
+
+    Not by the id alone: ids of nested runs may collide, and what was shown is what was agreed to.
+    """
+    found = [one for one in questions_of(run) if one.call.id == call_id]
+    if not found:
+        raise ApprovalError(
+            f"call {call_id!r} is not waiting for a decision in run {run.spec.run_id!r}",
+            "Decide about a call that waits (get_interruptions(), Store.run()); one that was decided and ran cannot be"
+            " decided again.",
+        )
+    same = [one for one in found if is_as_shown(one.call)]
+    if not same:
+        raise ApprovalError(
+            f"call {call_id!r} is not the one that was shown: its tool or its arguments differ",
+            "Show the call as it is now to whoever decides, and ask again.",
+        )
+    if len(same) > 1:
+        raise ApprovalError(
+            f"call id {call_id!r} waits in more than one nested run, for the same",
+            "Give nested agents models with unique call ids.",
+        )
+    return same[0]
 
 
 def tell_unknown(run: Run, call_id: str, done: str) -> None:

@@ -166,7 +166,8 @@ class _CallOfRun:
         async def record(child: Run) -> None:
             await loop.record(ChildMoved(call.id, child), completes=self._effect if child.paused else None)
 
-        is_saved = loop.saver is not None
+        # Not only a run that is saved itself: one that is saved as part of the run around it has no saver.
+        is_saved = loop.saver is not None or self._scope.arguments.is_saved_outside
         return child_runner(loop.children, self._scope, call, parent=parent, record=record, is_saved=is_saved)
 
     async def _wait(self, results: tuple[Item, ...] = ()) -> None:

@@ -17,7 +17,7 @@ from standfast.driver.guardrails import output_guardrails
 from standfast.driver.hooks import hook_context, observers
 from standfast.driver.loop import Loop
 from standfast.driver.run_scope import RunScope
-from standfast.driver.unsent import REMEDY, unsent_note
+from standfast.driver.storing import UNSENT_REMEDY, unsent_note
 from standfast.engine.events import Conclude, Concluded
 from standfast.engine.request import view_items
 from standfast.engine.run import Conclusion, Entry, Run, Turn, evolve
@@ -43,7 +43,7 @@ async def perform_conclude(loop: Loop, scope: RunScope, effect: Conclude) -> Non
         error = MaxTurnsExceeded(
             f"the run used its {run.spec.max_turns} turns without a final output{unsent_note(run)}",
             "Raise max_turns, or handle it with error_handlers={'max_turns': ...}."
-            + (f" {REMEDY} They are error.run_data.owed_items." if unsent_note(run) else ""),
+            + (f" {UNSENT_REMEDY} They are error.run_data.owed_items." if unsent_note(run) else ""),
         )
         found = await _handled_or_raised(scope, run, "max_turns", error)
     else:

@@ -53,11 +53,11 @@ def child_runner(
             await tell_owner(child)
 
     async def run_agent(request: AgentToolRun) -> RunResultBase:
-        events = EventBuffer() if request.tool.on_stream is not None else None
-        child = _spawned(scope, request, call, (parent, f"{parent}/{call.id}"), events, moved)
+        child = _spawned(scope, request, call, (parent, f"{parent}/{call.id}"), moved)
+        child.scope.arguments.is_saved_outside = is_saved
         try:
             with children.including(child.loop):
-                result = await result_of(child, events, request)
+                result = await result_of(child, request)
         except RunClaimedError as error:
             if not error.state_is_behind:
                 raise
@@ -80,7 +80,6 @@ def _spawned(
     request: AgentToolRun,
     call: Call,
     ids: tuple[str, str],
-    events: EventBuffer | None,
     moved: Callable[[Run], Awaitable[None]],
 ) -> StartedRun:
     """The nested run, not begun yet: `ids` are its parent's and its own. `moved` is told of each of its steps."""
@@ -98,7 +97,7 @@ def _spawned(
             session=tool.session,
             hooks=tool.hooks,
             max_turns=tool.max_turns,
-            events=events,
+            events=EventBuffer() if tool.on_stream is not None else None,
             # It may be told to keep quiet, or to keep out what was said.
             tracer=scope.tracer.under(config) if scope.tracer is not None else None,
             resumed=ResumedRun(call.child) if call.child is not None else None,
@@ -122,13 +121,12 @@ def by_hand_runner(children: Children, scope: RunScope, call: Call, parent: str)
         async def nothing(child: Run) -> None:
             """It is not saved; if its process dies, its call is one of unknown outcome."""
 
-        events = EventBuffer() if request.tool.on_stream is not None else None
         # A name of its own each time: where the call is repeated after a crash, this is another run, and under the name
         # of the first its session would take what it stores for a repeat.
-        child = _spawned(scope, request, call, (parent, f"{parent}/{call.id}/{uuid4().hex[:12]}"), events, nothing)
+        child = _spawned(scope, request, call, (parent, f"{parent}/{call.id}/{uuid4().hex[:12]}"), nothing)
         try:
             with children.including(child.loop):
-                result = await result_of(child, events, request)
+                result = await result_of(child, request)
                 if child.run.paused:
                     await _give_up(scope, child)
                     refuse_to_wait(child.run, request.tool)
@@ -168,8 +166,9 @@ def refuse_to_wait(run: Run, tool: AgentTool) -> None:
         )
 
 
-async def result_of(child: StartedRun, events: EventBuffer | None, request: AgentToolRun) -> RunResultBase:
+async def result_of(child: StartedRun, request: AgentToolRun) -> RunResultBase:
     """Run it to rest; where the tool has an `on_stream`, that is given the events meanwhile."""
+    events = child.scope.events
     if events is None:
         await child.go()
         return RunResult(child)

@@ -15,10 +15,11 @@ from typing import Any
 from standfast.driver.call_lookup import calls_within
 from standfast.driver.conclude import restored_output
 from standfast.driver.guardrails import input_guardrails, restored_results
+from standfast.driver.owners import check_owner
 from standfast.driver.rebuild import rebuilt_from_items
 from standfast.driver.run_saver import RunSaver
 from standfast.driver.run_scope import ResumedRun, RunScope, usage_of
-from standfast.driver.saved_checks import check_owner, check_saved, check_tools, check_unclaimed
+from standfast.driver.saved_checks import check_saved, check_tools, check_unclaimed
 from standfast.driver.unfinished import given_input_of, given_up, look_for_unfinished, settle_on_server
 from standfast.engine.advance import advance, refuse_finished, refuse_settled
 from standfast.engine.codec import RunRecord, decode_saved, ending_of, has_ended

@@ -83,6 +83,23 @@ def owner_on_resume(run: Run, given: Owner, previous_response_id: str | None) ->
     return owner
 
 
+def check_owner(run: Run, session: Session | None) -> None:
+    """Raise if the run is given a session it does not belong to, or lacks the one it does."""
+    owner = run.spec.owner
+    if owner.kind == "session":
+        given = session_id_of(session) if session is not None else None
+        if session is None or (owner.id is not None and given != owner.id):
+            raise OwnerError(
+                f"run {run.spec.run_id!r} belongs to session {owner.id!r} and was given {given!r}",
+                "Resume it with the session it was started with.",
+            )
+    elif session is not None:
+        raise OwnerError(
+            f"run {run.spec.run_id!r} is not owned by a session ({owner.kind}) and was given one",
+            "Resume it without session=, or start a new run on the session.",
+        )
+
+
 def _said(owner: Owner) -> str:
     name = {"replay": "the application", "chain": "response chain"}.get(owner.kind, owner.kind)
     return name if owner.id is None else f"{name} {owner.id!r}"

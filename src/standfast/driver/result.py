@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
 from typing import Any, Generic, Literal, TypeVar, cast, overload
 
 from standfast.agents.agent import Agent
@@ -14,9 +13,9 @@ from standfast.driver.agent_graph import AgentGraph
 from standfast.driver.call_lookup import call_item_or_made, nested_agent
 from standfast.driver.event_buffer import EventBuffer
 from standfast.driver.run_scope import AgentToolInvocation, RunScope, StartedRun, UnfinishedRun
-from standfast.driver.unsent import unsent_items
+from standfast.driver.storing import unsent_items
 from standfast.engine.request import view_items
-from standfast.engine.run import Call, Run, View
+from standfast.engine.run import Call, Run, View, evolve
 from standfast.ground.errors import InvalidSettingError, SettingTypeError, StandfastError
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.words.history import omit_reasoning_id, prune
@@ -246,18 +245,16 @@ class RunResultBase(Generic[TState]):
         "normalized" is what the model saw, "preserve_all" the input and everything the run added.
         """
         run, scope = self._run, self._scope
-        if self._is_edited and mode in ("normalized", "preserve_all"):
+        if mode not in ("normalized", "preserve_all"):
+            raise InvalidSettingError(f"{mode!r} is no mode of an input list", "Choose 'preserve_all' or 'normalized'.")
+        if self._is_edited:
             items = self._edited_input_list()
         elif mode == "normalized":
             items = view_items(run, scope.history)
-        elif mode == "preserve_all":
-            first = run.views[0]
-            if first.base is None:
-                items = view_items(_with_view(run, View(None, scope.history_tail)), scope.history)
-            else:
-                items = view_items(_with_view(run, first), scope.history)
         else:
-            raise InvalidSettingError(f"{mode!r} is no mode of an input list", "Choose 'preserve_all' or 'normalized'.")
+            first = run.views[0]
+            whole = first if first.base is not None else View(None, scope.history_tail)
+            items = view_items(evolve(run, views=run.views.appended((whole,))), scope.history)
         # An open turn with calls is shown as far as it got; `prune` leaves out calls that have no output.
         turn = run.turn
         if turn is not None and turn.calls and not self._is_edited:
@@ -307,10 +304,6 @@ class RunResultBase(Generic[TState]):
             f"- run {run.spec.run_id}: {run.status}",
         ]
         return "\n".join(lines)
-
-
-def _with_view(run: Run, view: View) -> Run:
-    return replace(run, views=run.views.appended((view,)))
 
 
 class RunResult(RunResultBase[TState]):

@@ -20,10 +20,9 @@ from standfast.driver.opening import Opened, fresh_run, open_abandoned, open_fin
 from standfast.driver.result import RunResultBase
 from standfast.driver.run_scope import ResumedRun, RunArguments, RunScope, logger, usage_of
 from standfast.driver.session_hold import SessionHold
-from standfast.driver.storing import ended_nested
+from standfast.driver.storing import ended_nested, warn_if_unsent
 from standfast.driver.under_way import under_way
 from standfast.driver.unfinished import given_up
-from standfast.driver.unsent import warn_if_unsent
 from standfast.engine.advance import refuse_finished
 from standfast.engine.due import due
 from standfast.engine.events import Append, CallModel, Conclude, Effect, Judge, RunCall, Settle

@@ -131,6 +131,8 @@ class RunArguments:
     invocation: AgentToolInvocation | None = None
     moved: Callable[[Run], Awaitable[None]] | None = None
     """A nested run's: its parent is told of each step, and saves it."""
+    is_saved_outside: bool = False
+    """A nested run's: whether a run around it is saved, so that each step of the runs inside this one must be told."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,14 +17,12 @@ from standfast.driver.agent_graph import AgentGraph
 from standfast.driver.call_lookup import calls_within, missing_tool, nested_agent, scope_of_call, tool_of
 from standfast.driver.reply_parsing import arguments_text, behind_handoff, behind_tool, is_digest_of
 from standfast.driver.run_scope import RunScope
-from standfast.driver.session_hold import session_id_of
 from standfast.engine.advance import refuse_settled
 from standfast.engine.codec import decode_saved, ending_of, has_ended
 from standfast.engine.run import Call, Decision, Run
 from standfast.engine.run_store import RunStore
-from standfast.ground.errors import ApprovalError, NotFoundError, OwnerError, RunClaimedError, RunStateError
+from standfast.ground.errors import ApprovalError, NotFoundError, RunClaimedError, RunStateError
 from standfast.ground.jsonvalue import Item
-from standfast.sessions.protocol import Session
 
 _TEXTS = ("type", "role", "id", "call_id", "name", "namespace", "server_label", "approval_request_id")
 """What an item is known by. Everything else in it is the provider's business."""
@@ -99,23 +97,6 @@ def _check_decision(call: Call, decision: Decision, item: Item, agent: str) -> N
         raise ApprovalError(
             f"the decision about call {call.id!r} was made for another agent or tool, other arguments or another call",
             "Show the call as it is now to whoever decides, and ask again.",
-        )
-
-
-def check_owner(run: Run, session: Session | None) -> None:
-    """Raise if the run is given a session it does not belong to, or lacks the one it does."""
-    owner = run.spec.owner
-    if owner.kind == "session":
-        given = session_id_of(session) if session is not None else None
-        if session is None or (owner.id is not None and given != owner.id):
-            raise OwnerError(
-                f"run {run.spec.run_id!r} belongs to session {owner.id!r} and was given {given!r}",
-                "Resume it with the session it was started with.",
-            )
-    elif session is not None:
-        raise OwnerError(
-            f"run {run.spec.run_id!r} is not owned by a session ({owner.kind}) and was given one",
-            "Resume it without session=, or start a new run on the session.",
         )
 
 

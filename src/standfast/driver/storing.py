@@ -1,19 +1,25 @@
-"""What a session gets of a run, and of the runs inside its calls.
+"""What whoever owns the conversation has not got of a run: a session, or a server.
 
 A nested run stores its own turns while it is under way. One that is not (it waits, or was to be entered again) has
 nobody to store what it did when the run around it ends: then its items go with that run's, in the same step.
+
+A run that ends owing the server something says so, and hands it over (D11): the server of a conversation refuses every
+later request as long as a call it made has no output. A run that ends with outputs that were not sent (no turn was
+left, a tool's result was the final output, it was given up) therefore names them: the next run on that conversation
+has to bring them along.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 
-from standfast.driver.session_hold import NewItems
+from standfast.driver.session_hold import NewItems, logger
 from standfast.engine.advance import advance
 from standfast.engine.costs import unbilled
 from standfast.engine.events import Appended, Stopped
+from standfast.engine.request import delta
 from standfast.engine.run import Call, Owner, Run
-from standfast.ground.jsonvalue import Item
+from standfast.ground.jsonvalue import Item, copy_json
 from standfast.sessions.run_rules import NestedItems
 from standfast.words.history import sanitise_for_store
 
@@ -81,3 +87,37 @@ async def ended_nested(
         if stored <= len(child.ledger):
             ends.append(end(child, stored))
     return not_yet_stored(ends)
+
+
+# --- what a server has not got ---------------------------------------------------------------------------------------
+
+UNSENT_REMEDY = (
+    "Give them to the next run of that conversation, before its own input: Runner.run(agent, owed + [new input])."
+)
+
+
+def unsent_items(run: Run) -> list[Item]:
+    """What the server that owns the conversation has not got; copies."""
+    return [copy_json(item) for item in delta(run)] if run.spec.owner.is_server else []
+
+
+def unsent_note(run: Run) -> str:
+    """What a run's last words say about it; empty if nothing is owed."""
+    items = unsent_items(run)
+    return f"; the server has not got {len(items)} items of it ({_kinds(items)})" if items else ""
+
+
+def warn_if_unsent(run: Run) -> None:
+    """Say it where nothing is raised."""
+    if run.finished and (items := unsent_items(run)):
+        logger.warning(
+            "run %s ended without sending %d items (%s), which are its result's `owed_items`. %s",
+            run.spec.run_id,
+            len(items),
+            _kinds(items),
+            UNSENT_REMEDY,
+        )
+
+
+def _kinds(items: list[Item]) -> str:
+    return ", ".join(dict.fromkeys(str(item.get("type") or "message") for item in items))

@@ -21,9 +21,8 @@ from standfast.driver.reply_parsing import classify
 from standfast.driver.run_saver import RunSaver
 from standfast.driver.run_scope import OpenQuestion, RunScope, UnfinishedRun, logger
 from standfast.driver.session_hold import NewItems, SessionHold
-from standfast.driver.storing import ended_nested, with_items
-from standfast.driver.unfinished_calls import FoundCall, calls_in, read_call, settle_call
-from standfast.driver.unsent import unsent_items
+from standfast.driver.storing import ended_nested, unsent_items, with_items
+from standfast.driver.unfinished_calls import FoundCall, calls_in, read_call, settle_call, unreadable
 from standfast.engine.advance import advance
 from standfast.engine.codec import RunRecord, decode_saved, has_ended
 from standfast.engine.events import Claimed, NotTaken, SettledBy, Stopped
@@ -31,7 +30,7 @@ from standfast.engine.log import Log
 from standfast.engine.request import open_turn
 from standfast.engine.run import Call, Entry, Owner, Run, evolve
 from standfast.engine.run_store import RunStore, RunSummary, SavedRun
-from standfast.ground.errors import RunClaimedError, RunStateError, StandfastError, UnfinishedRunError
+from standfast.ground.errors import RunClaimedError, StandfastError, UnfinishedRunError
 from standfast.ground.jsonvalue import Item
 from standfast.ground.operators import tell
 from standfast.sessions.run_rules import NestedItems
@@ -248,10 +247,7 @@ def _read(saved: SavedRun | None, *, is_gone: bool) -> Found | None:
     try:
         run = decode_saved(saved)
     except StandfastError as error:
-        raise RunStateError(
-            f"run {saved.run_id!r} of this conversation has not ended and cannot be read: {error.what}",
-            f"{error.remedy} To go on without it, choose RunConfig(unfinished='ignore').",
-        ) from error
+        raise unreadable(f"run {saved.run_id!r}", error) from error
     return None if run.is_closed or not run.has_done_something else Found(run, saved.revision, is_gone)
 
 

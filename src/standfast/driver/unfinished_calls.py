@@ -92,12 +92,17 @@ def read_call(saved: SavedRun, *, is_gone: bool) -> FoundCall | None:
     try:
         talk = decode_saved(saved)
     except StandfastError as error:
-        raise RunStateError(
-            f"voice call {saved.run_id!r} of this conversation has not ended and cannot be read: {error.what}",
-            f"{error.remedy} To go on without it, choose RunConfig(unfinished='ignore').",
-        ) from error
+        raise unreadable(f"voice call {saved.run_id!r}", error) from error
     has_done_something = bool(talk.calls or talk.open or len(talk.ledger))
     return FoundCall(talk, saved.revision, is_gone) if talk.status != "done" and has_done_something else None
+
+
+def unreadable(what: str, error: StandfastError) -> RunStateError:
+    """What is raised about a run or a call that nobody can tell the state of."""
+    return RunStateError(
+        f"{what} of this conversation has not ended and cannot be read: {error.what}",
+        f"{error.remedy} To go on without it, choose RunConfig(unfinished='ignore').",
+    )
 
 
 async def settle_call(hold: SessionHold, event: SettledBy, one: FoundCall, store: RunStore) -> FoundCall:

@@ -171,10 +171,10 @@ def _decided(run: Run, event: Decided) -> Run:
         if call is None or call.child is None:
             raise CallerError("there is no nested run at that path", "Decide about an interruption of this run.")
         child = advance(call.child, Decided(decision, event.path[1:]))
-        # Two calls of one nested run may wait: the first decision wakes it, the second must still reach it.
-        return _change_call(
-            run, call.id, ("waiting", "asked"), child=child, state="waiting" if child.paused else "asked"
-        )
+        # Two calls of one nested run may wait: the first decision wakes it, the second must still reach it. And one may
+        # wait beside another that was at work when the process died: then its own call is still begun.
+        state = "begun" if call.state == "begun" else "waiting" if child.paused else "asked"
+        return _change_call(run, call.id, ("waiting", "asked", "begun"), child=child, state=state)
     if decision.sticky:
         run = evolve(run, decided=run.decided.appended((decision,)))
     if decision.call_id is None:

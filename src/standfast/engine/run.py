@@ -407,18 +407,13 @@ def begin(
     agent: str,
     input_items: list[Item],
     owner: Owner = Owner(),  # noqa: B008 — frozen
-    base: tuple[Item, ...] | None = None,
     max_turns: int | None = 10,
     verdict: Verdict = "passed",
     input_is_text: bool = False,
     inside: str | None = None,
 ) -> Run:
-    """A run before its first effect. `base` is what the model sees of the input, if that is not the input itself."""
+    """A run before its first effect."""
     entries = [Entry("input", agent, item) for item in input_items]
-    if base is not None:
-        view = View(base, len(entries))
-    else:
-        view = View(None if owner.kind == "session" else (), 0)
     return Run(
         spec=Spec(
             run_id, agent, owner, max_turns, len(entries), input_is_text, None if inside is None else {"inside": inside}
@@ -426,5 +421,5 @@ def begin(
         progress=Progress(agent=agent, verdict=verdict),
         marks=Marks(response_id=owner.id if owner.kind == "chain" else None),
         ledger=Log(entries),
-        views=Log([view]),
+        views=Log([View(None if owner.kind == "session" else (), 0)]),
     )

@@ -27,6 +27,6 @@ async def run_by_hand(request: AgentToolRun) -> RunResultBase:
     )
     events = EventBuffer() if tool.on_stream is not None else None
     attempt = start(tool.agent, request.input, options, events=events)
-    result = await result_of(attempt, events, request)
+    result = await result_of(attempt, request)
     refuse_to_wait(attempt.run, tool)
     return result

@@ -20,7 +20,7 @@ from standfast.agents.context import RunContextWrapper, TContext
 from standfast.agents.hooks import TAgent
 from standfast.agents.run_config import RunConfig
 from standfast.driver.agent_graph import AgentGraph
-from standfast.driver.call_lookup import Question, idempotency_key, questions_of
+from standfast.driver.call_lookup import idempotency_key, question_shown, questions_of
 from standfast.driver.opening import own_items
 from standfast.driver.owners import owner_of
 from standfast.driver.reply_parsing import arguments_text
@@ -200,33 +200,12 @@ class RunState(Generic[TContext, TAgent]):
     def _decide(self, item: ToolApprovalItem, *, approved: bool, sticky: bool, message: str | None) -> None:
         if not isinstance(item, ToolApprovalItem) or not item.call_id:
             raise ApprovalError("that item names no call", "Pass an item of get_interruptions() as it is.")
-        path, call, scope, agent = self._shown(item)
+        shown = (item.tool_name, arguments_digest(item.arguments))
+        path, call, scope, agent = question_shown(
+            self._run, item.call_id, lambda call: (call.name, arguments_digest(call.arguments)) == shown
+        )
         decision = Decision(approved, call.id, scope, sticky, message, arguments_digest(call.arguments), agent)
         self._run = advance(self._run, Decided(decision, path))
-
-    def _shown(self, item: ToolApprovalItem) -> Question:
-        """The one call that waits, or was decided and has not run, and is the call this item shows."""
-        call_id = item.call_id
-        found = [one for one in questions_of(self._run) if one.call.id == call_id]
-        if not found:
-            raise ApprovalError(
-                f"call {call_id!r} is not waiting for a decision in run {self.run_id!r}",
-                "Decide about an item of get_interruptions(); a call that was decided and ran cannot be decided again.",
-            )
-        shown = (item.tool_name, arguments_digest(item.arguments))
-        # By tool and arguments too: ids of nested runs may collide, and what was shown is what was agreed to.
-        same = [one for one in found if (one.call.name, arguments_digest(one.call.arguments)) == shown]
-        if not same:
-            raise ApprovalError(
-                f"call {call_id!r} is not the one that was shown: its tool or its arguments differ",
-                "Show the call as it is now to whoever decides, and ask again.",
-            )
-        if len(same) > 1:
-            raise ApprovalError(
-                f"call id {call_id!r} waits in more than one nested run, for the same",
-                "Give nested agents models with unique call ids.",
-            )
-        return same[0]
 
     def _take_decisions(self) -> None:
         """What was decided with `context_wrapper.approve_tool` and `reject_tool` since the pause counts as well."""

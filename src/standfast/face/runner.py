@@ -28,9 +28,9 @@ from standfast.driver.run_attempt import RunAttempt
 from standfast.driver.run_scope import ResumedRun, RunArguments, usage_of
 from standfast.driver.saved_checks import check_saved
 from standfast.driver.session_hold import run_store_of
+from standfast.driver.storing import unsent_items
 from standfast.driver.thread_loop import run_on_thread_loop
 from standfast.driver.under_way import HAND_OVER_S, hand_over_all
-from standfast.driver.unsent import unsent_items
 from standfast.engine.codec import ENDED, decode_saved, ending_of, has_ended
 from standfast.engine.run import evolve
 from standfast.engine.run_store import RunStore, RunSummary, SavedRun

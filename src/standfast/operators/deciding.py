@@ -13,18 +13,16 @@ from functools import partial
 from standfast.agents.approvals import arguments_digest
 from standfast.carrying.runs import StoredRunStore
 from standfast.carrying.session import StoredSession
-from standfast.driver.call_lookup import Question, questions_of
-from standfast.driver.storing import ended_nested, with_items
+from standfast.driver.call_lookup import question_shown
+from standfast.driver.storing import ended_nested, unsent_items, with_items
 from standfast.driver.unfinished import given_up
-from standfast.driver.unsent import unsent_items
 from standfast.engine.advance import advance, refuse_finished
 from standfast.engine.codec import RunRecord, decode_saved
 from standfast.engine.decisions import already_decided
 from standfast.engine.events import Decided
-from standfast.engine.run import Decision, Run
+from standfast.engine.run import Call, Decision, Run
 from standfast.engine.run_store import SavedRun
 from standfast.ground.errors import (
-    ApprovalError,
     InvalidSettingError,
     RunClaimedError,
     RunStateError,
@@ -50,10 +48,14 @@ async def decide(
 ) -> None:
     """Save a decision about a call that waits; see `Store.decide`."""
     _check_name(by)
+
+    def is_as_shown(call: Call) -> bool:
+        return arguments is None or arguments_digest(call.arguments) == arguments_digest(arguments)
+
     for attempt in range(TRIES):
         saved = await _loaded(runs, run_id)
         run = _parked(saved)
-        path, call, scope, agent = _shown(run, call_id, arguments)
+        path, call, scope, agent = question_shown(run, call_id, is_as_shown)
         if call.decision is not None:
             raise already_decided(run_id, call.id, call.decision)
         decision = Decision(
@@ -96,29 +98,6 @@ def _parked(saved: SavedRun) -> Run:
             "Decide when it has paused; if its worker is gone, resume it first.",
         )
     return run
-
-
-def _shown(run: Run, call_id: str, arguments: str | None) -> Question:
-    found = [one for one in questions_of(run) if one.call.id == call_id]
-    if arguments is not None:
-        shown = arguments_digest(arguments)
-        same = [one for one in found if arguments_digest(one.call.arguments) == shown]
-        if found and not same:
-            raise ApprovalError(
-                f"call {call_id!r} is not the one that was shown: its arguments differ",
-                "Look at the call as it is now, and decide again.",
-            )
-        found = same
-    if not found:
-        raise ApprovalError(
-            f"call {call_id!r} is not waiting for a decision in run {run.spec.run_id!r}",
-            "Store.run() shows the calls that wait; one that was decided and ran cannot be decided again.",
-        )
-    if len(found) > 1:
-        raise ApprovalError(
-            f"call id {call_id!r} waits in more than one nested run", "Give nested agents models with unique call ids."
-        )
-    return found[0]
 
 
 async def _save(runs: StoredRunStore, run: Run, saved: SavedRun) -> None:

@@ -21,7 +21,7 @@ from standfast.backends.sqlite.session import SQLiteSession
 from standfast.backends.sqlite.turns import MAIN, PREVIEW_CHARACTERS, by_turns, is_user, preview, says, tool_uses
 from standfast.backends.sqlite.values import now_text
 from standfast.carrying.carrier import Carrier
-from standfast.ground.errors import InvalidNameError, InvalidSettingError, StandfastError
+from standfast.ground.errors import InvalidNameError, InvalidSettingError, SessionBusyError, StandfastError
 from standfast.ground.jsonvalue import Item
 from standfast.sessions import rules
 from standfast.sessions.port import Look, Name, Plan, Rows
@@ -120,6 +120,17 @@ class AdvancedSQLiteSession(SQLiteSession):
         plan = partial(branches.of_branch, self._name, self._pointer, self._pointer.at, branch_id, rule)
         return await self._engine().carry(plan, self.timeout_s, kind="read")
 
+    def _check_no_run(self) -> None:
+        """Refuse to take this object to another branch while a run holds the session through it.
+
+        What the run stores next would stand on the other branch, or nowhere, and its lease would never be given back.
+        """
+        if any(lease.is_held for lease in list(self._leases)):
+            raise SessionBusyError(
+                f"a run is under way on session {self.session_id!r} by this object, and would end on another branch",
+                "Wait until it has ended, or use another session object to change branches.",
+            )
+
     # --- history -----------------------------------------------------------------------------------------------------
 
     async def get_items(self, limit: int | None = None, branch_id: str | None = None) -> list[Item]:
@@ -131,6 +142,8 @@ class AdvancedSQLiteSession(SQLiteSession):
 
     async def clear_session(self) -> None:
         """Remove everything stored for this id, all branches included; this object is on `main` then."""
+        if self._pointer.at is not None and self._pointer.at.branch != MAIN:
+            self._check_no_run()
         self._pointer.at = await self._changed(branches.clear)
 
     # --- branches ----------------------------------------------------------------------------------------------------
@@ -142,6 +155,7 @@ class AdvancedSQLiteSession(SQLiteSession):
         """
         if branch_name is not None and not branch_name.strip():
             raise InvalidNameError("a branch needs a name", "Give one with letters, or None for a generated one.")
+        self._check_no_run()
         name, source, self._pointer.at = await self._changed(
             branches.fork_at_turn,
             self._pointer,
@@ -165,6 +179,7 @@ class AdvancedSQLiteSession(SQLiteSession):
 
     async def switch_to_branch(self, branch_id: str) -> None:
         """Go to another branch. Objects made later begin there; those that are there stay where they are."""
+        self._check_no_run()
         self._pointer.at = await self._changed(branches.switch, branch_id)
         self._log.info("switched to branch %r", branch_id)
 
@@ -178,6 +193,8 @@ class AdvancedSQLiteSession(SQLiteSession):
         if branch_id == MAIN:
             raise InvalidSettingError("the main branch cannot be deleted", "clear_session() removes everything.")
         at = self._pointer.at
+        if at is not None and at.branch == branch_id:
+            self._check_no_run()
         self._pointer.at = await self._changed(branches.delete, self._pointer, at, branch_id, force=force)
         self._log.info("deleted branch %r", branch_id)
 
