@@ -3,17 +3,21 @@
     ./dev scorecards                          all pages; an hour on a quiet machine
     ./dev scorecards servers                  one page
     ./dev scorecards servers --clause A13     only this clause again; the other fields stay as they were seen
+    ./dev scorecards --stale                  only what the kit has more checks for than a page tells of
 
-What was seen is kept in build/scorecards/, one file for each backend, and a page is always written from those files
-as a whole: no field is ever entered by hand. It ends with 1 if a backend of ours breaks a clause, and then writes that.
+What was seen is kept in build/scorecards/, one file for each backend, and a page is written from those files as a
+whole, or (`--stale`) field by field: none is ever entered by hand. It ends with 1 if a backend of ours breaks a clause,
+and then writes that.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -113,10 +117,16 @@ def main(arguments: list[str] | None = None) -> int:
             if given.pages and page.name not in given.pages:
                 continue
             for reference in page.backends:
+                clauses = stale(page, reference) if given.stale else given.clause
+                if given.stale and not clauses:
+                    continue
                 if not given.write_only:
-                    see(reference, given)
+                    see(reference, given, clauses)
                 broken += _broken(reference)
-            write(page)
+                if given.stale:
+                    mend(page, reference, clauses)
+            if not given.stale:
+                write(page)
             _say(f"wrote {page.path}")
     finally:
         servers.stop_all()
@@ -129,6 +139,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="./dev scorecards", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("pages", nargs="*", metavar="PAGE", help=", ".join(page.name for page in PAGES))
     parser.add_argument("--clause", action="append", default=[], metavar="ID", help="only these again; may be repeated")
+    parser.add_argument("--stale", action="store_true", help="only fields that tell of fewer checks than there are")
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--examples", type=int, default=30)
     parser.add_argument("--objects", type=int, default=10_000)
@@ -136,8 +147,42 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def see(reference: str, given: argparse.Namespace) -> None:
-    """Run the kit on one backend and keep what was seen."""
+def rows_of(text: str) -> list[list[str]]:
+    """The table of a page, with its heading and the line below that."""
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def stale(page: Page, reference: str) -> list[str]:
+    """The clauses of which a page tells, for this backend, with another number of checks than the kit has now."""
+    from standfast.conformance.catalogue import checks_of
+
+    there = Counter(check.clause_id for check in checks_of())
+    place = 2 + page.backends.index(reference)
+    _, _, *rows = rows_of((ROOT / page.path).read_text(encoding="utf-8"))
+    told = {row[0]: re.search(r"\(\d+/(\d+)\)", row[place]) for row in rows}
+    return [clause_id for clause_id, found in told.items() if found and int(found[1]) != there[clause_id]]
+
+
+def mend(page: Page, reference: str, clauses: list[str]) -> None:
+    """Write the fields of these clauses again, from what was seen of this backend."""
+    from standfast.conformance.scorecard import Scorecard
+
+    card = Scorecard()
+    card.merge(_seen(reference))
+    seen = {row[0]: row[2] for row in rows_of(card.markdown())}
+    path, place = ROOT / page.path, 2 + page.backends.index(reference)
+    lines = path.read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines):
+        row = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("| ") else [""]
+        if row[0] in clauses:
+            row[place] = seen[row[0]]
+            lines[number] = f"| {' | '.join(row)} |"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def see(reference: str, given: argparse.Namespace, clauses: list[str]) -> None:
+    """Run the kit, or these clauses of it, on one backend and keep what was seen."""
     from standfast.conformance.check_context import Options
     from standfast.conformance.run import prepared
     from standfast.conformance.scorecard import Scorecard
@@ -145,7 +190,7 @@ def see(reference: str, given: argparse.Namespace) -> None:
     backend = _loaded(reference)
     amount = Options(given.rounds, given.examples, given.objects)
     results = []
-    checks = prepared(backend, *given.clause, options=amount)
+    checks = prepared(backend, *clauses, options=amount)
     started = time.monotonic()
     for number, make in enumerate(checks, 1):
         results.append(make())
@@ -153,9 +198,9 @@ def see(reference: str, given: argparse.Namespace) -> None:
             _say(f"{backend.name}: {results[-1].clause_id} {results[-1].check}: {results[-1].detail}")
         if number % 20 == 0 or number == len(checks):
             _say(f"{backend.name}: {number} of {len(checks)} checks, {time.monotonic() - started:.0f} s")
-    seen = Scorecard.of(backend, results, clause_ids=given.clause).data()
+    seen = Scorecard.of(backend, results, clause_ids=clauses).data()
     path = SEEN / f"{reference.partition(':')[2]}.json"
-    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() and given.clause else {}
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() and clauses else {}
     known = {backend.name: known.get(backend.name, {}) | seen[backend.name]}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(known, indent=1, ensure_ascii=False), encoding="utf-8")

@@ -7,15 +7,13 @@ from pathlib import Path
 import pytest
 
 from standfast.conformance.catalogue import clauses_of
-from tools.scorecards import PAGES, THEIRS, Page, _loaded
+from tools.scorecards import PAGES, THEIRS, Page, _loaded, rows_of as rows_of_text, stale
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def rows_of(page: Page) -> list[list[str]]:
-    text = (ROOT / page.path).read_text(encoding="utf-8")
-    lines = [line for line in text.splitlines() if line.startswith("| ")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return rows_of_text((ROOT / page.path).read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -27,6 +25,12 @@ def test_a_page_has_a_value_for_every_clause_of_the_kit_and_every_backend(page: 
     assert list(values) == clauses_of("ABC")
     empty = {clause_id: cells for clause_id, cells in values.items() if not all(cells)}
     assert empty == {}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_tells_of_as_many_checks_as_the_kit_has(page: Page) -> None:
+    """A check that was added to the kit and is missing here means: run `./dev scorecards --stale`."""
+    assert [(reference, clauses) for reference in page.backends if (clauses := stale(page, reference))] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

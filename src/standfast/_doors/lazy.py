@@ -63,7 +63,13 @@ def _tables(path: str) -> tuple[dict[str, str], set[str]]:
 
 def edge(home: str) -> Any:
     """The module of that name below `standfast`, for a face that needs what lives at the edge, only when it does."""
-    return _import_home(home, home)
+    if home not in _edges:
+        _edges[home] = _import_home(home, home)
+    return _edges[home]
+
+
+_edges: dict[str, Any] = {}
+# Kept here and not looked for in sys.modules: there, another thread finds a module that is still being imported.
 
 
 class _Explanations:

@@ -84,7 +84,7 @@ HANDLED_KINDS = ("max_turns", "model_refusal", "invalid_final_output")
 
 def check_error_handlers(handlers: Mapping[str, Any] | None) -> None:
     """Refuse handlers for errors that nobody handles: a misspelt one would be found missing when it is needed."""
-    unknown = sorted(str(kind) for kind in handlers or () if kind not in HANDLED_KINDS)
+    unknown = sorted(str(kind) for kind in handlers if kind not in HANDLED_KINDS) if handlers else ()
     if unknown:
         raise UserError(f"error_handlers has no kind {', '.join(unknown)}", f"Use {', '.join(HANDLED_KINDS)}.")
 

@@ -241,7 +241,9 @@ class RunConfig:
     def _check_kinds(self) -> None:
         for name, (fits, wanted) in _KINDS.items():
             value = getattr(self, name)
-            if not fits(value):
+            # Most are as they are unless somebody sets them, and those are known to fit: a run without settings of its
+            # own makes a config, too.
+            if value is not getattr(RunConfig, name, _MISSING) and not fits(value):
                 raise SettingTypeError(f"RunConfig.{name} is a {type(value).__name__}", f"Give {wanted}.")
 
     def _check_choices(self) -> None:
@@ -263,6 +265,9 @@ class RunConfig:
             raise SettingTypeError(
                 f"output_guardrail_blocked_message is a {type(message).__name__}", "Give a text or a function."
             )
+
+
+_MISSING = object()
 
 
 def _has(*attributes: str) -> Callable[[Any], bool]:

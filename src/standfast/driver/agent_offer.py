@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from standfast.agents.agent import Agent
 from standfast.agents.context import RunContextWrapper
@@ -18,7 +18,6 @@ from standfast.agents.default_models import get_default_model_settings
 from standfast.agents.handoffs import Handoff, resolve_handoffs
 from standfast.agents.output_type import AgentOutputSchemaBase, output_schema_of
 from standfast.agents.run_config import ToolNameCollisionPolicy
-from standfast.engine.run import evolve
 from standfast.ground.errors import UserError
 from standfast.llm.interface import Model, ModelProvider
 from standfast.llm.settings import ModelSettings
@@ -29,8 +28,7 @@ from standfast.tools.hosted import Tool
 from standfast.tools.names import resolve_names
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedAgent:
+class ResolvedAgent(NamedTuple):
     """Everything of a request but the conversation itself."""
 
     model: Any
@@ -81,7 +79,7 @@ class AgentResolver:
         settings = resolved.settings
         if agent.reset_tool_choice and settings.tool_choice is not None and has_used_tools:
             settings = replace(settings, tool_choice=None)  # else a forced tool would be called for ever
-        return evolve(resolved, instructions=instructions, prompt=prompt, settings=settings)
+        return resolved._replace(instructions=instructions, prompt=prompt, settings=settings)
 
     async def _said_to(self, agent: Agent[Any]) -> tuple[str | None, Any]:
         """The agent's instructions and its prompt."""
@@ -143,7 +141,7 @@ class AgentResolver:
     def _model_of(self, agent: Agent[Any]) -> Any:
         """The model that answers for this agent: the run's, else the agent's; names go to the run's provider."""
         wanted = self._model if self._model is not None else agent.model
-        if isinstance(wanted, Model) or hasattr(wanted, "get_response"):
+        if hasattr(wanted, "get_response"):  # a Model, or what has its methods
             return wanted
         if wanted is not None and not isinstance(wanted, str):
             raise UserError(

@@ -21,10 +21,10 @@ class Callers:
     """The programs of a conversation, and who may call what. Costs nothing where no program is at work."""
 
     def __init__(
-        self, *, offered: bool, history: Callable[[], Iterable[Item]] = tuple, is_elsewhere: bool = False
+        self, *, tools: Iterable[Any], history: Callable[[], Iterable[Item]] = tuple, is_elsewhere: bool = False
     ) -> None:
-        """`offered`: the agent lets the model write programs. `is_elsewhere`: a server has history that is not here."""
-        self._offered, self._history, self._is_elsewhere = offered, history, is_elsewhere
+        """`tools`: what the agent offers the model. `is_elsewhere`: a server has history that is not here."""
+        self._tools, self._history, self._is_elsewhere = tools, history, is_elsewhere
         self._known: dict[str, bool] | None = None
 
     def take(self, item: Item) -> None:
@@ -34,7 +34,7 @@ class Callers:
         by_program = read(caller, "type") == "program"
         if kind not in ("program", "program_output") and not by_program:
             return
-        if not self._offered:
+        if not _offers_programs(self._tools):
             raise ModelBehaviorError(
                 f"the model made a {kind} by a program, and its agent lets it write none",
                 "Give the agent a ProgrammaticToolCallingTool(), or check the Model implementation.",
@@ -84,7 +84,7 @@ def check_allowed(item: Item, tool: Any) -> None:
         )
 
 
-def offers_programs(tools: Iterable[Any]) -> bool:
+def _offers_programs(tools: Iterable[Any]) -> bool:
     """Whether one of these tools lets the model write programs."""
     return any(_wire_type(tool) == "programmatic_tool_calling" for tool in tools)
 

@@ -18,12 +18,15 @@ class EventBuffer:
         self.events: deque[StreamEvent] = deque()
         self._wake = asyncio.Event()
         self._waiting = 0
+        self._is_asleep = False
+        """Whether somebody waits who has not been told yet: of many events shown at once the first one tells."""
         self.ended = False
 
     def show(self, event: StreamEvent) -> None:
         """Offer an event. Never waits."""
         self.events.append(event)
-        if self._waiting:
+        if self._is_asleep:
+            self._is_asleep = False
             self._wake.set()
 
     def end(self) -> None:
@@ -42,6 +45,7 @@ class EventBuffer:
             if self.ended:
                 return None
             self._waiting += 1
+            self._is_asleep = True
             self._wake.clear()
             try:
                 await self._wake.wait()

@@ -20,6 +20,8 @@ AGENT_NAMES = {"on_agent_start": "on_start", "on_agent_end": "on_end"}
 
 def wants(scope: RunScope, agent: Agent[Any], name: str) -> bool:
     """Whether anybody listens: what is copied for observers is copied only then."""
+    if scope.hooks is None and agent.hooks is None:
+        return False
     return bool(overridden(scope.hooks, name) or overridden(agent.hooks, AGENT_NAMES.get(name, name)))
 
 

@@ -95,11 +95,11 @@ class Loop(SavingLoop):
         self._is_closing = self._is_submitted = self._append_failed = False
         self._closing: asyncio.Task[None] | None = None
 
-    def _due_now(self, run: Run) -> tuple[Effect, ...]:
-        if self._hands_over:
+    def _due_now(self) -> tuple[Effect, ...]:
+        if self._handing_over != "no" and self._hands_over:
             # Nothing more begins; what the run has come to is still stored.
-            return tuple(one for one in due(run) if one.key in self._tasks or isinstance(one, Append))
-        return super()._due_now(run)
+            return tuple(one for one in due(self.state) if one.key in self._tasks or isinstance(one, Append))
+        return super()._due_now()
 
     # --- driving and stopping ----------------------------------------------------------------------------------------
 

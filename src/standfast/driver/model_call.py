@@ -11,7 +11,7 @@ from typing import Any
 from standfast.agents.agent import Agent
 from standfast.agents.run_config import CallModelData, ModelInputData
 from standfast.driver.agent_offer import ResolvedAgent
-from standfast.driver.callers import Callers, offers_programs
+from standfast.driver.callers import Callers
 from standfast.driver.hooks import announce_agent, hook_pair, observers, wants
 from standfast.driver.loop import Loop
 from standfast.driver.lost_answers import ask_server, newest_item_id, not_sent, unknown_outcome
@@ -108,11 +108,12 @@ async def take_reply(
         known=_known(scope, run),
         unknown_tool=lambda name: _unknown_tool(scope, agent, name),
         callers=Callers(
-            offered=offers_programs(resolved.tools),
+            tools=resolved.tools,
             history=lambda: view_items(run, scope.history),
             is_elsewhere=run.spec.owner.is_server,
         ),
     )
+    scope.asked_calls = {call.id: call.digest for call in reply.calls}
     for entry, original in zip(reply.entries, reply.originals, strict=True):
         scope.remember(entry.item, original)
     scope.responses.append(response)
@@ -126,7 +127,7 @@ async def take_reply(
 
 def _known(scope: RunScope, run: Run) -> dict[str, str]:
     """The call ids of this run's history and their digests; only what is new in the ledger is looked at."""
-    scope.known_calls.update(known_calls(run.ledger.since(scope.known_upto)))
+    scope.known_calls.update(known_calls(run.ledger.since(scope.known_upto), scope.asked_calls))
     scope.known_upto = len(run.ledger)
     return scope.known_calls
 
@@ -147,23 +148,24 @@ def prepared(scope: RunScope, run: Run) -> list[Item]:
     """The client-owned conversation as a provider accepts it; only what is new since the last turn is worked on."""
     so_far = scope.prepared
     if so_far is None or so_far.view_count != len(run.views):
-        base = [*(scope.history if run.view.base is None else run.view.base), *scope.open_turns]
+        base: Sequence[Item] = [*(scope.history if run.view.base is None else run.view.base), *scope.open_turns]
         if scope.shown_base is not None and len(run.views) == 1:
             base = scope.shown_base
-        so_far = scope.prepared = PreparedView(len(run.views), Prepared(_as_sent(scope, base)), run.view.tail)
-    if so_far.ledger_count < len(run.ledger):
+        items = [*base, *(entry.item for entry in run.ledger.since(run.view.tail))]
+        so_far = scope.prepared = PreparedView(len(run.views), Prepared(_as_sent(scope, items)), len(run.ledger))
+    elif so_far.ledger_count < len(run.ledger):
         so_far.items.extend(_as_sent(scope, [entry.item for entry in run.ledger.since(so_far.ledger_count)]))
         so_far.ledger_count = len(run.ledger)
-    items: list[Item] = so_far.items.list()
-    if so_far.items.left_out and len(so_far.items.left_out) != len(scope.left_out):
-        scope.left_out = list(so_far.items.left_out)
+    left_out = so_far.items.left_out
+    if left_out and len(left_out) != len(scope.left_out):
+        scope.left_out = list(left_out)
         logger.warning(
             "%d items of the history were left out of the request: a call without its output, or an output without its"
             " call, which no provider accepts. They were not deleted. Their calls: %s",
             len(scope.left_out),
             ", ".join(dict.fromkeys(str(one.item["call_id"]) for one in scope.left_out if "call_id" in one.item)),
         )
-    return items
+    return so_far.items.list()
 
 
 def _as_sent(scope: RunScope, items: Sequence[Item]) -> Sequence[Item]:

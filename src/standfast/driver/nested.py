@@ -19,7 +19,7 @@ from standfast.driver.loop import Children
 from standfast.driver.owners import owner_of_tool
 from standfast.driver.result import RunResult, RunResultBase, RunResultStreaming
 from standfast.driver.run_scope import AgentToolInvocation, ResumedRun, RunArguments, RunScope, StartedRun
-from standfast.engine.run import Call, Run
+from standfast.engine.run import Call, Run, evolve
 from standfast.ground.errors import RunClaimedError, UserError
 from standfast.tools.desk import OwnerFailed
 from standfast.words.model_texts import known_texts
@@ -64,7 +64,7 @@ def child_runner(
             raise ChildClosed from None
         finally:
             if not child.run.paused:  # also of one that failed: its replies were paid for
-                scope.child_responses[call.id] = [replace(one, hidden=True) for one in child.run.responses]
+                scope.child_responses[call.id] = [evolve(one, hidden=True) for one in child.run.responses]
                 _note_calls(request, child.run)
         if child.run.paused:
             scope.children[call.id] = child.scope
@@ -131,7 +131,7 @@ def by_hand_runner(children: Children, scope: RunScope, call: Call, parent: str)
                     await _give_up(scope, child)
                     refuse_to_wait(child.run, request.tool)
         finally:
-            paid = [replace(one, hidden=True) for one in child.run.responses]
+            paid = [evolve(one, hidden=True) for one in child.run.responses]
             scope.child_responses.setdefault(call.id, []).extend(paid)
             _note_calls(request, child.run)
         return result

@@ -84,6 +84,8 @@ def own_items(given: str | list[Item]) -> list[Item]:
         raise UserError(
             f"the input of a run is a {type(given).__name__}", "Give a text, a list of items, or a RunState."
         )
+    if isinstance(given, str):
+        return ItemHelpers.input_to_new_input_list(given)
     # Questions to a person are left out here, where no ordinal counts them yet (C5).
     items = [sanitise_for_store(normalise(item)) for item in ItemHelpers.input_to_new_input_list(given)]
     return deduplicate([item for item in items if item is not None])
@@ -101,9 +103,11 @@ def _first_verdict(scope: RunScope) -> Verdict:
 
 async def open_new(scope: RunScope, fresh: Run) -> Opened:
     """A run that was started: with its own id it may turn out to have been started before."""
+    named = scope.config.run_id is not None
+    if scope.session is None and not named and scope.store is None:
+        return Opened(fresh, has_read=True)  # it is kept nowhere, so nobody can have left or begun anything of it
     if scope.session is not None:
         await scope.session.hold()
-    named = scope.config.run_id is not None
     # A retry right after a crash finds the lease of a dead worker: it waits until that has ended, or its holder has
     # given a sign of life, and only then is it told.
     wait_s = scope.config.lease_wait_s if scope.config.concurrency == "wait" else 0.0

@@ -112,9 +112,9 @@ def refuse_early(graph: AgentGraph, owner: Owner, config: RunConfig) -> None:
     """Raise UserError for what this run, or a run of one of its agent tools, would be refused for later."""
     if owner.is_server:
         _refuse(graph.start, owner, config)
-    # Most runs end here, before the graph is walked.
-    if not graph.start.tools and not graph.start.handoffs:
-        return  # nothing else can be reached
+    # Most runs end here, before the graph is walked: no other agent can be reached.
+    if not graph.start.handoffs and all(getattr(tool, "agent_tool", None) is None for tool in graph.start.tools):
+        return
     for agent in graph.agents():
         for tool in agent.tools:
             described = getattr(tool, "agent_tool", None)

@@ -66,7 +66,7 @@ class Reconciler(Generic[State, Event, Effect]):
         The last word of an effect that is no longer due (a tripwire came first, in the same moment) is dropped.
         """
         if completes is not None:
-            if self._tasks and all(completes.key != other.key for other in self._due(self.state)):
+            if self._tasks and all(completes.key != other.key for other in self._due_now()):
                 return
             self._completed.add(completes.key)
         self.apply(event)
@@ -83,12 +83,16 @@ class Reconciler(Generic[State, Event, Effect]):
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
+    def _due_now(self) -> tuple[Effect, ...]:
+        """What is due for the state as it is."""
+        return self._due(self.state)
+
     async def reconcile(self) -> None:
         """Perform what is due until nothing is and the state rests. Raises what an effect raised."""
         self._task = asyncio.current_task()
         self._cancelled_before = self._task.cancelling() if self._task is not None else 0
         while True:
-            effects = self._due(self.state)
+            effects = self._due_now()
             if not self._tasks:
                 if not effects and self._rests(self.state):
                     return

@@ -267,12 +267,12 @@ def _call_id(value: object, kind: str) -> str:
     return value
 
 
-def known_calls(entries: Iterable[Entry]) -> dict[str, str]:
-    """The ids and digests of the calls among these entries."""
+def known_calls(entries: Iterable[Entry], asked: Mapping[str, str] = _NOBODY) -> dict[str, str]:
+    """The ids and digests of the calls among these entries; `asked` has those that were worked out already."""
     found = {}
     for entry in entries:
         if entry.kind in ("tool_call_item", "handoff_call_item"):
             call_id = read(entry.item, "call_id")
             if isinstance(call_id, str) and entry.item.get("type") in ("function_call", CUSTOM_CALL):
-                found[call_id] = call_digest(entry.item)
+                found[call_id] = asked.get(call_id) or call_digest(entry.item)
     return found

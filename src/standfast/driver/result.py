@@ -423,15 +423,14 @@ class _Events:
     """An iteration over a run's events. Not a generator: leaving or dropping it must stop nothing."""
 
     def __init__(self, result: RunResultStreaming) -> None:
-        self._result = result
+        self._result, self._shown = result, result._events.events
 
     def __aiter__(self) -> _Events:
         return self
 
     async def __anext__(self) -> StreamEvent:
-        waiting = self._result._events.events
-        if waiting and not self._result._cut:
-            return waiting.popleft()  # the fast path: nothing to wait for
+        if self._shown and not self._result._cut:
+            return self._shown.popleft()  # the fast path: nothing to wait for
         return await self._result._next_event()
 
     async def aclose(self) -> None:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from standfast.agents.error_handlers import RunErrorDetails
+from standfast.driver import under_way
 from standfast.driver.calls import perform_call, settle_call, show_outputs
 from standfast.driver.compact_after import compact_after, may_compact
 from standfast.driver.conclude import perform_conclude
@@ -21,7 +22,6 @@ from standfast.driver.result import RunResultBase
 from standfast.driver.run_scope import ResumedRun, RunArguments, RunScope, logger, usage_of
 from standfast.driver.session_hold import SessionHold
 from standfast.driver.storing import ended_nested, warn_if_unsent
-from standfast.driver.under_way import under_way
 from standfast.driver.unfinished import given_up
 from standfast.engine.advance import refuse_finished
 from standfast.engine.due import due
@@ -89,7 +89,7 @@ class RunAttempt:
     @property
     def run(self) -> Run:
         """The run as it is now."""
-        return self.loop.run
+        return self.loop.state
 
     @property
     def revision(self) -> int:
@@ -110,15 +110,17 @@ class RunAttempt:
             await self._go()
             return
         self._task = asyncio.current_task()
-        with under_way(self):
-            try:
-                await self._go()
-            except asyncio.CancelledError:
-                if not self._is_sent_away:
-                    raise
-                if self._task is not None:
-                    self._task.uncancel()
-                raise handed_over(self.run) from None
+        worker = under_way.begin(self)
+        try:
+            await self._go()
+        except asyncio.CancelledError:
+            if not self._is_sent_away:
+                raise
+            if self._task is not None:
+                self._task.uncancel()
+            raise handed_over(self.run) from None
+        finally:
+            worker.has_ended(self)
 
     def hand_over(self) -> None:
         """Begin nothing more; when what is under way has ended, leave the run to another worker."""

@@ -269,6 +269,8 @@ class RunScope:
         """The calls in the run's history and their digests, found once each."""
         self.known_upto = 0
         """How much of the ledger `known_calls` was read from."""
+        self.asked_calls: dict[str, str] = {}
+        """The calls of the last reply and their digests: they join the ledger as they are, or not at all."""
         self.approvals: dict[str, ToolApprovalItem] = {}
         """The questions to a person, by call id: the same call is shown as the same object."""
         self.child_responses: dict[str, list[Response]] = {}

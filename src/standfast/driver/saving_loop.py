@@ -52,7 +52,7 @@ class SavingLoop(Reconciler[Run, Event, Effect]):
         session: SessionHold | None = None,
         keeps_lease: bool = False,
     ) -> None:
-        super().__init__(run, advance=advance, due=self._due_now, perform=perform)
+        super().__init__(run, advance=advance, due=due, perform=perform)
         self.saver: RunSaver[Run] | None = None
         self._moved = moved
         """Told of each step of a nested run; None for one that is not nested."""
@@ -70,8 +70,10 @@ class SavingLoop(Reconciler[Run, Event, Effect]):
         """The run as it is now."""
         return self.state
 
-    def _due_now(self, run: Run) -> tuple[Effect, ...]:
-        effects = due(run)
+    # Overridden, not given to the reconciler as `due`: a loop that holds a method of its own is a cycle, and each run
+    # would wait, with all it holds, for the garbage collector.
+    def _due_now(self) -> tuple[Effect, ...]:
+        effects = due(self.state)
         if self._stores_first and len(effects) > 1:
             # What the calls came to is saved with the turn: before that no further request leaves, which is to be paid.
             return tuple(effect for effect in effects if isinstance(effect, Append)) or effects
@@ -81,12 +83,13 @@ class SavingLoop(Reconciler[Run, Event, Effect]):
 
     async def record(self, event: Event, *, completes: Effect | None = None) -> None:
         """Let something that happened change the run, and save it where it must survive."""
-        self._refuse_if_over()
-        if isinstance(event, Begun):
-            await self.make_sure()
+        if not isinstance(event, Begun):
+            self._refuse_if_over()
+            await super().record(event, completes=completes)
+            return
+        await self.make_sure()
         await super().record(event, completes=completes)
-        if isinstance(event, Begun):
-            await self.make_sure()  # saving took its time, and this process may have slept since
+        await self.make_sure()  # saving took its time, and this process may have slept since
 
     async def make_sure(self) -> None:
         """Raise LeaseLostError if the session may be another's by now: then no request leaves and nothing begins."""

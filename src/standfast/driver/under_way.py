@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from typing import Protocol
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 from standfast.ground.durations import check_seconds
 
@@ -32,47 +31,63 @@ class HandedOver(Protocol):
         ...
 
 
-_under_way: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[HandedOver, asyncio.Future[None]]] = WeakKeyDictionary()
+class Worker:
+    """The runs of one event loop."""
 
-_leaving: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
-# The loops of workers that stop: whatever starts there is handed over before it has begun anything.
+    def __init__(self) -> None:
+        self.attempts: dict[HandedOver, asyncio.Future[None] | None] = {}
+        """Those under way, each with what tells of its end, once somebody waits for that."""
+        self.is_leaving = False
+        """Whether the worker stops: whatever starts here is handed over before it has begun anything."""
 
-
-@contextmanager
-def under_way(attempt: HandedOver) -> Iterator[None]:
-    """While this call of the runner goes on in the running loop, until it has given back what it borrowed."""
-    loop = asyncio.get_running_loop()
-    here = _under_way.setdefault(loop, {})
-    ended = here[attempt] = loop.create_future()
-    if loop in _leaving:
-        attempt.hand_over()
-    try:
-        yield
-    finally:
-        del here[attempt]
-        if not ended.done() and not loop.is_closed():
+    def has_ended(self, attempt: HandedOver) -> None:
+        """This call of the runner has given back what it borrowed."""
+        ended = self.attempts.pop(attempt)
+        if ended is not None and not ended.done() and not ended.get_loop().is_closed():
             ended.set_result(None)
+
+
+_workers: WeakKeyDictionary[asyncio.AbstractEventLoop, Worker] = WeakKeyDictionary()
+
+
+def _here() -> Worker:
+    loop = asyncio.get_running_loop()
+    found = _workers.get(loop)
+    if found is None:
+        found = _workers[loop] = Worker()
+    return found
+
+
+def begin(attempt: HandedOver) -> Worker:
+    """Note that this call of the runner is under way in the running loop; the worker is to be told of its end."""
+    here = _here()
+    here.attempts[attempt] = None
+    if here.is_leaving:
+        attempt.hand_over()
+    return here
 
 
 def leave(*, is_leaving: bool) -> None:
     """Hand over from now on whatever starts in the running loop, or no longer."""
-    (_leaving.add if is_leaving else _leaving.discard)(asyncio.get_running_loop())
+    _here().is_leaving = is_leaving
 
 
 async def hand_over_all(within_s: float) -> tuple[str, ...]:
     """Hand over every run that is under way in the running loop, see `hand_over`; their ids."""
     check_seconds("within_s", within_s)
-    attempts = list(_under_way.get(asyncio.get_running_loop(), {}))
+    attempts = list(_here().attempts)
     await hand_over(attempts, within_s)
     return tuple(one.run_id for one in attempts)
 
 
 async def hand_over(attempts: Collection[HandedOver], within_s: float) -> None:
     """Tell these to hand their runs over, and return when they have; after `within_s` what is left is cut."""
-    here = _under_way.get(asyncio.get_running_loop(), {})
-    ended = {one: here[one] for one in attempts if one in here}
-    for one in ended:
-        one.hand_over()
+    here, loop = _here().attempts, asyncio.get_running_loop()
+    ended: dict[HandedOver, asyncio.Future[None]] = {}
+    for one in attempts:
+        if one in here:
+            ended[one] = here[one] = here[one] or loop.create_future()
+            one.hand_over()
     if ended:
         await asyncio.wait(ended.values(), timeout=within_s)
     late = [one for one, left in ended.items() if not left.done()]

@@ -6,8 +6,9 @@ what is in flight. Events carry conclusions, never live objects.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from standfast.engine.run import Call, Conclusion, Decision, Entry, Outgoing, Response, Run, StopMode
 from standfast.ground.jsonvalue import Item
@@ -18,8 +19,7 @@ Stage = Literal["input", "staged", "output"]
 # --- effects ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Judge:
+class Judge(Struct, frozen=True):
     """Ask the guardrails: of the input (blocking ones first), of staged input, of the output."""
 
     stage: Stage
@@ -32,8 +32,7 @@ class Judge:
         return f"{self.turn}/judge/{self.stage}/{'blocking' if self.blocking else 'all'}"
 
 
-@dataclass(frozen=True, slots=True)
-class CallModel:
+class CallModel(Struct, frozen=True):
     """Ask the model for the reply of this turn."""
 
     turn: int
@@ -44,8 +43,7 @@ class CallModel:
         return f"{self.turn}/model"
 
 
-@dataclass(frozen=True, slots=True)
-class RunCall:
+class RunCall(Struct, frozen=True):
     """Carry out one call: a tool, an agent as tool, a handoff, a rejection."""
 
     turn: int
@@ -57,8 +55,7 @@ class RunCall:
         return f"{self.turn}/call/{self.call_id}"
 
 
-@dataclass(frozen=True, slots=True)
-class Conclude:
+class Conclude(Struct, frozen=True):
     """Find out what a complete turn means; `exhausted` means that no turn is left to ask the model."""
 
     turn: int
@@ -70,8 +67,7 @@ class Conclude:
         return f"{self.turn}/conclude{'/exhausted' if self.exhausted else ''}"
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(Struct, frozen=True):
     """Store the ledger from `start` to `end` in the session."""
 
     start: int
@@ -83,8 +79,7 @@ class Append:
         return f"append/{self.start}"
 
 
-@dataclass(frozen=True, slots=True)
-class Settle:
+class Settle(Struct, frozen=True):
     """Find out what became of something that had begun when the process died. Never repeat it blindly."""
 
     turn: int
@@ -103,8 +98,7 @@ Effect = Judge | CallModel | RunCall | Conclude | Append | Settle
 # --- events ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Begun:
+class Begun(Struct, frozen=True):
     """Something that may not be repeated is about to leave. Saved before it does."""
 
     call_id: str | None = None
@@ -113,8 +107,7 @@ class Begun:
     """See Progress, for these two."""
 
 
-@dataclass(frozen=True, slots=True)
-class NotTaken:
+class NotTaken(Struct, frozen=True):
     """What had begun did not happen, for certain: it may be done again."""
 
     call_id: str | None = None
@@ -122,15 +115,13 @@ class NotTaken:
     """Where to look for it before it is done again, if it could still arrive."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolsGone:
+class ToolsGone(Struct, frozen=True):
     """The tools of these calls, which have not begun, are no longer there; the model is to be told."""
 
     call_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(Struct, frozen=True):
     """A verdict. `results` are the guardrails' conclusions as JSON."""
 
     stage: Stage
@@ -142,8 +133,7 @@ class Judged:
     """What stands in place of a tool's result that an output guardrail refused; the usual text if empty."""
 
 
-@dataclass(frozen=True, slots=True)
-class Replied:
+class Replied(Struct, frozen=True):
     """The model's reply arrived whole."""
 
     turn: int
@@ -158,8 +148,7 @@ class Replied:
     """The tools it called, hosted ones too."""
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalNeeded:
+class ApprovalNeeded(Struct, frozen=True):
     """A call waits for a person."""
 
     call_id: str
@@ -170,8 +159,7 @@ class ApprovalNeeded:
     """See Call."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(Struct, frozen=True):
     """A person decided. `path` leads through nested runs to the one whose call it is.
 
     `at_rest`: whoever saves this does not go on with the run; it is ready for whoever does.
@@ -182,8 +170,7 @@ class Decided:
     at_rest: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Returned:
+class Returned(Struct, frozen=True):
     """A call has its output."""
 
     call_id: str
@@ -196,16 +183,14 @@ class Returned:
     """Usage of a nested run."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChildMoved:
+class ChildMoved(Struct, frozen=True):
     """A nested run is now here; if it is paused, its call waits."""
 
     call_id: str
     child: Run
 
 
-@dataclass(frozen=True, slots=True)
-class Concluded:
+class Concluded(Struct, frozen=True):
     """What the complete turn means."""
 
     turn: int
@@ -214,23 +199,20 @@ class Concluded:
     """Whether no verdict on a final output is to be awaited: there is no output guardrail."""
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(Struct, frozen=True):
     """The session has the ledger up to `end`, and what the first `billed` replies cost."""
 
     end: int
     billed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Compacted:
+class Compacted(Struct, frozen=True):
     """The session made its history shorter; these stand for what was replaced. They are in the session already."""
 
     entries: tuple[Entry, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
+class Claimed(Struct, frozen=True):
     """A resumer took the run. What had begun is now in doubt."""
 
     claim: str
@@ -238,15 +220,13 @@ class Claimed:
     """How many of the run's items the session turned out to hold: the answer to an append may have been lost."""
 
 
-@dataclass(frozen=True, slots=True)
-class InputStaged:
+class InputStaged(Struct, frozen=True):
     """Input for a paused or stopped run, to be judged and admitted before its next request. None clears it."""
 
     items: tuple[Item, ...] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Stopped:
+class Stopped(Struct, frozen=True):
     """The run should end: after its turn, at once, or because an effect failed."""
 
     mode: StopMode
@@ -257,8 +237,7 @@ class Stopped:
     """Whether what failed only observed the reply: then resuming goes on from it, and none is asked for again."""
 
 
-@dataclass(frozen=True, slots=True)
-class SettledBy:
+class SettledBy(Struct, frozen=True):
     """The run's worker is gone for certain, and another run closes what it left open (C15).
 
     Only the data is needed for it: none of the gone run's agents, tools, guardrails or hooks.

@@ -26,6 +26,7 @@ DIGEST_BYTES = 16
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _fast_encode = msgspec.json.Encoder().encode
 _fast_decode = msgspec.json.Decoder().decode
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 
 class CorruptJSON(ValueError):
@@ -112,6 +113,13 @@ def digest(data: bytes) -> bytes:
 def digests(records: Sequence[bytes]) -> list[bytes]:
     """`digest` of each, faster for many."""
     return [blake2b(data, digest_size=DIGEST_BYTES).digest() for data in records]
+
+
+def in_ascii(data: bytes) -> bytes:
+    """The same JSON in ASCII: only strings hold anything else, and there it can be escaped."""
+    if data.isascii():
+        return data
+    return _NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], data.decode()).encode()
 
 
 def copy_json(value: Any) -> Any:

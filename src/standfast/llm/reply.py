@@ -17,6 +17,8 @@ QUIET_EVENTS = frozenset({"response.created", "response.in_progress", "response.
 """Events that come before anything of the reply itself: after these alone, asking again repeats nothing."""
 
 _FAILED = {"response.failed": "failed", "response.incomplete": "incomplete", "error": "failed"}
+_TELLING = QUIET_EVENTS | _FAILED.keys() | {"response.completed", "response.output_item.done"}
+# The events that are looked into; all others, nearly all of a stream, only say that output has begun.
 
 
 class StreamAssembler:
@@ -40,7 +42,9 @@ class StreamAssembler:
         kind = event.get("type") if type(event) is dict else getattr(event, "type", None) or read(event, "type")
         if self._response is not None:
             return
-        if kind in QUIET_EVENTS:
+        if kind not in _TELLING:
+            self.output_begun = True
+        elif kind in QUIET_EVENTS:
             self._note_id(event)
         elif kind == "response.completed":
             self._finish(event)
@@ -49,9 +53,8 @@ class StreamAssembler:
             raise self._failure(kind, event)
         else:
             self.output_begun = True
-            if kind == "response.output_item.done":
-                index = read(event, "output_index")
-                self._done.append((index if isinstance(index, int) else len(self._done), read(event, "item")))
+            index = read(event, "output_index")
+            self._done.append((index if isinstance(index, int) else len(self._done), read(event, "item")))
 
     def result(self, *, preserve_raw_usage: bool = False) -> ModelResponse:
         """The whole reply; raises StreamCutError if the stream ended without saying that it was one."""

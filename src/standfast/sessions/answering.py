@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from standfast.ground.errors import (
@@ -20,6 +20,7 @@ from standfast.ground.errors import (
 )
 from standfast.sessions.port import (
     Answer,
+    Arrange,
     Ask,
     Change,
     Count,
@@ -104,9 +105,10 @@ def unanswered(server: str, said: str, *, reading: bool) -> StoreError:
 # --- conditions and ranges, seen in Python ----------------------------------------------------------------------------
 
 
-def conditions(change: Change) -> Look:
-    """The look that sees what a change is conditional on."""
-    return Look(change.name, cells=tuple(change.cells), upto=change.prefix)
+def conditions(change: Change, *, mark: bool = True) -> Look:
+    """The look that sees what a change is conditional on; without `mark`, the mark only if it is a condition."""
+    is_marked = mark or change.mark is not None
+    return Look(change.name, cells=tuple(change.cells), upto=change.prefix, mark=is_marked)
 
 
 def refusal(place: int, change: Change, sight: Sight) -> Refused | None:
@@ -134,6 +136,22 @@ def in_range(rows: Iterable[Row], part: Range) -> list[Row]:
     if part.replaces is None:
         return found
     return [row._replace(tag=(row.tag or Tag())._replace(replaces=part.replaces)) for row in found]
+
+
+def new_rows(rows: Iterable[tuple[bytes, Tag]]) -> list[Row]:
+    """Rows that no box has yet, and that have no ref yet."""
+    return [Row(0, data, tag) for data, tag in rows]
+
+
+def arranged(arrange: Arrange, box_of: Callable[[Range], Iterable[Row]]) -> tuple[list[Row], list[Row]]:
+    """The rows that an arrangement makes live, and those that it keeps.
+
+    `box_of` gives the rows of the box that a range is taken from, as they were before the step.
+    """
+    live: list[Row] = []
+    for part in arrange.live:
+        live += in_range(box_of(part), part) if isinstance(part, Range) else new_rows(part)
+    return live, [row for part in arrange.keep for row in in_range(box_of(part), part)]
 
 
 # --- a step in numbers ------------------------------------------------------------------------------------------------

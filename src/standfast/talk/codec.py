@@ -6,7 +6,6 @@ The schema is looked at before anything else, so that whoever meets a call where
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from standfast.engine.log import NOT_OF_THE_TYPE, encode_record, typed
@@ -17,7 +16,7 @@ from standfast.talk.talk import Talk
 
 SCHEMA = "standfast.call"
 VERSION = 1
-_HEAD = [one.name for one in fields(Talk) if one.name != "ledger"]
+_HEAD = [name for name in Talk.__struct_fields__ if name != "ledger"]
 
 
 def encode_head(talk: Talk) -> bytes:

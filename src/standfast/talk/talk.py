@@ -6,8 +6,9 @@ back those behind it. Calls, decisions and entries are the records that text run
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from standfast.engine.log import Log
 from standfast.engine.run import Call, Decision, Entry, evolve
@@ -19,8 +20,7 @@ SPEECH = "(speech, not transcribed)"
 PartKind = Literal["said", "typed", "spoken", "output", "note"]
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """An item of the conversation that is not history yet."""
 
     id: str
@@ -71,8 +71,7 @@ class Part:
         return self.kind == "spoken" and not self.cut and self.heard_ms < self.total_ms
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(Struct, frozen=True):
     """Something that wants a reply which has not ended."""
 
     id: str
@@ -86,8 +85,7 @@ class Ask:
     """Whether somebody just wants a reply, to nothing in particular."""
 
 
-@dataclass(frozen=True, slots=True)
-class OpenCall:
+class OpenCall(Struct, frozen=True):
     """A call that is not history yet, and the agent that was current when it arrived (E5)."""
 
     call: Call
@@ -103,8 +101,7 @@ class OpenCall:
         return self.call.state in ("asked", "begun", "doubt")
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """An agent that was asked for and is not current yet (E6)."""
 
     number: int
@@ -113,8 +110,7 @@ class Change:
     """The handoff that asked for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Talk:
+class Talk(Struct, frozen=True):
     """One call."""
 
     run_id: str

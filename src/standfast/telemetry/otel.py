@@ -122,12 +122,14 @@ operators.watch(_add_event)
 
 def tracer_for(config: Any) -> RunTracer | None:
     """Whoever traces runs of this config; None where OpenTelemetry has not been told what to do with spans."""
-    if config.tracing_disabled or telemetry_switch.is_off():
+    # The switch is looked at last: it asks the environment, and most programs have nobody who listens.
+    if config.tracing_disabled:
         return None
     tracer = tracer_from(config.tracing)
-    if tracer is None and (processors or _meters() is not None):
-        tracer = NoOpTracer()  # nobody wants spans, and a meter or the SDK's kind of processor wants to be told
-    return None if tracer is None else RunTracer(tracer, config)
+    if (tracer is None and not processors and _meters() is None) or telemetry_switch.is_off():
+        return None
+    # Where nobody wants spans, a meter or the SDK's kind of processor wants to be told.
+    return RunTracer(NoOpTracer() if tracer is None else tracer, config)
 
 
 def tracer_from(settings: Any) -> Any:

@@ -10,7 +10,8 @@ Likeness is never a reason to merge (two people may both say "yes"): only an id 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from standfast.ground import likeness
@@ -257,10 +258,10 @@ class _Judged(NamedTuple):
     """A list with its verdicts: what is `dropped`, by place; `unanswered` calls; programs, and who owns kept items."""
 
     items: Sequence[Item]
-    dropped: dict[int, str]
-    unanswered: dict[Key, int]
-    programs: set[Key]
-    kept_owners: set[Key]
+    dropped: Mapping[int, str] = MappingProxyType({})
+    unanswered: Mapping[Key, int] = MappingProxyType({})
+    programs: Set[Key] = frozenset()
+    kept_owners: Set[Key] = frozenset()
 
     def split(self) -> tuple[list[Item], list[LeftOut]]:
         dropped, items = self.dropped, self.items
@@ -398,17 +399,21 @@ class Prepared:
     def _add(self, fresh: Items) -> bool:
         """Judge new items with the open end; False, and a state to throw away, if older ones would change."""
         unanswered = self._unanswered
-        for item in fresh:
-            kind = item.get("type")
-            if kind == "message" or (kind is None and "role" in item and "call_id" not in item):
-                continue  # most items are messages, which are never merged and answer nothing
+        # Most items are messages, which are never merged, answer nothing and are never left out.
+        others = [
+            item
+            for item in fresh
+            if item.get("type") != "message" and ("type" in item or "role" not in item or "call_id" in item)
+        ]
+        for item in others:
             if unanswered and output_key(item) in unanswered:
                 return False
             key = identity(item)
             if key is not None and not self._is_new(item, key):
                 return False
         work = self._tail + fresh if self._tail else fresh
-        judged = _judge(work, self._programs, self._at_work)
+        is_plain = not others and not self._tail
+        judged = _Judged(work) if is_plain else _judge(work, self._programs, self._at_work)
         if not unanswered.isdisjoint(judged.kept_owners):
             return False  # a program that seemed idle has work after all
         kept, left = judged.split()

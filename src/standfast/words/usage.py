@@ -8,7 +8,7 @@ like a provider's usage (an object or a mapping, in the Responses or the Chat Co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,16 @@ from standfast.words.openai_shapes import (
     output_details,
     output_details_class,
 )
+
+
+class _Counts(tuple[int, ...]):
+    """The counts of details, in their place until somebody reads those: openai's classes check what they are given."""
+
+    __slots__ = ()
+
+
+_NO_INPUT: Any = _Counts((0, 0))
+_NO_OUTPUT: Any = _Counts((0,))
 
 
 @dataclass(slots=True)
@@ -34,16 +44,13 @@ class RequestUsage:
 
     def to_json(self) -> dict[str, Any]:
         """The entry as plain JSON, in the shape `Usage.from_json` reads."""
-        cached, reasoned = self.input_tokens_details, self.output_tokens_details
+        (cached, written), (reasoned,) = _counts_of(self)
         return {
             "input_tokens": self.input_tokens,
             "output_tokens": self.output_tokens,
             "total_tokens": self.total_tokens,
-            "input_tokens_details": {
-                "cached_tokens": cached.cached_tokens,
-                "cache_write_tokens": cached.cache_write_tokens,
-            },
-            "output_tokens_details": {"reasoning_tokens": reasoned.reasoning_tokens},
+            "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": written},
+            "output_tokens_details": {"reasoning_tokens": reasoned},
         }
 
 
@@ -53,39 +60,39 @@ class Usage:
 
     requests: int = 0
     input_tokens: int = 0
-    input_tokens_details: InputTokensDetails = field(default_factory=input_details)
+    input_tokens_details: InputTokensDetails = _NO_INPUT
     output_tokens: int = 0
-    output_tokens_details: OutputTokensDetails = field(default_factory=output_details)
+    output_tokens_details: OutputTokensDetails = _NO_OUTPUT
     total_tokens: int = 0
     request_usage_entries: list[RequestUsage] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         # Providers leave the details out, and older code passes its own objects: read both, once, here.
-        self.input_tokens_details = _input_details(self.input_tokens_details)
-        self.output_tokens_details = _output_details(self.output_tokens_details)
+        of_input, of_output = _kept(self)
+        if of_input is not _NO_INPUT:
+            self.input_tokens_details = _input_details(of_input)
+        if of_output is not _NO_OUTPUT:
+            self.output_tokens_details = _output_details(of_output)
 
     def add(self, other: Usage) -> None:
         """Add another usage to this one: counts are summed, entries copied behind the ones here.
 
         A single request with tokens that brings no entry of its own becomes one entry.
         """
-        cached, reasoned = _input_details(other.input_tokens_details), _output_details(other.output_tokens_details)
+        (cached, written), (reasoned,) = _counts_of(other)
         tokens_in, tokens_out = other.input_tokens or 0, other.output_tokens or 0
         tokens = other.total_tokens or 0
         self.requests += other.requests or 0
         self.input_tokens += tokens_in
         self.output_tokens += tokens_out
         self.total_tokens += tokens
-        # Made anew only where there is something to add: openai's classes check what they are given, which is dear.
-        mine = self.input_tokens_details
-        if cached.cached_tokens or cached.cache_write_tokens:
-            self.input_tokens_details = input_details(
-                mine.cached_tokens + cached.cached_tokens, mine.cache_write_tokens + cached.cache_write_tokens
-            )
-        if reasoned.reasoning_tokens:
-            self.output_tokens_details = output_details(
-                self.output_tokens_details.reasoning_tokens + reasoned.reasoning_tokens
-            )
+        # Only where there is something to add: a provider's own details may know more than we count.
+        if cached or written or reasoned:
+            (cached_before, written_before), (reasoned_before,) = _counts_of(self)
+            if cached or written:
+                self.input_tokens_details = _as_details((cached_before + cached, written_before + written))
+            if reasoned:
+                self.output_tokens_details = _as_details((reasoned_before + reasoned,))
         entries = other.request_usage_entries
         if entries:
             self.request_usage_entries.extend([_read_entry(entry) for entry in entries])
@@ -96,32 +103,30 @@ class Usage:
         """Count requests that failed and were sent again: one request and one entry without tokens for each."""
         self.requests += count
         for _ in range(count):
-            self.request_usage_entries.append(RequestUsage(0, 0, 0, input_details(), output_details()))
+            self.request_usage_entries.append(RequestUsage(0, 0, 0, _NO_INPUT, _NO_OUTPUT))
 
     def copy(self) -> Usage:
         """A usage of its own: adding to the one never shows in the other."""
-        cached = self.input_tokens_details
+        of_input, of_output = _counts_of(self)
         return Usage(
             self.requests,
             self.input_tokens,
-            input_details(cached.cached_tokens, cached.cache_write_tokens),
+            _as_details(of_input),
             self.output_tokens,
-            output_details(self.output_tokens_details.reasoning_tokens),
+            _as_details(of_output),
             self.total_tokens,
             list(self.request_usage_entries),
         )
 
     def to_json(self) -> dict[str, Any]:
         """The usage as plain JSON."""
+        (cached, written), (reasoned,) = _counts_of(self)
         return {
             "requests": self.requests,
             "input_tokens": self.input_tokens,
-            "input_tokens_details": {
-                "cached_tokens": self.input_tokens_details.cached_tokens,
-                "cache_write_tokens": self.input_tokens_details.cache_write_tokens,
-            },
+            "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": written},
             "output_tokens": self.output_tokens,
-            "output_tokens_details": {"reasoning_tokens": self.output_tokens_details.reasoning_tokens},
+            "output_tokens_details": {"reasoning_tokens": reasoned},
             "total_tokens": self.total_tokens,
             "request_usage_entries": [entry.to_json() for entry in self.request_usage_entries],
         }
@@ -177,37 +182,88 @@ def _first(value: Any) -> Any:
     return (value[0] if value else None) if isinstance(value, list | tuple) else value
 
 
-def _input_details(value: Any) -> InputTokensDetails:
-    """These details, whole: as they are where they are of the kind that is made now and nothing is missing."""
+def _input_details(value: Any) -> Any:
+    """What details of any form count; kept as they are where they are of the kind that is made now, and whole."""
     if type(value) is input_details_class() and None not in (value.cached_tokens, value.cache_write_tokens):
         return value
-    value = _first(value)
-    if value is None:
-        return input_details()
-    read = value.get if isinstance(value, Mapping) else _reader(value)
-    return input_details(_count(read("cached_tokens")), _count(read("cache_write_tokens")))
+    return _counts(value, _NO_INPUT, "cached_tokens", "cache_write_tokens")
 
 
-def _output_details(value: Any) -> OutputTokensDetails:
+def _output_details(value: Any) -> Any:
     if type(value) is output_details_class() and value.reasoning_tokens is not None:
+        return value
+    return _counts(value, _NO_OUTPUT, "reasoning_tokens")
+
+
+def _counts(value: Any, none: _Counts, *names: str) -> _Counts:
+    """What details of any form count under these names."""
+    if type(value) is _Counts:
         return value
     value = _first(value)
     if value is None:
-        return output_details()
+        return none
     read = value.get if isinstance(value, Mapping) else _reader(value)
-    return output_details(_count(read("reasoning_tokens")))
+    return _Counts([_count(read(name)) for name in names])
+
+
+def _as_details(counts: tuple[int, ...]) -> Any:
+    """These counts, to stand where details do."""
+    return _Counts(counts)
 
 
 def _read_entry(entry: Any) -> RequestUsage:
     read = entry.get if isinstance(entry, Mapping) else _reader(entry)
-    cached, reasoned = _input_details(read("input_tokens_details")), _output_details(read("output_tokens_details"))
     return RequestUsage(
-        _count(read("input_tokens")),
-        _count(read("output_tokens")),
-        _count(read("total_tokens")),
-        input_details(cached.cached_tokens, cached.cache_write_tokens),
-        output_details(reasoned.reasoning_tokens),
+        _count(read("input_tokens")), _count(read("output_tokens")), _count(read("total_tokens")), *_counts_of(entry)
     )
+
+
+# --- details that are made when they are read ------------------------------------------------------------------------
+
+
+def _made_when_read(kind: type, name: str, make: Callable[..., Any]) -> Callable[[Any], Any]:
+    """Let this field of a class with slots hold counts until it is read; returns what reads it as it is held."""
+    slot = vars(kind)[name]
+
+    def details(counted: Any) -> Any:
+        """What of the tokens was cached, or reasoning."""
+        held = slot.__get__(counted)
+        if type(held) is _Counts:
+            held = make(*held)
+            slot.__set__(counted, held)
+        return held
+
+    setattr(kind, name, property(details, slot.__set__))
+    as_held: Callable[[Any], Any] = slot.__get__
+    return as_held
+
+
+_HELD = {
+    kind: (
+        _made_when_read(kind, "input_tokens_details", input_details),
+        _made_when_read(kind, "output_tokens_details", output_details),
+    )
+    for kind in (Usage, RequestUsage)
+}
+
+
+def _kept(counted: Any) -> tuple[Any, Any]:
+    """The details of a usage or an entry, of anybody's, as they are held."""
+    held = _HELD.get(type(counted))
+    if held is not None:
+        return held[0](counted), held[1](counted)
+    read = counted.get if isinstance(counted, Mapping) else _reader(counted)
+    return read("input_tokens_details"), read("output_tokens_details")
+
+
+def _counts_of(counted: Any) -> Any:
+    """What both details of a usage or an entry count."""
+    of_input, of_output = _kept(counted)
+    if type(of_input) is not _Counts:
+        of_input = _counts(of_input, _NO_INPUT, "cached_tokens", "cache_write_tokens")
+    if type(of_output) is not _Counts:
+        of_output = _counts(of_output, _NO_OUTPUT, "reasoning_tokens")
+    return of_input, of_output
 
 
 # --- the SDK's forms -------------------------------------------------------------------------------------------------

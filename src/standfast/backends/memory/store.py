@@ -20,7 +20,7 @@ from itertools import count
 from weakref import WeakSet
 
 from standfast.ground.errors import CallerError
-from standfast.sessions.answering import NUMBER_MAX, in_range, read_cursor
+from standfast.sessions.answering import NUMBER_MAX, arranged, read_cursor
 from standfast.sessions.port import (
     Arrange,
     Cell,
@@ -171,8 +171,8 @@ class MemoryStore:
             refused = self._refused(place, change)
             if refused is not None:
                 return refused
-        arranged = [None if change.arrange is None else self._arranged(change) for change in step]
-        return Done(tuple(map(self._change, step, arranged)))
+        moved = [None if change.arrange is None else self._arranged(change.name, change.arrange) for change in step]
+        return Done(tuple(map(self._change, step, moved)))
 
     def _refused(self, place: int, change: Change) -> Refused | None:
         stored = self._found(change.name) or Stored(0)
@@ -184,20 +184,11 @@ class MemoryStore:
         cells = {name: cell for name in change.cells if (cell := stored.cell(name)) is not None}
         return Refused(place, "cell" if is_other_cell else "mark", stored.mark(), cells)
 
-    def _arranged(self, change: Change) -> tuple[list[Row], list[Row]]:
-        """The live rows and the kept ones of an arrangement, taken from what is there before the step."""
-        assert change.arrange is not None
-        live: list[Row] = []
-        for part in change.arrange.live:
-            if isinstance(part, Range):
-                live += self._range(change.name, part)
-            else:
-                live += [Row(0, data, tag) for data, tag in part]
-        return live, [row for part in change.arrange.keep for row in self._range(change.name, part)]
+    def _arranged(self, name: Name, arrange: Arrange) -> tuple[list[Row], list[Row]]:
+        def box_of(part: Range) -> list[Row]:
+            return (self._found(part.of or name) or Stored(0)).boxes.get(part.box, [])
 
-    def _range(self, name: Name, part: Range) -> list[Row]:
-        stored = self._found(part.of or name) or Stored(0)
-        return in_range(stored.boxes.get(part.box, []), part)
+        return arranged(arrange, box_of)
 
     def _change(self, change: Change, arranged: tuple[list[Row], list[Row]] | None) -> str:
         """Do one change; where the live rows end now."""

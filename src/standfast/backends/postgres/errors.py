@@ -50,6 +50,11 @@ def is_unsendable(error: Exception) -> bool:
     return is_ours or getattr(error, "sqlstate", None) in ("22021", "22P05", "22P02")
 
 
+def is_lost(error: psycopg.Error) -> bool:
+    """Whether a connection broke. Whoever gives another code has answered: nothing was done."""
+    return error.sqlstate is None or error.sqlstate[:3] in ("080", "57P")
+
+
 def unreachable(error: psycopg.Error) -> StoreUnavailableError:
     """No connection was made, so nothing was sent."""
     made = StoreUnavailableError(

@@ -91,7 +91,7 @@ def install(connection: psycopg.Connection[Any], tables: Tables, *, create: bool
             "Run the SQL that PostgresSession.schema_sql() gives, or open the session with create_tables=True.",
         )
     with connection.transaction():
-        connection.execute("SELECT pg_advisory_xact_lock(%s)", (MAKING_LOCK,))
+        connection.execute("SELECT pg_advisory_xact_lock($1)", (MAKING_LOCK,))
         if _version(connection, tables) != VERSION:
             if tables.schema is not None:
                 connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{tables.schema}"')
@@ -101,7 +101,7 @@ def install(connection: psycopg.Connection[Any], tables: Tables, *, create: bool
 def _version(connection: psycopg.Connection[Any], tables: Tables) -> int:
     """Which version of the additions is there; 0: none."""
     name = f'{tables.own}version"'
-    row = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone()
+    row = connection.execute("SELECT to_regclass($1) IS NOT NULL", (name,)).fetchone()
     if row is None or not row[0]:
         return 0
     row = connection.execute(f"SELECT max(version) FROM {name}").fetchone()

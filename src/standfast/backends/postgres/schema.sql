@@ -421,7 +421,8 @@ CREATE OR REPLACE FUNCTION {own}append"(
   p_replaces INTEGER[], OUT mark TEXT
 ) LANGUAGE plpgsql AS $f$
 #variable_conflict use_column
-DECLARE h RECORD; l RECORD; moment TIMESTAMPTZ; tick CONSTANT INTERVAL := interval '1 microsecond'; added CONSTANT INTEGER := array_length(p_texts, 1);
+DECLARE h RECORD; l RECORD; moment TIMESTAMPTZ; before TIMESTAMP; tick CONSTANT INTERVAL := interval '1 microsecond';
+  added CONSTANT INTEGER := array_length(p_texts, 1);
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' OR current_setting('synchronous_commit') = 'off' THEN RETURN; END IF;
   SELECT x.place, x.edition, x.seq, y.standfast_epoch AS epoch INTO h FROM {own}names" x JOIN {s} y ON y.session_id = x.id
@@ -431,18 +432,14 @@ BEGIN
       ON c.kind = 'session' AND c.id = p AND c.name = w.name WHERE c.value IS DISTINCT FROM w.value) THEN RETURN; END IF;
   SELECT standfast_place AS place, created_at AS at INTO l FROM {m} WHERE session_id = p ORDER BY standfast_place DESC LIMIT 1;
   IF FOUND AND l.place IS NULL THEN RETURN; END IF;
-  moment := clock_timestamp();
-  WITH changed AS (
-    UPDATE {own}names" SET place = h.place + added, updated = greatest(moment, updated + tick),
-      seq = CASE WHEN h.seq = (SELECT last_value FROM {own}seq") THEN h.seq ELSE nextval('{seq}') END WHERE kind = 'session' AND id = p
-  ), moved AS (
-    UPDATE {s} SET updated_at = greatest(moment::timestamp, updated_at + tick) WHERE session_id = p
-  ), noted AS (
-    INSERT INTO {own}cells" SELECT 'session', p, w.name, h.epoch, w.value FROM unnest(p_puts, p_put) w(name, value)
-      ON CONFLICT (kind, id, name) DO UPDATE SET epoch = excluded.epoch, value = excluded.value
-  )
+  moment := clock_timestamp(); before := greatest(moment::timestamp - tick, l.at);
+  UPDATE {own}names" SET place = h.place + added, updated = greatest(moment, updated + tick),
+    seq = CASE WHEN h.seq = (SELECT last_value FROM {own}seq") THEN h.seq ELSE nextval('{seq}') END WHERE kind = 'session' AND id = p;
+  UPDATE {s} SET updated_at = greatest(moment::timestamp, updated_at + tick) WHERE session_id = p;
+  INSERT INTO {own}cells" SELECT 'session', p, w.name, h.epoch, w.value FROM unnest(p_puts, p_put) w(name, value)
+    ON CONFLICT (kind, id, name) DO UPDATE SET epoch = excluded.epoch, value = excluded.value;
   INSERT INTO {m} (session_id, message_data, created_at, standfast_place, standfast_writer, standfast_ordinal, standfast_replaces)
-    SELECT p, t.data, greatest(moment::timestamp, l.at + tick) + (t.i - 1) * tick, h.place + t.i, t.writer, t.ordinal, t.replaces
+    SELECT p, t.data, before + t.i * tick, h.place + t.i, t.writer, t.ordinal, t.replaces
     FROM unnest(p_texts, p_writers, p_ordinals, p_replaces) WITH ORDINALITY t(data, writer, ordinal, replaces, i);
   mark := h.edition || '.' || (h.place + added) || '.0.';
 END $f$;

@@ -7,19 +7,23 @@ So nothing is left open on a connection between two calls, which is what a poole
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from struct import Struct
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg import generators
 from psycopg.abc import PQGen
 from psycopg.adapt import Dumper
-from psycopg.pq import Format
+from psycopg.pq import ExecStatus, Format
+from psycopg.pq.abc import PGresult
 from psycopg.types.json import Jsonb
 
-from standfast.backends.postgres.errors import is_unsendable, refused, said, unreachable, unsendable
+from standfast.backends.postgres.errors import is_lost, is_unsendable, refused, said, unreachable, unsendable
 from standfast.backends.postgres.schema import Tables, install
 from standfast.sessions.answering import NUMBER_MAX, Description, asked_alone, read_cursor, unanswered
 from standfast.sessions.port import (
@@ -55,8 +59,9 @@ CONNECT_S_MAX = 5
 # Such a statement was never executed; from then on none is prepared.
 _NOT_PREPARED = ("26000", "42P05", "08P01")
 _BYTEA, _INT8, _INT4, _TEXT = 17, 20, 23, 25  # what PostgreSQL numbers its types with
-_ARRAY, _BOUNDS, _INT, _LONG = Struct("!iii").pack, Struct("!ii").pack, Struct("!i").pack, Struct("!q").pack
+_HEAD, _INT, _LONG = Struct("!iiiii").pack, Struct("!i").pack, Struct("!q").pack
 _NULL = _INT(-1)
+_ALL_BINARY = [Format.BINARY] * 9
 
 
 class LimitedConnection(psycopg.Connection[Any]):
@@ -68,6 +73,13 @@ class LimitedConnection(psycopg.Connection[Any]):
             return super().wait(gen, interval, ANSWER_S_MAX if timeout is None else timeout)
         except psycopg.errors._WaitTimeout as error:
             raise psycopg.OperationalError(f"no answer within {ANSWER_S_MAX} s") from error
+
+    def answer(self) -> PGresult:
+        """What the server answers to what was sent past a cursor; raises the error that it answers with."""
+        found: PGresult = self.wait(generators.execute(self.pgconn))[0]
+        if found.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
+            raise psycopg.errors.error_from_result(found)
+        return found
 
 
 class Packed(bytes):
@@ -87,7 +99,7 @@ class _PackedDumper(Dumper):
 
 def packed(element: int, values: Sequence[bytes | None]) -> Packed:
     """An array of values that are in their binary form; `element` is the number of their type."""
-    parts = [_ARRAY(1 if values else 0, None in values, element), _BOUNDS(len(values), 1) if values else b""]
+    parts = [_HEAD(1, None in values, element, len(values), 1)]
     for value in values:
         parts += (_NULL,) if value is None else (_INT(len(value)), value)
     return Packed(b"".join(parts))
@@ -119,17 +131,20 @@ class PostgresStore:
         self._connection: LimitedConnection | None = None
         self._prepares = True
         own = tables.own
-        self._look_sql = f'SELECT * FROM {own}look"(%s, %s, %s::bytea[], %s::bytea[], %s, %s::bytea[], %s, %s, %s)'
+        self._look_sql = f'SELECT * FROM {own}look"($1, $2, $3::bytea[], $4::bytea[], $5, $6::bytea[], $7, $8, $9)'
         self._commit_sql = (
-            f'SELECT * FROM {own}commit"(%s, %s, %s::bytea[], %s::text[], %s::bytea[], %s::bigint[], %s::integer[])'
+            f'SELECT * FROM {own}commit"($1, $2, $3::bytea[], $4::text[], $5::bytea[], $6::bigint[], $7::integer[])'
         )
         self._append_sql = (
-            f'SELECT {own}append"(%s, %s::bytea[], %s::bytea[], %s::bytea[], %s::bytea[], %s::text[], %s::bytea[], '
-            "%s::bigint[], %s::integer[])"
+            f'SELECT {own}append"($1::text, $2::bytea[], $3::bytea[], $4::bytea[], $5::bytea[], $6::text[], '
+            "$7::bytea[], $8::bigint[], $9::integer[])"
         )
-        order = f"FROM {tables.m} WHERE session_id = %s ORDER BY standfast_place"
+        # Behind a pooler another process may have prepared something under this name: then it is the same statement.
+        self._append_name = b"standfast_" + hashlib.sha256(self._append_sql.encode()).hexdigest()[:16].encode()
+        self._is_prepared = False
+        order = f"FROM {tables.m} WHERE session_id = $1 ORDER BY standfast_place"
         self._data_sql = f"SELECT message_data {order} NULLS LAST, id"
-        self._latest_sql = f"SELECT message_data {order} DESC NULLS FIRST, id DESC LIMIT %s"
+        self._latest_sql = f"SELECT message_data {order} DESC NULLS FIRST, id DESC LIMIT $2"
 
     # --- looking
 
@@ -157,7 +172,7 @@ class PostgresStore:
         ((mark, epoch, created, updated, now, labels, upto, names, epochs, values, *columns, ats, live),) = self._ask(
             self._look_sql, arguments, reading=True
         )
-        rows = tuple(_lists(*columns))
+        rows = _lists(*columns)
         return Sight(
             mark=mark or "", now=now, epoch=epoch, created=created, updated=updated, labels=labels or {},
             cells=_cells(names, epochs, values, epoch), rows=rows, upto=upto,
@@ -170,10 +185,24 @@ class PostgresStore:
     def commit(self, step: Step) -> Done | Refused:
         """One function call: the small one, where it will do."""
         if only_appends(step):
-            ((mark,),) = self._ask(self._append_sql, _append_arguments(step[0]), reading=False)
+            mark = self._reached(lambda connection: self._append(connection, step[0]), reading=False)
             if mark is not None:
                 return Done((mark,))
         return _outcome(self._ask(self._commit_sql, self._arguments(step), reading=False)[0])
+
+    def _append(self, connection: LimitedConnection, change: Change) -> str | None:
+        """Call the small function, past psycopg's cursors: they take longer than all else that the client does."""
+        arguments = _append_arguments(change)
+        if not self._prepares:
+            ((mark,),) = connection.execute(self._append_sql, arguments, prepare=False).fetchall()
+            return None if mark is None else str(mark)
+        if not self._is_prepared:
+            connection.pgconn.send_prepare(self._append_name, self._append_sql.encode())
+            connection.answer()
+            self._is_prepared = True
+        connection.pgconn.send_query_prepared(self._append_name, arguments, _ALL_BINARY, Format.BINARY)
+        found = connection.answer().get_value(0, 0)
+        return None if found is None else found.decode()
 
     @staticmethod
     def _arguments(step: Step) -> tuple[Any, ...]:
@@ -206,7 +235,7 @@ class PostgresStore:
             if isinstance(error, UnicodeEncodeError) or is_unsendable(error):
                 self.close()  # what was sent of the others is undone with the connection
                 return None
-            if error.sqlstate is not None and error.sqlstate[:3] not in ("080", "57P"):
+            if not is_lost(error):
                 return None  # undone, all of it
             self.close()
             return [unanswered("PostgreSQL", said(error), reading=False)] * len(steps)
@@ -234,18 +263,19 @@ class PostgresStore:
                 "SELECT n.id, extract(epoch FROM CASE WHEN s.standfast_epoch IS NULL OR n.created IS NULL "
                 "THEN s.created_at::timestamptz ELSE n.created END)::float8, "
                 "extract(epoch FROM greatest(n.updated, s.updated_at::timestamptz))::float8, '{}'::jsonb, n.seq "
-                f'FROM {own}names" n JOIN {s} s ON s.session_id = n.id WHERE n.kind = %s AND n.seq < %s'
+                f'FROM {own}names" n JOIN {s} s ON s.session_id = n.id WHERE n.kind = $1 AND n.seq < $2'
             )
         else:
             sql = (
                 "SELECT n.id, extract(epoch FROM n.created)::float8, extract(epoch FROM n.updated)::float8, n.labels, "
-                f'n.seq FROM {own}names" n WHERE n.kind = %s AND n.seq < %s AND n.epoch IS NOT NULL'
+                f'n.seq FROM {own}names" n WHERE n.kind = $1 AND n.seq < $2 AND n.epoch IS NOT NULL'
             )
         arguments: list[Any] = [kind, below]
         for label, value in labels.items():
-            sql += f" AND n.labels ->> '{_label(label)}' = %s"
             arguments.append(value)
-        found = self._ask(f"{sql} ORDER BY n.seq DESC LIMIT %s", (*arguments, limit), reading=True)
+            sql += f" AND n.labels ->> '{_label(label)}' = ${len(arguments)}"
+        arguments.append(limit)
+        found = self._ask(f"{sql} ORDER BY n.seq DESC LIMIT ${len(arguments)}", arguments, reading=True)
         return [Listed(id_, created, updated, has or {}, str(seq)) for id_, created, updated, has, seq in found]
 
     def count(self, kind: Kind) -> int:
@@ -258,10 +288,16 @@ class PostgresStore:
     # --- the connection
 
     def _ask(self, sql: str, arguments: Sequence[Any], *, reading: bool) -> list[Any]:
+        def call(connection: LimitedConnection) -> list[Any]:
+            return connection.execute(sql, arguments, prepare=None if self._prepares else False, binary=True).fetchall()
+
+        return self._reached(call, reading=reading)
+
+    def _reached(self, call: Callable[[LimitedConnection], T], *, reading: bool) -> T:
+        """What a call of the server gives."""
         connection = self._opened()
         try:
-            cursor = connection.execute(sql, arguments, prepare=None if self._prepares else False, binary=True)
-            return cursor.fetchall()
+            return call(connection)
         except UnicodeEncodeError as error:
             raise unsendable(error) from error
         except psycopg.Error as error:
@@ -270,11 +306,10 @@ class PostgresStore:
             if error.sqlstate in _NOT_PREPARED and self._prepares:
                 self._prepares = False
                 self.close()
-                return self._ask(sql, arguments, reading=reading)
+                return self._reached(call, reading=reading)
             if connection.closed or connection.broken or error.sqlstate is None:
                 self.close()
-            # Whoever gives a code has answered: nothing was done. Unknown is only a connection that broke.
-            if error.sqlstate is None or error.sqlstate[:3] in ("080", "57P"):
+            if is_lost(error):
                 raise unanswered("PostgreSQL", said(error), reading=reading) from error
             raise refused(error) from error
 
@@ -282,20 +317,18 @@ class PostgresStore:
         if self._connection is None:
             options = {"connect_timeout": CONNECT_S_MAX, "application_name": "standfast", **self._options}
             options["client_encoding"] = "utf8"  # contents go out as they are stored: see Packed
+            connection: LimitedConnection | None = None
             try:
-                connection = LimitedConnection.connect(self._dsn, autocommit=True, **options)
-            except psycopg.Error as error:
-                raise unreachable(error) from error
-            try:
+                connection = LimitedConnection.connect(
+                    self._dsn, autocommit=True, cursor_factory=psycopg.RawCursor, **options
+                )
                 install(connection, self._tables, create=self._create)
-            except psycopg.Error as error:
-                connection.close()
-                if error.sqlstate is None or error.sqlstate[:3] in ("080", "57P"):
-                    raise unreachable(error) from error
-                raise refused(error) from error
-            except BaseException:
-                connection.close()
-                raise
+            except BaseException as error:
+                if connection is not None:
+                    connection.close()
+                if not isinstance(error, psycopg.Error):
+                    raise
+                raise (unreachable(error) if connection is None or is_lost(error) else refused(error)) from error
             connection.adapters.register_dumper(Packed, _PackedDumper)
             self._connection = connection
         return self._connection
@@ -304,11 +337,16 @@ class PostgresStore:
         """Close the connection."""
         if self._connection is not None:
             self._connection.close()
-            self._connection = None
+            self._connection, self._is_prepared = None, False
 
 
-def _append_arguments(change: Change) -> tuple[Any, ...]:
-    return (change.name.id, *packed_cells(change.cells), *packed_cells(change.put), *packed_rows(change.push))
+def _append_arguments(change: Change) -> tuple[Packed, ...]:
+    return (
+        Packed(change.name.id.encode()),
+        *packed_cells(change.cells),
+        *packed_cells(change.put),
+        *packed_rows(change.push),
+    )
 
 
 def _outcome(answer: Sequence[Any]) -> Done | Refused:
@@ -356,23 +394,15 @@ class _Numbered(Description):
 
 
 def _wanted(rows: Rows) -> dict[str, Any]:
-    found: dict[str, Any] = {"box": rows.box, "before": rows.before, "limit": rows.limit}
-    if rows.after is not None:
-        found["after"] = rows.after
-    if rows.times:
-        found["times"] = True
-    return found
+    return {name: getattr(rows, name) for name in ("box", "before", "limit", "after", "times")}
 
 
 def _times(look: Look, rows: Sequence[Sequence[Row]], ats: Sequence[float]) -> tuple[Sequence[float | None], ...]:
     """The times of each list of rows; they come as one array, as the rows do."""
-    found: list[Sequence[float | None]] = []
-    place = 0
-    for wanted, some in zip(look.rows, rows, strict=True):
-        count = len(some) if wanted.times else 0
-        found.append(ats[place : place + count])
-        place += count
-    return tuple(found)
+    left = iter(ats)
+    return tuple(
+        list(islice(left, len(some))) if wanted.times else () for wanted, some in zip(look.rows, rows, strict=True)
+    )
 
 
 def _cells(names: Any, epochs: Any, values: Any, epoch: str) -> dict[str, Cell]:
@@ -382,18 +412,14 @@ def _cells(names: Any, epochs: Any, values: Any, epoch: str) -> dict[str, Cell]:
     }
 
 
-def _lists(lists: Any, refs: Any, texts: Any, writers: Any, ordinals: Any, replaces: Any) -> Generator[list[Row]]:
-    start = 0
-    for count in lists or ():
-        here = slice(start, start + count)
-        start += count
-        yield [
-            Row(ref, text.encode(), None if writer is None else Tag(bytes(writer).decode(), ordinal or 0, stands or 0))
-            for ref, text, writer, ordinal, stands in zip(
-                (refs or ())[here], (texts or ())[here], (writers or ())[here], (ordinals or ())[here],
-                (replaces or ())[here], strict=True,
-            )
-        ]  # fmt: skip
+def _lists(counts: Any, *columns: Any) -> tuple[list[Row], ...]:
+    rows = map(_row, *(column or () for column in columns))
+    return tuple(list(islice(rows, count)) for count in counts or ())
+
+
+def _row(ref: int, text: str, writer: bytes | None, ordinal: int | None, replaces: int | None) -> Row:
+    tag = None if writer is None else Tag(bytes(writer).decode(), ordinal or 0, replaces or 0)
+    return Row(ref, text.encode(), tag)
 
 
 def _label(name: str) -> str:

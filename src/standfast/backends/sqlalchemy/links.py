@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, InterfaceError, SQLAlchemyError, TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from standfast.backends.sqlalchemy.dialects import DIALECTS
 from standfast.backends.sqlalchemy.store import Transaction
-from standfast.backends.sqlalchemy.tables import Tables
+from standfast.backends.sqlalchemy.tables import LOCK_WAIT_S, Tables
 from standfast.ground.errors import (
     CallerError,
     InvalidSettingError,
@@ -49,33 +48,89 @@ _NUMBERS = {
 """MariaDB's and MySQL's numbers, as the SQLSTATE that PostgreSQL has for the same."""
 
 
+class Manner(NamedTuple):
+    """What a database is told."""
+
+    writing: Sequence[str]
+    """Begins a transaction that nobody's change comes in between of."""
+    reading: Sequence[str]
+    """Begins one that sees one instant."""
+    set_up: Sequence[str] = ()
+    """Is said on each new connection of our own."""
+
+
+_POSTGRESQL = Manner(
+    writing=(
+        "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
+        "SET LOCAL synchronous_commit = on",  # acknowledged means durable (A23)
+        f"SET LOCAL lock_timeout = '{LOCK_WAIT_S}s'",
+    ),
+    reading=("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY",),
+)
+_SQLITE = Manner(
+    writing=("BEGIN IMMEDIATE",),
+    reading=("BEGIN",),
+    set_up=("PRAGMA busy_timeout = 0", "PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL"),
+)
+_MYSQL = Manner(
+    # Locking reads of rows that are not there lock nothing at this level, so first writers do not deadlock.
+    writing=("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION"),
+    reading=(
+        "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+        "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
+    ),
+    # A value that does not fit is an error, never cut off. It is set where the connection is ours; `_check` looks at it
+    # on those that were handed in.
+    set_up=(
+        f"SET SESSION innodb_lock_wait_timeout = {LOCK_WAIT_S}, sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES')",
+    ),
+)
+_MANNERS = {"postgresql": _POSTGRESQL, "sqlite": _SQLITE, "mysql": _MYSQL, "mariadb": _MYSQL}
+
+
 class Link:
     """The tables in a database, and what becomes of a question there."""
 
     def __init__(self, dialect: str, sessions: str, messages: str, *, create: bool, ascii: bool) -> None:
-        if dialect not in DIALECTS:
+        if dialect not in _MANNERS:
             raise CallerError(
                 f"SQLAlchemySession has not been tried on {dialect}",
-                f"Use one of {', '.join(DIALECTS)}, or write a store: docs/how-to/write-a-backend.md.",
+                f"Use one of {', '.join(_MANNERS)}, or write a store: docs/how-to/write-a-backend.md.",
             )
         self._tables, self._create, self._ascii = Tables(sessions, messages, dialect), create, ascii
+        self._manner = _MANNERS[dialect]
         self._is_ready = False
 
     def answered(self, connection: sa.Connection, question: Ask) -> Answer:
         """What the database answers; the first question makes the tables too. All but the commit."""
         if not self._is_ready:
-            self._tables.dialect.check(connection)
+            if self._tables.is_mysql:
+                _check(connection)
             connection.rollback()
-            self._begin(connection, writing=True)
+            self._begin(connection, self._manner.writing)
             self._tables.install(connection, create=self._create)
             connection.commit()
             self._is_ready = True
-        self._begin(connection, writing=not _is_read(question))
+        self._begin(connection, self._manner.reading if _is_read(question) else self._manner.writing)
         return ask(Transaction(self._tables, connection, ensure_ascii=self._ascii), question)
 
-    def _begin(self, connection: sa.Connection, *, writing: bool) -> None:
-        for statement in self._tables.dialect.begin(writing=writing):
+    @staticmethod
+    def _begin(connection: sa.Connection, statements: Sequence[str]) -> None:
+        for statement in statements:
             connection.exec_driver_sql(statement)
+
+
+def _check(connection: sa.Connection) -> None:
+    """Refuse a connection to MariaDB or MySQL that cuts off what does not fit, or does not speak all of Unicode."""
+    mode, charset = connection.exec_driver_sql("SELECT @@sql_mode, @@character_set_client").one()
+    if "STRICT_" in mode and charset == "utf8mb4":
+        return
+    made = StoreUnavailableError(
+        f"the connection has sql_mode {mode!r} and character set {charset!r}: values could be cut off or changed",
+        "Set STRICT_TRANS_TABLES in the sql_mode, and give charset=utf8mb4 in the URL.",
+    )
+    made.is_lasting = True
+    raise made
 
 
 class AwaitedLink(Link):
@@ -173,7 +228,7 @@ def made_engine(url: str, options: Mapping[str, Any]) -> AsyncEngine:
 
 def _set_up(engine: sa.Engine) -> None:
     """Say on each connection of this engine what its database has to be told."""
-    wanted = DIALECTS[engine.dialect.name].set_up if engine.dialect.name in DIALECTS else ()
+    wanted = _MANNERS[engine.dialect.name].set_up if engine.dialect.name in _MANNERS else ()
 
     def said(connection: Any, _: Any) -> None:
         cursor = connection.cursor()

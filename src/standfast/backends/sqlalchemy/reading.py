@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from standfast.backends.sqlalchemy.tables import Tables
+from standfast.sessions.answering import NUMBER_MAX
 from standfast.sessions.port import Cell, Look, Name, Row, Rows, Sight, Tag
 
 Timed = list[tuple[Row, float | None]]
@@ -21,6 +22,8 @@ class Known(NamedTuple):
     """What is known of a name besides its rows and cells."""
 
     now: float
+    stamp: Any
+    """The same moment as the SDK's columns have it."""
     edition: int = 0
     place: int = 0
     epoch: str = ""
@@ -35,16 +38,17 @@ class Known(NamedTuple):
 class Reading:
     """A transaction that looks."""
 
-    def __init__(self, tables: Tables, connection: Connection) -> None:
-        self._t, self._c, self._is_sqlite = tables, connection, tables.is_sqlite
+    def __init__(self, tables: Tables, connection: Connection, *, ensure_ascii: bool) -> None:
+        self._t, self._c, self._is_sqlite, self._ensure_ascii = tables, connection, tables.is_sqlite, ensure_ascii
 
     def look(self, look: Look) -> Sight:
         """Read all that is asked for."""
-        name = look.name
         if look.only_data:
-            return Sight(data=[row.data for row in self._rows(name, look.rows[0], None)])
-        known = self._known(name)
-        is_session = name.kind == "session"
+            return Sight(data=[row.data for row in self._rows(look.name, look.rows[0], None)])
+        return self._seen(look, self._known(look.name))
+
+    def _seen(self, look: Look, known: Known) -> Sight:
+        name, is_session = look.name, look.name.kind == "session"
         boxes = [self._timed(name, wanted, known.place) for wanted in look.rows]
         return Sight(
             mark=self._mark(name.id, known.edition) if look.mark and is_session else "",
@@ -57,30 +61,22 @@ class Reading:
         )  # fmt: skip
 
     def _known(self, name: Name) -> Known:
-        n, s = self._t.n, self._t.s
-        one = sa.select(self._t.dialect.now().label("now")).subquery()
-        joined: Any = one.outerjoin(n, sa.and_(n.c.kind == name.kind, n.c.id == name.id))
-        columns = [one.c.now, n.c.edition, n.c.place, n.c.next_epoch, n.c.epoch, n.c.created, n.c.updated, n.c.labels]
-        if name.kind == "run":
-            row = self._c.execute(sa.select(*columns).select_from(joined)).one()
-            there = row.epoch is not None
-            known = Known(row.now, row.edition or 0, row.place or 0, row.epoch or row.next_epoch or "", there, there)
-            labels = json.loads(row.labels) if row.labels else {}
-            return known._replace(created=row.created, updated=row.updated, labels=labels) if there else known
-        seconds = self._t.dialect.seconds
-        times = seconds(s.c.created_at).label("born"), seconds(s.c.updated_at).label("moved")
+        n, s, dialect = self._t.n, self._t.s, self._t.dialect
+        clock = sa.select(dialect.now().label("now"), dialect.stamp().label("stamp")).subquery()
+        ours = clock.outerjoin(n, sa.and_(n.c.kind == name.kind, n.c.id == name.id))
         # A join inside a join is taken for a product of two tables on MySQL, and warned of.
-        inner = sa.select(*columns).select_from(joined).subquery()
-        wanted = sa.select(*inner.c, s.c.session_id, s.c.standfast_epoch, *times)
-        row = self._c.execute(wanted.select_from(inner.outerjoin(s, s.c.session_id == name.id))).one()
-        created = updated = None
-        if row.session_id is not None:
-            created = row.created if row.standfast_epoch is not None and row.created is not None else row.born
-            updated = max(value for value in (created, row.updated, row.moved) if value is not None)
-        epoch, is_ours = row.standfast_epoch or row.next_epoch or "", row.standfast_epoch is not None
-        return Known(
-            row.now, row.edition or 0, row.place or 0, epoch, is_ours, row.session_id is not None, created, updated
+        inner = sa.select(*clock.c, *n.c).select_from(ours).subquery()
+        theirs = sa.and_(s.c.session_id == name.id, sa.true() if name.kind == "session" else sa.false())
+        query = sa.select(*inner.c, *self._t.theirs).select_from(inner.outerjoin(s, theirs))
+        row = self._c.execute(query).one()
+        epoch = row.standfast_epoch or row.epoch  # a session's is in the SDK's row, a run's in ours
+        known = Known(
+            row.now, row.stamp, row.edition or 0, row.place or 0, epoch or row.next_epoch or "", epoch is not None
         )
+        if row.session_id is None and row.epoch is None:
+            return known
+        created, updated = times(row)
+        return known._replace(is_there=True, created=created, updated=updated, labels=labels_of(row))
 
     def _mark(self, session_id: str, edition: int) -> str:
         """Where the rows end.
@@ -90,13 +86,9 @@ class Reading:
         """
         m, place = self._t.m, self._t.place
         last = self._c.execute(sa.select(sa.func.max(place)).where(m.c.session_id == session_id)).scalar()
-        loose = [] if self._is_sqlite else self._loose(session_id)
+        unplaced = sa.select(m.c.id).where(m.c.session_id == session_id, place.is_(None)).order_by(m.c.id)
+        loose = [] if self._is_sqlite else list(self._c.execute(unplaced).scalars())
         return f"{edition}.{last or 0}.{len(loose)}.{_digest(loose)}" if last is not None or loose else ""
-
-    def _loose(self, session_id: str) -> list[int]:
-        m = self._t.m
-        found = sa.select(m.c.id).where(m.c.session_id == session_id, self._t.place.is_(None)).order_by(m.c.id)
-        return list(self._c.execute(found).scalars())
 
     def _upto(self, session_id: str, known: Known, mark: str) -> int | None:
         """The ref of the last row a mark covers; None if anything up to it has changed."""
@@ -148,10 +140,10 @@ class Reading:
         loose = self._c.execute(query.where(place.is_(None)).order_by(m.c.id)).all()
         if loose and given is None:
             given = self._known(name).place
+        low, high = wanted.after or 0, NUMBER_MAX if wanted.before is None else wanted.before
         added = [_row(((given or 0) + n, *row[1:])) for n, row in enumerate(loose, 1)]
-        rows += [one for one in added if wanted.before is None or one[0].ref < wanted.before]
+        rows += [one for one in added if low < one[0].ref < high]
         if wanted.after is not None:
-            rows = [one for one in rows if one[0].ref > wanted.after]
             return rows[: wanted.limit]
         return rows if wanted.limit is None else rows[max(0, len(rows) - wanted.limit) :]
 
@@ -183,6 +175,18 @@ class Reading:
             bytes(cell).decode(): Cell(bytes(value), bool(epoch) and born == epoch)
             for cell, born, value in self._c.execute(query)
         }
+
+
+def times(row: Any) -> tuple[float, float]:
+    """When a name that is stored was made and last changed, from our columns and the SDK's."""
+    is_ours = row.session_id is None or row.standfast_epoch is not None
+    created = row.created if is_ours and row.created is not None else row.born
+    return created, max(at for at in (created, row.updated, row.moved) if at is not None)
+
+
+def labels_of(row: Any) -> Mapping[str, str]:
+    """The labels of a name."""
+    return json.loads(row.labels) if row.labels else {}
 
 
 def _row(row: Any) -> tuple[Row, float | None]:

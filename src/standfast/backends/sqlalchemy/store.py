@@ -6,19 +6,19 @@ The code is synchronous: SQLAlchemy's asyncio connections run it with `run_sync`
 from __future__ import annotations
 
 import json
-import re
 import secrets
 import time
-from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection
 
-from standfast.backends.sqlalchemy.reading import Known, Reading, begins
-from standfast.backends.sqlalchemy.tables import LABELS, Tables
-from standfast.sessions.answering import NUMBER_MAX, conditions, in_range, read_cursor, refusal
+from standfast.backends.sqlalchemy.dialects import parts
+from standfast.backends.sqlalchemy.reading import Known, Reading, begins, labels_of, times
+from standfast.backends.sqlalchemy.tables import LABELS
+from standfast.ground.jsonvalue import in_ascii
+from standfast.sessions.answering import NUMBER_MAX, arranged, conditions, new_rows, read_cursor, refusal
 from standfast.sessions.port import (
     Arrange,
     Change,
@@ -31,16 +31,13 @@ from standfast.sessions.port import (
     Refused,
     Row,
     Rows,
-    Sight,
     Step,
-    Tag,
 )
 
-SOME = 500
-"""How many values one statement names at most: SQLite knows a limit, and so does patience."""
-
 TICK_S = 1e-6
-_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
+
+Arranged = tuple[list[Row], list[Row]]
+"""The live rows and the kept ones of an arrangement."""
 
 
 class Transaction(Reading):
@@ -48,38 +45,25 @@ class Transaction(Reading):
 
     loses_answers = False  # whoever commits it knows whether that was answered
 
-    def __init__(self, tables: Tables, connection: Connection, *, ensure_ascii: bool) -> None:
-        super().__init__(tables, connection)
-        self._new = _escaped if ensure_ascii else bytes
-
     # --- listing -----------------------------------------------------------------------------------------------------
 
     def listing(self, kind: Kind, *, after: str | None, limit: int, labels: Mapping[str, str]) -> list[Listed]:
         """A page by the order of changes, from an index."""
         n, s = self._t.n, self._t.s
         below = NUMBER_MAX if after is None else read_cursor(after)
-        if kind == "session":
-            if after is None:
-                self._adopt_sessions()
-            born = sa.case(
-                (sa.or_(s.c.standfast_epoch.is_(None), n.c.created.is_(None)), self._t.dialect.seconds(s.c.created_at)),
-                else_=n.c.created,
-            )
-            query = sa.select(n.c.id, born, self._t.dialect.seconds(s.c.updated_at), n.c.updated, sa.null(), n.c.seq)
-            query = query.join(s, s.c.session_id == n.c.id).where(n.c.kind == kind)
-        else:
-            query = sa.select(n.c.id, n.c.created, n.c.updated, n.c.updated, n.c.labels, n.c.seq)
-            query = query.where(n.c.kind == kind, n.c.epoch.is_not(None))
-        query = query.where(*(n.c[label] == value for label, value in labels.items() if label in LABELS))
-        query = query.where(n.c.seq < below)
+        if kind == "session" and after is None:
+            self._adopt_sessions()
         rest = {label: value for label, value in labels.items() if label not in LABELS}
+        wanted = [n.c[label] == value for label, value in labels.items() if label in LABELS]
+        is_stored = sa.or_(n.c.epoch.is_not(None), s.c.session_id.is_not(None))
+        query = sa.select(*n.c, *self._t.theirs)
+        query = query.outerjoin_from(n, s, sa.and_(n.c.kind == "session", s.c.session_id == n.c.id))
+        query = query.where(n.c.kind == kind, n.c.seq < below, is_stored, *wanted).order_by(n.c.seq.desc())
         found: list[Listed] = []
-        for id_, created, moved, updated, has, seq in self._c.execute(
-            query.order_by(n.c.seq.desc()).limit(None if rest else limit)
-        ):
-            known = json.loads(has) if has else {}
-            if all(known.get(label) == value for label, value in rest.items()):
-                found.append(Listed(id_, created, max(created, moved or 0.0, updated or 0.0), known, str(seq)))
+        for row in self._c.execute(query.limit(None if rest else limit)):
+            has = labels_of(row)
+            if rest.items() <= has.items():
+                found.append(Listed(row.id, *times(row), has, str(row.seq)))
         return found[:limit]
 
     def count(self, kind: Kind) -> int:
@@ -92,15 +76,10 @@ class Transaction(Reading):
         """Put sessions that other programs have written to since at the front of the listing, by their times."""
         n, s = self._t.n, self._t.s
         moved = self._t.dialect.seconds(s.c.updated_at)
-        joined = s.outerjoin(n, sa.and_(n.c.kind == "session", n.c.id == s.c.session_id))
-        newer = sa.or_(n.c.seq.is_(None), moved > n.c.updated + 1.0)
-        query = (
-            sa.select(s.c.session_id, moved, n.c.updated)
-            .select_from(joined)
-            .where(newer)
-            .order_by(moved, s.c.session_id)
-        )
-        for id_, at, before in self._c.execute(query).all():
+        query = sa.select(s.c.session_id, moved, n.c.updated)
+        query = query.outerjoin_from(s, n, sa.and_(n.c.kind == "session", n.c.id == s.c.session_id))
+        query = query.where(sa.or_(n.c.seq.is_(None), moved > n.c.updated + 1.0))
+        for id_, at, before in self._c.execute(query.order_by(moved, s.c.session_id)).all():
             name = Name("session", id_)
             self._lock(name)
             self._update(name, seq=self._next(), updated=max(at or 0.0, before or 0.0))
@@ -122,16 +101,13 @@ class Transaction(Reading):
         """Do the whole step if all conditions hold."""
         for name in sorted({change.name for change in step}):  # in one order for everybody
             self._lock(name)
-        seen: list[Known] = []
+        seen = [self._known(change.name) for change in step]
         for place, change in enumerate(step):
-            known = self._known(change.name)
-            refused = self._refused(place, change, known)
+            refused = self._refused(place, change, seen[place])
             if refused is not None:
                 return refused
-            seen.append(known)
-        arranged = [None if change.arrange is None else self._arranged(change.name, change.arrange) for change in step]
-        done = [self._change(change, rows, known) for change, rows, known in zip(step, arranged, seen, strict=True)]
-        return Done(tuple(done))
+        moved = [None if change.arrange is None else self._arranged(change.name, change.arrange) for change in step]
+        return Done(tuple(map(self._change, step, moved, seen)))
 
     def _lock(self, name: Name) -> None:
         """Keep others from changing a name. Other programs' inserts wait at the session's row, by their foreign key."""
@@ -150,34 +126,26 @@ class Transaction(Reading):
 
     def _upsert(self, table: sa.Table, key: Mapping[str, Any], values: Mapping[str, Any], **new: Any) -> None:
         """Insert a row, or give the one of that key these values; `new` only if there is none."""
+        # Nearly always there is one, and SQLAlchemy compiles an insert that may become an update anew each time.
+        mine = [table.c[name] == value for name, value in key.items()]
+        if values and self._c.execute(sa.update(table).where(*mine).values(**values)).rowcount:
+            return
         self._c.execute(self._t.dialect.put(table, {**key, **values, **new}, list(key), values))
 
     def _refused(self, place: int, change: Change, known: Known) -> Refused | None:
-        name = change.name
-        sight = Sight(
-            mark="" if change.mark is None else self._mark(name.id, known.edition),
-            cells=self._cells(name, known.epoch, change.cells),
-            upto=None if change.prefix is None else self._upto(name.id, known, change.prefix),
-        )
-        # Most changes have no condition on marks, and where rows end takes a question of its own.
-        is_kept = refusal(place, change, sight) is None
-        return None if is_kept else refusal(place, change, self.look(conditions(change)))
+        # Where rows end takes a question of its own, and most changes have no condition on it.
+        if refusal(place, change, self._seen(conditions(change, mark=False), known)) is None:
+            return None
+        return refusal(place, change, self._seen(conditions(change), known))
 
-    def _arranged(self, name: Name, arrange: Arrange) -> tuple[list[Row], list[Row]]:
-        """The live rows and the kept ones of an arrangement, taken from what is there before the step."""
-        live: list[Row] = []
-        for part in arrange.live:
-            live += self._range(name, part) if isinstance(part, Range) else self._rows_of(part)
-        return live, [row for part in arrange.keep for row in self._range(name, part)]
+    def _arranged(self, name: Name, arrange: Arrange) -> Arranged:
+        def box_of(part: Range) -> list[Row]:
+            before = None if part.upto is None else part.upto + 1
+            return self._rows(part.of or name, Rows(box=part.box, before=before), None)
 
-    def _rows_of(self, new: Sequence[tuple[bytes, Tag]]) -> list[Row]:
-        return [Row(0, self._new(data), tag) for data, tag in new]
+        return arranged(arrange, box_of)
 
-    def _range(self, name: Name, part: Range) -> list[Row]:
-        before = None if part.upto is None else part.upto + 1
-        return in_range(self._rows(part.of or name, Rows(box=part.box, before=before), None), part)
-
-    def _change(self, change: Change, arranged: tuple[list[Row], list[Row]] | None, known: Known) -> str:
+    def _change(self, change: Change, moved: Arranged | None, known: Known) -> str:
         """Do one change; where the live rows end now."""
         name, is_session = change.name, change.name.kind == "session"
         if change.remove or change.wipe is not None:
@@ -185,34 +153,32 @@ class Transaction(Reading):
             if change.remove:
                 return ""
             known = self._known(name)
-        epoch = known.epoch
-        if not known.has_epoch and (change.touch or change.put):
-            epoch = epoch or secrets.token_hex(8)
-            if known.is_there:  # into the session's own row, so that it ends when the SDK clears the session
-                self._c.execute(
-                    sa.update(self._t.s).where(self._t.s.c.session_id == name.id).values(standfast_epoch=epoch)
-                )
-            self._update(name, next_epoch=None if known.is_there else epoch)
+        epoch = known.epoch or secrets.token_hex(8)
         load = change.load if is_session else None
         moves = bool(change.drop or change.arrange is not None or change.back or change.push or load is not None)
         if change.touch or (moves and not known.is_there):
-            born = None if change.load is None else change.load.created
-            self._touch(name, known, epoch or secrets.token_hex(8), is_new=change.touch, born=born)
-        edition = self._move(change, arranged, known) if moves else known.edition
-        c = self._t.c
-        mine = sa.and_(c.c.kind == name.kind, c.c.id == name.id)
-        if change.sweep:
-            self._c.execute(sa.delete(c).where(mine, sa.or_(*(begins(c.c.name, prefix) for prefix in change.sweep))))
-        for cell, value in change.put.items():
-            if value is None:
-                self._c.execute(sa.delete(c).where(mine, c.c.name == cell.encode()))
-                continue
-            key = {"kind": name.kind, "id": name.id, "name": cell.encode()}
-            self._upsert(c, key, {"epoch": epoch, "value": value})
+            self._touch(change, known, epoch)
+        elif change.put and not known.has_epoch:
+            if known.is_there:  # into the session's own row, so that it ends when the SDK clears the session
+                s = self._t.s
+                self._c.execute(sa.update(s).where(s.c.session_id == name.id).values(standfast_epoch=epoch))
+            self._update(name, next_epoch=None if known.is_there else epoch)
+        edition = self._move(change, moved, known) if moves else known.edition
+        self._put_cells(change, epoch)
         if change.labels is not None:
             columns = {label: change.labels.get(label) for label in LABELS}
             self._update(name, labels=json.dumps(dict(change.labels)), **columns)
         return self._mark(name.id, edition) if is_session else ""
+
+    def _put_cells(self, change: Change, epoch: str) -> None:
+        c, (kind, id_) = self._t.c, change.name
+        gone = [c.c.name == cell.encode() for cell, value in change.put.items() if value is None]
+        gone += [begins(c.c.name, prefix) for prefix in change.sweep]
+        if gone:
+            self._c.execute(sa.delete(c).where(c.c.kind == kind, c.c.id == id_, sa.or_(*gone)))
+        for cell, value in change.put.items():
+            if value is not None:
+                self._upsert(c, {"kind": kind, "id": id_, "name": cell.encode()}, {"epoch": epoch, "value": value})
 
     def _empty(self, name: Name, keep: tuple[str, ...] | None) -> None:
         """Remove a name altogether, or all but cells whose names begin with one of `keep`."""
@@ -230,91 +196,87 @@ class Transaction(Reading):
             nothing: dict[str, Any] = dict.fromkeys(("next_epoch", "epoch", "seq", "labels", *LABELS))
             self._update(name, edition=t.n.c.edition + 1, **nothing)
 
-    def _touch(self, name: Name, known: Known, epoch: str, *, is_new: bool, born: float | None = None) -> None:
-        """Make the name if it is not there, and, if `is_new`, move its time on and put it first in the listing."""
-        s = self._t.s
-        stamp = self._t.dialect.stamp(self._c)
-        moment = known.now if known.updated is None else max(known.now, known.updated + TICK_S)
-        if name.kind == "session" and not known.is_there:
-            made = {"session_id": name.id}
-            self._upsert(s, made, {"standfast_epoch": epoch}, created_at=stamp, updated_at=stamp)
-        elif name.kind == "session":
-            moved = {"standfast_epoch": epoch, "updated_at": _later(s.c.updated_at, stamp)}
-            self._c.execute(sa.update(s).where(s.c.session_id == name.id).values(**moved))
-        if is_new:
-            values: dict[str, Any] = {"seq": self._next(), "updated": moment, "next_epoch": None}
-            created = known.now if born is None else min(born, known.now)
-            values |= {} if known.is_there else {"created": created, "updated": known.now}
-            self._update(name, **values, epoch=epoch if name.kind == "run" else None)
+    def _touch(self, change: Change, known: Known, epoch: str) -> None:
+        """Make the name if it is not there; if it was touched, move its time on and put it first in the listing."""
+        name, s, now = change.name, self._t.s, known.now
+        if name.kind == "session":
+            stands = sa.case((s.c.updated_at > known.stamp, s.c.updated_at), else_=known.stamp)
+            stamps = {"created_at": known.stamp, "updated_at": known.stamp}
+            self._upsert(s, {"session_id": name.id}, {"standfast_epoch": epoch, "updated_at": stands}, **stamps)
+        if not change.touch:
+            return
+        values: dict[str, Any] = {"seq": self._next(), "updated": now, "next_epoch": None}
+        if known.is_there:
+            values["updated"] = max(now, (known.updated or now) + TICK_S)
+        else:
+            born = None if change.load is None else change.load.created
+            values["created"] = now if born is None else min(born, now)
+        self._update(name, **values, epoch=epoch if name.kind == "run" else None)
 
     # --- rows --------------------------------------------------------------------------------------------------------
 
-    def _move(self, change: Change, arranged: tuple[list[Row], list[Row]] | None, known: Known) -> int:
+    def _move(self, change: Change, moved: Arranged | None, known: Known) -> int:
         """Do what a change does to rows; the edition then."""
         name, m, place = change.name, self._t.m, self._t.place
         mine = m.c.session_id == name.id
-        given = self._adopt(name, known)
-        edition = known.edition
+        given, edition = self._adopt(name, known), known.edition
         if change.drop:
-            for some in _parts(list(change.drop)):
+            for some in parts(change.drop):
                 self._c.execute(sa.delete(m).where(mine, place.in_(some)))
             # A hole that no mark could tell of: none that was given out may hold any more.
             if self._c.execute(sa.select(m.c.id).where(mine, place > min(change.drop)).limit(1)).first() is not None:
                 edition += 1
-        if change.arrange is not None and arranged is not None:
+        if change.arrange is not None and moved is not None:
             edition += 1
-            given = self._arrange(name, change.arrange, arranged, given)
+            self._set_boxes(name.id, change.arrange, moved[1])
+            before, given = given, self._add(name.id, moved[0], given, repeat(known.stamp))
+            self._c.execute(sa.delete(m).where(mine, place <= before))
         for row in change.back:
             edition += 1
-            self._put_back(name.id, row)
-        if change.push:
-            given = self._add(name.id, self._rows_of(change.push), given)
+            self._put_back(name.id, row, known.stamp)
+        given = self._add(name.id, new_rows(change.push), given, repeat(known.stamp))
         if change.load is not None:
             given = self._load(name.id, change.load, given)
         self._update(name, edition=edition, place=given)
         return edition
 
-    def _last(self, session_id: str) -> Any:
-        """The latest time among the rows; None if there is none."""
-        m = self._t.m
-        return self._c.execute(sa.select(sa.func.max(m.c.created_at)).where(m.c.session_id == session_id)).scalar()
+    def _last(self, *where: Any) -> Any:
+        """The latest time among these rows; None if there is none."""
+        return self._c.execute(sa.select(sa.func.max(self._t.m.c.created_at)).where(*where)).scalar()
+
+    def _rising(self, last: Any, times: Iterable[Any]) -> Iterator[Any]:
+        """The times, each behind `last` and behind the one before it: the SDK reads by them."""
+        for at in times:
+            last = at if last is None else max(at, self._t.dialect.later(last))
+            yield last
 
     def _adopt(self, name: Name, known: Known) -> int:
         """Give a place to what other programs wrote, behind what has one, and times that follow each other."""
-        m, place = self._t.m, self._t.place
+        m, place, given = self._t.m, self._t.place, known.place
         mine = m.c.session_id == name.id
-        new = place > known.place if self._is_sqlite else place.is_(None)
+        new = place > given if self._is_sqlite else place.is_(None)
         loose = self._c.execute(sa.select(m.c.id, m.c.created_at).where(mine, new).order_by(m.c.id)).all()
         if not loose:
-            return known.place
-        last = self._c.execute(sa.select(sa.func.max(m.c.created_at)).where(mine, sa.not_(new))).scalar()
-        given = known.place
-        for id_, at in loose:
-            last = (
-                at if last is None else max(at, last) if self._is_sqlite else max(at, last + timedelta(microseconds=1))
-            )
+            return given
+        times = self._rising(self._last(mine, sa.not_(new)), [at for _, at in loose])
+        for (id_, _), at in zip(loose, times, strict=True):
             given = id_ if self._is_sqlite else given + 1
-            values = {"created_at": last} | ({} if self._is_sqlite else {"standfast_place": given})
+            values = {"created_at": at} | ({} if self._is_sqlite else {"standfast_place": given})
             self._c.execute(sa.update(m).where(m.c.id == id_).values(**values))
         self._update(name, place=given)
         return given
 
-    def _arrange(self, name: Name, arrange: Arrange, arranged: tuple[list[Row], list[Row]], given: int) -> int:
-        """Write the live rows anew, in order, and those that are kept into their box."""
-        m, b, (live, kept) = self._t.m, self._t.b, arranged
-        boxes = [*arrange.forget, *((arrange.box,) if arrange.box else ())]
-        if boxes:
-            self._c.execute(sa.delete(b).where(b.c.session_id == name.id, b.c.box.in_(boxes)))
+    def _set_boxes(self, session_id: str, arrange: Arrange, kept: Sequence[Row]) -> None:
+        b = self._t.b
+        if arrange.forget or arrange.box:
+            gone = [*arrange.forget, arrange.box]
+            self._c.execute(sa.delete(b).where(b.c.session_id == session_id, b.c.box.in_(gone)))
         if arrange.box:
-            self._fill(name.id, arrange.box, kept)
-        last = self._last(name.id)
-        self._c.execute(sa.delete(m).where(m.c.session_id == name.id))
-        return self._add(name.id, live, given, last) if live else given
+            self._fill(session_id, arrange.box, kept)
 
     def _fill(self, session_id: str, box: int, rows: Sequence[Row]) -> None:
         values = [
-            {"session_id": session_id, "box": box, "place": at, "message_data": self._stored(row.data)}
-            | _signed(row.tag, "")
+            {"session_id": session_id, "box": box, "place": at, "message_data": self._stored(row), **_signed(row, "")}
             for at, row in enumerate(rows, 1)
         ]
         if values:
@@ -323,87 +285,54 @@ class Transaction(Reading):
     def _load(self, session_id: str, load: Load, given: int) -> int:
         """Insert what was kept elsewhere, with its times; the last row's place."""
         for box, rows in load.boxes.items():
-            self._fill(session_id, box, self._rows_of(rows))
-        if not load.live:
-            return given
+            self._fill(session_id, box, new_rows(rows))
         moments = self._t.dialect.moments(self._c, [us / 1e6 for us in load.rising_us(time.time_ns() // 1000)])
-        return self._add(session_id, self._rows_of(load.live), given, moments=moments)
+        return self._add(session_id, new_rows(load.live), given, moments)
 
-    def _add(
-        self, session_id: str, rows: Sequence[Row], given: int, last: Any = None, moments: Sequence[Any] = ()
-    ) -> int:
-        """Insert rows at the end; the last one's place. `moments`: when each was written, if not now."""
-        stamp = self._t.dialect.stamp(self._c)
-        last = last or self._last(session_id)
-        if self._is_sqlite:
-            used = self._c.exec_driver_sql(
-                "SELECT seq FROM sqlite_sequence WHERE name = ?", (self._t.messages,)
-            ).scalar()
-            given, stamp = max(int(used or 0), given), stamp if last is None else max(stamp, last)
-        elif last is not None:
-            stamp = max(stamp, last + timedelta(microseconds=1))
-        values = []
-        for at, row in enumerate(rows):
-            when = stamp if self._is_sqlite else stamp + timedelta(microseconds=at)
-            if moments and last is None:
-                when = moments[at]
-            elif moments:  # behind the last one that is there, also for those who read by time
-                when = max(moments[at], last if self._is_sqlite else last + timedelta(microseconds=at + 1))
-            values.append(self._values(session_id, row, given + 1 + at, when))
-        self._c.execute(sa.insert(self._t.m), values)
+    def _add(self, session_id: str, rows: Sequence[Row], given: int, times: Iterable[Any]) -> int:
+        """Insert rows at the end, written at these times or as soon after what is there; the last one's place."""
+        if not rows:
+            return given
+        if self._is_sqlite:  # an id is never used again, by no session
+            used = self._c.exec_driver_sql("SELECT seq FROM sqlite_sequence WHERE name = ?", (self._t.messages,))
+            given = max(used.scalar() or 0, given)
+        m = self._t.m
+        rising = self._rising(self._last(m.c.session_id == session_id), times)
+        placed = zip(rows, range(given + 1, given + 1 + len(rows)), rising, strict=False)
+        self._c.execute(sa.insert(m), [self._values(session_id, *one) for one in placed])
         return given + len(rows)
 
-    def _put_back(self, session_id: str, row: Row) -> None:
+    def _put_back(self, session_id: str, row: Row, now: Any) -> None:
         """Insert a row where its ref belongs, with a time by which the SDK reads it there."""
-        m, place = self._t.m, self._t.place
+        m, place, later = self._t.m, self._t.place, self._t.dialect.later
         times = sa.select(m.c.created_at).where(m.c.session_id == session_id).limit(1)
         before: Any = self._c.execute(times.where(place < row.ref).order_by(place.desc())).scalar()
         after: Any = self._c.execute(times.where(place > row.ref).order_by(place)).scalar()
-        tick = timedelta(microseconds=1)
-        if before is None and after is None:
-            when = self._t.dialect.stamp(self._c)
-        elif self._is_sqlite:
-            when = before or after
-        elif before is not None and after is not None:
-            when = before + (after - before) / 2
-        else:
-            when = after - tick if before is None else before + tick
+        when = now
+        if before is not None:
+            when = later(before) if after is None or self._is_sqlite else before + (after - before) / 2
+        elif after is not None:
+            when = later(after, -1)
         self._c.execute(sa.insert(m), [self._values(session_id, row, row.ref, when)])
 
     def _values(self, session_id: str, row: Row, place: int, when: Any) -> dict[str, Any]:
-        values = {"session_id": session_id, "message_data": self._stored(row.data), "created_at": when}
+        values = {"session_id": session_id, "message_data": self._stored(row), "created_at": when}
         values["id" if self._is_sqlite else "standfast_place"] = place
-        return values | _signed(row.tag, "standfast_")
+        return values | _signed(row, "standfast_")
 
-    def _stored(self, data: bytes) -> Any:
-        """A record as text; on SQLite even one that is none can be moved."""
+    def _stored(self, row: Row) -> Any:
+        """A record as text, a new one as the SDK would write it; on SQLite even one that is no text can be moved."""
         try:
-            return data.decode()
+            return (in_ascii(row.data) if self._ensure_ascii and not row.ref else row.data).decode()
         except UnicodeDecodeError:
             if not self._is_sqlite:
                 raise
-            return sa.cast(sa.literal(data, sa.LargeBinary), sa.Text)
+            return sa.cast(sa.literal(row.data, sa.LargeBinary), sa.Text)
 
 
-def _escaped(data: bytes) -> bytes:
-    """JSON in ASCII, as the SDK writes it unless told otherwise: outside of strings there is nothing else anyway."""
-    return data if data.isascii() else _NOT_ASCII.sub(_escape, data.decode()).encode()
-
-
-def _escape(found: re.Match[str]) -> str:
-    return json.dumps(found[0])[1:-1]
-
-
-def _signed(tag: Tag | None, prefix: str) -> dict[str, Any]:
+def _signed(row: Row, prefix: str) -> dict[str, Any]:
     """The columns that say who wrote a row."""
+    tag = row.tag
     if tag is None:
-        return {f"{prefix}writer": None, f"{prefix}ordinal": None, f"{prefix}replaces": None}
+        return dict.fromkeys((f"{prefix}writer", f"{prefix}ordinal", f"{prefix}replaces"))
     return {f"{prefix}writer": tag.writer.encode(), f"{prefix}ordinal": tag.ordinal, f"{prefix}replaces": tag.replaces}
-
-
-def _later(column: Any, stamp: Any) -> Any:
-    return sa.case((column > stamp, column), else_=stamp)
-
-
-def _parts(values: list[int]) -> list[list[int]]:
-    return [values[start : start + SOME] for start in range(0, len(values), SOME)]

@@ -15,26 +15,43 @@ from contextlib import contextmanager
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import NoSuchTableError
+from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateIndex, CreateSequence, CreateTable
 
-from standfast.backends.sqlalchemy.dialects import (
-    BYTES,
-    CELL_NAME,
-    DIALECTS,
-    ENGINE,
-    ID_CHARS_MAX,
-    LOCK_WAIT_S,
-    TEXT,
-    WORD,
-    MySQL,
-)
+from standfast.backends.sqlalchemy.dialects import DIALECTS, ID_CHARS_MAX, MySQL
 from standfast.carrying.sdk_tables import MAKING_LOCK, SQLALCHEMY_VERSION, own_stem
 from standfast.ground.errors import NotADatabaseError, SchemaTooNewError, StoreTimeoutError, StoreUnavailableError
 
+LOCK_WAIT_S = 1
+# How long a server waits for a lock of another program's. SQLite does not wait at all: the question is asked again,
+# and can be withdrawn meanwhile (A13).
+
 LABELS = ("session", "conversation", "status")
 """What runs are looked for by: columns, beside all their labels as JSON."""
+
+
+_MYSQL = ("mysql", "mariadb")
+
+
+class _Exact(mysql.VARCHAR):
+    """Text of which two are equal only if all their characters are, spaces at the end included (A18)."""
+
+
+@compiles(_Exact, *_MYSQL)
+def _exact(_: _Exact, compiler: Any, **__: Any) -> str:
+    collation = "utf8mb4_nopad_bin" if compiler.dialect.is_mariadb else "utf8mb4_0900_bin"
+    return f"VARCHAR({ID_CHARS_MAX}) CHARACTER SET utf8mb4 COLLATE {collation}"
+
+
+WORD = sa.String().with_variant(_Exact(ID_CHARS_MAX), *_MYSQL)
+CELL_NAME = sa.LargeBinary().with_variant(mysql.VARBINARY(2000), *_MYSQL)
+TEXT = sa.Text().with_variant(mysql.LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin"), *_MYSQL)
+BYTES = sa.LargeBinary().with_variant(mysql.LONGBLOB(), *_MYSQL)
+ENGINE: dict[str, Any] = {f"{name}_engine": "InnoDB" for name in _MYSQL}
+ENGINE |= {f"{name}_charset": "utf8mb4" for name in _MYSQL}
 
 
 class Tables:
@@ -53,6 +70,9 @@ class Tables:
             sa.Column("created_at", when, **now), sa.Column("updated_at", when, **now),
             sa.Column("standfast_epoch", text), **ENGINE,
         )  # fmt: skip
+        seconds, c = self.dialect.seconds, self.s.c
+        times = (seconds(c.created_at).label("born"), seconds(c.updated_at).label("moved"))
+        self.theirs = (c.session_id, c.standfast_epoch, *times)  # what the SDK's table knows of a session
         owned = sa.ForeignKey(f"{sessions}.session_id", ondelete="CASCADE")
         self.m = sa.Table(
             messages, meta, sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
