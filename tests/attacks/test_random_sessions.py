@@ -35,6 +35,7 @@ SOMETIMES: tuple[dict[str, int], ...] = (
     {"fork": 1, "copy": 1},
     {"thread": 2, "child": 2},
     {"cut": 30},
+    {"impatient": 1},
     {"die": 1},
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -35,6 +36,22 @@ async def test_a_wrong_argument_is_refused_with_a_remedy_and_changes_nothing(wha
         await WRONG[what](session)
     assert refused.value.remedy
     assert await session.get_items() == [ITEM]
+
+
+async def test_a_lease_on_another_session_protects_nothing_here(session: Any) -> None:
+    """B7: it was taken for one of this session's if its number was high enough."""
+    other = await session.fork("another")
+    async with await other.lease(ttl_s=30.0, wait_s=0.0) as lease:
+        for write in (
+            session.append([ITEM], writer="w", start=0, lease=lease),
+            session.replace([ITEM], upto=Head(), lease=lease),
+            session.record(items=[ITEM], writer="w", lease=lease),
+        ):
+            with pytest.raises(StandfastError, match="lease is on session 'another'"):
+                await write
+    assert await session.get_items() == []
+    with contextlib.suppress(TypeError):  # those without a server need not be awaited
+        await other.close()
 
 
 async def test_a_limit_beyond_all_numbers_asks_for_everything(session: Any) -> None:

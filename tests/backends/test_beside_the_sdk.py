@@ -27,7 +27,8 @@ from standfast import (
 )
 from standfast.backends.postgres.schema import Tables
 from standfast.backends.postgres.store import PostgresStore
-from standfast.backends.redis.store import Link, RedisStore
+from standfast.backends.redis.link import Link
+from standfast.backends.redis.store import RedisStore
 from standfast.backends.sqlalchemy.links import ThreadStore
 from standfast.conformance import message
 from standfast.sessions.port import Look, Name, Rows

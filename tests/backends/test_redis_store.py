@@ -9,8 +9,9 @@ import pytest
 import redis
 from hypothesis import given, settings, strategies as st
 
-from standfast.backends.redis.keys import Keys
-from standfast.backends.redis.store import Link, RedisStore
+from standfast.backends.redis.keys import Keys, Layout
+from standfast.backends.redis.link import Link
+from standfast.backends.redis.store import RedisStore
 from standfast.sessions.port import Name
 from tests.helpers import servers
 from tests.helpers.port_machine import Machine
@@ -44,11 +45,15 @@ def link(request: pytest.FixtureRequest) -> Iterator[Link]:
     link.close()
 
 
-@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside the SDK"])
+@pytest.mark.parametrize(
+    ("beside", "layout"),
+    [(False, "sdk"), (True, "sdk"), (False, "tagged")],
+    ids=["alone", "beside the SDK", "alone, tagged"],
+)
 @settings(max_examples=20)
 @given(data=st.data())
-def test_any_steps_give_what_the_port_says(link: Link, beside: bool, data: st.DataObject) -> None:
+def test_any_steps_give_what_the_port_says(link: Link, beside: bool, layout: Layout, data: st.DataObject) -> None:
     prefix = uuid.uuid4().hex
-    store = RedisStore(link, prefix=prefix, layout="sdk", ttl_ms=None)
+    store = RedisStore(link, prefix=prefix, layout=layout, ttl_ms=None)
     with redis.Redis.from_url(servers.redis_url()) as client:
         Machine(store, SDKOnRedis(client, prefix) if beside else None).run(data.draw, 12)

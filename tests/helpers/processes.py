@@ -147,7 +147,13 @@ def _nursery() -> Any:
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
-        ["helpers.workers", "helpers.dying", "owners.child", "openai.resources.responses.responses"]
+        [
+            "helpers.workers",
+            "helpers.dying",
+            "helpers.killing",
+            "owners.child",
+            "openai.resources.responses.responses",
+        ]
     )
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))

@@ -37,8 +37,8 @@ from tests.helpers.stores import opened
 ANSWERS = (SessionConflictError, StoreTimeoutError, OutcomeUnknownError, LeaseLostError, SessionBusyError)
 """What an operation among others may end with, the last two on a machine that stands still; others are reported."""
 
-REFUSED = 7
-"""How a child ends that was forked while a commit hung: it may not use the file (docs/reference/sqlite.md)."""
+REFUSED, UNKNOWN = 7, 8
+"""How a child ends that may not use the file, being forked while a commit hung, or had no time; or does not know."""
 
 Item = dict[str, Any]
 
@@ -74,6 +74,8 @@ class SessionActor:
 
     def open(self, name: str) -> Any:
         inner = opened(self.where, name)
+        if "impatient" in self.ops:
+            inner.timeout_s = self.chance.choice([0.02, 0.1, 30.0])
         return EncryptedSession(name, inner, "a key of all") if self.sealed else inner
 
     def batch(self, name: str) -> list[Item]:
@@ -85,7 +87,7 @@ class SessionActor:
 
     async def act(self) -> None:
         """One thing that occurs to it, perhaps cut in the middle."""
-        weights = {what: weight for what, weight in self.ops.items() if what != "cut"}
+        weights = {what: weight for what, weight in self.ops.items() if what not in ("cut", "impatient")}
         [what] = self.chance.choices(list(weights), list(weights.values()))
         name = self.chance.choice(["s", "s", "s", "z"])
         cut_s = self.chance.random() * 0.01 if self.chance.random() < self.ops.get("cut", 0) / 100 else None
@@ -275,6 +277,8 @@ class SessionActor:
                     status = 0
                 except (StoreUnavailableError, StoreTimeoutError):
                     status = REFUSED
+                except OutcomeUnknownError:
+                    status = UNKNOWN
 
             try:
                 started = threading.Thread(target=work)
@@ -284,8 +288,8 @@ class SessionActor:
                 os._exit(status)
         while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
             await asyncio.sleep(0.001)
-        if os.waitstatus_to_exitcode(ended[1]) == REFUSED:
-            self.book.write(op="answer", error="StoreTimeoutError")
+        if (code := os.waitstatus_to_exitcode(ended[1])) in (REFUSED, UNKNOWN):
+            self.book.write(op="answer", error="StoreTimeoutError" if code == REFUSED else "OutcomeUnknownError")
         elif ended[1]:
             self.told.append(f"child: ended with {ended[1]}")
         else:

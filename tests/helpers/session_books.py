@@ -25,6 +25,8 @@ class Deed:
     names: list[str] = field(default_factory=list)
     is_done: bool = False
     is_cut: bool = False
+    is_refused: bool = False
+    """It raised that nothing was done, and that nothing will be."""
 
 
 @dataclass
@@ -54,7 +56,8 @@ def read(folder: Path, name: str) -> Books:
                 if last is not None:
                     last.until = at
                     last.is_done = op == "done"
-                    last.is_cut = op == "cut" or told.get("error") in ("SessionConflictError", "StoreTimeoutError")
+                    last.is_refused = told.get("error") in ("SessionConflictError", "StoreTimeoutError")
+                    last.is_cut = op == "cut" or last.is_refused
                     if op == "done" and "names" in told:
                         last.names = told["names"]
                     last = None
@@ -77,7 +80,8 @@ def wrongs(books: Books, history: list[str]) -> list[str]:
         of[deed.op].append(deed)
     popped = {name for deed in of["pop"] if deed.is_done for name in deed.names}
     rewound = {name for deed in of["rewind"] for name in deed.names}
-    surely_rewound = {name for deed in of["rewind"] if deed.is_done for name in deed.names}
+    # What a summary stands for is not taken back with its writer's number, once the original is no longer kept.
+    surely_rewound = {name for deed in of["rewind"] if deed.is_done and not of["replace"] for name in deed.names}
     lost_pops = sum(not deed.is_done and not deed.is_cut for deed in of["pop"])
     missing: list[str] = []
     added: set[str] = set()
@@ -87,6 +91,8 @@ def wrongs(books: Books, history: list[str]) -> list[str]:
             cleared = [clear for clear in of["clear"] if clear.until > deed.since]
             if not there[name] and deed.is_done and name not in popped and name not in rewound and not cleared:
                 missing.append(name)
+            if there[name] and deed.is_refused:
+                found.append(f"{name} was refused and is there")
             if there[name] and not of["restore"] and name in popped | surely_rewound:
                 found.append(f"{name} was taken and is there")
             if there[name] and any(clear.since > deed.until and clear.is_done for clear in of["clear"]):

@@ -73,6 +73,11 @@ class StoredLease:
         self._keeps = keeps  # a session that only its lease knows must not be collected: it could never give it back
 
     @property
+    def session_id(self) -> str:
+        """The session it is on."""
+        return self._name.id
+
+    @property
     def number(self) -> int:
         """Raised by every acquisition; a write that carries a lower one than the store's is refused."""
         return self.fence.number

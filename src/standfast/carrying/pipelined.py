@@ -48,6 +48,7 @@ from standfast.sessions.rules import LANE, LEASE
 AT_ONCE_MAX = 64
 NAMES_MAX, CELLS_MAX = 4096, 64
 LANES = 16
+READS = (Look, Listing, Count)
 
 
 class Many(Protocol):
@@ -85,7 +86,7 @@ class PipelinedCarrier(ThreadCarrier):
         return Pipelining(self._open_store, self._writes, self._loses_answers, self._under_way)
 
 
-class _Active:
+class Active:
     """A request whose plan has begun."""
 
     def __init__(self, request: AnyRequest) -> None:
@@ -101,13 +102,11 @@ class _Active:
         """Begin the plan, perhaps anew."""
         self.plan: Plan[Any] = self.request.plan()
         self.question: Ask | None = None
+        self.is_step = False
+        """Whether its question would change something."""
         self.answer: Answer | None = None
         self.guessed: dict[Name, dict[str, bytes | None]] = {}
         self.pause, self.not_before = RETRY_FIRST_S, 0.0
-
-    @property
-    def is_step(self) -> bool:
-        return self.question is not None and not isinstance(self.question, Look | Listing | Count)
 
     def names(self) -> set[Name]:
         """The names that its question is about."""
@@ -129,7 +128,7 @@ class Pipelining(Writing):
 
     def __init__(self, open_store: Any, inbox: Any, loses_answers: bool, under_way: set[int]) -> None:
         super().__init__(open_store, inbox, loses_answers)
-        self._active: list[_Active] = []
+        self._active: list[Active] = []
         self._believed: dict[Name, dict[str, bytes | None]] = {}
         self._under_way = under_way
 
@@ -162,7 +161,7 @@ class Pipelining(Writing):
         if isinstance(message, PutBack):
             self._owed.append(message.request)
         else:
-            self._active.append(_Active(message))
+            self._active.append(Active(message))
 
     # --- a round ----------------------------------------------------------------------------------------------------
 
@@ -183,13 +182,13 @@ class Pipelining(Writing):
         now = time.monotonic()
         return min((one.not_before - now for one in self._active if one.not_before > now), default=0.0)
 
-    def _settle(self, ready: Sequence[_Active], answers: Sequence[Answer | Exception]) -> None:
+    def _settle(self, ready: Sequence[Active], answers: Sequence[Answer | Exception]) -> None:
         ended = [active for active, answer in zip(ready, answers, strict=True) if self._is_ended(active, answer)]
         self._deliver(ended)
 
-    def _ready(self) -> list[_Active]:
+    def _ready(self) -> list[Active]:
         """Those whose question goes out now, in the order they came."""
-        now, ready, ended = time.monotonic(), list[_Active](), list[_Active]()
+        now, ready, ended = time.monotonic(), list[Active](), list[Active]()
         # A lane is its user's until that one has ended, also while it only looks whether it was done: if another wrote
         # there meanwhile, it would find no trace of itself, and do it a second time.
         users = {lane: active for active in self._active for lane in active.held}
@@ -200,16 +199,19 @@ class Pipelining(Writing):
                 ended.append(active)
                 continue
             lanes = active.lanes()
-            is_free = all(users.setdefault(lane, active) is active for lane in lanes)
-            waits = active.not_before > now or not is_free or not left.isdisjoint(active.names() if left else ())
+            waits = active.not_before > now
+            for lane in lanes:
+                waits |= users.setdefault(lane, active) is not active
+            if left:
+                waits |= not left.isdisjoint(active.names())
             if active.request.is_left:
                 left |= active.written
             if waits:
                 continue
-            if active.is_step and not active.request.claim():
-                ended.append(active)
-                continue
             if active.is_step:
+                if not active.request.claim():
+                    ended.append(active)
+                    continue
                 active.held |= lanes
                 active.written |= active.names()
                 self._believe(active.question)  # what comes behind it may already rely on it
@@ -227,7 +229,7 @@ class Pipelining(Writing):
             return [error] * len(questions)
         return found
 
-    def _is_ended(self, active: _Active, answer: Answer | Exception) -> bool:
+    def _is_ended(self, active: Active, answer: Answer | Exception) -> bool:
         """Take an answer; whether the request has its outcome."""
         if isinstance(answer, Exception):
             return self._failed(active, answer)
@@ -238,7 +240,7 @@ class Pipelining(Writing):
         active.question, active.answer, active.pause = None, answer, RETRY_FIRST_S
         return not self._advance(active)
 
-    def _failed(self, active: _Active, error: Exception) -> bool:
+    def _failed(self, active: Active, error: Exception) -> bool:
         """Whether an error stands. A lost answer is asked for again: the step carries what a repeat is known by."""
         if active.is_step:
             step: Any = active.question
@@ -258,7 +260,7 @@ class Pipelining(Writing):
         request.error = request.last_word(error)
         return True
 
-    def _deliver(self, ended: list[_Active]) -> None:
+    def _deliver(self, ended: list[Active]) -> None:
         if not ended:
             return
         for active in ended:
@@ -269,11 +271,15 @@ class Pipelining(Writing):
             self._under_way.discard(id(request))
         requests = [active.request for active in ended]
         self._remember(requests)
+        self._wake(requests)
+
+    def _wake(self, requests: Sequence[AnyRequest]) -> None:
+        """Tell those who wait."""
         deliver(requests)
 
     # --- a plan -----------------------------------------------------------------------------------------------------
 
-    def _advance(self, active: _Active) -> bool:
+    def _advance(self, active: Active) -> bool:
         """Bring a plan to its next question that only the store can answer; False if it has ended."""
         request = active.request
         try:
@@ -285,6 +291,7 @@ class Pipelining(Writing):
         except Exception as fault:
             error = fault
         else:
+            active.is_step = not isinstance(question, READS)
             active.question, active.answer = self._proving(active, question), None
             if active.is_step:
                 request.in_doubt = False  # it has seen that the step before was not done
@@ -296,7 +303,7 @@ class Pipelining(Writing):
         request.error = error
         return False
 
-    def _guess(self, active: _Active, question: Ask) -> Sight | None:
+    def _guess(self, active: Active, question: Ask) -> Sight | None:
         """An answer to a look that asks for cells only. Not for the lease alone: that asks for the time as well."""
         if not active.guesses or not isinstance(question, Look) or not question.cells or question.cells == (LEASE,):
             return None
@@ -307,13 +314,14 @@ class Pipelining(Writing):
         active.guessed.setdefault(question.name, {}).update(found)
         return Sight(cells={cell: Cell(value, True) for cell, value in found.items() if value is not None})
 
-    def _proving(self, active: _Active, question: Ask) -> Ask:
+    def _proving(self, active: Active, question: Ask) -> Ask:
         """The step with every guess as a condition; another question as it is."""
-        if not active.guessed or isinstance(question, Look | Listing | Count):
+        if not active.guessed or not active.is_step:
             return question
         step: list[Change] = []
         left = dict(active.guessed)
-        for change in question:
+        changes: Any = question
+        for change in changes:
             guessed = left.pop(change.name, None)
             step.append(under(change, guessed) if guessed else change)
         return [*step, *(Change(name, cells=cells) for name, cells in left.items())]
@@ -335,7 +343,7 @@ class Pipelining(Writing):
             known.update(change.cells)
             known.update(change.put)
 
-    def _learn(self, active: _Active, refused: Refused) -> None:
+    def _learn(self, active: Active, refused: Refused) -> None:
         """A guess was wrong: whatever came after it from here was too."""
         active.guesses, active.guessed = False, {}
         step: Any = active.question

@@ -35,7 +35,7 @@ from standfast.carrying.looking import LooksInto
 from standfast.carrying.reading_only import ReadingOnly
 from standfast.carrying.runs import StoredRunStore, fence_of
 from standfast.ground.durations import check_seconds
-from standfast.ground.errors import SessionBusyError, SessionClosedError, StandfastError, StoreError
+from standfast.ground.errors import CallerError, SessionBusyError, SessionClosedError, StandfastError, StoreError
 from standfast.ground.jsonvalue import Item, decode
 from standfast.ground.operators import tell
 from standfast.sessions import fork_rules, generation_rules, lease_rules, rules, run_rules, writer_rules
@@ -177,8 +177,17 @@ class StoredSession(LooksInto, SessionABC):
         digests: Sequence[bytes] | None = None,
     ) -> Head:
         """Store `items` as this writer's items number `start` and on, once, however often it is asked (B1)."""
-        batch = batch_of(items, writer, start, expect, fence_of(lease), digests)
+        batch = batch_of(items, writer, start, expect, self._fence(lease), digests)
         return await self._write(partial(writer_rules.append, self._name, batch))
+
+    def _fence(self, lease: Lease | None) -> Fence | None:
+        """What a write under that lease carries; a lease on another session would protect from nobody here."""
+        if isinstance(lease, StoredLease) and lease.session_id != self.session_id:
+            raise CallerError(
+                f"the lease is on session {lease.session_id!r}, and this is session {self.session_id!r}",
+                "Take a lease on the session that is written to.",
+            )
+        return fence_of(lease)
 
     async def accepted(self, writer: str) -> int:
         """How many items this writer has written; popping, replacing and clearing do not lower it (B1)."""
@@ -212,7 +221,7 @@ class StoredSession(LooksInto, SessionABC):
         """
         gives_back = lease if release and isinstance(lease, StoredLease) else None
         try:
-            fence = fence_of(lease)
+            fence = self._fence(lease)
             batch = batch_of(items, writer, start, None, fence, digests) if items else None
             kept = None if costs is None else Costs(checked_writer(writer), *costs)
             inner = [batch_of(one.items, one.writer, one.start, None, fence, None) for one in nested]
@@ -235,7 +244,7 @@ class StoredSession(LooksInto, SessionABC):
         encoded = encoded_of(items)
         check_head(upto)
         return await self._write(
-            partial(generation_rules.replace, self._name, encoded, upto, fence_of(lease), self._lane())
+            partial(generation_rules.replace, self._name, encoded, upto, self._fence(lease), self._lane())
         )
 
     async def generations(self) -> list[Generation]:

@@ -13,8 +13,8 @@ from redis.cluster import RedisCluster
 
 from standfast.backends.redis.errors import refused, unreachable
 from standfast.backends.redis.keys import Keys, Layout, bucket_of
+from standfast.backends.redis.link import redis_address
 from standfast.backends.redis.session import RedisSession
-from standfast.backends.redis.store import redis_address
 from standfast.backends.sqlite.holders import is_gone, this_one
 from standfast.conformance.backend import Backend
 from standfast.operators.opening import open_store

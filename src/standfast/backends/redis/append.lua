@@ -1,36 +1,38 @@
 -- The change that every turn makes, by itself: some cells are as expected, rows are pushed, cells are put. It does what
--- commit.lua does for it, in a third of the time; what it cannot do it leaves alone (0), and commit.lua is asked.
--- KEYS: those of the name. ARGV: id, first ref, ttl in ms or '', how many wants, puts and writers; a want is a name and
--- 'n' or 'v' with the value, a put a name and a value, a writer its white space and its name; then rows.
+-- commit.lua does for it, in a third of the time; what it cannot do it leaves alone (0), and commit.lua is asked: a
+-- session that is new or empty, one whose last row another program wrote, one of which a key may be gone.
+-- KEYS: those of the name. ARGV: id, first ref, ttl in ms or '', how many wants, puts and writers, '1' if all sessions are
+-- in one index; a want is a name and 'n' or 'v' with the value, a put a name and a value, a writer its white space and
+-- its name; then rows.
 -- It answers with the mark, a string by itself: taking an array apart is a good part of a client's work for an append.
 local A, call = ARGV, redis.call
 local wants, puts, writers = tonumber(A[4]), tonumber(A[5]), tonumber(A[6])
-local first_put, first_writer = 7 + 2 * wants, 7 + 2 * wants + 2 * puts
+local first_put, first_writer = 8 + 2 * wants, 8 + 2 * wants + 2 * puts
 local first_row = first_writer + 2 * writers
 local about = call('HMGET', KEYS[1], 'standfast_epoch', 'standfast_updated', 'updated_at')
 local names = {'!edition', '!ref'}
-for i = 1, wants do names[i + 2] = A[5 + 2 * i] end
+for i = 1, wants do names[i + 2] = A[6 + 2 * i] end
 local cells = call('HMGET', KEYS[4], unpack(names))
 local is_new = wants ~= puts -- whether a cell may be put that was not there
 for i = 1, wants do
   local cell = cells[i + 2]
-  if not cell or A[5 + 2 * i] ~= A[first_put + 2 * i - 2] then is_new = true end
-  if (cell and 'v' .. string.sub(cell, 17) or 'n') ~= A[6 + 2 * i] then return 0 end
+  if not cell or A[6 + 2 * i] ~= A[first_put + 2 * i - 2] then is_new = true end
+  if (cell and 'v' .. string.sub(cell, 17) or 'n') ~= A[7 + 2 * i] then return 0 end
 end
 local epoch, ref, row = about[1], tonumber(A[2]), call('LINDEX', KEYS[2], -1)
-if not epoch or ref <= tonumber(cells[2] or '0') then return 0 end
-if row then
-  local tail = string.sub(row, -88)
-  if #tail < 88 or string.find(tail, '[^ \t\n\r]') then return 0 end
-end
-if is_new then call('ZCARD', KEYS[5]) end -- every key that is written is read first: is it of the right kind?
-local top = call('ZRANGE', KEYS[7], -1, -1, 'WITHSCORES')
-
+if not epoch or not row or ref <= tonumber(cells[2] or math.huge) then return 0 end
+local tail = string.sub(row, -88)
+if #tail < 88 or string.find(tail, '[^ \t\n\r]') then return 0 end
+-- Every key that is written is read first: is it of the right kind?
+if is_new and call('ZCARD', KEYS[5]) == 0 then return 0 end
+local top = call('ZRANGE', KEYS[7], -1, -1, 'WITHSCORES') -- in a script it is flat, in both protocols
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local moved = math.max(now, tonumber(about[2] or '0') + 1, tonumber(about[3] or '0') * 1000000 + 1)
 call('HSET', KEYS[1], 'updated_at', time[1], 'standfast_updated', string.format('%.0f', moved))
-call('ZADD', KEYS[7], string.format('%.0f', math.max(now, tonumber(top[2] or '0') + 1)), A[1])
+if A[7] ~= '1' or top[1] ~= A[1] then -- else it is the first of the listing already
+  call('ZADD', KEYS[7], string.format('%.0f', math.max(now, tonumber(top[2] or '0') + 1)), A[1])
+end
 local size
 for i = first_row, #A, 1000 do size = call('RPUSH', KEYS[2], unpack(A, i, math.min(i + 999, #A))) end
 local last = string.format('%.0f', ref + #A - first_row)

@@ -18,7 +18,8 @@ from redis.cluster import RedisCluster
 from standfast.backends.redis.errors import LOST, lost, unreachable
 from standfast.backends.redis.exchange import Command, answers, driven
 from standfast.backends.redis.keys import NameKeys, bucket_of, to_bytes
-from standfast.backends.redis.store import RedisStore, redis_address
+from standfast.backends.redis.link import redis_address
+from standfast.backends.redis.store import RedisStore
 from standfast.ground.errors import StoreUnavailableError
 from standfast.sessions.answering import asked_alone, conditions, in_range, refusal
 from standfast.sessions.port import (
@@ -85,6 +86,7 @@ class ClusterStore(RedisStore):
     def __init__(self, link: Any, *, prefix: str, ttl_ms: int | None, wait_replicas: int = 0) -> None:
         super().__init__(link, prefix=prefix, layout="tagged", ttl_ms=ttl_ms, wait_replicas=wait_replicas)
         self._runs: dict[str, int] = {}
+        self._greeting.has_one_layout = True
 
     # --- where names are
 

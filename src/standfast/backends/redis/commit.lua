@@ -17,6 +17,38 @@ local function refused(place, change, why)
   return found
 end
 
+local function chunked(command, key, list)
+  local done = 0
+  for i = 1, #list, 1000 do done = done + call(command, key, unpack(list, i, math.min(i + 999, #list))) end
+  return done
+end
+
+local function list_again(name)
+  local added = {}
+  for _, cell in ipairs(cells_with(name, '')) do added[#added + 1] = 0; added[#added + 1] = cell end
+  name.named, name.is_unlisted = chunked('ZADD', name.names, added), nil
+end
+
+-- Which of a session's keys there are, kept beside its cells: so a key that was lost without the others is noticed. An
+-- empty list of rows says nothing where other programs may pop from it.
+local function parts_of(name, is_alone)
+  return (is_alone and name.size > 0 and 'r' or '') .. (name.boxed > 0 and 'b' or '') .. (name.named > 0 and 'n' or '')
+end
+
+-- Whether some keys of a session are gone and others are not: evicted one by one, or copied, renamed or deleted by hand.
+local function is_torn(name)
+  local parts, there = name.parts or '', parts_of(name, true)
+  local has_meta = name.about[1] or name.about[2] or name.about[3] -- the SDK's says nothing of an epoch
+  for part in string.gmatch(name.about[1] and parts or '', '.') do
+    if not string.find(there, part, 1, true) then return true end
+  end
+  if has_meta and name.has_ref then return false end
+  -- What expires need not end at once: a lease holds cells for longer, and the SDK renews only its own keys.
+  if name.size > 0 then return own_ref(call('LINDEX', name.rows, -1)) and call('PTTL', name.rows) == -1 end
+  if has_meta then return name.about[1] and not name.parts and name.named == 0 and call('PTTL', name.meta) == -1 end
+  return string.find(parts, 'r', 1, true) and call('PTTL', name.cells) == -1
+end
+
 local function check(place, change)
   local name = names[place]
   for _, want in ipairs(change.want) do
@@ -31,16 +63,10 @@ local function check(place, change)
   if change.prefix and not covered(name, ARGV[change.prefix]) then return 'mark' end
 end
 
-local function chunked(command, key, list)
-  local done = 0
-  for i = 1, #list, 1000 do done = done + call(command, key, unpack(list, i, math.min(i + 999, #list))) end
-  return done
-end
-
 local function forget_cells(name, gone)
   if #gone > 0 then
     chunked('HDEL', name.cells, gone)
-    chunked('ZREM', name.names, gone)
+    name.named = name.named - chunked('ZREM', name.names, gone)
   end
 end
 
@@ -67,6 +93,7 @@ local function wipe(name, id, kept)
   forget_cells(name, gone)
   call('HDEL', name.cells, '!next')
   name.epoch, name.about, name.size, name.edition, name.stretch, name.floor = '', {}, 0, name.edition + 1, nil, nil
+  name.boxed = 0
 end
 
 local function drop(name, refs)
@@ -268,7 +295,9 @@ local function write_cells(name, change)
     end
   end
   forget_cells(name, gone)
-  if #fields > 0 and chunked('HSET', name.cells, fields) > 0 then chunked('ZADD', name.names, added) end
+  if #fields > 0 and chunked('HSET', name.cells, fields) > 0 then
+    name.named = name.named + chunked('ZADD', name.names, added)
+  end
   local own = {}
   for _, writer in ipairs(change.writers) do own[#own + 1] = '!' .. ARGV[writer[1]]; own[#own + 1] = ARGV[writer[2]] end
   for writer, cells in pairs(name.writers or {}) do -- rows of another name bring the names of their writers
@@ -280,6 +309,11 @@ local function write_cells(name, change)
     own[#own + 1] = '!floor'; own[#own + 1] = name.floor and name.floor .. '.' .. whole(name.below) or ''
   end
   if name.edition > 0 then own[#own + 1] = '!edition'; own[#own + 1] = name.edition end
+  if change.whole and not (name.is_torn and not change.wipe) then -- what is noticed must not be forgotten
+    if change.arrange or change.load then name.boxed = call('HLEN', name.boxes) end
+    local parts = parts_of(name, change.whole == 2)
+    if parts ~= name.parts then own[#own + 1] = '!parts'; own[#own + 1] = parts end
+  end
   chunked('HSET', name.cells, own)
 end
 
@@ -310,9 +344,7 @@ local function apply(change, name)
   if change.sweep then
     local gone = {}
     for _, at in ipairs(change.sweep) do
-      for _, cell in ipairs(call('ZRANGEBYLEX', name.names, '[' .. ARGV[at], '[' .. ARGV[at] .. '\255')) do
-        gone[#gone + 1] = cell
-      end
+      for _, cell in ipairs(cells_with(name, ARGV[at])) do gone[#gone + 1] = cell end
     end
     forget_cells(name, gone)
   end
@@ -324,10 +356,16 @@ end
 
 for place, change in ipairs(step) do
   names[place] = opened(change.first)
+  if names[place].is_unlisted then list_again(names[place]) end
   call('ZCARD', names[place].index)
   for _, key in ipairs(change.labels_at) do call('ZCARD', KEYS[key]) end
 end
 for place, change in ipairs(step) do
+  local name = names[place]
+  name.is_torn = change.whole and is_torn(name)
+  if name.is_torn and change.touch and not change.remove and not change.wipe then
+    return redis.error_reply('TORN a part of this session is gone')
+  end
   local why = check(place, change)
   if why then return refused(place, change, why) end
 end

@@ -5,6 +5,7 @@ from __future__ import annotations
 import redis.exceptions as failed
 
 from standfast.ground.errors import (
+    CorruptRecordError,
     NotADatabaseError,
     OutcomeUnknownError,
     StoreError,
@@ -22,6 +23,11 @@ _BY_CODE: dict[str, tuple[type[StoreError], str]] = {
     "NOPERM": (StoreUnavailableError, "Let this user run EVALSHA, EVAL and the commands of the scripts on these keys."),
     "NOAUTH": (StoreUnavailableError, "Give the password: redis://:password@host/0."),
     "WRONGPASS": (StoreUnavailableError, "Correct the user name and password of the URL or the client."),
+    "TORN": (
+        CorruptRecordError,
+        "The server evicted some of its keys, or they were deleted, renamed or copied one by one. Read what is left "
+        "with get_items(), keep it in a session of another id or clear this one, and set maxmemory-policy noeviction.",
+    ),
     "CROSSSLOT": (
         StoreUnavailableError,
         'On a cluster use layout="tagged": it keeps the keys of a session together.',

@@ -26,10 +26,18 @@ def answers(commands: Sequence[Command]) -> Exchange[Sequence[Any]]:
     return found
 
 
-def driven(exchange: Exchange[T], ask: Callable[[Sequence[Command], bool], list[Any]]) -> T:
-    """The result of an exchange, in a thread that waits for the answers. An error of `ask` is raised inside it."""
+Question = tuple[Sequence[Command], bool]
+
+
+def driven(
+    exchange: Exchange[T], ask: Callable[[Sequence[Command], bool], list[Any]], asked: Question | None = None
+) -> T:
+    """The result of an exchange, in a thread that waits for the answers. An error of `ask` is raised inside it.
+
+    `asked`: what it has yielded already.
+    """
     try:
-        sent = next(exchange)
+        sent = next(exchange) if asked is None else asked
         while True:
             try:
                 found = ask(*sent)

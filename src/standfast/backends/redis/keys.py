@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
+from functools import partial
 from typing import Literal, NamedTuple
 
-from standfast.ground.errors import SchemaTooNewError
 from standfast.sessions.port import Kind, Name
 
 Layout = Literal["sdk", "tagged"]
 
 BUCKETS = 256
 # An id that ends (or begins) so would meet a key of another session; a suffix that no other id can have keeps it apart.
-_RESERVED = re.compile(r"^standfast-|:(messages|counter|standfast(:names|:boxes)?|_)\Z")
+# The second beginning is that of the other layout's keys, which may stand below the same prefix.
+_RESERVED = re.compile(r"^standfast-|^\{sf\d+\}:|:(messages|counter|standfast(:names|:boxes)?|_)\Z")
 
-LAYOUT = 1
 PER_NAME = 7
 """meta, rows, counter (the SDK's, legacy), cells, names of cells, boxes, index."""
 
@@ -40,14 +41,12 @@ def bucket_of(text: str) -> int:
 
 
 class NameKeys(NamedTuple):
-    """The keys of one name, and the part of the key that its indexes share."""
+    """The keys of one name, and what makes those of its indexes."""
 
     keys: tuple[bytes, ...]
-    root: str
-
-    def label(self, kind: Kind, label: str, value: str) -> bytes:
-        """The index of names that have this label."""
-        return to_bytes(f"{self.root}{kind}s:{label}:{value}")
+    index_of: Callable[[Kind, tuple[str, str]], bytes]
+    is_shared: bool
+    """Whether the SDK may write to them as well; then all sessions are in one index."""
 
 
 class Keys:
@@ -70,9 +69,14 @@ class Keys:
         """What every key of ours that belongs to no single session begins with."""
         return f"{self.prefix}:standfast-" if self.layout == "sdk" else f"{self.prefix}:{{sf{bucket}}}:"
 
-    def index(self, kind: Kind, bucket: int = 0) -> bytes:
-        """The index of names of a kind."""
-        return to_bytes(f"{self.root(bucket)}{kind}s")
+    @property
+    def buckets(self) -> range:
+        """All that there are."""
+        return range(BUCKETS if self.layout == "tagged" else 1)
+
+    def index(self, bucket: int, kind: Kind, label: tuple[str, str] | None = None) -> bytes:
+        """The index of names of a kind, or of those that have a label of this value."""
+        return to_bytes(f"{self.root(bucket)}{kind}s" + ("" if label is None else f":{label[0]}:{label[1]}"))
 
     @property
     def layout_key(self) -> bytes:
@@ -86,20 +90,11 @@ class Keys:
             parts = [base + end for end in _ENDS]
         else:
             parts = [f"{self.root(bucket)}{name.kind}{end or ':meta'}:{name.id}" for end in _ENDS]
-        return NameKeys((*map(to_bytes, parts), self.index(name.kind, bucket)), self.root(bucket))
+        keys = (*map(to_bytes, parts), self.index(bucket, name.kind))
+        return NameKeys(keys, partial(self.index, bucket), self.layout == "sdk")
 
 
 _ENDS = ("", ":messages", ":counter", ":standfast", ":standfast:names", ":standfast:boxes")
-
-
-def check_layout(found: bytes | str | None, prefix: str) -> None:
-    """Refuse keys that a newer release has written in a way that this one would misread."""
-    if found is not None and found not in (b"%d" % LAYOUT, str(LAYOUT)):
-        said = to_text(found) if isinstance(found, bytes) else found
-        raise SchemaTooNewError(
-            f"a newer standfast keeps the sessions below {prefix!r} in layout {said[:20]!r}; this one knows {LAYOUT}",
-            "Upgrade standfast in this process, or choose another key_prefix.",
-        )
 
 
 def session_of(key: bytes, prefix: str) -> str | None:

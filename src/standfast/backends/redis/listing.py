@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from standfast.backends.redis.exchange import Exchange, answers
-from standfast.backends.redis.keys import BUCKETS, Keys, bucket_of, session_of, to_bytes, to_text
+from standfast.backends.redis.keys import Keys, bucket_of, session_of, to_bytes, to_text
 from standfast.backends.redis.scripts import labels_of, times_of
 from standfast.sessions.answering import not_a_cursor
 from standfast.sessions.port import Kind, Listed, Listing, Name
@@ -24,8 +24,8 @@ SCAN_COUNT = 1000
 def page(keys: Keys, asked: Listing) -> Exchange[list[Listed]]:
     """The names that are asked for."""
     kind, after, limit, labels = asked
-    if after is None and kind == "session" and keys.layout == "sdk":
-        yield from _adopt(keys)
+    if after is None:
+        yield from _adopt(keys, kind)
     indexes = yield from _indexes(keys, kind, labels)
     below = None if after is None else _read_cursor(after)
     found: list[Listed] = []
@@ -33,7 +33,8 @@ def page(keys: Keys, asked: Listing) -> Exchange[list[Listed]]:
         batch = yield from _next(indexes, below, max(limit - len(found), 16))
         if not batch:
             break
-        abouts = yield from answers([("HMGET", _meta(keys, kind, id_, index), *_ABOUT) for _, id_, index in batch])
+        metas = [keys.of(Name(kind, id_), indexes[index]).keys[0] for _, id_, index in batch]
+        abouts = yield from answers([("HMGET", meta, *_ABOUT) for meta in metas])
         for (score, id_, index), about in zip(batch, abouts, strict=True):
             below = (score, id_)
             created, updated = times_of(about)
@@ -47,14 +48,14 @@ def page(keys: Keys, asked: Listing) -> Exchange[list[Listed]]:
 
 def count(keys: Keys, kind: Kind) -> Exchange[int]:
     """How many names there are; those that are gone are taken out of the index first."""
-    if kind == "session" and keys.layout == "sdk":
-        yield from _adopt(keys)
+    yield from _adopt(keys, kind)
     total = 0
-    for index in (yield from _indexes(keys, kind, {})):
+    for index, bucket in (yield from _indexes(keys, kind, {})).items():
         (members,) = yield from answers([("ZRANGE", index, 0, -1)])
         for start in range(0, len(members), SCAN_COUNT):
             some = members[start : start + SCAN_COUNT]
-            there = yield from answers([("EXISTS", _meta(keys, kind, to_text(id_), index)) for id_ in some])
+            metas = [keys.of(Name(kind, to_text(id_)), bucket).keys[0] for id_ in some]
+            there = yield from answers([("EXISTS", meta) for meta in metas])
             gone = [id_ for id_, exists in zip(some, there, strict=True) if not exists]
             if gone:
                 yield from answers([("ZREM", index, *gone)])
@@ -62,27 +63,20 @@ def count(keys: Keys, kind: Kind) -> Exchange[int]:
     return total
 
 
-def _indexes(keys: Keys, kind: Kind, labels: Mapping[str, str]) -> Exchange[list[bytes]]:
-    """The smallest index that holds all names with these labels, of every bucket."""
-    found: list[bytes] = []
-    buckets: Iterable[int] = range(BUCKETS) if keys.layout == "tagged" else (0,)
-    if keys.layout == "tagged" and "session" in labels:
-        buckets = (bucket_of(labels["session"]),)  # a session's runs are where it is
-    for bucket in buckets:
-        every = [keys.index(kind, bucket)]
-        every += [to_bytes(f"{keys.root(bucket)}{kind}s:{label}:{value}") for label, value in labels.items()]
-        if len(every) > 1:
-            every.pop(0)
-        if len(every) == 1:
-            found.append(every[0])
-        else:
-            sizes = yield from answers([("ZCARD", index) for index in every])
-            found.append(every[sizes.index(min(sizes))])
+def _indexes(keys: Keys, kind: Kind, labels: Mapping[str, str]) -> Exchange[dict[bytes, int]]:
+    """The smallest index that holds all names with these labels, of every bucket, and its bucket."""
+    found: dict[bytes, int] = {}
+    # A session's runs are where it is.
+    is_in_one = keys.layout == "tagged" and "session" in labels
+    for bucket in (bucket_of(labels["session"]),) if is_in_one else keys.buckets:
+        every = [keys.index(bucket, kind, label) for label in labels.items()] or [keys.index(bucket, kind)]
+        sizes = (yield from answers([("ZCARD", index) for index in every])) if len(every) > 1 else [0]
+        found[every[sizes.index(min(sizes))]] = bucket
     return found
 
 
 def _next(
-    indexes: Sequence[bytes], below: tuple[int, str] | None, limit: int
+    indexes: Iterable[bytes], below: tuple[int, str] | None, limit: int
 ) -> Exchange[list[tuple[int, str, bytes]]]:
     """The newest `limit` entries of all indexes together that come behind `below`."""
     start: str | int = "+inf" if below is None else below[0]
@@ -106,14 +100,11 @@ def _pairs(entries: Sequence[Any]) -> Iterator[tuple[bytes, int]]:
         yield from ((entries[place], int(float(entries[place + 1]))) for place in range(0, len(entries), 2))
 
 
-def _meta(keys: Keys, kind: Kind, id_: str, index: bytes) -> bytes:
-    bucket = int(index.split(b"{sf", 1)[1].split(b"}")[0]) if keys.layout == "tagged" else 0
-    return keys.of(Name(kind, id_), bucket).keys[0]
-
-
-def _adopt(keys: Keys) -> Exchange[None]:
+def _adopt(keys: Keys, kind: Kind) -> Exchange[None]:
     """Put into the index what only the SDK has written, and where it has written since, at its time."""
-    index = keys.index("session")
+    if kind != "session" or keys.layout != "sdk":
+        return
+    index = keys.index(0, "session")
     pattern = to_bytes("".join(f"\\{c}" if c in "*?[]\\^-" else c for c in keys.prefix) + ":*")
     cursor: bytes | int = 0
     while True:
@@ -130,6 +121,8 @@ def _adopt(keys: Keys) -> Exchange[None]:
                 latest = int(float(seconds or 0) * 1_000_000)
                 if own is None or latest > int(own) + 1_000_000:
                     yield from answers([("ZADD", index, "GT", latest, to_bytes(id_))])
+                else:  # it is there already, unless the index was lost
+                    yield from answers([("ZADD", index, "NX", int(own), to_bytes(id_))])
         if int(cursor) == 0:
             return
 

@@ -11,7 +11,7 @@ local function add(cell)
 end
 for _, at in ipairs(want.cells) do add(ARGV[at]) end
 for _, at in ipairs(want.prefixes) do
-  for _, cell in ipairs(call('ZRANGEBYLEX', name.names, '[' .. ARGV[at], '[' .. ARGV[at] .. '\255')) do add(cell) end
+  for _, cell in ipairs(cells_with(name, ARGV[at])) do add(cell) end
 end
 
 local writers, lists = {}, {}
@@ -36,7 +36,7 @@ for n, rows in ipairs(want.rows) do
     first = base + start + 1
     for place = start + 1, stop do found[#found + 1] = call('HGET', name.boxes, rows.box .. '.' .. place) end
   end
-  local chosen = {whole(first), floor, whole(name.below or 0)}
+  local chosen = {}
   for _, row in ipairs(found) do
     local tail = string.sub(row, -TAG)
     local writer = #tail == TAG and not string.find(tail, '[^ \t\n\r]') and string.sub(tail, 1, 32)
@@ -44,7 +44,7 @@ for n, rows in ipairs(want.rows) do
     -- A row of a box has no ref but its place: chosen ones cannot be told from it, so the caller chooses there.
     if not rows.writer or rows.box > 0 or writer == ARGV[rows.writer] then chosen[#chosen + 1] = row end
   end
-  lists[n] = chosen
+  lists[n] = {whole(first), floor, whole(name.below or 0), chosen}
 end
 local names = {}
 for writer in pairs(writers) do

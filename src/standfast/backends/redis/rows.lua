@@ -45,17 +45,29 @@ local function opened(first)
   }
   name.about = call('HMGET', name.meta, 'standfast_epoch', 'created_at', 'updated_at', 'standfast_created',
     'standfast_updated', 'standfast_labels')
-  local own = call('HMGET', name.cells, '!edition', '!ref', '!next', '!floor')
+  local own = call('HMGET', name.cells, '!edition', '!ref', '!next', '!floor', '!parts')
   -- A cell written before the session is (a lease) begins an incarnation that the first write then joins.
   name.epoch = name.about[1] or own[3] or ''
   name.edition, name.ref = tonumber(own[1] or '0'), tonumber(own[2] or '0')
   local floor, below = string.match(own[4] or '', '^(%d+)%.(%d+)$')
   name.floor, name.below = tonumber(floor), tonumber(below)
   name.old_floor, name.old_below = name.floor, name.below
-  name.size = call('LLEN', name.rows)
-  call('ZCARD', name.names)
-  call('HLEN', name.boxes)
+  name.size, name.parts, name.has_ref = call('LLEN', name.rows), own[5], own[2]
+  name.named, name.boxed = call('ZCARD', name.names), call('HLEN', name.boxes)
+  -- The list of names says nothing that the cells do not: if it was lost, they are gone through.
+  name.is_unlisted = name.named == 0 and string.find(name.parts or '', 'n', 1, true)
   return name
+end
+
+-- The cells whose names begin so.
+local function cells_with(name, prefix)
+  if not name.is_unlisted then return call('ZRANGEBYLEX', name.names, '[' .. prefix, '[' .. prefix .. '\255') end
+  local found = {}
+  for _, cell in ipairs(call('HKEYS', name.cells)) do
+    if string.sub(cell, 1, 1) ~= '!' and string.sub(cell, 1, #prefix) == prefix then found[#found + 1] = cell end
+  end
+  table.sort(found)
+  return found
 end
 
 -- The ref of the row at a place. One that another program wrote counts on from the last row of ours before it; or, if

@@ -13,13 +13,16 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from importlib.resources import files
 from typing import Any, NamedTuple
 
+from standfast.backends.redis.exchange import Command
 from standfast.backends.redis.keys import NameKeys, to_bytes, to_text
 from standfast.backends.redis.tags import REPLACES, bare, read_rows, spaced, tagged, writer_mark
 from standfast.sessions.answering import Description
 from standfast.sessions.port import (
+    Answer,
     Cell,
     Change,
     Done,
@@ -61,12 +64,20 @@ LOOK, COMMIT, APPEND = _script("rows", "look"), _script("rows", "commit"), _scri
 APPEND_CELLS_MAX = 100
 
 
-class Call(NamedTuple):
-    """One script call."""
+class Asked(NamedTuple):
+    """A command, what its answer means, and the text of the script that it names."""
 
-    script: Script
-    keys: tuple[bytes, ...]
-    args: list[bytes]
+    command: Command
+    meaning: Callable[[Any], Answer]
+    script: str = ""
+
+    def with_script(self) -> Command:
+        """The command for a server that may not know the script."""
+        return ("EVAL", self.script, *self.command[2:])
+
+
+def _called(script: Script, keys: Sequence[bytes], args: Sequence[bytes], meaning: Callable[[Any], Answer]) -> Asked:
+    return Asked(("EVALSHA", script.sha, len(keys), *keys, *args), meaning, script.text)
 
 
 class Arguments:
@@ -93,18 +104,11 @@ class Arguments:
 # --- looking ----------------------------------------------------------------------------------------------------------
 
 
-def plain_read(look: Look) -> tuple[int, int] | None:
-    """The bounds of an LRANGE that answers this look by itself; None if it needs the script."""
-    if not look.only_data or not look.rows:
-        return None
-    rows = look.rows[0]
-    if rows.box or rows.before is not None or rows.after is not None or rows.writer is not None or rows.limit == 0:
-        return None
-    return (0 if rows.limit is None else -rows.limit), -1
-
-
-def look_call(look: Look, keys: NameKeys) -> Call:
-    """The call that reads what a look asks for."""
+def looked(look: Look, keys: NameKeys) -> Asked:
+    """What reads what a look asks for: one LRANGE if only contents are wanted, else the script."""
+    rows = look.rows[0] if look.only_data and look.rows else Rows(limit=0)
+    if rows.limit != 0 and rows == Rows(limit=rows.limit, tags=rows.tags, times=rows.times):
+        return Asked(("LRANGE", keys.keys[1], -(rows.limit or 0), -1), data_of)
     args = Arguments()
     want: dict[str, Any] = {
         "cells": [args.text(cell) for cell in look.cells],
@@ -114,20 +118,16 @@ def look_call(look: Look, keys: NameKeys) -> Call:
     }
     if look.upto is not None:
         want["upto"] = args.text(look.upto)
-    return Call(LOOK, keys.keys, args.with_description(want))
+    return _called(LOOK, keys.keys, args.with_description(want), partial(sight_of, look))
 
 
 def _wanted(rows: Rows, args: Arguments) -> dict[str, int]:
-    found = {"box": rows.box}
-    if rows.before is not None:
-        found["before"] = rows.before
-    if rows.after is not None:
-        found["after"] = rows.after
-    if rows.limit is not None and rows.writer is None:
+    found = {"box": rows.box, "before": rows.before, "after": rows.after}
+    if rows.writer is None:
         found["limit"] = rows.limit
-    if rows.writer is not None:
+    else:
         found["writer"] = args.add(writer_mark(rows.writer))
-    return found
+    return {what: number for what, number in found.items() if number is not None}
 
 
 def _chosen(wanted: Rows, rows: list[Row]) -> list[Row]:
@@ -144,13 +144,8 @@ def sight_of(look: Look, reply: Sequence[Any]) -> Sight:
     writers = {named[place]: to_text(named[place + 1]) for place in range(0, len(named), 2)}
     created, updated = times_of(about)
     rows = tuple(
-        _chosen(
-            wanted,
-            read_rows(
-                found[3:], writers, first=int(found[0]), floor=int(found[1]), below=int(found[2]), boxed=wanted.box > 0
-            ),
-        )
-        for wanted, found in zip(look.rows, lists, strict=True)
+        _chosen(wanted, read_rows(found, writers, *map(int, start), boxed=wanted.box > 0))
+        for wanted, (*start, found) in zip(look.rows, lists, strict=True)
     )
     data: Sequence[bytes] = [row.data for row in rows[0]] if look.only_data and rows else ()
     place = int(upto)
@@ -217,8 +212,8 @@ class Refs:
         self._last[name] = max(ref, self._last.get(name, 0))
 
 
-def commit_call(step: Step, keys_of: Callable[[Name], NameKeys], refs: Refs, ttl_ms: int | None) -> Call:
-    """The call that does a step."""
+def changed(step: Step, keys_of: Callable[[Name], NameKeys], refs: Refs, ttl_ms: int | None) -> Asked:
+    """What does a step."""
     args = Arguments(secrets.token_hex(EPOCH // 2).encode())
     all_keys: list[bytes] = []
     described = []
@@ -227,7 +222,7 @@ def commit_call(step: Step, keys_of: Callable[[Name], NameKeys], refs: Refs, ttl
         all_keys += own.keys
         labels = sorted((change.labels or {}).items())
         labels_at = list(range(len(all_keys) + 1, len(all_keys) + 1 + len(labels)))
-        all_keys += [own.label(change.name.kind, label, value) for label, value in labels]
+        all_keys += [own.index_of(change.name.kind, label) for label in labels]
         others: dict[Name, int] = {}
         for part in () if change.arrange is None else change.arrange.live:
             if isinstance(part, Range) and part.of is not None and part.of not in others:
@@ -235,14 +230,16 @@ def commit_call(step: Step, keys_of: Callable[[Name], NameKeys], refs: Refs, ttl
                 all_keys += keys_of(part.of).keys
         found = _Numbered(change, args, refs, others).made()
         found |= {"first": first, "labels_at": labels_at}
+        if change.name.kind == "session":
+            found["whole"] = 1 if own.is_shared else 2
         if ttl_ms is not None:
             found |= {"ttl": ttl_ms, "hold": math.ceil(change.hold_s * 1000)}
         described.append(found)
-    return Call(COMMIT, tuple(all_keys), args.with_description(described))
+    return _called(COMMIT, all_keys, args.with_description(described), lambda reply: outcome_of(step, reply, refs))
 
 
-def append_call(step: Step, keys: NameKeys, refs: Refs, ttl_ms: int | None) -> Call | None:
-    """The call of the small script, for the change that every turn makes; None if this is another one."""
+def appended(step: Step, keys: NameKeys, refs: Refs, ttl_ms: int | None) -> Asked | None:
+    """What does the change that every turn makes, by the small script; None if this is another one."""
     change = step[0]
     if not only_appends(step) or len(change.put) > APPEND_CELLS_MAX:
         return None
@@ -250,6 +247,7 @@ def append_call(step: Step, keys: NameKeys, refs: Refs, ttl_ms: int | None) -> C
     writers = {tag.writer for _, tag in change.push if tag.writer}
     args = [to_bytes(change.name.id), b"%d" % base, b"" if ttl_ms is None else b"%d" % ttl_ms]
     args += [b"%d" % len(counted) for counted in (change.cells, change.put, writers)]
+    args.append(b"1" if keys.is_shared else b"")
     for cell, value in change.cells.items():
         args += (to_bytes(cell), b"n" if value is None else b"v" + value)
     for cell, value in change.put.items():
@@ -257,7 +255,7 @@ def append_call(step: Step, keys: NameKeys, refs: Refs, ttl_ms: int | None) -> C
     for writer in writers:
         args += (writer_mark(writer), to_bytes(writer))
     args += [tagged(data, tag, base + place) for place, (data, tag) in enumerate(change.push)]
-    return Call(APPEND, keys.keys, args)
+    return _called(APPEND, keys.keys, args, done_at)
 
 
 class _Numbered(Description):
@@ -310,7 +308,7 @@ class _Numbered(Description):
         return {**found, "writers": writers}
 
 
-def appended(mark: bytes) -> Done:
+def done_at(mark: bytes) -> Done:
     """What came of a change that the small script did."""
     return Done((mark.decode(),))
 

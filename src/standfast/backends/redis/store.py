@@ -2,122 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
 
 import redis.exceptions as failed
-from redis.backoff import NoBackoff
-from redis.connection import Connection, ConnectionPool
-from redis.retry import Retry
 
 from standfast.backends.redis import listing
-from standfast.backends.redis.errors import refused, too_few, unreachable
-from standfast.backends.redis.exchange import Command, Exchange, answers, driven
-from standfast.backends.redis.keys import Keys, Layout, NameKeys, check_layout
-from standfast.backends.redis.policy import ASKED, Policy
-from standfast.backends.redis.scripts import (
-    Call,
-    Refs,
-    append_call,
-    appended,
-    commit_call,
-    data_of,
-    look_call,
-    outcome_of,
-    plain_read,
-    sight_of,
-)
+from standfast.backends.redis.errors import refused, too_few
+from standfast.backends.redis.exchange import Command, Exchange, driven
+from standfast.backends.redis.greeting import Greeting
+from standfast.backends.redis.keys import Keys, Layout, NameKeys
+from standfast.backends.redis.link import Sent
+from standfast.backends.redis.scripts import Asked, Refs, appended, changed, looked
 from standfast.ground.errors import StandfastError
-from standfast.sessions.answering import Answering, unanswered
-from standfast.sessions.port import (
-    Answer,
-    Ask,
-    Count,
-    Listing,
-    Look,
-    Name,
-    Step,
-)
+from standfast.sessions.answering import Answering
+from standfast.sessions.port import Answer, Ask, Count, Listing, Look, Name, Step
 
 WAIT_MS = 2000
 """How long a write waits for replicas, where that is asked for; everything behind it on its connection waits too."""
-
-
-class Link:
-    """A connection to one server, for one thread at a time. What it is asked for together goes out in one write."""
-
-    def __init__(self, url: str, **options: Any) -> None:
-        # Answers are bytes, whatever the caller's own client does; and a request is never sent again behind our back:
-        # whether it may be repeated is decided where it is known what it was.
-        options |= {"decode_responses": False, "retry": Retry(NoBackoff(), 0)}
-        self._pool = ConnectionPool.from_url(url, **options)
-        self._connection: Connection | None = None
-        self.where = redis_address(url)
-
-    def ask(self, commands: Sequence[Command], reading: bool) -> list[Any]:
-        """The answers, in order. An error that the server answered with is among them."""
-        connection = self._connection or self._opened()
-        try:
-            packed = b"".join(map(_packed, commands))
-            connection.send_packed_command([packed], check_health=False)  # type: ignore[no-untyped-call]
-            return [self._answer(connection) for _ in commands]
-        except (failed.RedisError, OSError) as error:
-            self.close()
-            raise unanswered("Redis", str(error), reading=reading) from error
-        except BaseException:
-            self.close()  # a late answer must not be taken for another one
-            raise
-
-    def _opened(self) -> Connection:
-        # Not `make_connection()`: it counts what it ever made, and refuses for good after a hundred reconnects.
-        connection: Any = self._pool.connection_class(**self._pool.connection_kwargs)
-        try:
-            connection.connect()
-        except failed.ResponseError as error:
-            raise refused(error) from error
-        except (failed.RedisError, OSError) as error:
-            raise unreachable(error, self.where) from error
-        found: Connection = connection
-        self._connection = found
-        return found
-
-    @staticmethod
-    def _answer(connection: Connection) -> Any:
-        try:
-            return connection.read_response(disable_decoding=True)
-        except failed.ResponseError as error:
-            return error
-
-    def close(self) -> None:
-        """Close the connection; it is opened again when it is needed."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.disconnect()  # type: ignore[no-untyped-call]
-
-
-def _packed(command: Command) -> bytes:
-    """A command as it is sent. redis-py's own way takes four times as long, which is a tenth of a whole append."""
-    parts = [part if type(part) is bytes else str(part).encode() for part in command]
-    return b"*%d\r\n" % len(parts) + b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in parts])
-
-
-def redis_address(url: str) -> str:
-    """A URL without its password, for an error."""
-    return url.rpartition("@")[2] if "@" in url else url.partition("://")[2]
-
-
-class Asked(NamedTuple):
-    """A command, the same with its script, and what its answer means."""
-
-    command: Command
-    with_script: Command
-    meaning: Callable[[Any], Answer]
-
-
-def _called(call: Call, meaning: Callable[[Any], Answer]) -> Asked:
-    arguments = (len(call.keys), *call.keys, *call.args)
-    return Asked(("EVALSHA", call.script.sha, *arguments), ("EVAL", call.script.text, *arguments), meaning)
 
 
 class Codec:
@@ -126,9 +29,8 @@ class Codec:
     def __init__(self, *, prefix: str, layout: Layout, ttl_ms: int | None, where: str, wait_replicas: int = 0) -> None:
         self.keys, self._ttl_ms = Keys(prefix, layout), ttl_ms
         self._refs = Refs()
-        self._policy = Policy(where, expires=ttl_ms is not None)
+        self._greeting = Greeting(self.keys, where, expires=ttl_ms is not None)
         self._wait_replicas = wait_replicas
-        self._is_readable = False
 
     def keys_of(self, name: Name) -> NameKeys:
         """The keys of a name."""
@@ -137,20 +39,13 @@ class Codec:
     def asked(self, question: Look | Step) -> Asked:
         """The command for a question: the small script where it will do."""
         if isinstance(question, Look):
-            bounds = plain_read(question)
-            keys = self.keys_of(question.name)
-            if bounds is not None:
-                return Asked(("LRANGE", keys.keys[1], *bounds), (), data_of)
-            return _called(look_call(question, keys), partial(sight_of, question))
-        small = append_call(question, self.keys_of(question[0].name), self._refs, self._ttl_ms)
-        if small is None:
-            return self.general(question)
-        return _called(small, appended)
+            return looked(question, self.keys_of(question.name))
+        small = appended(question, self.keys_of(question[0].name), self._refs, self._ttl_ms)
+        return self.general(question) if small is None else small
 
     def general(self, step: Any) -> Asked:
         """The command for a step, whatever it is."""
-        call = commit_call(step, self.keys_of, self._refs, self._ttl_ms)
-        return _called(call, lambda reply: outcome_of(step, reply, self._refs))
+        return changed(step, self.keys_of, self._refs, self._ttl_ms)
 
     def again(self, questions: Sequence[Look | Step], asked: list[Asked], found: Sequence[Any]) -> dict[int, Command]:
         """What must be asked once more, by its place: nothing of it was done.
@@ -161,24 +56,23 @@ class Codec:
         more: dict[int, Command] = {}
         for place, got in enumerate(found):
             if isinstance(got, failed.NoScriptError):
-                more[place] = asked[place].with_script
-            elif isinstance(got, int) and got == 0:
+                more[place] = asked[place].with_script()
+            elif got == 0:
                 asked[place] = self.general(questions[place])
-                more[place] = asked[place].with_script
+                more[place] = asked[place].with_script()
         return more
 
     def exchange(self, questions: Sequence[Any]) -> Exchange[list[Answer | Exception]]:
-        """What is sent for questions: all looks and steps in one write, and then listings, several writes for each."""
-        if not self._is_readable:
-            (layout,) = yield from answers([("GET", self.keys.layout_key)])
-            check_layout(layout, self.keys.prefix)
-            self._is_readable = True
-        together = [question for question in questions if not isinstance(question, Listing | Count)]
-        found = iter((yield from self._together(together)) if together else ())
+        """What is sent for questions: looks and steps in a row in one write, a listing in several."""
+        if not self._greeting.is_readable:
+            yield from self._greeting.before_reading()
         answered: list[Answer | Exception] = []
-        for question in questions:
-            is_listing = isinstance(question, Listing | Count)
-            answered.append((yield from self._listed(question)) if is_listing else next(found))
+        for is_listing, some in groupby(questions, _is_listing):
+            if is_listing:
+                for question in some:
+                    answered.append((yield from self._listed(question)))
+            else:
+                answered += yield from self._together(list(some))
         return answered
 
     def _listed(self, question: Listing | Count) -> Exchange[Answer | Exception]:
@@ -192,16 +86,18 @@ class Codec:
     def _together(self, questions: Sequence[Any]) -> Exchange[list[Answer | Exception]]:
         asked = [self.asked(question) for question in questions]
         reading = all(isinstance(question, Look) for question in questions)
-        if not reading and self._policy.is_unknown:
-            (about,) = yield [ASKED], True
-            self._policy.told(about)
+        if not reading and not self._greeting.is_writable:
+            yield from self._greeting.before_writing()
         wait = [("WAIT", self._wait_replicas, WAIT_MS)] if self._wait_replicas and not reading else []
         found = list((yield [*(one.command for one in asked), *wait], reading))
         while more := self.again(questions, asked, found[: len(asked)]):
             got = yield [*more.values(), *wait], reading
-            for place, one in zip([*more, len(asked)], got, strict=False):  # the last: what the replicas have
+            for place, one in zip([*more, len(asked)], got, strict=False):
                 found[place] = one
-        meant = meanings(asked, found[: len(asked)])
+        meant: list[Answer | Exception] = [
+            refused(got) if isinstance(got, failed.ResponseError) else one.meaning(got)
+            for one, got in zip(asked, found, strict=False)  # the last: what the replicas have
+        ]
         return self._acknowledged(questions, meant, found[-1]) if wait else meant
 
     def _acknowledged(self, questions: Sequence[Ask], answers: Sequence[Answer | Exception], count: Any) -> list[Any]:
@@ -219,12 +115,8 @@ class Codec:
         ]
 
 
-def meanings(asked: Sequence[Asked], found: Sequence[Any]) -> list[Answer | Exception]:
-    """What the answers mean; what the server refused is an error."""
-    return [
-        refused(got) if isinstance(got, failed.ResponseError) else one.meaning(got)
-        for one, got in zip(asked, found, strict=True)
-    ]
+def _is_listing(question: Ask) -> bool:
+    return isinstance(question, (Listing, Count))
 
 
 class RedisStore(Codec, Answering):
@@ -237,7 +129,7 @@ class RedisStore(Codec, Answering):
         self._link = link
 
     def answer(self, question: Ask) -> Any:
-        """One LRANGE if only contents are wanted, one script call for all else, but for a listing."""
+        """What it answers to one question."""
         (found,) = driven(self.exchange([question]), self._link.ask)
         if isinstance(found, Exception):
             raise found
@@ -246,6 +138,10 @@ class RedisStore(Codec, Answering):
     def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
         """All of it in one write, but for listings."""
         return driven(self.exchange(questions), self._link.ask)
+
+    def sent(self, questions: Sequence[Ask]) -> Sent | None:
+        """All of it on its way, if nobody has to wait for that (see `carrying.lending`)."""
+        return Sent(self._link, self.exchange(questions)) if self._link.lent is not None else None
 
     def close(self) -> None:
         """Close the connections."""

@@ -64,7 +64,7 @@ def bare(row: bytes) -> bytes:
 
 
 def read_rows(
-    rows: Sequence[bytes], writers: Mapping[bytes, str], *, first: int, floor: int, below: int, boxed: bool
+    rows: Sequence[bytes], writers: Mapping[bytes, str], first: int, floor: int, below: int, *, boxed: bool
 ) -> list[Row]:
     """Stored rows with their refs and tags.
 

@@ -1,0 +1,61 @@
+"""What a server is asked before the first question, and before the first that changes something."""
+
+from __future__ import annotations
+
+from standfast.backends.redis.exchange import Exchange, answers
+from standfast.backends.redis.keys import Keys, to_text
+from standfast.backends.redis.policy import ASKED, Policy
+from standfast.ground.errors import NotADatabaseError, SchemaTooNewError
+
+LAYOUT = 1
+
+
+class Greeting:
+    """Whether one store's keys can be read and written by this release."""
+
+    def __init__(self, keys: Keys, where: str, *, expires: bool) -> None:
+        self._keys, self._policy = keys, Policy(where, expires=expires)
+        self.is_readable = self.is_writable = False
+        self.has_one_layout = False
+        """Whether no other layout can be there: on a cluster."""
+
+    def before_reading(self) -> Exchange[None]:
+        """Refuse a layout of a newer release."""
+        (layout,) = yield from answers([("GET", self._keys.layout_key)])
+        _check_layout(layout, self._keys.prefix)
+        self.is_readable = True
+
+    def before_writing(self) -> Exchange[None]:
+        """Refuse a second layout, and warn of a server that evicts keys."""
+        if not self.has_one_layout:
+            other = Keys(self._keys.prefix, "sdk" if self._keys.layout == "tagged" else "tagged")
+            every = [[keys.index(bucket, "session") for bucket in keys.buckets] for keys in (self._keys, other)]
+            own, others = yield from answers([("EXISTS", *indexes) for indexes in every])
+            _check_not_mixed(own, others, self._keys)
+        if self._policy.is_unknown:
+            (about,) = yield [ASKED], True
+            self._policy.told(about)
+        self.is_writable = True
+
+
+def _check_not_mixed(own: int, others: int, keys: Keys) -> None:
+    """Refuse to begin in one layout below a prefix where sessions are kept in the other one.
+
+    One id would be two conversations, and each worker would see its own. Where both are in use already nothing is
+    refused: what is there must stay within reach.
+    """
+    if others and not own:
+        raise NotADatabaseError(
+            f"sessions below {keys.prefix!r} are kept in the other layout, and none in layout {keys.layout!r}",
+            "Give all workers the same layout=, or choose another key_prefix for this one.",
+        )
+
+
+def _check_layout(found: bytes | str | None, prefix: str) -> None:
+    """Refuse keys that a newer release has written in a way that this one would misread."""
+    if found is not None and found not in (b"%d" % LAYOUT, str(LAYOUT)):
+        said = to_text(found) if isinstance(found, bytes) else found
+        raise SchemaTooNewError(
+            f"a newer standfast keeps the sessions below {prefix!r} in layout {said[:20]!r}; this one knows {LAYOUT}",
+            "Upgrade standfast in this process, or choose another key_prefix.",
+        )
