@@ -34,6 +34,7 @@ from standfast.sessions.port import (
     Range,
     Refused,
     Row,
+    Rows,
     Sight,
     Step,
     Store,
@@ -55,6 +56,12 @@ def read_cursor(text: Any) -> int:
 def not_a_cursor(text: object) -> NotFoundError:
     """The error for a text that no listing gave as a cursor."""
     return NotFoundError(f"{text!r} is no cursor of this listing", "Use the cursor that an earlier page gave.")
+
+
+def labels_of(stored: str | bytes | None) -> Mapping[str, str]:
+    """The labels of a name that were stored as JSON."""
+    found: Mapping[str, str] = json.loads(stored) if stored else {}
+    return found
 
 
 class Answering(ABC):
@@ -124,6 +131,14 @@ def refusal(place: int, change: Change, sight: Sight) -> Refused | None:
     if is_elsewhere or (change.prefix is not None and sight.upto is None):
         return Refused(place, "mark", sight.mark, sight.cells)
     return None
+
+
+def of_writer(rows: Sequence[Row], wanted: Rows) -> Sequence[Row]:
+    """Those of a box's rows that a writer wrote, the newest `limit` of them; all, if no writer is asked for."""
+    if wanted.writer is None:
+        return rows
+    found = [row for row in rows if row.tag is not None and row.tag.writer == wanted.writer]
+    return found if wanted.limit is None else found[max(0, len(found) - wanted.limit) :]
 
 
 def in_range(rows: Iterable[Row], part: Range) -> list[Row]:

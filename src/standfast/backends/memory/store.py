@@ -20,7 +20,7 @@ from itertools import count
 from weakref import WeakSet
 
 from standfast.ground.errors import CallerError
-from standfast.sessions.answering import NUMBER_MAX, arranged, read_cursor
+from standfast.sessions.answering import NUMBER_MAX, arranged, of_writer, read_cursor
 from standfast.sessions.port import (
     Arrange,
     Cell,
@@ -327,11 +327,8 @@ def _read(rows: list[Row], wanted: Rows) -> Sequence[Row]:
         start = bisect_right(rows, wanted.after, key=lambda row: row.ref)
         return rows[start:] if wanted.limit is None else rows[start : start + wanted.limit]
     end = len(rows) if wanted.before is None else bisect_right(rows, wanted.before - 1, key=lambda row: row.ref)
-    start = 0 if wanted.limit is None else max(0, end - wanted.limit)
-    if wanted.writer is None:
-        return rows[start:end]
-    mine = [row for row in rows[:end] if row.tag is not None and row.tag.writer == wanted.writer]
-    return mine if wanted.limit is None else mine[max(0, len(mine) - wanted.limit) :]
+    start = 0 if wanted.limit is None or wanted.writer is not None else max(0, end - wanted.limit)
+    return of_writer(rows[start:end], wanted)
 
 
 # --- os.fork ---------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from standfast.backends.redis.exchange import Exchange, answers
-from standfast.backends.redis.keys import Keys, to_text
+from standfast.backends.redis.keys import Keys, to_bytes, to_text
 from standfast.backends.redis.policy import ASKED, Policy
 from standfast.ground.errors import NotADatabaseError, SchemaTooNewError
 
@@ -21,7 +21,8 @@ class Greeting:
 
     def before_reading(self) -> Exchange[None]:
         """Refuse a layout of a newer release."""
-        (layout,) = yield from answers([("GET", self._keys.layout_key)])
+        # A release that keeps something in another way says so here. This one writes nothing there.
+        (layout,) = yield from answers([("GET", to_bytes(f"{self._keys.root()}layout"))])
         _check_layout(layout, self._keys.prefix)
         self.is_readable = True
 

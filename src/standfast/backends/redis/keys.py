@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Literal, NamedTuple
 
 from standfast.sessions.port import Kind, Name
@@ -20,9 +20,6 @@ BUCKETS = 256
 # An id that ends (or begins) so would meet a key of another session; a suffix that no other id can have keeps it apart.
 # The second beginning is that of the other layout's keys, which may stand below the same prefix.
 _RESERVED = re.compile(r"^standfast-|^\{sf\d+\}:|:(messages|counter|standfast(:names|:boxes)?|_)\Z")
-
-PER_NAME = 7
-"""meta, rows, counter (the SDK's, legacy), cells, names of cells, boxes, index."""
 
 
 def to_bytes(text: str) -> bytes:
@@ -44,26 +41,19 @@ class NameKeys(NamedTuple):
     """The keys of one name, and what makes those of its indexes."""
 
     keys: tuple[bytes, ...]
+    """meta, rows, counter (the SDK's, legacy), cells, names of cells, boxes, index."""
     index_of: Callable[[Kind, tuple[str, str]], bytes]
     is_shared: bool
     """Whether the SDK may write to them as well; then all sessions are in one index."""
 
 
 class Keys:
-    """Makes keys; remembers those of the latest names."""
+    """Makes keys."""
 
     def __init__(self, prefix: str, layout: Layout) -> None:
         self.prefix, self.layout = prefix, layout
-        self._known: dict[tuple[Name, int], NameKeys] = {}
-
-    def of(self, name: Name, bucket: int = 0) -> NameKeys:
-        """The keys of a name. `bucket` is used by layout "tagged" only."""
-        found = self._known.get((name, bucket))
-        if found is None:
-            if len(self._known) >= 10_000:
-                self._known.clear()
-            found = self._known[name, bucket] = self._made(name, bucket)
-        return found
+        # Those of the latest names are remembered: making them takes longer than packing the command that names them.
+        self.of = lru_cache(10_000)(self._of)
 
     def root(self, bucket: int = 0) -> str:
         """What every key of ours that belongs to no single session begins with."""
@@ -78,12 +68,8 @@ class Keys:
         """The index of names of a kind, or of those that have a label of this value."""
         return to_bytes(f"{self.root(bucket)}{kind}s" + ("" if label is None else f":{label[0]}:{label[1]}"))
 
-    @property
-    def layout_key(self) -> bytes:
-        """Where a release that keeps something in another way says so. This one writes nothing there."""
-        return to_bytes(f"{self.root()}layout")
-
-    def _made(self, name: Name, bucket: int) -> NameKeys:
+    def _of(self, name: Name, bucket: int = 0) -> NameKeys:
+        """The keys of a name. `bucket` is used by layout "tagged" only."""
         if self.layout == "sdk":
             id_ = f"{name.id}:_" if _RESERVED.search(name.id) else name.id
             base = f"{self.prefix}:{id_}" if name.kind == "session" else f"{self.root()}run:{id_}"
@@ -100,8 +86,6 @@ _ENDS = ("", ":messages", ":counter", ":standfast", ":standfast:names", ":standf
 def session_of(key: bytes, prefix: str) -> str | None:
     """The session whose meta key this is in layout "sdk"; None for every other key below the prefix."""
     text = to_text(key)[len(prefix) + 1 :]
-    if text.startswith("standfast-") and not text.endswith(":_"):
-        return None
     if text.endswith(":_"):
         return text[:-2] if _RESERVED.search(text[:-2]) else None
     return None if _RESERVED.search(text) else text

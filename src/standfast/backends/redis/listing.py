@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from standfast.backends.redis.exchange import Exchange, answers
+from standfast.backends.redis.exchange import Command, Exchange, answers
 from standfast.backends.redis.keys import Keys, bucket_of, session_of, to_bytes, to_text
-from standfast.backends.redis.scripts import labels_of, times_of
-from standfast.sessions.answering import not_a_cursor
+from standfast.backends.redis.scripts import times_of
+from standfast.sessions.answering import labels_of, not_a_cursor
 from standfast.sessions.port import Kind, Listed, Listing, Name
 
 _ABOUT = ("standfast_epoch", "created_at", "updated_at", "standfast_created", "standfast_updated", "standfast_labels")
@@ -75,16 +75,16 @@ def _indexes(keys: Keys, kind: Kind, labels: Mapping[str, str]) -> Exchange[dict
     return found
 
 
-def _next(
-    indexes: Iterable[bytes], below: tuple[int, str] | None, limit: int
-) -> Exchange[list[tuple[int, str, bytes]]]:
+Entry = tuple[int, str, bytes]
+"""A score, the id that has it, and the index that says so."""
+
+
+def _next(indexes: Iterable[bytes], below: tuple[int, str] | None, limit: int) -> Exchange[list[Entry]]:
     """The newest `limit` entries of all indexes together that come behind `below`."""
     start: str | int = "+inf" if below is None else below[0]
-    command = [
-        ("ZRANGE", index, start, "-inf", "BYSCORE", "REV", "LIMIT", 0, limit + 1, "WITHSCORES") for index in indexes
-    ]
-    found: list[tuple[int, str, bytes]] = []
-    for index, entries in zip(indexes, (yield from answers(command)), strict=True):
+    which = (start, "-inf", "BYSCORE", "REV", "LIMIT", 0, limit + 1, "WITHSCORES")
+    found: list[Entry] = []
+    for index, entries in zip(indexes, (yield from answers([("ZRANGE", one, *which) for one in indexes])), strict=True):
         for id_, score in _pairs(entries):
             if below is None or (score, to_text(id_)) < below:
                 found.append((score, to_text(id_), index))
@@ -94,10 +94,9 @@ def _next(
 
 def _pairs(entries: Sequence[Any]) -> Iterator[tuple[bytes, int]]:
     """Members with scores: flat in RESP2, in pairs in RESP3."""
-    if entries and isinstance(entries[0], (list, tuple)):
-        yield from ((member, int(float(score))) for member, score in entries)
-    else:
-        yield from ((entries[place], int(float(entries[place + 1]))) for place in range(0, len(entries), 2))
+    is_flat = not entries or not isinstance(entries[0], (list, tuple))
+    pairs = zip(entries[::2], entries[1::2], strict=True) if is_flat else entries
+    return ((member, int(float(score))) for member, score in pairs)
 
 
 def _adopt(keys: Keys, kind: Kind) -> Exchange[None]:
@@ -113,16 +112,15 @@ def _adopt(keys: Keys, kind: Kind) -> Exchange[None]:
         ids = [(key, id_) for key in found if (id_ := session_of(key, keys.prefix)) is not None]
         if ids:
             commands = [("HMGET", key, "updated_at", "standfast_updated", "session_id") for key, _ in ids]
+            adopted: list[Command] = []
             for (_, id_), (seconds, own, said) in zip(ids, (yield from answers(commands)), strict=True):
-                if seconds is None and own is None:
-                    continue  # a hash of somebody else's
-                if said is not None and own is None and to_text(said) != id_:
-                    continue
                 latest = int(float(seconds or 0) * 1_000_000)
-                if own is None or latest > int(own) + 1_000_000:
-                    yield from answers([("ZADD", index, "GT", latest, to_bytes(id_))])
-                else:  # it is there already, unless the index was lost
-                    yield from answers([("ZADD", index, "NX", int(own), to_bytes(id_))])
+                if own is not None and latest <= int(own) + 1_000_000:
+                    adopted.append(("ZADD", index, "NX", int(own), to_bytes(id_)))  # there, unless the index was lost
+                elif seconds is not None and (own is not None or said is None or to_text(said) == id_):
+                    adopted.append(("ZADD", index, "GT", latest, to_bytes(id_)))  # and not a hash of somebody else's
+            if adopted:
+                yield from answers(adopted)
         if int(cursor) == 0:
             return
 

@@ -12,7 +12,7 @@ import json
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from standfast.backends.redis.exchange import Command
 from standfast.backends.redis.keys import NameKeys, to_bytes, to_text
 from standfast.backends.redis.tags import REPLACES, bare, read_rows, spaced, tagged, writer_mark
-from standfast.sessions.answering import Description
+from standfast.sessions.answering import Description, labels_of, of_writer
 from standfast.sessions.port import (
     Answer,
     Cell,
@@ -46,17 +46,14 @@ OLDEST_REF = 10**15
 # In microseconds: 2001. A ref below that counts rows, it tells no time.
 
 
-class Script(NamedTuple):
-    """A Lua program and the name the server caches it under."""
-
-    text: str
-    sha: str
+Script = tuple[str, str]
+"""A Lua program, and the name the server caches it under."""
 
 
 def _script(*names: str) -> Script:
     folder = files("standfast.backends.redis")
     text = "".join((folder / f"{name}.lua").read_text("utf-8") for name in names)
-    return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+    return text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
 LOOK, COMMIT, APPEND = _script("rows", "look"), _script("rows", "commit"), _script("append")
@@ -77,7 +74,8 @@ class Asked(NamedTuple):
 
 
 def _called(script: Script, keys: Sequence[bytes], args: Sequence[bytes], meaning: Callable[[Any], Answer]) -> Asked:
-    return Asked(("EVALSHA", script.sha, len(keys), *keys, *args), meaning, script.text)
+    text, sha = script
+    return Asked(("EVALSHA", sha, len(keys), *keys, *args), meaning, text)
 
 
 class Arguments:
@@ -90,10 +88,6 @@ class Arguments:
         """The number under which a script finds this."""
         self.values.append(value)
         return len(self.values)
-
-    def text(self, value: str) -> int:
-        """The same, for text."""
-        return self.add(to_bytes(value))
 
     def with_description(self, description: Any) -> list[bytes]:
         """All of them, the description first."""
@@ -108,16 +102,18 @@ def looked(look: Look, keys: NameKeys) -> Asked:
     """What reads what a look asks for: one LRANGE if only contents are wanted, else the script."""
     rows = look.rows[0] if look.only_data and look.rows else Rows(limit=0)
     if rows.limit != 0 and rows == Rows(limit=rows.limit, tags=rows.tags, times=rows.times):
-        return Asked(("LRANGE", keys.keys[1], -(rows.limit or 0), -1), data_of)
+        return Asked(
+            ("LRANGE", keys.keys[1], -(rows.limit or 0), -1), lambda found: Sight(data=[bare(row) for row in found])
+        )
     args = Arguments()
     want: dict[str, Any] = {
-        "cells": [args.text(cell) for cell in look.cells],
-        "prefixes": [args.text(prefix) for prefix in look.prefixes],
+        "cells": [args.add(to_bytes(cell)) for cell in look.cells],
+        "prefixes": [args.add(to_bytes(prefix)) for prefix in look.prefixes],
         "rows": [_wanted(rows, args) for rows in look.rows],
         "mark": look.mark,
     }
     if look.upto is not None:
-        want["upto"] = args.text(look.upto)
+        want["upto"] = args.add(to_bytes(look.upto))
     return _called(LOOK, keys.keys, args.with_description(want), partial(sight_of, look))
 
 
@@ -130,21 +126,13 @@ def _wanted(rows: Rows, args: Arguments) -> dict[str, int]:
     return {what: number for what, number in found.items() if number is not None}
 
 
-def _chosen(wanted: Rows, rows: list[Row]) -> list[Row]:
-    """The rows of one writer, if only those are wanted."""
-    if wanted.writer is None:
-        return rows
-    found = [row for row in rows if row.tag is not None and row.tag.writer == wanted.writer]
-    return found if wanted.limit is None else found[max(0, len(found) - wanted.limit) :]
-
-
 def sight_of(look: Look, reply: Sequence[Any]) -> Sight:
     """What a look found."""
     mark, epoch, about, now, flat, lists, named, upto, size = reply
     writers = {named[place]: to_text(named[place + 1]) for place in range(0, len(named), 2)}
     created, updated = times_of(about)
     rows = tuple(
-        _chosen(wanted, read_rows(found, writers, *map(int, start), boxed=wanted.box > 0))
+        of_writer(read_rows(found, writers, *map(int, start), boxed=wanted.box > 0), wanted)
         for wanted, (*start, found) in zip(look.rows, lists, strict=True)
     )
     data: Sequence[bytes] = [row.data for row in rows[0]] if look.only_data and rows else ()
@@ -163,11 +151,6 @@ def _times(wanted: Rows, rows: Sequence[Row]) -> list[float | None]:
     return [None if row.tag is None or row.ref < OLDEST_REF else row.ref / 1e6 for row in rows]
 
 
-def data_of(reply: Sequence[bytes]) -> Sight:
-    """What an LRANGE found."""
-    return Sight(data=[bare(row) for row in reply])
-
-
 def times_of(about: Sequence[bytes | None]) -> tuple[float | None, float | None]:
     """When a name was made and last changed. The SDK writes whole seconds; where it was the last, they count."""
     _, created_s, updated_s, created_us, updated_us = about[:5]
@@ -179,11 +162,10 @@ def times_of(about: Sequence[bytes | None]) -> tuple[float | None, float | None]
 
 
 def _cells(flat: Sequence[bytes], epoch: bytes) -> dict[str, Cell]:
-    found = {}
-    for place in range(0, len(flat), 2):
-        value = flat[place + 1]
-        found[to_text(flat[place])] = Cell(value[EPOCH:], bool(epoch) and value[:EPOCH] == epoch)
-    return found
+    return {
+        to_text(name): Cell(value[EPOCH:], bool(epoch) and value[:EPOCH] == epoch)
+        for name, value in zip(flat[::2], flat[1::2], strict=True)
+    }
 
 
 # --- changing ---------------------------------------------------------------------------------------------------------
@@ -255,7 +237,7 @@ def appended(step: Step, keys: NameKeys, refs: Refs, ttl_ms: int | None) -> Aske
     for writer in writers:
         args += (writer_mark(writer), to_bytes(writer))
     args += [tagged(data, tag, base + place) for place, (data, tag) in enumerate(change.push)]
-    return _called(APPEND, keys.keys, args, done_at)
+    return _called(APPEND, keys.keys, args, lambda mark: Done((mark.decode(),)))
 
 
 class _Numbered(Description):
@@ -270,14 +252,11 @@ class _Numbered(Description):
         return self._args.add(value)
 
     def text(self, value: str) -> int:
-        return self._args.text(value)
+        return self._args.add(to_bytes(value))
 
-    def rows(self, rows: Sequence[tuple[bytes, Tag]], base: int = 0) -> tuple[int, int]:
-        return self._tagged(rows, range(base, base + len(rows)))
-
-    def _tagged(self, rows: Sequence[tuple[bytes, Tag]], refs: Iterable[int]) -> tuple[int, int]:
+    def rows(self, rows: Sequence[tuple[bytes, Tag]], refs: Sequence[int] = ()) -> tuple[int, int]:
         first = len(self._args.values) + 1
-        for (data, tag), ref in zip(rows, refs, strict=True):
+        for (data, tag), ref in zip(rows, refs or range(len(rows)), strict=True):
             if tag.writer:
                 self._writers[tag.writer] = None
             self._args.values.append(tagged(data, tag, ref))
@@ -285,11 +264,11 @@ class _Numbered(Description):
 
     def put_back(self, row: Row) -> int:
         # One that another program wrote becomes nobody's in particular: without a tag it could not keep its ref.
-        return self.rows([(row.data, row.tag or Tag())], row.ref)[0]
+        return self.rows([(row.data, row.tag or Tag())], [row.ref])[0]
 
     def pushed(self, rows: Sequence[tuple[bytes, Tag]]) -> dict[str, Any]:
         base = self._refs.guess(self.change.name, len(rows))
-        return {"base": base, "push": self.rows(rows, base)}
+        return {"base": base, "push": self.rows(rows, range(base, base + len(rows)))}
 
     def of(self, name: Name) -> int:
         return self._others[name]
@@ -298,7 +277,7 @@ class _Numbered(Description):
         return self._args.add(spaced(generation, REPLACES))
 
     def loaded(self, load: Load) -> dict[str, Any]:
-        found: dict[str, Any] = {"rows": self._tagged(load.live, load.rising_us(1))}  # a ref is a time; 1 tells of none
+        found: dict[str, Any] = {"rows": self.rows(load.live, load.rising_us(1))}  # a ref is a time; 1 tells of none
         found["boxes"] = [(box, *self.rows(rows)) for box, rows in load.boxes.items()]
         return found if load.created is None else {**found, "created": round(load.created * 1e6)}
 
@@ -306,11 +285,6 @@ class _Numbered(Description):
         found = {"field": f"{self.change.name.kind}_id", **super().made()}
         writers = [(self._args.add(writer_mark(writer)), self.text(writer)) for writer in self._writers]
         return {**found, "writers": writers}
-
-
-def done_at(mark: bytes) -> Done:
-    """What came of a change that the small script did."""
-    return Done((mark.decode(),))
 
 
 def outcome_of(step: Step, reply: Sequence[Any], refs: Refs) -> Done | Refused:
@@ -322,9 +296,3 @@ def outcome_of(step: Step, reply: Sequence[Any], refs: Refs) -> Done | Refused:
         return Done(tuple(mark.decode() for mark in reply[1::2]))
     _, place, why, mark, epoch, *flat = reply
     return Refused(place, "cell" if why == b"cell" else "mark", mark.decode(), _cells(flat, epoch))
-
-
-def labels_of(text: bytes | None) -> Mapping[str, str]:
-    """Labels as they were stored."""
-    found: Mapping[str, str] = json.loads(text) if text else {}
-    return found

@@ -55,10 +55,9 @@ class Codec:
         """
         more: dict[int, Command] = {}
         for place, got in enumerate(found):
-            if isinstance(got, failed.NoScriptError):
-                more[place] = asked[place].with_script()
-            elif got == 0:
+            if got == 0:
                 asked[place] = self.general(questions[place])
+            if got == 0 or isinstance(got, failed.NoScriptError):
                 more[place] = asked[place].with_script()
         return more
 
@@ -67,7 +66,7 @@ class Codec:
         if not self._greeting.is_readable:
             yield from self._greeting.before_reading()
         answered: list[Answer | Exception] = []
-        for is_listing, some in groupby(questions, _is_listing):
+        for is_listing, some in groupby(questions, lambda question: isinstance(question, (Listing, Count))):
             if is_listing:
                 for question in some:
                     answered.append((yield from self._listed(question)))
@@ -113,10 +112,6 @@ class Codec:
             got if isinstance(question, Look) or isinstance(got, Exception) else error
             for question, got in zip(questions, answers, strict=True)
         ]
-
-
-def _is_listing(question: Ask) -> bool:
-    return isinstance(question, (Listing, Count))
 
 
 class RedisStore(Codec, Answering):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from standfast.backends.sqlalchemy.tables import Tables
-from standfast.sessions.answering import NUMBER_MAX
+from standfast.sessions.answering import NUMBER_MAX, labels_of
 from standfast.sessions.port import Cell, Look, Name, Row, Rows, Sight, Tag
 
 Timed = list[tuple[Row, float | None]]
@@ -76,7 +75,7 @@ class Reading:
         if row.session_id is None and row.epoch is None:
             return known
         created, updated = times(row)
-        return known._replace(is_there=True, created=created, updated=updated, labels=labels_of(row))
+        return known._replace(is_there=True, created=created, updated=updated, labels=labels_of(row.labels))
 
     def _mark(self, session_id: str, edition: int) -> str:
         """Where the rows end.
@@ -182,11 +181,6 @@ def times(row: Any) -> tuple[float, float]:
     is_ours = row.session_id is None or row.standfast_epoch is not None
     created = row.created if is_ours and row.created is not None else row.born
     return created, max(at for at in (created, row.updated, row.moved) if at is not None)
-
-
-def labels_of(row: Any) -> Mapping[str, str]:
-    """The labels of a name."""
-    return json.loads(row.labels) if row.labels else {}
 
 
 def _row(row: Any) -> tuple[Row, float | None]:

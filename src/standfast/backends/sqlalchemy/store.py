@@ -15,10 +15,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from standfast.backends.sqlalchemy.dialects import parts
-from standfast.backends.sqlalchemy.reading import Known, Reading, begins, labels_of, times
+from standfast.backends.sqlalchemy.reading import Known, Reading, begins, times
 from standfast.backends.sqlalchemy.tables import LABELS
 from standfast.ground.jsonvalue import in_ascii
-from standfast.sessions.answering import NUMBER_MAX, arranged, conditions, new_rows, read_cursor, refusal
+from standfast.sessions.answering import NUMBER_MAX, arranged, conditions, labels_of, new_rows, read_cursor, refusal
 from standfast.sessions.port import (
     Arrange,
     Change,
@@ -61,7 +61,7 @@ class Transaction(Reading):
         query = query.where(n.c.kind == kind, n.c.seq < below, is_stored, *wanted).order_by(n.c.seq.desc())
         found: list[Listed] = []
         for row in self._c.execute(query.limit(None if rest else limit)):
-            has = labels_of(row)
+            has = labels_of(row.labels)
             if rest.items() <= has.items():
                 found.append(Listed(row.id, *times(row), has, str(row.seq)))
         return found[:limit]
