@@ -37,7 +37,7 @@ def through(url: str, is_write: Any) -> tuple[Proxy, str]:
 
 
 def _is_commit(sent: bytes) -> bool:
-    return any(script.sha.encode() in sent or script.text.encode() in sent for script in (COMMIT, APPEND))
+    return any(one.encode() in sent for script in (COMMIT, APPEND) for one in script)
 
 
 class StandfastRedis(Networked):

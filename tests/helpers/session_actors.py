@@ -339,7 +339,8 @@ def _url(where: str) -> Any:
         return f"sqlite+aiosqlite:///{rest}"
     name, _, url = rest.partition(" ")
     mark = "&" if "?" in url else "?"
-    return f"{url}{mark}key_prefix={name}" if kind == "redis" else f"{url}{mark}messages_table={name}_m"
+    tables = f"sessions_table={name}_s&messages_table={name}_m"
+    return f"{url}{mark}key_prefix={name}" if kind == "redis" else f"{url}{mark}{tables}"
 
 
 async def act(

@@ -63,7 +63,7 @@ def opened(where: str, session_id: str = "s") -> Any:
         return RedisSession(session_id, redis_client=redis.asyncio.from_url(url), key_prefix=name)
     if kind == "sealed":
         return EncryptedSession(session_id, opened(where.replace("sealed", "redis", 1), session_id), "a key of all")
-    return PostgresSession(session_id, url=url, messages_table=f"{name}_m")
+    return PostgresSession(session_id, url=url, sessions_table=f"{name}_s", messages_table=f"{name}_m")
 
 
 def looked_at(where: str, session_id: str = "s") -> Any:
