@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,22 @@ from standfast import (
     output_guardrail,
 )
 from standfast.testing import AnsweringModel, ModelStep, ScriptedModel, final, function_call
+
+_open: list[SQLiteSession] = []
+
+
+def opened(session_id: str, path: Any) -> SQLiteSession:
+    """A session that is closed when its test is over."""
+    _open.append(SQLiteSession(session_id, path))
+    return _open[-1]
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    while _open:
+        _open.pop().close()
+
 
 # --- an agent tool that fails after its tools have run ---------------------------------------------------------------
 
@@ -84,7 +101,7 @@ FAILS: dict[str, tuple[list[Any], dict[str, Any], dict[str, Any], str]] = {
 async def test_an_agent_tool_that_failed_says_what_it_had_called(tmp_path: Path, how: str, streamed: bool) -> None:
     """Only that it failed would have the next model pay again: nobody else knows of the call inside."""
     steps, settings, of_tool, tool = FAILS[how]
-    book, session = tmp_path / "book", SQLiteSession("s", tmp_path / "s.db")
+    book, session = tmp_path / "book", opened("s", tmp_path / "s.db")
     on_stream = (lambda event: None) if streamed else None
     helper = paying(book, steps, **settings).as_tool("helper", "Help.", on_stream=on_stream, **of_tool)
     calls = [function_call("helper", {"input": "pay"}, call_id="o1")]
@@ -131,7 +148,7 @@ async def test_a_run_never_waits_for_a_run_that_waits_for_it(
     tmp_path: Path, middle_by: str, inner_by: str, streamed: bool
 ) -> None:
     """C13: refused at once, also from one of two calls side by side, which are carried out in tasks of their own."""
-    session = SQLiteSession("s", tmp_path / "s.db")
+    session = opened("s", tmp_path / "s.db")
     on_stream = (lambda event: None) if streamed else None
     inner = Agent(name="inner", model=ScriptedModel([final("in"), final("in")]))
 
@@ -147,7 +164,7 @@ async def test_a_run_never_waits_for_a_run_that_waits_for_it(
     async def middle_by_hand(input: str) -> str:
         return str((await Runner.run(middle, input)).final_output)
 
-    own = SQLiteSession("m", tmp_path / "s.db") if middle_by == "on a session" else None
+    own = opened("m", tmp_path / "s.db") if middle_by == "on a session" else None
     as_tool = middle.as_tool("middle", "", session=own, on_stream=on_stream)
     steps = [[function_call("middle", {"input": "x"}, call_id="o1")], final("out")]
     outer = Agent(
@@ -192,7 +209,7 @@ def three_deep(line: Line | None, path: str, owns: dict[str, bool], *, asks: boo
         return done(ctx.tool_call_id)
 
     def inside(agent: Agent[Any], name: str) -> Any:
-        own = SQLiteSession(name, path) if owns[name] else None
+        own = opened(name, path) if owns[name] else None
         return agent.as_tool(name, "Help.", session=own)
 
     steps = [["ask", "stand"]] if asks else [["pay"], ["stand"]]
@@ -203,7 +220,7 @@ def three_deep(line: Line | None, path: str, owns: dict[str, bool], *, asks: boo
 
 async def _is_asked(path: str, owns: dict[str, bool]) -> bool:
     """Whether the question is saved: the calls beside each other begin in no certain order."""
-    state = await Runner.load(three_deep(None, path, owns, asks=True), "r", session=SQLiteSession("s", path))
+    state = await Runner.load(three_deep(None, path, owns, asks=True), "r", session=opened("s", path))
     return len(state.get_interruptions()) == 1
 
 
@@ -222,7 +239,7 @@ def _in_steps(*steps: list[str]) -> AnsweringModel:
 
 
 async def start_three_deep(line: Line, *, path: str, owns: dict[str, bool], asks: bool) -> None:
-    session = SQLiteSession("s", path)
+    session = opened("s", path)
     agent = three_deep(line, path, owns, asks=asks)
     await Runner.run(agent, "go", session=session, run_config=RunConfig(run_id="r"))
 
@@ -237,7 +254,7 @@ async def test_what_was_paid_three_deep_is_not_paid_again_after_a_kill(tmp_path:
     with Child(start_three_deep, path=path, owns=owns, asks=False) as child:
         child.hear_until("here")
         child.kill()
-    session = SQLiteSession("s", path)
+    session = opened("s", path)
     result = await Runner.resume(three_deep(None, path, owns), "r", session=session)
     assert lines(f"{path}.book") == ["pay0", "stand1"]
     assert done("pay0") in result.final_output
@@ -254,7 +271,7 @@ async def test_a_question_inside_can_be_answered_though_a_call_beside_it_was_kil
     with Child(start_three_deep, path=path, owns=owns, asks=True) as child:
         child.hear_until("here")
         child.kill()
-    session = SQLiteSession("s", path)
+    session = opened("s", path)
     agent = three_deep(None, path, owns, asks=True)
     state = await Runner.load(agent, "r", session=session)
     (asked,) = state.get_interruptions()
