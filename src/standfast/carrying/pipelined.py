@@ -86,7 +86,7 @@ class PipelinedCarrier(ThreadCarrier):
         return Pipelining(self._open_store, self._writes, self._loses_answers, self._under_way)
 
 
-class Active:
+class _Active:
     """A request whose plan has begun."""
 
     def __init__(self, request: AnyRequest) -> None:
@@ -128,7 +128,7 @@ class Pipelining(Writing):
 
     def __init__(self, open_store: Any, inbox: Any, loses_answers: bool, under_way: set[int]) -> None:
         super().__init__(open_store, inbox, loses_answers)
-        self._active: list[Active] = []
+        self._active: list[_Active] = []
         self._believed: dict[Name, dict[str, bytes | None]] = {}
         self._under_way = under_way
 
@@ -161,7 +161,7 @@ class Pipelining(Writing):
         if isinstance(message, PutBack):
             self._owed.append(message.request)
         else:
-            self._active.append(Active(message))
+            self._active.append(_Active(message))
 
     # --- a round ----------------------------------------------------------------------------------------------------
 
@@ -182,13 +182,13 @@ class Pipelining(Writing):
         now = time.monotonic()
         return min((one.not_before - now for one in self._active if one.not_before > now), default=0.0)
 
-    def _settle(self, ready: Sequence[Active], answers: Sequence[Answer | Exception]) -> None:
+    def _settle(self, ready: Sequence[_Active], answers: Sequence[Answer | Exception]) -> None:
         ended = [active for active, answer in zip(ready, answers, strict=True) if self._is_ended(active, answer)]
         self._deliver(ended)
 
-    def _ready(self) -> list[Active]:
+    def _ready(self) -> list[_Active]:
         """Those whose question goes out now, in the order they came."""
-        now, ready, ended = time.monotonic(), list[Active](), list[Active]()
+        now, ready, ended = time.monotonic(), list[_Active](), list[_Active]()
         # A lane is its user's until that one has ended, also while it only looks whether it was done: if another wrote
         # there meanwhile, it would find no trace of itself, and do it a second time.
         users = {lane: active for active in self._active for lane in active.held}
@@ -229,7 +229,7 @@ class Pipelining(Writing):
             return [error] * len(questions)
         return found
 
-    def _is_ended(self, active: Active, answer: Answer | Exception) -> bool:
+    def _is_ended(self, active: _Active, answer: Answer | Exception) -> bool:
         """Take an answer; whether the request has its outcome."""
         if isinstance(answer, Exception):
             return self._failed(active, answer)
@@ -240,7 +240,7 @@ class Pipelining(Writing):
         active.question, active.answer, active.pause = None, answer, RETRY_FIRST_S
         return not self._advance(active)
 
-    def _failed(self, active: Active, error: Exception) -> bool:
+    def _failed(self, active: _Active, error: Exception) -> bool:
         """Whether an error stands. A lost answer is asked for again: the step carries what a repeat is known by."""
         if active.is_step:
             step: Any = active.question
@@ -260,7 +260,7 @@ class Pipelining(Writing):
         request.error = request.last_word(error)
         return True
 
-    def _deliver(self, ended: list[Active]) -> None:
+    def _deliver(self, ended: list[_Active]) -> None:
         if not ended:
             return
         for active in ended:
@@ -271,15 +271,11 @@ class Pipelining(Writing):
             self._under_way.discard(id(request))
         requests = [active.request for active in ended]
         self._remember(requests)
-        self._wake(requests)
-
-    def _wake(self, requests: Sequence[AnyRequest]) -> None:
-        """Tell those who wait."""
         deliver(requests)
 
     # --- a plan -----------------------------------------------------------------------------------------------------
 
-    def _advance(self, active: Active) -> bool:
+    def _advance(self, active: _Active) -> bool:
         """Bring a plan to its next question that only the store can answer; False if it has ended."""
         request = active.request
         try:
@@ -303,7 +299,7 @@ class Pipelining(Writing):
         request.error = error
         return False
 
-    def _guess(self, active: Active, question: Ask) -> Sight | None:
+    def _guess(self, active: _Active, question: Ask) -> Sight | None:
         """An answer to a look that asks for cells only. Not for the lease alone: that asks for the time as well."""
         if not active.guesses or not isinstance(question, Look) or not question.cells or question.cells == (LEASE,):
             return None
@@ -314,7 +310,7 @@ class Pipelining(Writing):
         active.guessed.setdefault(question.name, {}).update(found)
         return Sight(cells={cell: Cell(value, True) for cell, value in found.items() if value is not None})
 
-    def _proving(self, active: Active, question: Ask) -> Ask:
+    def _proving(self, active: _Active, question: Ask) -> Ask:
         """The step with every guess as a condition; another question as it is."""
         if not active.guessed or not active.is_step:
             return question
@@ -343,7 +339,7 @@ class Pipelining(Writing):
             known.update(change.cells)
             known.update(change.put)
 
-    def _learn(self, active: Active, refused: Refused) -> None:
+    def _learn(self, active: _Active, refused: Refused) -> None:
         """A guess was wrong: whatever came after it from here was too."""
         active.guesses, active.guessed = False, {}
         step: Any = active.question

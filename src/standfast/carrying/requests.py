@@ -22,7 +22,7 @@ import weakref
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import Context, copy_context
 from enum import Enum
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from standfast.carrying.carrier import MakePlan, Then, UndoPlan
 from standfast.ground.errors import OutcomeUnknownError, StoreTimeoutError, StoreUnavailableError
@@ -368,8 +368,8 @@ class RequestCarrier:
         raise NotImplementedError
 
 
-def deliver(requests: Iterable[Request[Any]], here: asyncio.AbstractEventLoop | None = None) -> None:
-    """Wake every waiting caller, with one call per event loop. `here`: the loop that this runs in, if it does in one.
+def deliver(requests: Iterable[Request[Any]]) -> None:
+    """Wake every waiting caller, with one call per event loop.
 
     One call per loop and not per request: each wakes the loop by writing to a pipe, and with many sessions on one
     loop that was a good part of the cost of a group.
@@ -383,9 +383,6 @@ def deliver(requests: Iterable[Request[Any]], here: asyncio.AbstractEventLoop | 
         if request._loop is not None:
             by_loop.setdefault(request._loop, []).append(request)
     for loop, ready in by_loop.items():
-        if loop is here:  # nobody has to be woken
-            _hand_over_all(ready)
-            continue
         try:
             loop.call_soon_threadsafe(_hand_over_all, ready)
         except RuntimeError:
@@ -395,16 +392,6 @@ def deliver(requests: Iterable[Request[Any]], here: asyncio.AbstractEventLoop | 
 def _hand_over_all(requests: list[Request[Any]]) -> None:
     for request in requests:
         request.hand_over()
-
-
-class Expiring(Protocol):
-    """Something that waits in an event loop, and not for ever."""
-
-    deadline: float
-
-    def expire(self) -> None:
-        """Its time is up; runs in its loop."""
-        ...
 
 
 class _Deadlines:
@@ -417,7 +404,7 @@ class _Deadlines:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self.waiting: dict[Expiring, None] = {}
+        self.waiting: dict[Request[Any], None] = {}
         self.timer: asyncio.TimerHandle | None = None
         self.due = math.inf
 
@@ -447,8 +434,8 @@ def idle_timers() -> set[asyncio.TimerHandle]:
     return {one.timer for one in _deadlines.values() if one.timer is not None and not one.waiting}
 
 
-def waiting_in(loop: asyncio.AbstractEventLoop, request: Expiring) -> dict[Expiring, None]:
-    """What waits in this loop, with one more; each is expired when its time is up, unless taken out.
+def waiting_in(loop: asyncio.AbstractEventLoop, request: Request[Any]) -> dict[Request[Any], None]:
+    """The requests that wait in this loop, with one more; each is expired when its time is up, unless taken out.
 
     Call it in the loop's own thread.
     """

@@ -74,15 +74,11 @@ class ThreadCarrier(RequestCarrier):
         self._base = uuid4().hex if self._loses_answers else None
         self._gate = threading.RLock()  # taken again when a request is given up by being collected as garbage in here
         self._left: list[AnyRequest] = []  # writes that nobody waits for any more, and that may still have to end
-        self._writes: Inbox = self._made_inbox()
+        self._writes: Inbox = SimpleQueue()
         self._reads: Inbox = SimpleQueue() if self._reader_count else self._writes
         self._threads: list[threading.Thread] = []
         self._ending = weakref.finalize(self, _end, self._writes, self._reads, self._reader_count)
         self._ending.atexit = False
-
-    def _made_inbox(self) -> Inbox:
-        """What the writing thread gets its messages by."""
-        return SimpleQueue()
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
@@ -96,13 +92,9 @@ class ThreadCarrier(RequestCarrier):
             # What follows a cancelled write waits until that is done or never will be, and a popped item is back (A13).
             self._left = [left for left in self._left if not left.is_over]
             if request.kind == "write" or self._left:
-                self._queue(request)
+                self._writes.put(request)
             else:
                 self._reads.put(request)
-
-    def _queue(self, request: AnyRequest) -> None:
-        """Give a request to the thread that writes."""
-        self._writes.put(request)
 
     def _give_up(self, request: AnyRequest, owes_undo: bool) -> None:
         if request.kind != "write" or self._pid != os.getpid():

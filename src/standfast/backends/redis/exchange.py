@@ -26,18 +26,10 @@ def answers(commands: Sequence[Command]) -> Exchange[Sequence[Any]]:
     return found
 
 
-Question = tuple[Sequence[Command], bool]
-
-
-def driven(
-    exchange: Exchange[T], ask: Callable[[Sequence[Command], bool], list[Any]], asked: Question | None = None
-) -> T:
-    """The result of an exchange, in a thread that waits for the answers. An error of `ask` is raised inside it.
-
-    `asked`: what it has yielded already.
-    """
+def driven(exchange: Exchange[T], ask: Callable[[Sequence[Command], bool], list[Any]]) -> T:
+    """The result of an exchange, in a thread that waits for the answers. An error of `ask` is raised inside it."""
     try:
-        sent = next(exchange) if asked is None else asked
+        sent = next(exchange)
         while True:
             try:
                 found = ask(*sent)

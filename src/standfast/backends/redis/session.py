@@ -14,7 +14,6 @@ from standfast.backends.redis.cluster import ClusterLink, ClusterStore
 from standfast.backends.redis.keys import Layout
 from standfast.backends.redis.link import Link
 from standfast.backends.redis.store import RedisStore
-from standfast.carrying.lending import LendingCarrier
 from standfast.carrying.looped import LoopCarrier
 from standfast.carrying.pipelined import PipelinedCarrier
 from standfast.carrying.server_session import ServerSession
@@ -105,8 +104,7 @@ class RedisSession(ServerSession):
             link = Link(target.url, **options)
             return RedisStore(link, prefix=prefix, layout=layout, ttl_ms=ttl_ms, wait_replicas=replicas)
 
-        made = PipelinedCarrier if target.is_cluster or target.url.startswith("rediss:") else LendingCarrier
-        return made(opened, loses_answers=True, readers=READERS)
+        return PipelinedCarrier(opened, loses_answers=True, readers=READERS)
 
     def _store_key(self) -> Hashable:
         target = self._target

@@ -13,7 +13,6 @@ from standfast.backends.redis.errors import refused, too_few
 from standfast.backends.redis.exchange import Command, Exchange, driven
 from standfast.backends.redis.greeting import Greeting
 from standfast.backends.redis.keys import Keys, Layout, NameKeys
-from standfast.backends.redis.link import Sent
 from standfast.backends.redis.scripts import Asked, Refs, appended, changed, looked
 from standfast.ground.errors import StandfastError
 from standfast.sessions.answering import Answering
@@ -133,10 +132,6 @@ class RedisStore(Codec, Answering):
     def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
         """All of it in one write, but for listings."""
         return driven(self.exchange(questions), self._link.ask)
-
-    def sent(self, questions: Sequence[Ask]) -> Sent | None:
-        """All of it on its way, if nobody has to wait for that (see `carrying.lending`)."""
-        return Sent(self._link, self.exchange(questions)) if self._link.lent is not None else None
 
     def close(self) -> None:
         """Close the connections."""
