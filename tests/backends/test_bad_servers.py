@@ -33,6 +33,7 @@ from standfast import (
     StoreUnavailableError,
 )
 from standfast.backends.postgres.schema import Tables
+from standfast.backends.redis.greeting import layout_key
 from standfast.backends.redis.keys import Keys
 from standfast.conformance import message
 from standfast.conformance.network import Proxy
@@ -238,7 +239,7 @@ async def test_a_wrong_password_or_database_is_said_at_once_on_mariadb(part: str
 async def test_a_newer_layout_is_left_alone_on_redis(kind: str, name: str) -> None:
     session = opened(kind, address(kind), name)
     await session.add_items([message("x")])
-    key = Keys(name, "tagged" if kind == "cluster" else "sdk").layout_key
+    key = layout_key(Keys(name, "tagged" if kind == "cluster" else "sdk"))
     make: Any = redis.RedisCluster if kind == "cluster" else redis.Redis
     direct = make.from_url(address(kind))
     direct.set(key, "2")

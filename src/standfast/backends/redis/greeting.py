@@ -21,8 +21,7 @@ class Greeting:
 
     def before_reading(self) -> Exchange[None]:
         """Refuse a layout of a newer release."""
-        # A release that keeps something in another way says so here. This one writes nothing there.
-        (layout,) = yield from answers([("GET", to_bytes(f"{self._keys.root()}layout"))])
+        (layout,) = yield from answers([("GET", layout_key(self._keys))])
         _check_layout(layout, self._keys.prefix)
         self.is_readable = True
 
@@ -37,6 +36,11 @@ class Greeting:
             (about,) = yield [ASKED], True
             self._policy.told(about)
         self.is_writable = True
+
+
+def layout_key(keys: Keys) -> bytes:
+    """Where a release that keeps something in another way says so. This one writes nothing there."""
+    return to_bytes(f"{keys.root()}layout")
 
 
 def _check_not_mixed(own: int, others: int, keys: Keys) -> None:
