@@ -112,13 +112,17 @@ def _adopt(keys: Keys, kind: Kind) -> Exchange[None]:
         ids = [(key, id_) for key in found if (id_ := session_of(key, keys.prefix)) is not None]
         if ids:
             commands = [("HMGET", key, "updated_at", "standfast_updated", "session_id") for key, _ in ids]
+            listed = ("ZMSCORE", index, *(to_bytes(id_) for _, id_ in ids))
+            *abouts, scores = yield from answers([*commands, listed])
             adopted: list[Command] = []
-            for (_, id_), (seconds, own, said) in zip(ids, (yield from answers(commands)), strict=True):
+            for (_, id_), (seconds, own, said), score in zip(ids, abouts, scores, strict=True):
                 latest = int(float(seconds or 0) * 1_000_000)
                 if own is not None and latest <= int(own) + 1_000_000:
-                    adopted.append(("ZADD", index, "NX", int(own), to_bytes(id_)))  # there, unless the index was lost
-                elif seconds is not None and (own is not None or said is None or to_text(said) == id_):
-                    adopted.append(("ZADD", index, "GT", latest, to_bytes(id_)))  # and not a hash of somebody else's
+                    at = int(own) if score is None else 0  # it is there, unless the index was lost
+                else:  # and not a hash of somebody else's
+                    at = latest if own is not None or said is None or to_text(said) == id_ else 0
+                if at > float(score or 0):  # else nothing is written: whoever lists may be allowed only to read
+                    adopted.append(("ZADD", index, "GT", at, to_bytes(id_)))
             if adopted:
                 yield from answers(adopted)
         if int(cursor) == 0:
