@@ -375,3 +375,18 @@ async def test_one_server_that_is_a_whole_cluster_is_written_to_by_a_plain_link(
         session.close()
     finally:
         server.stop()
+
+
+async def test_what_the_sdk_wrote_meanwhile_is_listed_at_its_time(prefix: str, direct: redis.Redis) -> None:
+    """A session that leads the index is not put there again by its next append: what came between is behind it."""
+    session = opened(prefix, "sdk", "ours")
+    for place in range(2):
+        await session.append([message("one")], writer="w", start=place)
+    meta = key_of(prefix, "sdk", "meta", "ours")
+    first = int(direct.hget(meta, "standfast_updated") or 0)
+    theirs = first // 1_000_000 + 10  # seconds, as the SDK writes them
+    direct.hset(f"{prefix}:sdk", mapping={"session_id": "sdk", "created_at": theirs, "updated_at": theirs})
+    direct.hset(meta, mapping={"updated_at": theirs + 20, "standfast_updated": first + 30_000_000})
+    await session.append([message("one")], writer="w", start=2)
+    assert [one.session_id for one in (await session.list_sessions(limit=9)).sessions] == ["ours", "sdk"]
+    session.close()
