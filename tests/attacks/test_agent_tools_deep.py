@@ -280,3 +280,40 @@ async def test_a_question_inside_can_be_answered_though_a_call_beside_it_was_kil
     assert lines(f"{path}.book") == ["stand0", "ask0"]
     assert done("ask0") in result.final_output
     assert "not known" in result.final_output
+
+
+async def test_a_run_that_a_call_has_left_behind_waits_its_turn(tmp_path: Path) -> None:
+    """The call has ended, so nobody waits for what it started; what that starts in turn waits for the session."""
+    session, asks = opened("s", tmp_path / "s.db"), asyncio.Event()
+    left: list[Any] = []
+
+    @function_tool(failure_error_function=None)
+    async def note() -> str:
+        await has_returned.wait()
+        asks.set()
+        noting = Agent(name="noting", model=ScriptedModel([final("noted")]))
+        return str((await Runner.run(noting, "note", session=session)).final_output)
+
+    steps = [[function_call("note", {}, call_id="b1")], final("behind")]
+    behind = Agent(name="behind", model=ScriptedModel(steps), tools=[note])
+    has_returned = asyncio.Event()
+
+    @function_tool
+    async def start() -> str:
+        left.append(Runner.run_streamed(behind, "go"))
+        return "started"
+
+    @function_tool
+    async def linger() -> str:
+        has_returned.set()
+        await asks.wait()
+        await asyncio.sleep(0.1)  # long enough to be refused; if it is not, the test is only easier
+        return "lingered"
+
+    calls = [[function_call(name, {}, call_id=name)] for name in ("start", "linger")]
+    outer = Agent(name="outer", model=ScriptedModel([*calls, final("out")]), tools=[start, linger])
+    assert (await Runner.run(outer, "go", session=session)).final_output == "out"
+    async for _ in left[0].stream_events():
+        pass
+    assert left[0].final_output == "behind"
+    assert [item["content"] for item in await session.get_items() if item.get("role") == "user"] == ["go", "note"]

@@ -344,3 +344,49 @@ async def test_sessions_of_the_sdk_are_copied_to_a_cluster_while_it_writes(prefi
     await client.aclose()
     await source.close()
     await target.close()
+
+
+async def test_who_may_only_read_can_list_what_is_listed_already(prefix: str, direct: redis.Redis) -> None:
+    """The index was written to by every listing, whether or not it lacked anything: a replica refused each of them."""
+    for id_ in ("a", "b"):
+        session = opened(prefix, "sdk", id_)
+        await session.add_items([message(id_)])
+        session.close()
+    direct.execute_command("ACL", "SETUSER", prefix, "on", ">x", "~*", "+@all", "-@write", "+evalsha", "+eval")
+    try:
+        url = servers.redis_url().replace("redis://", f"redis://{prefix}:x@")
+        reader = RedisSession.from_url("a", url=url, key_prefix=prefix)
+        assert [one.session_id for one in (await reader.list_sessions(limit=9)).sessions] == ["b", "a"]
+        assert await reader.count_sessions() == 2
+        reader.close()
+    finally:
+        direct.execute_command("ACL", "DELUSER", prefix)
+
+
+async def test_one_server_that_is_a_whole_cluster_is_written_to_by_a_plain_link(prefix: str) -> None:
+    """It takes no command whose keys are in several slots, not even to ask which layout is in use."""
+    server = servers.RedisServer(cluster=True)
+    try:
+        with redis.Redis.from_url(server.url) as node:
+            node.execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
+        session = RedisSession.from_url("c", url=server.url, key_prefix=prefix, layout="tagged", timeout_s=60)
+        await session.add_items([message("one")])
+        assert await session.get_items() == [message("one")]
+        session.close()
+    finally:
+        server.stop()
+
+
+async def test_what_the_sdk_wrote_meanwhile_is_listed_at_its_time(prefix: str, direct: redis.Redis) -> None:
+    """A session that leads the index is not put there again by its next append: what came between is behind it."""
+    session = opened(prefix, "sdk", "ours")
+    for place in range(2):
+        await session.append([message("one")], writer="w", start=place)
+    meta = key_of(prefix, "sdk", "meta", "ours")
+    first = int(direct.hget(meta, "standfast_updated") or 0)
+    theirs = first // 1_000_000 + 10  # seconds, as the SDK writes them
+    direct.hset(f"{prefix}:sdk", mapping={"session_id": "sdk", "created_at": theirs, "updated_at": theirs})
+    direct.hset(meta, mapping={"updated_at": theirs + 20, "standfast_updated": first + 30_000_000})
+    await session.append([message("one")], writer="w", start=2)
+    assert [one.session_id for one in (await session.list_sessions(limit=9)).sessions] == ["ours", "sdk"]
+    session.close()

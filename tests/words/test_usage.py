@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from types import SimpleNamespace
 
 from hypothesis import given, strategies as st
+from pydantic import TypeAdapter
 
 from standfast.words.usage import InputTokensDetails, OutputTokensDetails, RequestUsage, Usage
 
@@ -122,3 +124,12 @@ def test_the_providers_own_objects_and_the_sdks_usage_are_read():
     total.add(theirs)
     assert total.request_usage_entries[0].input_tokens_details.cached_tokens == 2
     assert Usage.from_json(serialize_usage(theirs)) == Usage.from_provider(theirs)
+
+
+def test_pydantic_describes_a_usage_without_a_warning():
+    """As it does for a web service whose answers hold one."""
+    described = TypeAdapter(Usage)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert described.json_schema()["properties"]["input_tokens_details"]["$ref"]
+    assert described.validate_python({"requests": 1}) == Usage(requests=1)

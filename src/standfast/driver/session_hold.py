@@ -97,6 +97,8 @@ class _Inside:
     hold: SessionHold
     task: asyncio.Task[Any] | None
     loop: asyncio.AbstractEventLoop
+    over: asyncio.Event
+    """Set when it has ended: a run that it left behind, which may go on for long, it does not wait for any more."""
 
 
 _inside: ContextVar[tuple[_Inside, ...]] = ContextVar("standfast_inside", default=())
@@ -110,12 +112,14 @@ def inside_a_call(hold: SessionHold | None, started_in: asyncio.Task[Any] | None
         # Calls that are carried out side by side have tasks of their own: what is started in one of them is waited for
         # by the call that this run was started in all the same.
         around = tuple(replace(one, task=here) if one.task is started_in else one for one in around)
+    over = asyncio.Event()
     if hold is not None:
-        around = (*around, _Inside(hold, here, asyncio.get_running_loop()))
+        around = (*around, _Inside(hold, here, asyncio.get_running_loop(), over))
     token = _inside.set(around)
     try:
         yield
     finally:
+        over.set()
         _inside.reset(token)
 
 
@@ -253,7 +257,7 @@ class SessionHold:
         loop = asyncio.get_running_loop()
         for one in _inside.get():
             # In another loop: the call runs in a thread, and has started this loop there to wait for the run.
-            is_waited_for = one.task is self._started_in or one.loop is not loop
+            is_waited_for = (one.task is self._started_in or one.loop is not loop) and not one.over.is_set()
             if is_waited_for and one.hold.is_held and one.hold.is_same(self.session):
                 raise SessionBusyError(
                     f"session {self.session_id!r} is held by the run whose tool has started this run: it would wait"

@@ -9,7 +9,7 @@ like a provider's usage (an object or a mapping, in the Responses or the Chat Co
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 from typing import Any
 
 from standfast.words.openai_shapes import (
@@ -221,7 +221,7 @@ def _read_entry(entry: Any) -> RequestUsage:
 # --- details that are made when they are read ------------------------------------------------------------------------
 
 
-def _made_when_read(kind: type, name: str, make: Callable[..., Any]) -> Callable[[Any], Any]:
+def _made_when_read(kind: Any, name: str, make: Callable[..., Any]) -> Callable[[Any], Any]:
     """Let this field of a class with slots hold counts until it is read; returns what reads it as it is held."""
     slot = vars(kind)[name]
 
@@ -234,6 +234,9 @@ def _made_when_read(kind: type, name: str, make: Callable[..., Any]) -> Callable
         return held
 
     setattr(kind, name, property(details, slot.__set__))
+    described = kind.__dataclass_fields__[name]
+    if described.default is not MISSING:  # counts are nothing that whoever asks for the fields (pydantic) could use
+        described.default, described.default_factory = MISSING, make
     as_held: Callable[[Any], Any] = slot.__get__
     return as_held
 

@@ -29,9 +29,11 @@ class Greeting:
         """Refuse a second layout, and warn of a server that evicts keys."""
         if not self.has_one_layout:
             other = Keys(self._keys.prefix, "sdk" if self._keys.layout == "tagged" else "tagged")
-            every = [[keys.index(bucket, "session") for bucket in keys.buckets] for keys in (self._keys, other)]
-            own, others = yield from answers([("EXISTS", *indexes) for indexes in every])
-            _check_not_mixed(own, others, self._keys)
+            indexes = [keys.index(bucket, "session") for keys in (self._keys, other) for bucket in keys.buckets]
+            # A command for each: a server that is a whole cluster takes none whose keys are in several slots.
+            there = yield from answers([("EXISTS", index) for index in indexes])
+            count = len(self._keys.buckets)
+            _check_not_mixed(sum(there[:count]), sum(there[count:]), self._keys)
         if self._policy.is_unknown:
             (about,) = yield [ASKED], True
             self._policy.told(about)

@@ -105,24 +105,31 @@ def _adopt(keys: Keys, kind: Kind) -> Exchange[None]:
         return
     index = keys.index(0, "session")
     pattern = to_bytes("".join(f"\\{c}" if c in "*?[]\\^-" else c for c in keys.prefix) + ":*")
-    cursor: bytes | int = 0
-    while True:
-        scan = ("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT, "TYPE", "hash")
+    cursor: bytes | int | None = None
+    adopted: list[Command] = []
+    behind: list[Command] = []
+    while cursor is None or int(cursor):
+        scan = ("SCAN", cursor or 0, "MATCH", pattern, "COUNT", SCAN_COUNT, "TYPE", "hash")
         ((cursor, found),) = yield from answers([scan])
         ids = [(key, id_) for key in found if (id_ := session_of(key, keys.prefix)) is not None]
-        if ids:
-            commands = [("HMGET", key, "updated_at", "standfast_updated", "session_id") for key, _ in ids]
-            adopted: list[Command] = []
-            for (_, id_), (seconds, own, said) in zip(ids, (yield from answers(commands)), strict=True):
-                latest = int(float(seconds or 0) * 1_000_000)
-                if own is not None and latest <= int(own) + 1_000_000:
-                    adopted.append(("ZADD", index, "NX", int(own), to_bytes(id_)))  # there, unless the index was lost
-                elif seconds is not None and (own is not None or said is None or to_text(said) == id_):
-                    adopted.append(("ZADD", index, "GT", latest, to_bytes(id_)))  # and not a hash of somebody else's
-            if adopted:
-                yield from answers(adopted)
-        if int(cursor) == 0:
-            return
+        if not ids:
+            continue
+        commands = [("HMGET", key, "updated_at", "standfast_updated", "session_id") for key, _ in ids]
+        listed = ("ZMSCORE", index, *(to_bytes(id_) for _, id_ in ids))
+        *abouts, scores = yield from answers([*commands, listed])
+        for (_, id_), (seconds, own, said), score in zip(ids, abouts, scores, strict=True):
+            at, is_ours = int(float(seconds or 0) * 1_000_000), False
+            if own is not None and at <= int(own) + 1_000_000:
+                at, is_ours = int(own), score is not None  # else the index was lost
+            elif own is None and said is not None and to_text(said) != id_:
+                continue  # a hash of somebody else's
+            if at > float(score or 0):
+                (behind if is_ours else adopted).append(("ZADD", index, "GT", at, to_bytes(id_)))
+    # Nothing is written where nothing is lacking: whoever lists may be allowed only to read. What leads an index is
+    # not put there again by its next append, so it may have to be moved before what another program wrote meanwhile.
+    every = [*adopted, *behind] if adopted else []
+    for start in range(0, len(every), SCAN_COUNT):
+        yield from answers(every[start : start + SCAN_COUNT])
 
 
 def _read_cursor(text: str) -> tuple[int, str]:
