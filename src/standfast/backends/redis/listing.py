@@ -106,11 +106,11 @@ def _adopt(keys: Keys, kind: Kind) -> Exchange[None]:
     index = keys.index(0, "session")
     pattern = to_bytes("".join(f"\\{c}" if c in "*?[]\\^-" else c for c in keys.prefix) + ":*")
     cursor: bytes | int | None = None
-    adopted: list[Command] = []
-    behind: list[Command] = []
+    adopted, behind = list[Command](), list[Command]()
     while cursor is None or int(cursor):
-        scan = ("SCAN", cursor or 0, "MATCH", pattern, "COUNT", SCAN_COUNT, "TYPE", "hash")
-        ((cursor, found),) = yield from answers([scan])
+        ((cursor, found),) = yield from answers(
+            [("SCAN", cursor or 0, "MATCH", pattern, "COUNT", SCAN_COUNT, "TYPE", "hash")]
+        )
         ids = [(key, id_) for key in found if (id_ := session_of(key, keys.prefix)) is not None]
         if not ids:
             continue

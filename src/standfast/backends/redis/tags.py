@@ -20,6 +20,7 @@ _BYTE = [(b"%d%d%d%d" % (n >> 6, n >> 4 & 3, n >> 2 & 3, n & 3)).translate(_TO) 
 _PAIR = {high: [_BYTE[high] + low for low in _BYTE] for high in range(256)}
 
 
+@lru_cache(64)  # most of a ref is a time, and stays the same for a while
 def spaced(number: int, width: int) -> bytes:
     """A number as white space, four characters for each byte."""
     return b"".join([_BYTE[byte] for byte in number.to_bytes(width // 4, "big")])
@@ -34,18 +35,13 @@ def writer_mark(writer: str) -> bytes:
     return b"".join([_BYTE[byte] for byte in digest])
 
 
-@lru_cache(64)
-def _beginning(high: int) -> bytes:
-    return spaced(high, REF - 8)
-
-
 def tagged(data: bytes, tag: Tag, ref: int) -> bytes:
     """A row as it is stored."""
     ordinal, low = tag.ordinal, ref & 0xFFFF
     middle = _BYTE[ordinal >> 24] + _BYTE[ordinal >> 16 & 255] + _PAIR[ordinal >> 8 & 255][ordinal & 255]
     replaces = _NONE if not tag.replaces else spaced(tag.replaces, REPLACES)
     return b"".join(
-        (data, writer_mark(tag.writer), middle, replaces, _beginning(ref >> 16), _PAIR[low >> 8][low & 255])
+        (data, writer_mark(tag.writer), middle, replaces, spaced(ref >> 16, REF - 8), _PAIR[low >> 8][low & 255])
     )
 
 
