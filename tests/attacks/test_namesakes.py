@@ -28,7 +28,7 @@ def sessions(folder: Path) -> tuple[SQLiteSession, SQLiteSession]:
 
 
 def agents(book: Path, inner_session: Any, *, dies_in: str = "", between: bool = False) -> Agent[Any]:
-    """An agent whose tool is an agent that pays, pays again and, if it lives, asks; `between`: another agent calls that one."""
+    """An agent whose tool is an agent that pays twice and, if it lives, asks; `between`: another agent calls that."""
 
     @function_tool
     async def pay(ctx: ToolContext[Any]) -> str:
