@@ -75,6 +75,7 @@ def fresh_run(scope: RunScope) -> Run:
         verdict=_first_verdict(scope),
         input_is_text=isinstance(arguments.given_input, str),
         inside=arguments.inside,
+        is_apart=scope.session is not None and arguments.inside is not None and scope.session.has_namesake_around(),
     )
 
 

@@ -198,6 +198,11 @@ class SessionHold:
         """Whether this is the same conversation in the same store, also through another object or a wrapper."""
         return conversation_key(self.session) == conversation_key(session)
 
+    def has_namesake_around(self) -> bool:
+        """Whether a run around this one is on another conversation of the same id: a user's, in another store."""
+        around = [one.hold for one in _inside.get() if one.hold.session_id == self.session_id]
+        return any(not hold.is_same(self.session) for hold in around)
+
     @property
     def is_covered(self) -> bool:
         """Whether the run around this one has the conversation, so that this one takes no lease of its own (C13)."""

@@ -221,11 +221,31 @@ def _check(run: Run) -> None:
     for wrong, why in faults:
         if wrong:
             raise _unreadable(why)
-    for call in run.calls:
+    if run.turn is not None:
+        _check_calls(run.turn)
+
+
+def _check_calls(turn: Turn) -> None:
+    """The calls of the open turn are those of its reply, and what they came to is theirs.
+
+    One that is not there would be forgotten; one that is said to be open though it has an output would run again.
+    """
+    for call in turn.calls:
         if call.state == "returned" and not call.outputs:
             raise _unreadable(f"call {call.id!r} returned without an output")
+        if call.state != "returned" and call.outputs:
+            raise _unreadable(f"call {call.id!r} has an output and has not returned")
+        if call.kind != "hosted" and any(entry.item.get("call_id") != call.id for entry in call.outputs[:1]):
+            raise _unreadable(f"the output of call {call.id!r} is not its own")
         if call.child is not None:
             _check(call.child)
+    known = {call.id for call in turn.calls}
+    for entry in turn.reply:
+        if (
+            entry.item.get("type") in ("function_call", "custom_tool_call")
+            and str(entry.item.get("call_id")) not in known
+        ):
+            raise _unreadable("a call of its reply is missing")
 
 
 def _open_numbers(run: Run, turn: Turn) -> tuple[int, ...]:

@@ -55,13 +55,18 @@ class Spec(Struct, frozen=True):
     """How many of the ledger's first entries are the run's own input."""
     input_is_text: bool = False
     context: Any = None
-    """What few runs have, as a JSON object: `inside`. A field of its own would stand in the saved form of every run."""
+    """What few runs have, as a JSON object: `inside`, `apart`. Fields would stand in the saved form of every run."""
 
     @property
     def inside(self) -> str | None:
         """The outermost run that this one is nested in: only that one goes on with it."""
         found = self.context.get("inside") if isinstance(self.context, dict) else None
         return found if isinstance(found, str) else None
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether a run around this one has another conversation of the same id, in another store."""
+        return isinstance(self.context, dict) and self.context.get("apart") is True
 
 
 class Entry(Struct, frozen=True):
@@ -380,13 +385,13 @@ def begin(
     verdict: Verdict = "passed",
     input_is_text: bool = False,
     inside: str | None = None,
+    is_apart: bool = False,
 ) -> Run:
     """A run before its first effect."""
+    context = {**({} if inside is None else {"inside": inside}), **({"apart": True} if is_apart else {})}
     entries = [Entry("input", agent, item) for item in input_items]
     return Run(
-        spec=Spec(
-            run_id, agent, owner, max_turns, len(entries), input_is_text, None if inside is None else {"inside": inside}
-        ),
+        spec=Spec(run_id, agent, owner, max_turns, len(entries), input_is_text, context or None),
         progress=Progress(agent=agent, verdict=verdict),
         marks=Marks(response_id=owner.id if owner.kind == "chain" else None),
         ledger=Log(entries),
