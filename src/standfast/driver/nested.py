@@ -53,8 +53,7 @@ def child_runner(
             await tell_owner(child)
 
     async def run_agent(request: AgentToolRun) -> RunResultBase:
-        child = _spawned(scope, request, call, (parent, f"{parent}/{call.id}"), moved)
-        child.scope.arguments.is_saved_outside = is_saved
+        child = _spawned(scope, request, call, (parent, f"{parent}/{call.id}"), moved, is_saved=is_saved)
         try:
             with children.including(child.loop):
                 result = await result_of(child, request)
@@ -81,8 +80,13 @@ def _spawned(
     call: Call,
     ids: tuple[str, str],
     moved: Callable[[Run], Awaitable[None]],
+    *,
+    is_saved: bool = False,
 ) -> StartedRun:
-    """The nested run, not begun yet: `ids` are its parent's and its own. `moved` is told of each of its steps."""
+    """The nested run, not begun yet: `ids` are its parent's and its own. `moved` is told of each of its steps.
+
+    `is_saved`: what `moved` is told, a run around this one saves.
+    """
     tool, (parent, run_id) = request.tool, ids
     config = replace(tool.run_config or scope.config, run_id=None)
     assert scope.spawn is not None  # only a scope that is read with has none, and that one runs nothing
@@ -106,6 +110,7 @@ def _spawned(
             outer=scope.session,
             invocation=AgentToolInvocation(call.name, call.id, call.arguments),
             moved=moved,
+            is_saved_outside=is_saved,
         )
     )
 

@@ -108,6 +108,9 @@ _inside: ContextVar[tuple[_Inside, ...]] = ContextVar("standfast_inside", defaul
 def inside_a_call(hold: SessionHold | None, started_in: asyncio.Task[Any] | None) -> Iterator[None]:
     """While a call of the run that has this hold, and was started in that task, is carried out in the current one."""
     here, around = asyncio.current_task(), _inside.get()
+    if hold is None and not around:
+        yield  # most calls: nobody could come to wait for anybody
+        return
     if here is not started_in:
         # Calls that are carried out side by side have tasks of their own: what is started in one of them is waited for
         # by the call that this run was started in all the same.
