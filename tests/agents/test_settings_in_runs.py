@@ -137,39 +137,36 @@ async def test_otherwise_the_last_of_them_wins_and_somebody_is_warned(
     assert any("look" in line for line in caplog.messages)
 
 
+async def is_strict_on_the_wire(api: str, **offered: Any) -> Any:
+    """What a provider is told about the one tool or handoff of an agent."""
+    from standfast import OpenAIChatCompletionsModel, OpenAIResponsesModel
+
+    with LoopbackServer() as server:
+        async with server.client(max_retries=0) as client:
+            kind = OpenAIResponsesModel if api == "responses" else OpenAIChatCompletionsModel
+            await go(Agent(name="a", model=kind("m", client), **offered), "hello")
+        (request,) = server.model_calls
+    (tool,) = request.body["tools"]
+    return (tool if api == "responses" else tool["function"])["strict"]
+
+
 @pytest.mark.parametrize("api", ["responses", "chat"])
 @pytest.mark.parametrize("strict", [True, False])
 async def test_the_wire_says_whether_a_function_is_strict(api: str, strict: bool) -> None:
-    from standfast import OpenAIChatCompletionsModel, OpenAIResponsesModel
-
     @function_tool(strict_mode=strict)
     async def look(depth: int = 1) -> str:
         """Look."""
         return "seen"
 
-    with LoopbackServer() as server:
-        async with server.client(max_retries=0) as client:
-            kind = OpenAIResponsesModel if api == "responses" else OpenAIChatCompletionsModel
-            await go(Agent(name="a", model=kind("m", client), tools=[look]), "hello")
-        (request,) = server.model_calls
-    (tool,) = request.body["tools"]
-    assert (tool if api == "responses" else tool["function"])["strict"] is strict
+    assert await is_strict_on_the_wire(api, tools=[look]) is strict
 
 
 @pytest.mark.parametrize("api", ["responses", "chat"])
 @pytest.mark.parametrize("strict", [True, False])
 async def test_the_wire_says_whether_a_handoff_is_strict(api: str, strict: bool) -> None:
-    from standfast import OpenAIChatCompletionsModel, OpenAIResponsesModel
-
     over = handoff(Agent(name="b"))
     over.strict_json_schema = strict
-    with LoopbackServer() as server:
-        async with server.client(max_retries=0) as client:
-            kind = OpenAIResponsesModel if api == "responses" else OpenAIChatCompletionsModel
-            await go(Agent(name="a", model=kind("m", client), handoffs=[over]), "hello")
-        (request,) = server.model_calls
-    (tool,) = request.body["tools"]
-    assert (tool if api == "responses" else tool["function"])["strict"] is strict
+    assert await is_strict_on_the_wire(api, handoffs=[over]) is strict
 
 
 def written() -> Any:

@@ -14,6 +14,7 @@ import signal
 from typing import Any
 
 from helpers.books import done, write
+from helpers.cancelling import cut_soon
 from helpers.processes import Line
 
 from standfast import Agent, RunConfig, Runner, StandfastError, ToolContext, function_tool
@@ -87,14 +88,7 @@ class Actor:
 
     async def cut_message(self) -> None:
         """A message whose caller goes away, once or again and again."""
-        task = asyncio.create_task(self.message())
-        await asyncio.sleep(self.chance.random() * 0.03)
-        for _ in range(self.chance.choice([1, 2, 5])):
-            task.cancel()
-            await asyncio.sleep(0)
-        await asyncio.wait([task])
-        if not task.cancelled() and (error := task.exception()) is not None:
-            raise error
+        await cut_soon(self.message(), self.chance, 0.03)
 
     async def some_run(self, *statuses: str) -> str | None:
         runs = [run for run in (await Runner.list_runs(session=self.session))[0] if run.status in statuses]

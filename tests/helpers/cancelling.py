@@ -8,6 +8,7 @@ coroutine runs in.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Literal
 
@@ -73,6 +74,18 @@ async def cancelled_at(work: Callable[[], Coroutine[Any, Any, Any]], at: int, wa
     if not task.cancelled() and (error := task.exception()) is not None:
         raise error
     return task.cancelled()
+
+
+async def cut_soon(work: Coroutine[Any, Any, Any], chance: random.Random, within_s: float) -> None:
+    """Do `work` in a task whose caller goes away within that time, once or again and again; raise what it raised."""
+    task = asyncio.create_task(work)
+    await asyncio.sleep(chance.random() * within_s)
+    for _ in range(chance.choice([1, 2, 5])):
+        task.cancel()
+        await asyncio.sleep(0)
+    await asyncio.wait([task])
+    if not task.cancelled() and (error := task.exception()) is not None:
+        raise error
 
 
 async def _in_a_scope(work: Callable[[], Coroutine[Any, Any, Any]], at: int) -> bool:

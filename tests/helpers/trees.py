@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from helpers.books import Item, done, outputs, says_not_run, says_unknown
+from helpers.cancelling import cut_soon
 from helpers.processes import Line
 
 from standfast import (
@@ -313,14 +314,7 @@ class Worker:
 
     async def cut(self) -> None:
         which = self.chance.choice([self.message, self.decide, self.resume])
-        task = asyncio.create_task(which())
-        await asyncio.sleep(self.chance.random() * 0.06)
-        for _ in range(self.chance.choice([1, 2, 5])):
-            task.cancel()
-            await asyncio.sleep(0)
-        await asyncio.wait([task])
-        if not task.cancelled() and (error := task.exception()) is not None:
-            raise error
+        await cut_soon(which(), self.chance, 0.06)
 
     async def some(self, *statuses: str) -> str | None:
         runs = [run.run_id for run in (await Runner.list_runs(session=self.session()))[0] if run.status in statuses]
