@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from helpers.actors import act
 from helpers.books import asked_next, lines, wrongs
-from helpers.processes import Child
+from helpers.processes import Child, played
 
 from standfast import Agent, Runner, SQLiteSession, StandfastError
 
@@ -65,9 +65,4 @@ def test_whatever_two_processes_do_nothing_that_was_done_is_lost_doubled_or_forg
     group: int, tmp_path: Path
 ) -> None:
     """C8, C14, C15, C16, B7 together. A failure names its seed; `play(path, seed)` tells that story again."""
-    problems: dict[int, list[str]] = {}
-    for number in range(STORIES * ROUNDS):
-        seed = number * 4 + group
-        if found := play(tmp_path / f"{seed}.db", seed):
-            problems[seed] = found
-    assert problems == {}
+    assert played(play, tmp_path, group, STORIES * ROUNDS) == {}

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from helpers.books import asked_next, lines
-from helpers.processes import Child
+from helpers.processes import Child, played
 from helpers.trees import Worker, sessions_of, tree, work, wrongs
 
 from standfast import Runner, SQLiteSession, StandfastError
@@ -90,9 +90,4 @@ async def told_by(path: Path, seed: int, results: list[Any]) -> list[str]:
 @pytest.mark.parametrize("group", range(4))
 def test_whatever_a_tree_of_agents_did_is_told_once(group: int, tmp_path: Path) -> None:
     """C8, C12, C14, C15 together. A failure names its seed; `play(path, seed)` tells that story again."""
-    problems: dict[int, list[str]] = {}
-    for number in range(STORIES * ROUNDS):
-        seed = number * 4 + group
-        if found := play(tmp_path / f"{seed}.db", seed):
-            problems[seed] = found
-    assert problems == {}
+    assert played(play, tmp_path, group, STORIES * ROUNDS) == {}
