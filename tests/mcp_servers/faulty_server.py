@@ -1,15 +1,17 @@
-"""An MCP server over HTTP, written by hand, that fails in the way that the name of a tool says: `faulty_server.py PORT`.
+"""An MCP server over HTTP, written by hand, that fails as the name of a tool says: `faulty_server.py PORT`.
 
-It speaks the older protocol, with sessions: streamable HTTP at `/mcp`, and the transport before that at `/sse`. What its
-tools do outside is lines in the file that `OFFICE_NOTES` names: the tool, and the key of the call. `OFFICE_MODE` says how
-it refuses a session that it does not know, and what it lists.
+It speaks the older protocol, with sessions: streamable HTTP at `/mcp`, and the transport before that at `/sse`. What
+its tools do outside is lines in the file that `OFFICE_NOTES` names: the tool, and the key of the call. `OFFICE_MODE`
+says how it refuses a session that it does not know. When it dies it comes back, on the same port, without its sessions.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import queue
+import signal
 import socketserver
 import sys
 import time
@@ -18,12 +20,14 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
+PR_SET_PDEATHSIG = 1
 NOTES = Path(os.environ["OFFICE_NOTES"])
 MODE = os.environ.get("OFFICE_MODE", "")
 SLOW_S = float(os.environ.get("OFFICE_SLOW_S", "600"))
 
 SESSIONS: set[str] = set()
 STREAMS: dict[str, queue.Queue[Any]] = {}
+FORGOT: set[str] = set()
 LATER: dict[str, Any] = {}
 """Answers that wait to be fetched behind an event id."""
 
@@ -89,19 +93,24 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         case "tools/list":
             return {"tools": listed()}
         case "tools/call":
-            return called(request["params"]["name"])
+            return called(request["params"])
         case "ping":
             return {}
         case _:
             raise LookupError(request["method"])
 
 
-def called(name: str) -> dict[str, Any]:
+def key_of(params: dict[str, Any]) -> str:
+    return str((params.get("_meta") or {}).get("standfast/idempotency-key"))
+
+
+def called(params: dict[str, Any]) -> dict[str, Any]:
+    name = params["name"]
     if name == "refuse":
         raise LookupError("refused")
     if name == "bad_shape":
         return {"content": 7}
-    content = [{"type": "text", "text": f"seen by {os.getpid()}"}]
+    content = [{"type": "text", "text": f"{key_of(params).rpartition(':')[2]} done"}]
     return {"content": content, "structuredContent": {"n": "seven"}} if name == "bad_schema" else {"content": content}
 
 
@@ -162,15 +171,15 @@ class Handler(BaseHTTPRequestHandler):
 
     def call(self, request: dict[str, Any], session: str) -> None:
         name = request["params"]["name"]
-        if name == "forgets_before" and os.environ.pop("OFFICE_FORGETS", "1") == "1":
-            os.environ["OFFICE_FORGETS"] = "0"
+        if name == "forgets_before" and key_of(request["params"]) not in FORGOT:
+            FORGOT.add(key_of(request["params"]))
             SESSIONS.clear()
             self.unknown_session()
             return
         if name == "status_429":
             self.send(429, "text/html", b"slowly")
             return
-        effect(f"{name} {(request['params'].get('_meta') or {}).get('standfast/idempotency-key')}")
+        effect(f"{name} {key_of(request['params'])}")
         reply = reply_to(request)
         match name:
             case "die":
@@ -237,7 +246,9 @@ class Handler(BaseHTTPRequestHandler):
         self.head(200, "text/event-stream", None)
         self.wfile.write(f"event: endpoint\ndata: /messages?{session}\n\n".encode())
         while (line := said.get()) is not None:
-            self.wfile.write(line if isinstance(line, bytes) else f"event: message\ndata: {json.dumps(line)}\n\n".encode())
+            self.wfile.write(
+                line if isinstance(line, bytes) else f"event: message\ndata: {json.dumps(line)}\n\n".encode()
+            )
         self.cut()
 
     def take(self, request: dict[str, Any]) -> None:
@@ -250,7 +261,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send(429, "text/html", b"slowly")
             return
         if name:
-            effect(f"{name} {(request['params'].get('_meta') or {}).get('standfast/idempotency-key')}")
+            effect(f"{name} {key_of(request['params'])}")
         if name.startswith("status_") or name == "json_500":
             self.send(int(name[-3:]), "text/html", b"<html>Bad gateway</html>")
             return
@@ -320,6 +331,16 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         pass  # a client that went away
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Serve in a child, and in another one when that has died: whoever connects meanwhile waits."""
     with Server(("127.0.0.1", int(sys.argv[1])), Handler) as server:
-        server.serve_forever()
+        print(server.server_address[1], flush=True)
+        while True:
+            if os.fork() == 0:
+                ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+                server.serve_forever()
+            os.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -172,7 +172,8 @@ def _keep_answers(session: ClientSession) -> None:
         except Exception as error:
             logger.info("the result of an MCP tool is used without a look at its schema: %s", type(error).__name__)
 
-    session.validate_tool_result = check_if_known  # type: ignore[method-assign] — `Client` makes the session itself
+    # On the object, because it is `Client` that makes it.
+    session.validate_tool_result = check_if_known  # type: ignore[method-assign]
 
 
 def _note(ready: asyncio.Future[ClientSession], end: _End, error: BaseException) -> None:

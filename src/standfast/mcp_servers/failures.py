@@ -34,8 +34,8 @@ class Failure:
     """How a request failed."""
 
     outcome: Literal["answered", "not taken", "unknown", "unreadable"]
-    """Whether the server answered with an error, cannot have carried the request out, or nobody knows: because no answer
-    came, or because what came cannot be read. Only the first two may be repeated if the request has effects."""
+    """Whether the server answered with an error, cannot have carried the request out, or nobody knows: because no
+    answer came, or because what came cannot be read. Only the first two may be repeated if the request has effects."""
 
     is_lost: bool
     """Whether the connection is of no further use."""
@@ -58,7 +58,7 @@ def read_failure(error: BaseException) -> Failure:
 def _in_short(error: BaseException) -> str:
     """What is wrong with an answer, without the answer."""
     if not isinstance(error, ValidationError):
-        return str(error)
+        return str(error).partition("\n")[0]  # of an object that does not fit its schema, the rest is the object
     details = error.errors(include_url=False, include_context=False, include_input=False)
     return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in details[:3])
 
