@@ -25,7 +25,7 @@ from standfast.engine.run import Outgoing, Run
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import ModelBehaviorError, UserError
 from standfast.ground.jsonvalue import Item, copy_json
-from standfast.words.history import Prepared, deduplicate, omit_reasoning_id
+from standfast.words.history import CUT_REPLY, LeftOut, Prepared, deduplicate, omit_reasoning_id
 from standfast.words.items import ModelResponse
 from standfast.words.usage import Usage
 
@@ -156,12 +156,13 @@ def prepared(scope: RunScope, run: Run) -> list[Item]:
     elif so_far.ledger_count < len(run.ledger):
         so_far.items.extend(_as_sent(scope, [entry.item for entry in run.ledger.since(so_far.ledger_count)]))
         so_far.ledger_count = len(run.ledger)
-    left_out = so_far.items.left_out
+    cut = scope.session.cut if scope.session is not None else ()
+    left_out = [*(LeftOut(item, CUT_REPLY) for item in cut), *so_far.items.left_out]
     if left_out and len(left_out) != len(scope.left_out):
-        scope.left_out = list(left_out)
+        scope.left_out = left_out
         logger.warning(
-            "%d items of the history were left out of the request: a call without its output, or an output without its"
-            " call, which no provider accepts. They were not deleted. Their calls: %s",
+            "%d items of the history were left out of the request: a call without its output, an output without its"
+            " call, or a part of a reply, which no provider accepts. They were not deleted. Their calls: %s",
             len(scope.left_out),
             ", ".join(dict.fromkeys(str(one.item["call_id"]) for one in scope.left_out if "call_id" in one.item)),
         )
