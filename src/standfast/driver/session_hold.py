@@ -31,7 +31,7 @@ from standfast.sessions.protocol import Lease, Session, SessionSettings, abiliti
 from standfast.sessions.records import RunUsage
 from standfast.sessions.run_rules import NestedItems, Recorded, RunSave
 from standfast.sessions.signatures import takes
-from standfast.words.history import rest_of_reply
+from standfast.words.history import begins_or_answers, rest_of_reply
 
 logger = logging.getLogger("standfast")
 
@@ -343,9 +343,12 @@ class SessionHold:
     async def read(self) -> list[Item]:
         """The history a run starts from; nothing of a reply that a limit cuts in two: `cut` has its rest (C8)."""
         limit = self.limit()
-        if not limit:
-            return await self._read(limit)
-        items = await self._read(limit + 1)  # whether the first belongs to a reply is said by the one before it
+        items = await self._read(limit)
+        if not items or len(items) != limit or begins_or_answers(items[0]):
+            return items
+        # Whether the first belongs to a reply is said by the one before it. It is asked for by itself: a session of the
+        # user's own is told the limit that was set.
+        items = await self._read(limit + 1)
         if len(items) <= limit:
             return items
         before, *items = items

@@ -376,10 +376,14 @@ def rest_of_reply(before: Item, items: Sequence[Item]) -> int:
     """
     if not items or not (before.get("type") == "reasoning" or is_call(before) or is_call(items[0])):
         return 0
-    if before.get("role") in BEGINS_A_TURN or before.get("type") in ANSWERS:
+    if begins_or_answers(before):
         return 0
-    ends = (item.get("type") in ANSWERS or item.get("role") in BEGINS_A_TURN for item in items)
-    return next((place for place, is_end in enumerate(ends) if is_end), len(items))
+    return next((place for place, item in enumerate(items) if begins_or_answers(item)), len(items))
+
+
+def begins_or_answers(item: Item) -> bool:
+    """Whether an item belongs to no reply: a message that begins a turn, or the output of a call."""
+    return item.get("role") in BEGINS_A_TURN or item.get("type") in ANSWERS
 
 
 def _drop_cut_reasoning(items: Sequence[Item], dropped: dict[int, str]) -> None:
