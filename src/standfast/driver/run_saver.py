@@ -128,6 +128,14 @@ class RunSaver(Generic[State]):
             self._newest = state
             await self._write(state, new, release)
 
+    async def forget(self) -> None:
+        """Remove the record, if there is one: whoever might have had to know of it need not any more."""
+        async with self._lock:
+            await self._settle()
+            if self._confirmed is not None:
+                await self.store.delete_run(self._confirmed.run_id)
+                self._confirmed, self._head, self.revision = None, None, 0
+
     async def confirm(self) -> State | None:
         """Repeat the save whose outcome is not known, if there is one; the state that the store certainly has then."""
         async with self._lock:
