@@ -1,49 +1,39 @@
 """An agent tool on a `conversation_id`: whatever becomes of the run around it, the server's conversation can go on.
 
-The server refuses every request as long as a call it made has no output (the loopback provider does, too). So the
-nested run has a record of its own, by which the next run on that conversation, nested or not, finds it: what it owes
-goes first. C15, D2, D5 and D11, for each conversation.
+The server refuses every request as long as a call it made has no output. So the nested run has a record of its own, by
+which the next run on that conversation, nested or not, finds it: what it owes goes first. C15, D2, D5 and D11, for each
+conversation.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.books import Item, done, lines, outputs, short, write, wrongs
+from helpers.books import done, lines, outputs, short
+from helpers.offices import INNER, PARENT, Clerk, Office
 from openai import AsyncOpenAI
 
 from standfast import (
     Agent,
+    GuardrailFunctionOutput,
+    InMemoryRunStore,
     OpenAIResponsesModel,
     RunConfig,
     Runner,
+    RunStateError,
     SQLiteSession,
     ToolContext,
+    UnfinishedRunError,
     function_tool,
+    input_guardrail,
     open_store,
 )
 from standfast.testing import ScriptedModel, final, function_call
-from standfast.testing.loopback import Asked, LoopbackServer, Status, call
-
-PARENT, INNER = "r1", "r1/o1"
-
-
-class Clerk:
-    """The model of the inner agents: it makes the calls that a message names, and then says that all is done."""
-
-    def __init__(self) -> None:
-        self._numbers = itertools.count(1)
-
-    def __call__(self, asked: Asked) -> Any:
-        if asked.outputs:
-            return "all done"
-        named = [word for word in asked.last_text.split() if word in ("pay", "look", "ask", "hang")]
-        return [call(name, {}, call_id=f"c{next(self._numbers)}") for name in named] or f"re {asked.last_text}"
+from standfast.testing.loopback import LoopbackServer, Script, Status, call
 
 
 @pytest.fixture
@@ -59,91 +49,9 @@ async def client(server: LoopbackServer) -> AsyncIterator[AsyncOpenAI]:
         yield made
 
 
-def tools_of(book: Path, hangs: asyncio.Event | None = None) -> list[Any]:
-    """What the inner agent can do; each writes into the book that it did."""
-
-    @function_tool
-    async def pay(ctx: ToolContext[Any]) -> str:
-        """Pay."""
-        write(book, ctx.tool_call_id)
-        return done(ctx.tool_call_id)
-
-    @function_tool
-    async def look(ctx: ToolContext[Any]) -> str:
-        """Look."""
-        write(book, ctx.tool_call_id)
-        return done(ctx.tool_call_id)
-
-    @function_tool(needs_approval=True)
-    async def ask(ctx: ToolContext[Any]) -> str:
-        """Pay if a person agrees."""
-        write(book, ctx.tool_call_id)
-        return done(ctx.tool_call_id)
-
-    @function_tool
-    async def hang(ctx: ToolContext[Any]) -> str:
-        """Begin, and never end."""
-        write(book, ctx.tool_call_id)
-        if hangs is not None:
-            hangs.set()
-        await asyncio.sleep(600)
-        return done(ctx.tool_call_id)
-
-    return [pay, look, ask, hang]
-
-
-class Office:
-    """Parents on sessions of one store, whose agent tool is on one conversation of the server's."""
-
-    def __init__(self, server: LoopbackServer, client: AsyncOpenAI, folder: Path) -> None:
-        self.server, self.client = server, client
-        self.book, self.path = folder / "book", folder / "s.db"
-        self.conversation = server.new_conversation()
-        self.session = SQLiteSession("s", self.path)
-        self.hangs = asyncio.Event()
-        self.helper: dict[str, Any] = {}
-        self.inner: dict[str, Any] = {}
-
-    @property
-    def store(self) -> Any:
-        return self.session.run_store()
-
-    def clerk(self) -> Agent[Any]:
-        model = OpenAIResponsesModel("m", self.client)
-        return Agent(name="clerk", model=model, tools=tools_of(self.book, self.hangs), **self.inner)
-
-    def outer(self, *replies: Any, tools: Any = ()) -> Agent[Any]:
-        helper = self.clerk().as_tool("helper", "Help.", conversation_id=self.conversation, **self.helper)
-        return Agent(name="outer", model=ScriptedModel(replies), tools=[helper, *tools])
-
-    async def say(self, words: str, run_id: str = PARENT, session: Any = None, **config: Any) -> Any:
-        """A run of a parent that hands these words to the agent tool, and then says what it gave."""
-        agent = self.outer([function_call("helper", {"input": words}, call_id="o1")], final("ok"))
-        settings = RunConfig(run_id=run_id, **config)
-        return await Runner.run(agent, words, session=session or self.session, run_config=settings)
-
-    async def told(self, session: Any = None) -> list[Any]:
-        """What the call of the agent tool gave, each time."""
-        return outputs(await (session or self.session).get_items()).get("o1", [])
-
-    def history(self) -> list[str]:
-        return short(self.server.history(self.conversation))
-
-    async def check(self) -> list[Item]:
-        """Whatever was done is told to the conversation, once, which takes another message; nothing is left open."""
-        agent: Agent[Any] = Agent(name="next", model=OpenAIResponsesModel("m", self.client))
-        config = RunConfig(run_store=self.store)
-        result = await Runner.run(agent, "well?", conversation_id=self.conversation, run_config=config)
-        assert result.final_output == "re well?"
-        seen = self.server.history(self.conversation)
-        assert wrongs(lines(self.book), seen) == []
-        assert await self.store.open_on_conversation(self.conversation) == []
-        return seen
-
-
 @pytest.fixture
 async def office(server: LoopbackServer, client: AsyncOpenAI, tmp_path: Path) -> AsyncIterator[Office]:
-    made = Office(server, client, tmp_path)
+    made = Office(server.new_conversation(), client, tmp_path, server)
     yield made
     await made.session.close()
 
@@ -241,3 +149,257 @@ async def test_the_same_run_may_call_it_again(office: Office) -> None:
     assert result.final_output == "ok"
     assert office.history() == ["U(pay)", "C(c1)", "O(c1: done)", "U(hello)", "A(re hello)"]
     await office.check()
+
+
+# --- it waits for a person -------------------------------------------------------------------------------------------
+
+
+async def test_while_it_waits_other_calls_of_the_tool_are_refused_by_us_and_told_to_the_model(office: Office) -> None:
+    """Any text that the server is sent would be the waiting call's output; the parent is not harmed by the refusal."""
+    await office.say("pay ask")
+    asked, other = len(office.server.requests), SQLiteSession("another", office.path)
+    assert (await office.say("hello", "r2", session=other)).final_output == "ok"
+    (told,) = await office.told(other)
+    assert all(said in told for said in ("failed", INNER, "paused", "ask (c2)"))
+    with pytest.raises(UnfinishedRunError, match=INNER) as caught:
+        await office.check()
+    assert f"inside run '{PARENT}'" in caught.value.remedy
+    assert len(office.server.requests) == asked  # nothing was sent, nor asked
+    assert (await office.decide()).final_output == "ok"
+    assert office.history() == ["U(pay ask)", "C(c1)", "C(c2)", "O(c1: done)", "O(c2: done)", "A(all done)"]
+    assert await office.told() == ["all done"]
+    assert (await office.say("hello", "r3", session=other)).final_output == "ok"
+    await other.close()
+    await office.check()
+
+
+@pytest.mark.parametrize("approve", [True, False])
+async def test_decided_later_it_goes_on_inside_its_parent_and_leaves_no_record(office: Office, approve: bool) -> None:
+    await office.say("pay ask")
+    assert {run.run_id for run in (await office.store.list_runs(status="paused"))[0]} == {INNER, PARENT}
+    await office.decide(approve)
+    assert [run.run_id for run in (await office.store.list_runs())[0]] == [PARENT]
+    assert lines(office.book) == (["c1", "c2"] if approve else ["c1"])
+    await office.check()
+
+
+async def test_only_its_parent_goes_on_with_it(office: Office) -> None:
+    await office.say("pay ask")
+    state = await Runner.load(office.clerk(), INNER, run_store=office.store)
+    state.approve(state.get_interruptions()[0])
+    with pytest.raises(RunStateError, match=f"inside run '{PARENT}'"):
+        await Runner.run(office.clerk(), state, run_config=RunConfig(run_store=office.store))
+    report = await Runner.recover([office.outer()], sessions=lambda name: SQLiteSession(name, office.path))
+    assert [one.run_id for one in report.of("waits")] == [PARENT]
+    assert report.of("continued") == ()
+
+
+async def test_settled_by_another_its_parent_is_told_that_its_outcome_is_unknown(office: Office) -> None:
+    """Given up by its own id while its parent waits: whoever approves in the parent then comes too late."""
+    await be_given_up_alone(office)
+    await office.check()
+    await office.decide()
+    assert lines(office.book) == ["c1"]
+    assert "not known" in (await office.told())[0]
+    await office.check("and now?")
+
+
+# --- several at once, deeper, by hand --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [("pay", "look", "pay too"), ("pay ask", "look"), ("hello", "pay ask")])
+async def test_called_several_times_in_one_turn_they_take_turns(office: Office, words: tuple[str, ...]) -> None:
+    """Side by side, a second message would come between a call of the first and its output."""
+    calls = [function_call("helper", {"input": one}, call_id=f"o{n}") for n, one in enumerate(words)]
+    result = await Runner.run(
+        office.outer(calls, final("ok")), "go", session=office.session, run_config=RunConfig(run_id=PARENT)
+    )
+    if result.interruptions:
+        result = await office.decide()
+    assert result.final_output == "ok"
+    told = outputs(await office.session.get_items())
+    if words == ("pay ask", "look"):
+        assert "has not ended" in told.pop("o1")[0]  # the first waited, and nothing may be said meanwhile
+    answers = {"hello": ["re hello"]}
+    assert told == {f"o{n}": answers.get(one, ["all done"]) for n, one in enumerate(words) if f"o{n}" in told}
+    await office.check()
+
+
+async def test_a_tool_that_is_not_given_a_turn_says_so(office: Office) -> None:
+    """With concurrency="reject" the second of two calls is told at once, and nothing is sent."""
+    calls = [function_call("helper", {"input": one}, call_id=f"o{n}") for n, one in enumerate(("pay", "look"))]
+    config = RunConfig(concurrency="reject")
+    await Runner.run(office.outer(calls, final("ok")), "go", session=office.session, run_config=config)
+    told = outputs(await office.session.get_items())
+    assert told["o0"] == ["all done"]
+    assert "is at conversation" in told["o1"][0]
+    await office.check()
+
+
+async def test_a_run_inside_a_run_on_the_same_conversation_is_refused_before_anything_is_sent(office: Office) -> None:
+    """The call that it answers has no output yet: the server would take nothing."""
+    middle = office.clerk()
+    office.server.rule = Script([call("helper", {"input": "look"}, call_id="m1"), "it was refused"])
+    middle.tools = [office.clerk().as_tool("helper", "Help.", conversation_id=office.conversation)]
+    outer = Agent(
+        name="outer",
+        model=ScriptedModel([[function_call("middle", {"input": "look"}, call_id="o1")], final("ok")]),
+        tools=[middle.as_tool("middle", "Help.", conversation_id=office.conversation)],
+    )
+    await Runner.run(outer, "go", session=office.session)
+    told = short(office.server.history(office.conversation))
+    assert told[0] == "U(look)"
+    assert "so is a run that it is inside of" in told[2]
+    assert told[3:] == ["A(it was refused)"]
+    office.server.rule = Clerk()
+    await office.check()
+
+
+@pytest.mark.parametrize("way", [cut, fail, give_up], ids=lambda way: way.__name__)
+async def test_two_deep_the_record_is_kept_with_the_outermost_run(office: Office, way: Any) -> None:
+    """The run between has neither a session nor a record."""
+    plain = office.outer
+
+    def outer(*replies: Any, tools: Any = ()) -> Agent[Any]:
+        calls = [[function_call("helper", {"input": word}, call_id="m1")] for word in office.words]
+        middle = plain(*calls, final("passed on"))
+        office.words = ()
+        return Agent(name="top", model=ScriptedModel(replies), tools=[middle.as_tool("helper", "Pass on.")])
+
+    async def say(words: str, run_id: str = PARENT, session: Any = None) -> Any:
+        office.words = (words,)
+        return await Office.say(office, words, run_id, session)
+
+    office.words: tuple[str, ...] = ()
+    office.outer, office.say = outer, say  # type: ignore[method-assign,assignment]
+    if way is fail:
+        office.server.fault(Status(429), skip=1)
+        await say("pay look")
+    else:
+        await way(office)
+    assert [run.run_id for run in await office.store.open_on_conversation(office.conversation)] == ["r1/o1/m1"]
+    assert (await say("hello", "r2")).final_output == "ok"
+    await office.check()
+
+
+@pytest.mark.parametrize("words", ["pay look", "pay ask"])
+async def test_called_by_hand_it_owes_nothing_that_is_forgotten(office: Office, words: str) -> None:
+    """One that would have to wait is given up, and one whose server is away fails: nobody holds their result."""
+
+    @function_tool
+    async def by_hand(ctx: ToolContext[Any]) -> str:
+        """Call the agent tool as a function."""
+        helper = office.clerk().as_tool("helper", "Help.", conversation_id=office.conversation)
+        return str(await helper.on_invoke_tool(ctx, '{"input": "' + words + '"}'))
+
+    if words == "pay look":
+        office.server.fault(Status(429), skip=1)
+    model = ScriptedModel([[function_call("by_hand", {}, call_id="o1")], final("ok")])
+    await Runner.run(Agent(name="outer", model=model, tools=[by_hand]), "go", session=office.session)
+    assert lines(office.book)[0] == "c1"
+    assert (await office.say("hello", "r2")).final_output == "ok"
+    await office.check()
+
+
+# --- what was taken over is not lost by whoever took it --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nested", [True, False])
+async def test_what_was_taken_over_is_handed_on_by_a_run_that_fails_at_once(office: Office, nested: bool) -> None:
+    """The one that owed it has ended by then: lost with its heir, the server would take nothing any more."""
+    await fail(office)
+    for number in range(2):
+        office.server.fault(Status(429))
+        if nested:
+            await office.say("hello", f"again {number}")
+        else:
+            with pytest.raises(Exception, match="asked to fail"):
+                await office.check()
+    seen = short(await office.check())
+    assert seen == ["U(pay look)", "C(c1)", "C(c2)", "O(c1: done)", "O(c2: done)", "U(well?)", "A(re well?)"]
+
+
+async def test_what_was_taken_over_is_handed_on_by_a_run_that_a_guardrail_stops(office: Office) -> None:
+    """What no guardrail has passed is never sent; what others owe has nothing to do with it."""
+    await fail(office)
+
+    @input_guardrail
+    def never(*_: Any) -> GuardrailFunctionOutput:
+        return GuardrailFunctionOutput(None, tripwire_triggered=True)
+
+    office.inner = {"input_guardrails": [never]}
+    await office.say("secret", "r2")
+    office.inner = {}
+    assert "U(secret)" not in short(await office.check())
+
+
+async def test_a_run_that_took_something_over_and_is_resumed_sends_it_once(office: Office) -> None:
+    await fail(office)
+    office.server.fault(Status(429))
+    agent: Agent[Any] = Agent(name="next", model=OpenAIResponsesModel("m", office.client))
+    config = RunConfig(run_store=office.store, run_id="heir")
+    with pytest.raises(Exception, match="asked to fail"):
+        await Runner.run(agent, "hi", conversation_id=office.conversation, run_config=config)
+    await Runner.resume(agent, "heir", run_store=office.store)
+    assert office.history()[-4:] == ["O(c1: done)", "O(c2: done)", "U(hi)", "A(re hi)"]
+    await office.check()
+
+
+# --- other owners, and none that is known ----------------------------------------------------------------------------
+
+
+async def test_without_a_run_store_nothing_is_known_and_nothing_is_kept(
+    server: LoopbackServer, client: AsyncOpenAI, tmp_path: Path
+) -> None:
+    """The server says what is missing, the parent is told, and goes on."""
+    office = Office(server.new_conversation(), client, tmp_path, server)
+    server.fault(Status(429), skip=1)
+    for words in ("pay", "hello"):
+        agent = office.outer([function_call("helper", {"input": words}, call_id="o1")], final("ok"))
+        result = await Runner.run(agent, words)
+        assert result.final_output == "ok"
+    assert "No tool output found" in str(result.to_input_list())
+    await office.session.close()
+
+
+async def test_a_store_of_its_own_is_used_where_the_tool_names_one(office: Office) -> None:
+    """Parents that are kept in several stores share what their agent tool owes by it."""
+    shared = InMemoryRunStore()
+    office.helper = {"run_config": RunConfig(run_store=shared)}
+    await office.say("pay ask")
+    other = SQLiteSession("s", office.path.with_name("other.db"))
+    await office.say("hello", "r2", session=other)
+    assert "has not ended" in (await office.told(other))[0]
+    assert await office.store.open_on_conversation(office.conversation) == []
+    await office.decide()
+    await office.say("hello", "r3", session=other)
+    assert (await office.told(other))[1] == "re hello"
+    await other.close()
+    assert (await shared.list_runs())[0] == []
+    await office.check()
+
+
+@pytest.mark.parametrize("way", ["decided", "failed"])
+async def test_a_response_chain_of_an_agent_tool_is_sent_nothing_twice(office: Office, way: str) -> None:
+    """D4, D7: a chain belongs to its run, and each call of the tool begins where the tool says."""
+    first = await office.client.responses.create(model="m", input="before")
+    helper = office.clerk().as_tool("helper", "Help.", previous_response_id=first.id)
+
+    def outer(*replies: Any) -> Agent[Any]:
+        return Agent(name="outer", model=ScriptedModel(replies), tools=[helper])
+
+    if way == "failed":
+        office.server.fault(Status(429), skip=1)
+    words = "pay ask" if way == "decided" else "pay look"
+    agent = outer([function_call("helper", {"input": words}, call_id="o1")], final("ok"))
+    await Runner.run(agent, "go", session=office.session, run_config=RunConfig(run_id=PARENT))
+    if way == "decided":
+        state = await Runner.load(agent, PARENT, session=office.session)
+        state.approve(state.get_interruptions()[0])
+        await Runner.run(agent, state, session=office.session)
+        assert short(office.server.model_calls[-1].input) == ["O(c1: done)", "O(c2: done)"]
+    again = outer([function_call("helper", {"input": "hello"}, call_id="o2")], final("ok"))
+    await Runner.run(again, "go", session=office.session)
+    assert office.server.model_calls[-1].previous_response_id == first.id
+    assert short(office.server.model_calls[-1].input) == ["U(hello)"]
+    assert [run.run_id for run in (await office.store.list_runs())[0] if "/" in run.run_id] == []

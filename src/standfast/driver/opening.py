@@ -300,8 +300,12 @@ async def open_resumed(scope: RunScope, resumed: ResumedRun) -> Opened:
     await _hold(scope, resumed)
     may_wait = scope.config.concurrency == "wait" and not (resumed.takeover or resumed.at_once)
     wait_s = scope.config.lease_wait_s if may_wait else 0.0
-    # Whoever has the run around a nested one is the one who may go on with it.
-    await _hold_run(scope, run.spec.run_id, wait_s=wait_s, takeover=resumed.takeover or is_nested)
+    try:
+        await _hold_run(scope, run.spec.run_id, wait_s=0.0 if is_nested else wait_s, takeover=resumed.takeover)
+    except RunClaimedError:
+        if not is_nested:
+            raise
+        await _hold_run(scope, run.spec.run_id, takeover=True)  # whoever has the run around it may go on with it
     if status == "running" and not (is_nested or _has_no_worker(scope) or resumed.takeover):
         raise _marked_as_running(run)
     revision = await _known_revision(scope, resumed)

@@ -60,7 +60,7 @@ async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Calla
             note(scope.unfinished, one.run_id, "running", "left alone")
             continue
         run = await _with_lost_answer(scope, one.run)
-        if not (run.has_done_something or run.is_left_owing):
+        if not (run.has_done_something or run.is_left_owing or one.is_orphan):
             continue  # the request that had left was not taken: it has done nothing, and can be run again
         tell_begun(one.run, f"run {run_id} has settled it and says so")
         run = advance(run, settling(run_id, 0, is_orphan=one.is_orphan))
