@@ -20,7 +20,7 @@ from helpers.processes import Child, Line
 from helpers.trees import Death
 from owners.child import loopback_client
 
-from standfast import RunClaimedError, RunConfig, Runner, SQLiteSession
+from standfast import RunClaimedError, RunConfig, Runner, SQLiteSession, UnfinishedRunError
 from standfast.testing import final
 from standfast.testing.loopback import LoopbackServer, Status
 
@@ -101,9 +101,6 @@ async def play(server: LoopbackServer, folder: Path, story: str, place: int, the
                 continue
             heard = await _end_of(Child(step, what=what, **told))
             found += [] if heard[0] in ANSWERS else [f"{what}: {heard}"]
-        if (await office.store.list_runs(status="paused"))[0]:
-            heard = await _end_of(Child(step, what="approve", **told))
-            found += [] if heard[0] in ANSWERS else [f"approve: {heard}"]
         found += await _wrongs(office, "well?")
         await office.session.close()
     return found
@@ -115,21 +112,40 @@ async def _end_of(child: Child) -> tuple[str, str]:
 
 
 async def _wrongs(office: Office, words: str, *, may_wait: bool = False) -> list[str]:
+    """What is wrong once a message has come to the conversation; one that was refused has its remedy done first."""
     try:
-        await office.check(words)
+        try:
+            await office.check(words)
+        except UnfinishedRunError:
+            if may_wait:
+                return []
+            with suppress(RunClaimedError):  # the last state of one that was cut was still on its way
+                await office.decide(**CONFIG)
+            return await _wrongs(office, words)
     except Exception as error:
-        if may_wait and type(error).__name__ == "UnfinishedRunError":
-            return []
         return [f"{words} {type(error).__name__}: {error} {office.history()}"]
-    except AssertionError as error:
-        return [f"{words} {error}"]
     return []
+
+
+FEW: list[tuple[str, int, tuple[str, ...]]] = [
+    # Its parent knows what it took over, and it has no record yet; it has one, and the other has not ended; that has.
+    ("take over", 22, ("another", "resume")),
+    ("take over", 24, ("resume",)),
+    ("take over", 24, ("another",)),
+    ("take over", 26, ("another",)),
+    # Its first request was answered and nobody knows; a call of it had begun; it waits and its parent is about to.
+    ("start", 22, ("another", "resume")),
+    ("start", 29, ("message", "resume")),
+    ("start and wait", 32, ("another",)),
+    ("approve", 21, ("check", "resume")),
+]
+"""Those that are played by default: each is found wrong if one rule of the driver's is left out."""
 
 
 def chosen() -> list[tuple[str, int, tuple[str, ...]]]:
     """The stories to play: what is killed, where, and what comes then."""
     if ROUNDS == 1:
-        return [(story, 11 + 7 * number, AFTERWARDS[-1 - number]) for number, story in enumerate(STORIES)]
+        return FEW
     places = range(2 * min(ROUNDS, PLACES))
     return [(story, place, then) for story in STORIES for place in places for then in AFTERWARDS]
 
@@ -171,9 +187,6 @@ async def test_cut_at_any_await_it_owes_nothing_that_is_forgotten(
             async with server.client(max_retries=0) as client:
                 office = Office(server.new_conversation(), client, folder, server)
                 was_cut = await cancelled_at(partial(to_its_end, office, words, streamed), at, way)
-                while (await office.store.list_runs(status="paused"))[0]:
-                    with suppress(RunClaimedError):  # the last state of the one that was cut was still on its way
-                        await office.decide()
                 assert not await _wrongs(office, "well?"), f"cut {way} at await {at}"
                 await no_task_is_left()
                 await office.session.close()
