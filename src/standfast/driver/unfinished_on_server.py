@@ -8,7 +8,7 @@ is sent would be the waiting call's output.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -52,7 +52,6 @@ async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Calla
     found = await _found_on_server(scope, fresh, store, waits=policy == "settle")
     refuse(found if policy == "refuse" else [one for one in found if one.state == "paused"])
     given = {_output_of(entry.item) for entry in fresh.ledger} - {None}
-    ids = {one.run_id for one in found}
     owed: list[Entry] = []
     ends: list[Callable[[], Awaitable[None]]] = []
     for one in found:
@@ -66,7 +65,7 @@ async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Calla
         run = advance(run, settling(run_id, 0, is_orphan=one.is_orphan))
         if run.paused:
             refuse([Found(run, one.revision, is_gone=True)])
-        for entry in await _owed_entries(run, store, ids):
+        for entry in await _owed_entries(run, store):
             if _output_of(entry.item) not in given:  # a caller may bring what an error handed over
                 owed.append(Entry("input", fresh.spec.agent, copy_json(entry.item), {"owed_by": one.run_id}))
         ends.append(partial(RunSaver(store, RunRecord, revision=one.revision, saved=one.run).save, run))
@@ -77,24 +76,21 @@ async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Calla
     return fresh, ends
 
 
-async def _owed_entries(run: Run, store: RunStore, found: Collection[str]) -> list[Entry]:
-    """What a settled run owes its server; `found` are the runs that are asked the same."""
+async def _owed_entries(run: Run, store: RunStore) -> list[Entry]:
+    """What a settled run owes its server."""
     entries = [run.ledger[ordinal] for ordinal in offered(run)]
     if run.marks.acknowledged:
         return entries
     # Nothing of it has reached the server. Its own input is its caller's to send again; what it took over is not.
-    kept = []
-    for entry in entries:
-        source = _source(entry)
-        # It may have died before it had ended the one it took that from, which then still has it, or has gone on.
-        if source is not None and source not in found and await _is_settled_by(run.spec.run_id, source, store):
-            kept.append(entry)
-    return kept
+    return [entry for entry in entries if await _is_taken(_source(entry), run.spec.run_id, store)]
 
 
-async def _is_settled_by(run_id: str, gone: str, store: RunStore) -> bool:
-    saved = await store.load_run(gone)
-    return saved is None or settler_of(saved) == run_id
+async def _is_taken(source: str | None, by: str, store: RunStore) -> bool:
+    """Whether run `by` has ended the run that it took something over from: else that one still has it, or went on."""
+    if source is None:
+        return False
+    saved = await store.load_run(source)
+    return saved is None or settler_of(saved) == by
 
 
 def _source(entry: Entry) -> str | None:
