@@ -28,7 +28,8 @@ ROUNDS = int(os.environ.get("STANDFAST_ATTACK_ROUNDS", "1"))
 PLACES = 50
 """A little more than the longest of these has commits."""
 
-CONFIG: dict[str, Any] = {"lease_ttl_s": 3.0, "lease_wait_s": 60.0}
+CONFIG: dict[str, Any] = {"lease_ttl_s": 120.0, "lease_wait_s": 60.0}
+"""Leases that nobody renews while a story is played: a renewal is a commit, and places are counted by them."""
 
 STORIES = ("start", "start and wait", "approve", "take over")
 """What the process is at that is killed. In the last, the agent tool finds what a run before it owes."""
@@ -101,6 +102,8 @@ async def play(server: LoopbackServer, folder: Path, story: str, place: int, the
                 continue
             heard = await _end_of(Child(step, what=what, **told))
             found += [] if heard[0] in ANSWERS else [f"{what}: {heard}"]
+        if then == ("resume",):
+            found += [f"its parent is told: {told}" for told in (await office.told())[-1:] if "failed" in told]
         found += await _wrongs(office, "well?")
         await office.session.close()
     return found
