@@ -366,11 +366,12 @@ class Run(Struct, frozen=True):
     def has_done_something(self) -> bool:
         """Whether a call has begun or waits, or a turn is stored: then nobody may step over the run (C15).
 
-        So it is where a server's conversation may have a request of it, or a turn, or it has what others owed there.
+        A reply in hand is a turn that the server of a conversation has stored; it may have a request that had left, and
+        the run may have what others owe there.
         """
-        if any(call.state in ("waiting", "returned") or call.has_begun for call in self.calls):
+        if self.spec.owner.kind == "conversation" and (self.turn or self.progress.outgoing or self.spec.took_over):
             return True
-        if self.spec.owner.kind == "conversation" and (self.progress.outgoing or self.turn or self.spec.took_over):
+        if any(call.state in ("waiting", "returned") or call.has_begun for call in self.calls):
             return True
         return self.marks.stored > 0 or self.marks.acknowledged > 0 or self.storable > self.marks.stored
 
