@@ -131,9 +131,16 @@ class StoreAgainstModel(RuleBasedStateMachine):
             steps = [[change for step in steps for change in step]]  # one step of several names
         transaction = self.begun()
         if data.draw(st.booleans()):  # as plans do: what was looked at is known
-            transaction.look_all([Look(name, cells=CELLS) for name in names])
+            looks = [Look(name, cells=CELLS) for name in names]
+            transaction.foresee(data.draw(st.sampled_from([looks, steps])))
+            for look in looks:
+                transaction.look(look)
         expected = [self.expected(step) for step in steps]
-        answers = transaction.commit_all(steps)
+        if data.draw(st.booleans()):
+            with transaction.together():
+                answers = [transaction.commit(step) for step in steps]
+        else:
+            answers = [transaction.commit(step) for step in steps]
         self.db.execute("COMMIT")
         for step, answer, refused in zip(steps, answers, expected, strict=True):
             if refused:

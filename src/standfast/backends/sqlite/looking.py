@@ -1,6 +1,6 @@
 """Looking: what the port asks to read, in SQL, and what is known from it.
 
-Many looks are answered at once, with as few statements as one needs, because statements are what a turn costs. What was
+What many looks ask for is read at once, with as few statements as one needs: they are what a turn costs. What was
 read or written stays known while nobody else writes: until the transaction ends, and in the next one if no other
 connection has committed in between.
 
@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from standfast.backends.sqlite.rows import all_bytes, as_rows, rows_of
 from standfast.backends.sqlite.statements import AFTER, AT_ONCE_MAX, LATEST, ROW_COLUMNS, WHOLE, Statements
 from standfast.backends.sqlite.values import BEYOND, as_bytes, as_seconds, labels_in
-from standfast.sessions.port import Cell, Kind, Look, Name, Row, Rows, Sight
+from standfast.sessions.port import Ask, Cell, Kind, Look, Name, Row, Rows, Sight
 
 T = TypeVar("T")
 
@@ -65,6 +65,7 @@ class Looking:
         self._now = time.time()
         self._doubtful: set[Name] = set()
         self._known_bytes = 0
+        self._foreseen: Sequence[Ask] = ()
 
     def again(self) -> None:
         """Begin another transaction with what is known from the last one."""
@@ -76,23 +77,24 @@ class Looking:
             self._states.pop(name, None)
         self._doubtful.clear()
 
+    def foresee(self, questions: Sequence[Ask]) -> None:
+        """Say what is asked next: the first name or cell that is not known is read together with all of theirs."""
+        self._foreseen = questions
+
+    def flush(self) -> None:
+        """Write what was put off: nothing, where nothing is written."""
+
     def look(self, look: Look) -> Sight:
         """Read all that is asked for."""
         if look.only_data:
+            self.flush()
             return Sight(data=self._data(look.name, look.rows[0]))
-        if look.name not in self._states:
-            self._load([look.name])
-        state = self._states[look.name]
+        state = self._states.get(look.name)
+        if state is None:
+            state = self._load(look.name)
         if not state.cells.keys() >= set(look.cells):
-            self._load_cells([(state, look.cells)])
+            self._load_cells(state, look.cells)
         return self._sight(state, look)
-
-    def look_all(self, looks: Sequence[Look]) -> list[Sight]:
-        """Answer several looks, with few statements for all of them."""
-        self._load([look.name for look in looks])
-        states = [self._states[look.name] for look in looks]
-        self._load_cells([(state, look.cells) for state, look in zip(states, looks, strict=True)])
-        return [self._sight(state, look) for state, look in zip(states, looks, strict=True)]
 
     def _sight(self, state: State, look: Look) -> Sight:
         cells = {}
@@ -101,6 +103,7 @@ class Looking:
             if stored is not None:
                 cells[name] = Cell(stored[1], stored[0] == state.epoch)
         if look.prefixes:
+            self.flush()
             for prefix in look.prefixes:
                 if self._beside is not None:
                     cells |= self._beside.cells(self.db, look.name.id, prefix)
@@ -108,8 +111,7 @@ class Looking:
                     cells[found.decode()] = Cell(value, epoch == state.epoch)
         if not look.rows and not look.times and look.upto is None and not look.count:
             return Sight(mark=state.mark if look.mark else "", now=self._now, cells=cells)
-        if look.only_data:
-            return Sight(data=self._data(look.name, look.rows[0]))
+        self.flush()
         made = look.times and state.created is not None
         return Sight(
             mark=state.mark,
@@ -177,17 +179,25 @@ class Looking:
             return None
         if (first, edition) != (state.first, state.edition) or newest > state.newest:
             return None
+        self.flush()
         if newest == state.newest or self.db.execute(self._sql.row_here, (newest, session_id)).fetchone():
             return newest
         return None
 
-    def _load(self, names: Iterable[Name]) -> None:
-        """See to it that these names are known."""
-        missing = [name for name in names if name not in self._states]
-        for kind in {name[0]: None for name in missing} if missing else ():
-            some = [name for name in missing if name[0] == kind]
+    def _load(self, name: Name) -> State:
+        """What is known of that name, from now on; and of those that are asked for next."""
+        wanted: dict[Name, None] = {name: None}
+        for asked in self._foreseen:
+            if type(asked) is Look:
+                wanted[asked.name] = None
+            elif type(asked) is list:
+                wanted |= dict.fromkeys([change.name for change in asked])
+        missing = [one for one in wanted if one not in self._states]
+        for kind in {one.kind: None for one in missing}:
+            some = [one for one in missing if one.kind == kind]
             for start in range(0, len(some), AT_ONCE_MAX):
                 self._load_some(kind, some[start : start + AT_ONCE_MAX])
+        return self._states[name]
 
     def _load_some(self, kind: Kind, some: list[Name]) -> None:
         ids = _padded([name[1] for name in some])
@@ -197,21 +207,27 @@ class Looking:
                 self._states[name] = State(name, row)
         self._known_bytes += len(some) * _ENTRY_BYTES
 
-    def _load_cells(self, wanted: Iterable[tuple[State, Iterable[str]]]) -> None:
+    def _load_cells(self, state: State, names: Iterable[str]) -> None:
+        """See to it that these cells are known, and those that are asked for next."""
+        wanted = [(state, names)]
+        for asked in self._foreseen:
+            if type(asked) is Look and (known := self._states.get(asked.name)) is not None:
+                wanted.append((known, asked.cells))
+        self._foreseen = ()
         missing = []
-        for state, names in wanted:
+        for of, names in wanted:
             for name in names:
-                if name not in state.cells:
-                    state.cells[name] = None
-                    missing.append((state, name))
+                if name not in of.cells:
+                    of.cells[name] = None
+                    missing.append((of, name))
         self._known_bytes += len(missing) * _ENTRY_BYTES
         for start in range(0, len(missing), AT_ONCE_MAX):
             some = missing[start : start + AT_ONCE_MAX]
-            pairs: list[str] = [value for state, name in _padded(some) for value in (state.owner, name)]
+            pairs: list[str] = [value for of, name in _padded(some) for value in (of.owner, name)]
             for place, epoch, value in self.db.execute(self._sql.cells_of(len(pairs) // 2), pairs).fetchall():
                 if place < len(some):
-                    state, name = some[place]
-                    state.cells[name] = (epoch, value)
+                    of, name = some[place]
+                    of.cells[name] = (epoch, value)
                     self._known_bytes += len(value)
 
 
