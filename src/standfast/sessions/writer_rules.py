@@ -48,6 +48,7 @@ from standfast.sessions.rules import (
 CHUNK = 32
 # Digests kept in the writer's own cell, and in each older one: half a kilobyte to rewrite, at most, for an append.
 
+_CHUNK_BYTES = CHUNK * DIGEST_BYTES
 _COUNTS = struct.Struct("!QQI")
 
 
@@ -89,10 +90,12 @@ def chunk_cell(writer: str, number: int) -> str:
 
 def grown(known: Written, digests: Sequence[bytes]) -> tuple[Written, dict[int, bytes]]:
     """What a writer has written after these, and the cells of older digests that have become full."""
-    data, width = known.latest + b"".join(digests), CHUNK * DIGEST_BYTES
-    count = max(0, len(data) - 1) // width  # the latest stay in the writer's own cell, even if they would fill another
-    full = {known.chunks + n: data[n * width : (n + 1) * width] for n in range(count)} if count else {}
-    return Written(known.total + len(digests), known.base, known.chunks + count, data[count * width :]), full
+    data, total = known.latest + b"".join(digests), known.total + len(digests)
+    if len(data) <= _CHUNK_BYTES:  # nearly always; the latest stay in the writer's own cell, even if they fill another
+        return Written(total, known.base, known.chunks, data), {}
+    count = (len(data) - 1) // _CHUNK_BYTES
+    full = {known.chunks + n: data[n * _CHUNK_BYTES : (n + 1) * _CHUNK_BYTES] for n in range(count)}
+    return Written(total, known.base, known.chunks + count, data[count * _CHUNK_BYTES :]), full
 
 
 def chunk_of(known: Written, number: int) -> int | None:

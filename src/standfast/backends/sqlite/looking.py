@@ -38,7 +38,10 @@ _ENTRY_BYTES = 512
 class State:
     """What is known of one name in this transaction."""
 
-    __slots__ = ("cells", "created", "edition", "epoch", "first", "labels", "newest", "owner", "taken", "updated")
+    __slots__ = (
+        "cells", "created", "edition", "epoch", "first", "labels", "made", "new_labels", "newest", "owner", "taken",
+        "updated",
+    )  # fmt: skip
 
     def __init__(self, name: Name, row: Sequence[Any]) -> None:
         self.owner = name[0][0] + name[1]
@@ -47,6 +50,8 @@ class State:
         self.epoch: bytes = epoch or NO_EPOCH
         self.edition, self.first, self.newest = edition or 0, first or 0, newest or 0
         self.cells: dict[str, _Stored | None] = {}
+        self.made: str | None = None  # when it was made, if not now: to be written with its next touch
+        self.new_labels: str | None = None  # to be written with its next touch
         self.taken: tuple[int, str] | None = None  # the row that was dropped last, and the mark without it
 
     @property
@@ -89,16 +94,11 @@ class Looking:
         if look.only_data:
             self.flush()
             return Sight(data=self._data(look.name, look.rows[0]))
-        state = self._states.get(look.name)
-        if state is None:
-            state = self._load(look.name)
-        if not state.cells.keys() >= set(look.cells):
-            self._load_cells(state, look.cells)
-        return self._sight(state, look)
-
-    def _sight(self, state: State, look: Look) -> Sight:
+        state = self._states.get(look.name) or self._load(look.name)
         cells = {}
         for name in look.cells:
+            if name not in state.cells:
+                self._load_cells(state, look.cells)
             stored = state.cells[name]
             if stored is not None:
                 cells[name] = Cell(stored[1], stored[0] == state.epoch)

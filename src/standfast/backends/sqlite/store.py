@@ -42,7 +42,7 @@ class Transaction(Looking):
         self._is_together = False
         self._parts: list[tuple[str, Sequence[tuple[bytes, Tag]]]] = []
         self._cells: dict[tuple[State, str], None] = {}
-        self._touched: dict[Name, tuple[State, str | None, float | None]] = {}
+        self._touched: dict[Kind, dict[str, State]] = {"session": {}, "run": {}}  # the last one changed last
         self.step_count = 0
 
     # --- changing ------------------------------------------------------------------------------
@@ -90,8 +90,10 @@ class Transaction(Looking):
                 values += (state.owner, name, epoch.decode(), value)
             self._cells.clear()
             write_all(self.db, self._sql.put_cells, 4, values)
-        if self._touched:
-            self._touch()
+        for kind, touched in self._touched.items():
+            if touched:
+                self._touch(kind, touched)
+                touched.clear()
 
     def _refusal(self, place: int, change: Change) -> Refused | None:
         state, why = self._states[change.name], ""
@@ -115,7 +117,7 @@ class Transaction(Looking):
     def _do(self, change: Change) -> None:
         """Do one change: what moves rows at once, the rest when it is written."""
         name, push, is_touched = change.name, change.push, change.touch
-        is_moved = change.drop or change.arrange is not None or change.back or change.load is not None
+        is_moved = change.drop or change.arrange or change.back or change.load
         if is_moved or change.sweep:
             self.flush()
         if change.remove or change.wipe is not None:
@@ -126,32 +128,33 @@ class Transaction(Looking):
         if is_touched:
             if not state.epoch:
                 self._begin(name, state)
-            self._to_touch(change, state)
-        elif change.labels is not None:
-            self.flush()
-            self.db.execute(self._sql.set_labels(name.kind), (labels_text(change.labels), name.id))
-            self._doubtful.add(name)
+            touched = self._touched[name[0]]
+            touched.pop(name[1], None)
+            touched[name[1]] = state
+        if change.labels is not None:
+            self._label(change, state)
         if is_moved:
             self._move(change, state)
         if push:
-            self._push(name.id, state, push)
-        if change.put or change.sweep:
-            self._put(change, state)
+            last = self._last_id or self._read_last_id()
+            self._parts.append((name[1], push))
+            if not state.first:
+                state.first = last + 1
+            state.newest = self._seen = self._last_id = last + len(push)
+        for prefix in change.sweep:
+            self.db.execute(self._sql.delete_cells_between, (state.owner, *between(prefix)))
+            state.cells.clear()
+        for cell, value in change.put.items():
+            self._put(state, cell, value)
         if not is_touched and (push or change.arrange):  # rows that a listing would take for another program's
             self.flush()
             self.db.execute(self._sql.see, (self._seen,))
         if self._beside is not None:
             self._follow(change, self._beside)
 
-    def _push(self, session_id: str, state: State, rows: Sequence[tuple[bytes, Tag]]) -> None:
-        last = self._last_id
-        if not last:
-            found = self.db.execute(self._sql.last_id, (self._sql.tables.messages,)).fetchone()
-            last = max(self._seen, 0 if found is None else found[0])
-        self._parts.append((session_id, rows))
-        if not state.first:
-            state.first = last + 1
-        state.newest = self._seen = self._last_id = last + len(rows)
+    def _read_last_id(self) -> int:
+        found = self.db.execute(self._sql.last_id, (self._sql.tables.messages,)).fetchone()
+        return max(self._seen, 0 if found is None else found[0])
 
     def _follow(self, change: Change, beside: TablesBeside) -> None:
         """Bring what another program says of messages up to date with them."""
@@ -183,6 +186,9 @@ class Transaction(Looking):
         if change.back and not is_undone:
             # An id is there again, and another program may have taken rows that stood before it.
             self._next_edition(session_id, state)
+        if change.load is not None and change.load.created is not None:
+            state.made = time_text(min(change.load.created, self._now))
+            self._doubtful.add(change.name)
         if change.load is not None and change.name.kind == "session":
             insert_loaded(self.db, self._sql, session_id, change.load)
             self._read_ends(session_id, state)
@@ -280,64 +286,52 @@ class Transaction(Looking):
             if stored is not None and stored[0] == NO_EPOCH:
                 state.cells[cell] = (state.epoch, stored[1])
 
-    def _put(self, change: Change, state: State) -> None:
-        """Remove cells, and keep in mind those to write."""
-        for prefix in change.sweep:
-            self.db.execute(self._sql.delete_cells_between, (state.owner, *between(prefix)))
-            state.cells.clear()
-        for name, value in change.put.items():
-            if value is None:
-                self._cells.pop((state, name), None)
-                self.db.execute(self._sql.delete_cell, (state.owner, name))
-                state.cells[name] = None
-            else:
-                self._cells[state, name] = None
-                state.cells[name] = (state.epoch, value)
-                self._known_bytes += len(value)
+    def _put(self, state: State, cell: str, value: bytes | None) -> None:
+        if value is None:
+            self._cells.pop((state, cell), None)
+            self.db.execute(self._sql.delete_cell, (state.owner, cell))
+            state.cells[cell] = None
+        else:
+            self._cells[state, cell] = None
+            state.cells[cell] = (state.epoch, value)
+            self._known_bytes += len(value)
 
-    def _to_touch(self, change: Change, state: State) -> None:
-        """Keep in mind that a name has changed; it comes behind all others that have."""
-        name, text, created = change.name, None, None
-        before = self._touched.pop(name, None)
-        if before is not None:
-            _, text, created = before
-        if change.labels is not None:
-            text = labels_text(change.labels)
-        if change.load is not None and change.load.created is not None:
-            created = change.load.created
-            self._doubtful.add(name)
-        self._touched[name] = (state, text, created)
+    def _label(self, change: Change, state: State) -> None:
+        text = labels_text(change.labels or {})
+        if change.touch:
+            state.new_labels = text
+            return
+        self.flush()
+        self.db.execute(self._sql.set_labels(change.name.kind), (text, change.name.id))
+        self._doubtful.add(change.name)
 
-    def _touch(self) -> None:
+    def _touch(self, kind: Kind, touched: Mapping[str, State]) -> None:
+        """Move these names on: the last of them comes first in a listing."""
         now = now_text(self._now)
-        now_bytes = now.encode()
-        kinds: dict[Kind, list[str | int | None]] = {"session": [], "run": []}
-        for (kind, name), (state, text, made) in self._touched.items():
-            updated = now
+        now_bytes, values = now.encode(), []
+        if kind not in self._changed:
+            self._changed[kind] = self.db.execute(self._sql.newest_run).fetchone()[0] or 0
+        number, seen = self._changed[kind], (self._seen,) if kind == "session" else ()
+        for name, state in touched.items():
+            updated, text = now, state.new_labels
             if state.updated is not None and state.updated >= now_bytes:
                 updated = after_text(state.updated)
             state.updated = now_bytes if updated is now else updated.encode()
+            created, state.made = state.made or updated, None
             if state.created is None:
                 state.created = state.updated
-            labels = state.labels if text is None else text.encode()
-            if self._newest.get(kind) == name and labels == state.labels:
+            is_as_it_was = text is None or text.encode() == state.labels
+            if text is not None:
+                state.labels, state.new_labels = text.encode(), None
+            if len(touched) == 1 and is_as_it_was and self._newest.get(kind) == name:
                 # It stands first already. Its number is left alone, and with it every index over it.
-                seen = (self._seen,) if kind == "session" else ()
                 self.db.execute(self._sql.still_newest[kind], (updated, *seen, name))
-                continue
-            self._newest[kind], state.labels = name, labels
-            # Of a name that is there, its time stays as it is: the statement says so.
-            created = updated if made is None else time_text(min(made, self._now)) or updated
-            if kind not in self._changed:
-                self._changed[kind] = self.db.execute(self._sql.newest_run).fetchone()[0] or 0
-            number = self._changed[kind] = self._changed[kind] + 1
-            kinds[kind] += (name, created, updated, state.epoch.decode(), number, text)
-            if kind == "session":
-                kinds[kind].append(self._seen)
-        self._touched.clear()
-        for kind, values in kinds.items():
-            if values:
-                write_all(self.db, self._sql.touch[kind], 7 if kind == "session" else 6, values)
+                return
+            number += 1
+            # Of a name that is there, the time when it was made stays as it is: the statement says so.
+            values += (name, created, updated, state.epoch.decode(), number, text, *seen)
+        self._newest[kind], self._changed[kind] = name, number
+        write_all(self.db, self._sql.touch[kind], 6 + len(seen), values)
 
     # --- the order of changes ------------------------------------------------------------------------------
 
