@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
-from standfast.backends.sqlite.rows import all_bytes, as_rows, rows_of
+from standfast.backends.sqlite.rows import RowsOf, all_bytes, as_rows
 from standfast.backends.sqlite.statements import AFTER, AT_ONCE_MAX, LATEST, ROW_COLUMNS, WHOLE, Statements
 from standfast.backends.sqlite.values import BEYOND, as_bytes, as_seconds, labels_in
 from standfast.sessions.port import Ask, Cell, Kind, Look, Name, Row, Rows, Sight
@@ -52,7 +52,12 @@ class State:
         self.cells: dict[str, _Stored | None] = {}
         self.made: str | None = None  # when it was made, if not now: to be written with its next touch
         self.new_labels: str | None = None  # to be written with its next touch
-        self.taken: tuple[int, str] | None = None  # the row that was dropped last, and the mark without it
+        self.taken: tuple[int, tuple[int, int, int]] | None = None  # the row that was dropped last, and the ends then
+
+    @property
+    def ends(self) -> tuple[int, int, int]:
+        """Where its live rows begin and end, and how often their middle changed."""
+        return self.first, self.newest, self.edition
 
     @property
     def mark(self) -> str:
@@ -124,12 +129,12 @@ class Looking:
             rows=tuple([self._rows(look.name, wanted) for wanted in look.rows]),
             upto=None if look.upto is None else self._place_of(look.name.id, state, look.upto),
             count=self.db.execute(self._sql.count_rows, (look.name.id,)).fetchone()[0] if look.count else 0,
-            times=tuple([self._times(look.name, wanted) for wanted in look.rows]),
+            times=tuple([self._times(look.name, wanted) if wanted.times else () for wanted in look.rows]),
         )
 
     def _times(self, name: Name, wanted: Rows) -> list[float | None]:
         """When each of those rows was written; the SDK writes whole seconds, and so do our rows."""
-        if not wanted.times or wanted.box or wanted.writer is not None or name.kind != "session":
+        if wanted.box or wanted.writer is not None or name.kind != "session":
             return []
         return [as_seconds(at) or None for (at,) in self._read("created_at", name.id, wanted)]
 
@@ -138,7 +143,7 @@ class Looking:
             return [row.data for row in self._rows(name, wanted)]
         return all_bytes([one for (one,) in self._read("message_data", name.id, wanted)])
 
-    def _rows(self, name: Name, wanted: Rows) -> list[Row]:
+    def _rows(self, name: Name, wanted: Rows) -> Sequence[Row]:
         if name.kind != "session":
             return []
         session_id, writer = name.id, wanted.writer
@@ -148,9 +153,9 @@ class Looking:
             return as_rows(self.db.execute(self._sql.box_rows, values).fetchall()[::-1])
         if writer is not None:
             columns = "id, message_data, coalesce(standfast_ordinal, 0), coalesce(standfast_replaces, 0)"
-            return rows_of(writer, self._read(columns, session_id, wanted))
+            return RowsOf.read(writer, self._read(columns, session_id, wanted))
         if not wanted.tags:
-            return rows_of(None, self._read("id, message_data", session_id, wanted))
+            return RowsOf.read(None, self._read("id, message_data", session_id, wanted))
         return as_rows(self._read(f"id, {ROW_COLUMNS}", session_id, wanted))
 
     def _read(self, columns: str, session_id: str, wanted: Rows) -> Iterable[tuple[Any, ...]]:

@@ -39,7 +39,8 @@ class Transaction(Looking):
         self._newest: dict[Kind, str] = {}  # whose change was the last one, where that is known
         self._seen = 0  # the newest row id there is
         self._last_id = 0  # the newest row id there ever was; 0: not known
-        self._is_together = False
+        self._first_id = 0  # that of the first row that is not written yet
+        self._is_together = self._is_unwritten = False
         self._parts: list[tuple[str, Sequence[tuple[bytes, Tag]]]] = []
         self._cells: dict[tuple[State, str], None] = {}
         self._touched: dict[Kind, dict[str, State]] = {"session": {}, "run": {}}  # the last one changed last
@@ -78,11 +79,13 @@ class Transaction(Looking):
 
     def flush(self) -> None:
         """Write what was put off."""
+        if not self._is_unwritten:
+            return
+        self._is_unwritten = False
         if self._parts:
-            parts, self._parts = self._parts, []
-            first = self._last_id + 1 - sum([len(rows) for _, rows in parts])
-            if insert(self.db, self._sql, parts) != first:
+            if insert(self.db, self._sql, self._parts) != self._first_id:
                 raise sqlite3.IntegrityError("new rows did not get the ids that follow the last one")
+            self._parts.clear()
         if self._cells:
             values: list[str | bytes] = []
             for state, name in self._cells:
@@ -109,9 +112,7 @@ class Transaction(Looking):
             why = why or "mark"
         if not why:
             return None
-        cells = {
-            name: Cell(found[1], found[0] == state.epoch) for name in change.cells if (found := state.cells[name])
-        }
+        cells = {name: Cell(found[1], found[0] == state.epoch) for name in change.cells if (found := state.cells[name])}
         return Refused(place, why, state.mark, cells)  # type: ignore[arg-type]  # one of the two words
 
     def _do(self, change: Change) -> None:
@@ -128,6 +129,7 @@ class Transaction(Looking):
         if is_touched:
             if not state.epoch:
                 self._begin(name, state)
+            self._is_unwritten = True
             touched = self._touched[name[0]]
             touched.pop(name[1], None)
             touched[name[1]] = state
@@ -137,6 +139,8 @@ class Transaction(Looking):
             self._move(change, state)
         if push:
             last = self._last_id or self._read_last_id()
+            if not self._parts:
+                self._first_id, self._is_unwritten = last + 1, True
             self._parts.append((name[1], push))
             if not state.first:
                 state.first = last + 1
@@ -177,10 +181,10 @@ class Transaction(Looking):
             self._read_ends(session_id, state, has_first=state.first < lowest)
             if state.newest > lowest:
                 self._next_edition(session_id, state)
-            state.taken = (change.drop[0], state.mark) if len(change.drop) == 1 else None
+            state.taken = (change.drop[0], state.ends) if len(change.drop) == 1 else None
         if change.arrange is not None:
             self._arrange(session_id, state, change.arrange)
-        is_undone = len(change.back) == 1 and state.taken == (change.back[0].ref, state.mark)
+        is_undone = len(change.back) == 1 and state.taken == (change.back[0].ref, state.ends)
         for row in change.back:
             self._put_back(session_id, state, row)
         if change.back and not is_undone:
@@ -292,7 +296,7 @@ class Transaction(Looking):
             self.db.execute(self._sql.delete_cell, (state.owner, cell))
             state.cells[cell] = None
         else:
-            self._cells[state, cell] = None
+            self._cells[state, cell], self._is_unwritten = None, True
             state.cells[cell] = (state.epoch, value)
             self._known_bytes += len(value)
 
@@ -308,7 +312,8 @@ class Transaction(Looking):
     def _touch(self, kind: Kind, touched: Mapping[str, State]) -> None:
         """Move these names on: the last of them comes first in a listing."""
         now = now_text(self._now)
-        now_bytes, values = now.encode(), []
+        now_bytes = now.encode()
+        values: list[str | int | None] = []
         if kind not in self._changed:
             self._changed[kind] = self.db.execute(self._sql.newest_run).fetchone()[0] or 0
         number, seen = self._changed[kind], (self._seen,) if kind == "session" else ()
