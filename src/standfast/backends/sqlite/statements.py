@@ -81,7 +81,6 @@ class Statements:
             "WHERE standfast_changed IS NOT NULL ORDER BY standfast_changed DESC LIMIT 1"
         )
         self.newest_id = f"SELECT max(id) FROM {m}"
-        self.last_id = "SELECT seq FROM sqlite_sequence WHERE name = ? COLLATE NOCASE"
         self.newest_run = f"SELECT max(changed) FROM {r}"
         self.see = (
             f"UPDATE {s} SET standfast_seen = ? WHERE standfast_changed = (SELECT max(standfast_changed) FROM {s})"

@@ -138,13 +138,9 @@ class Transaction(Looking):
         if is_moved:
             self._move(change, state)
         if push:
-            last = self._last_id or self._read_last_id()
-            if not self._parts:
-                self._first_id, self._is_unwritten = last + 1, True
-            self._parts.append((name[1], push))
-            if not state.first:
-                state.first = last + 1
-            state.newest = self._seen = self._last_id = last + len(push)
+            first = self._to_insert(name[1], push)
+            state.first = state.first or first
+            state.newest = self._seen = self._last_id = first + len(push) - 1
         for prefix in change.sweep:
             self.db.execute(self._sql.delete_cells_between, (state.owner, *between(prefix)))
             state.cells.clear()
@@ -156,9 +152,15 @@ class Transaction(Looking):
         if self._beside is not None:
             self._follow(change, self._beside)
 
-    def _read_last_id(self) -> int:
-        found = self.db.execute(self._sql.last_id, (self._sql.tables.messages,)).fetchone()
-        return max(self._seen, 0 if found is None else found[0])
+    def _to_insert(self, session_id: str, rows: Sequence[tuple[bytes, Tag]]) -> int:
+        """The id that the first of these new rows has, or will have when they are written."""
+        first = self._last_id + 1
+        if first == 1:  # which ids come next is known once some were given
+            return insert(self.db, self._sql, [(session_id, rows)])
+        if not self._parts:
+            self._first_id, self._is_unwritten = first, True
+        self._parts.append((session_id, rows))
+        return first
 
     def _follow(self, change: Change, beside: TablesBeside) -> None:
         """Bring what another program says of messages up to date with them."""
