@@ -74,7 +74,8 @@ def redis(opening: Opening) -> Store:
         options["cluster"] = options["cluster"].lower() in ("1", "true", "yes")
 
     def made(session_id: str) -> RedisSession:
-        return RedisSession.from_url(session_id, url=url.text, timeout_s=timeout_s, **options)
+        # When a session ends is for whoever talks in it to say, and not for whoever looks after the store.
+        return RedisSession.from_url(session_id, url=url.text, timeout_s=timeout_s, ttl="keep", **options)
 
     name = made("-").layout
     reached = partial(_reached, made)
