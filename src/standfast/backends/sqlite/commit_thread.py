@@ -24,11 +24,11 @@ from typing import Any, TypeVar
 
 from standfast.backends.sqlite import files
 from standfast.backends.sqlite.faults import is_busy, is_lasting, replaced_file, translated
-from standfast.backends.sqlite.lockstep import carry_out
 from standfast.backends.sqlite.read_threads import Worker
 from standfast.backends.sqlite.schema import Tables, is_current, migrate, version_of
 from standfast.backends.sqlite.statements import statements
 from standfast.backends.sqlite.store import Transaction
+from standfast.backends.sqlite.together import carry_out
 from standfast.carrying.requests import QUEUED, Owing, PutBack, Request, claimed, deliver
 from standfast.ground.errors import OutcomeUnknownError, StoreUnavailableError
 from standfast.sessions.port import carried_out
