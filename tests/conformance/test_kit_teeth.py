@@ -12,7 +12,7 @@ from tests.conformance.mistakes import BROKEN, Mistake
 from tests.conformance.mistakes.files import Lines
 from tests.conformance.mistakes.lifetime import Expires
 
-QUICK = Options(rounds=12, examples=150, objects=2_000, repeatable=True, soon_s=2)
+QUICK = Options(rounds=12, examples=150, objects=2_000, repeatable=True, soon_s=2, shrink=False)
 
 
 @pytest.mark.parametrize("mistake", BROKEN, ids=str)

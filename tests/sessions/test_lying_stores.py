@@ -16,7 +16,7 @@ from standfast.conformance import Options, check
 from standfast.sessions.port import Cell, Change, Done, Kind, Listed, Look, Name, Refused, Sight, Step
 from tests.conformance.kit_backends import Memory
 
-QUICK = Options(rounds=4, examples=120, objects=200, repeatable=True)
+QUICK = Options(rounds=4, examples=120, objects=200, repeatable=True, shrink=False)
 
 
 class Lying(InMemoryStore):

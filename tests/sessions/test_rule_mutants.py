@@ -10,7 +10,7 @@ from tests.conformance.kit_backends import Memory
 from tests.runs.driver_mutants import Mutant
 from tests.sessions.rule_mutants import MUTANTS
 
-QUICK = Options(rounds=4, examples=120, objects=200, repeatable=True)
+QUICK = Options(rounds=4, examples=120, objects=200, repeatable=True, shrink=False)
 
 
 @pytest.mark.parametrize(("mutant", "clause", "seen_by"), MUTANTS, ids=lambda value: getattr(value, "fault", ""))

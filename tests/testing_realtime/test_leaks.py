@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from standfast import InMemorySession
 from standfast.testing.leaks import LeakError, no_leaks
 
 
@@ -47,6 +48,20 @@ async def test_a_timer_left_behind_is_found():
         async with no_leaks(grace_s=0.02):
             timer = asyncio.get_running_loop().call_later(1000, print)
     timer.cancel()
+
+
+async def test_a_lease_left_behind_is_found_and_one_given_back_is_no_leak():
+    """The thread that renews leases stays for a third of the last one's time, and nobody waits for that."""
+    session = InMemorySession("held")
+    with pytest.raises(LeakError, match="thread standfast-leases"):
+        async with no_leaks(grace_s=0.02):
+            lease = await session.lease(ttl_s=600, wait_s=0)
+    async with no_leaks(grace_s=0.02):  # it was there before
+        pass
+    await lease.release()
+    for _ in range(2):  # for the second, the thread of the first is still there
+        async with no_leaks(grace_s=0.02), await session.lease(ttl_s=600, wait_s=0):
+            pass
 
 
 async def test_an_error_of_the_block_is_not_hidden():

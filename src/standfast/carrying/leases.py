@@ -189,6 +189,14 @@ class Renewer:
         self._due: list[tuple[float, int, weakref.ref[StoredLease]]] = []
         self._numbers = count()
         self._thread: threading.Thread | None = None
+        self._is_renewing = False
+
+    @property
+    def idle_thread(self) -> threading.Thread | None:
+        """The thread, if no lease is left for it to renew: it ends when the last of them would have been due."""
+        with self._changed:
+            held = (lease for _, _, due in self._due if (lease := due()) is not None and not lease._is_over)
+            return None if self._is_renewing or any(held) else self._thread
 
     def add(self, lease: StoredLease) -> None:
         """Renew it from a third of its time on, until it is over or garbage."""
@@ -218,11 +226,13 @@ class Renewer:
 
     def _next(self) -> weakref.ref[StoredLease] | None:
         with self._changed:
+            self._is_renewing = False
             while self._due:
                 at, _, lease = self._due[0]
                 if lease() is None:
                     heapq.heappop(self._due)
                 elif at <= time.monotonic():
+                    self._is_renewing = True
                     return heapq.heappop(self._due)[2]
                 else:
                     self._changed.wait(at - time.monotonic())

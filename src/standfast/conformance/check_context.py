@@ -25,7 +25,8 @@ from standfast.sessions.protocol import abilities
 class Options:
     """How much to do: kill rounds, generated examples (the same each time if `repeatable`), session objects.
 
-    `soon_s` is how long something may take that should be quick.
+    `soon_s` is how long something may take that should be quick. `shrink=False` tells of a generated history that
+    breaks a clause as it was found, long as it may be: it is enough for whoever only asks whether there is one.
     """
 
     rounds: int = 25
@@ -33,6 +34,7 @@ class Options:
     objects: int = 10_000
     repeatable: bool = False
     soon_s: float = 15
+    shrink: bool = True
 
 
 @contextmanager

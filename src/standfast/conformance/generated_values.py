@@ -29,7 +29,7 @@ def against_generated(lab: Lab) -> None:
             database=None,
             derandomize=lab.options.repeatable,
             suppress_health_check=list(HealthCheck),
-            phases=(Phase.generate, Phase.shrink),
+            phases=(Phase.generate, Phase.shrink) if lab.options.shrink else (Phase.generate,),
         )
         @given(_items)
         def comes_back(items: list[dict[str, Any]]) -> None:

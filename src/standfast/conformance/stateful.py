@@ -38,7 +38,7 @@ def _run(machine: type[Any], lab: Lab) -> None:
         database=None,
         derandomize=lab.options.repeatable,
         suppress_health_check=list(HealthCheck),
-        phases=(Phase.generate, Phase.shrink),
+        phases=(Phase.generate, Phase.shrink) if lab.options.shrink else (Phase.generate,),
         print_blob=False,
     )
     run_state_machine_as_test(bound, settings=chosen)

@@ -18,6 +18,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from standfast.carrying.leases import RENEWER
 from standfast.carrying.requests import idle_timers
 from standfast.tools import threads
 
@@ -43,11 +44,14 @@ class Alive:
     def now(cls) -> Alive:
         """What is alive now."""
         loop, looking = asyncio.get_running_loop(), asyncio.current_task()  # whoever looks is alive, and no leak
+        # A thread of ours that has no tool to run, or no lease to renew, waits a while for the next one; given one in
+        # the block, it is as good as started there.
+        idle = {*threads._pool.idle, RENEWER.idle_thread}
         # The queue of timers has no public name; a loop that has none (uvloop) has its timers not looked at.
         scheduled = getattr(loop, "_scheduled", ())
         return cls(
             tasks=frozenset(task for task in asyncio.all_tasks() if not task.done() and task is not looking),
-            threads=frozenset(threading.enumerate()),
+            threads=frozenset(thread for thread in threading.enumerate() if thread not in idle),
             sockets=_sockets(),
             timers=frozenset(handle for handle in scheduled if not handle.cancelled()),
         )
@@ -55,10 +59,8 @@ class Alive:
     def beyond(self, before: Alive) -> list[str]:
         """What is alive here and was not there before, in words."""
         found = [f"task {task.get_name()}: {task.get_coro()}" for task in self.tasks - before.tasks]
-        # A pool that a loop keeps for blocking work lives as long as the loop does, on purpose; and a thread of ours
-        # that has no tool to run waits a while for the next one.
-        idle = set(threads._pool.idle)
-        left = [one for one in self.threads - before.threads - idle if not one.name.startswith("asyncio_")]
+        # A pool that a loop keeps for blocking work lives as long as the loop does, on purpose.
+        left = [one for one in self.threads - before.threads if not one.name.startswith("asyncio_")]
         found += [f"thread {thread.name}" for thread in left]
         found += [f"socket with descriptor {number}" for number, _ in sorted(self.sockets - before.sockets)]
         # The one timer of a loop for the deadlines of stores runs out by itself when nothing waits for a store.

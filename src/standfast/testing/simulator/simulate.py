@@ -154,11 +154,14 @@ def alone() -> Iterator[None]:
     level = logger.level
     logger.setLevel(logging.CRITICAL)
     gc.collect()
-    gc.freeze()  # collecting after each life then costs what that life has left, not what the program is made of
+    is_frozen = gc.get_freeze_count() > 0  # by whoever called: then it stays as they wanted it
+    if not is_frozen:
+        gc.freeze()  # collecting after each life then costs what that life has left, not what the program is made of
     try:
         yield
     finally:
-        gc.unfreeze()
+        if not is_frozen:
+            gc.unfreeze()
         logger.setLevel(level)
 
 
