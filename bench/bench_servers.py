@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -28,12 +29,14 @@ from agents.extensions.memory import (
 )
 
 from standfast import EncryptedSession, PostgresSession, RedisSession
+from standfast.backends.redis.link import Link
 from tests.helpers import servers
 
 Operation = Callable[[], Awaitable[Any]]
 ITEMS = [{"role": "user" if n % 2 == 0 else "assistant", "content": f"{n} " + "word " * 60} for n in range(4)]
 KEY = "bench" * 8
 OBJECTS = 10_000
+PUSH = "redis.call('RPUSH', KEYS[1], unpack(ARGV)) return 1"
 
 
 async def interleaved(count: int, operations: dict[str, Operation]) -> dict[str, float]:
@@ -140,10 +143,56 @@ async def many_objects(ours: Any, connections: Callable[[], Awaitable[int]]) -> 
     row(f"{OBJECTS:,} session objects", "", shown, f"as 10 objects: {few[0]} and {few[1]}", many == few)
 
 
+class Hop:
+    """A thread that sends a command over its own connection and hands the answer back to the loop, and nothing else.
+
+    What any session costs at least that can be used from every loop and thread.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._link, self._asked = Link(url, socket_timeout=5.0), SimpleQueue[Any]()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while (asked := self._asked.get()) is not None:
+            loop, future, command = asked
+            (answer,) = self._link.ask([command], False)
+            loop.call_soon_threadsafe(future.set_result, answer)
+        self._link.close()
+
+    async def ask(self, command: tuple[Any, ...]) -> Any:
+        """The answer."""
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        self._asked.put((loop, future, command))
+        return await future
+
+    def close(self) -> None:
+        """End the thread."""
+        self._asked.put(None)
+
+
+async def through_a_thread(count: int, url: str, prefix: str, client: Any, raw: Operation, data: list[bytes]) -> None:
+    """What the way through a thread costs by itself, with a script that does nothing but push."""
+    hop = Hop(url)
+    sha = await client.script_load(PUSH)
+    ours = RedisSession.from_url("hop", url=url, key_prefix=f"{prefix}:ours")
+    operations: dict[str, Operation] = {
+        "ours": lambda: ours.add_items(ITEMS),
+        "raw": raw,
+        "a thread": lambda: hop.ask(("EVALSHA", sha, 1, f"{prefix}:hop", *data)),
+    }
+    medians = await interleaved(count, operations)
+    report("append of 4", medians, "a thread")
+    report("the raw script through a thread", {"ours": medians["a thread"], "raw": medians["raw"]}, "raw")
+    await ours.close()
+    hop.close()
+
+
 async def redis_alone(count: int) -> None:
     url, prefix = servers.redis_url(), uuid.uuid4().hex
     client = redis.asyncio.Redis.from_url(url)
-    script = client.register_script("redis.call('RPUSH', KEYS[1], unpack(ARGV)) return 1")
+    script = client.register_script(PUSH)
     data = [b'{"role":"user","content":"' + b"word " * 60 + b'"}'] * 4
 
     async def raw() -> None:
@@ -161,6 +210,7 @@ async def redis_alone(count: int) -> None:
     head("Redis; raw is a script of one RPUSH through redis-py")
     goals = {"append": 2.5, "raw": 1.6, "8 writers, one session": 12.0, "64 sessions": 3.5}
     await compared(count, ours, theirs, raw, goals)
+    await through_a_thread(count, url, prefix, client, raw, data)
     await encrypted(ours, theirs)
     await many_objects(ours, connections)
     await client.aclose()

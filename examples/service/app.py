@@ -50,6 +50,8 @@ class Decision(BaseModel):
     """What a person decided about a call that waits."""
 
     call: str
+    run: str | None = None
+    """Must be said where decisions are signed, and is then what is signed: the address of a request is not."""
     approve: bool
     arguments: str
     """As they were shown to whoever decided."""
@@ -142,6 +144,12 @@ async def watch(
 @open_routes.post("/runs/{run}/decisions", status_code=202, dependencies=[Depends(check_decider)])
 async def decide(run: Name, decision: Decision, worker: Here) -> dict[str, Any]:
     """Take a decision; the same one again changes nothing."""
+    if decision.run != run and (worker.settings.hook_secret or decision.run is not None):
+        # Whoever has seen a signed approval could send it to another run, in which a call has the same id.
+        raise SignatureError(
+            f"the decision is about run {decision.run!r} and was sent to run {run!r}",
+            "Say in its body which run it is.",
+        )
     view = await worker.decide(
         run,
         decision.call,

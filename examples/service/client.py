@@ -78,9 +78,11 @@ class Client:
             self._turn()
 
     def events(self, run: str, after: str | None = None) -> Iterator[Event]:
-        """Every event of a run, at whichever worker, until it has ended."""
+        """Every event of a run, at whichever worker, until it has ended; raises RefusedError for a wrong `after`."""
         while True:
             for event in self.cut_off(run, after):
+                if event.kind == "trouble" and not event.data["again"]:
+                    raise RefusedError(422, event.data)
                 after = event.id or after
                 yield event
                 if event.kind == "run_ended":

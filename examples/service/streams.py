@@ -14,7 +14,7 @@ from contextlib import aclosing
 from typing import Any
 
 from service.worker import Worker
-from standfast import Runner, StandfastError
+from standfast import CallerError, Runner, StandfastError
 
 KEEP_ALIVE_S = 15.0
 """How often a line goes out when there is nothing to say: proxies close what is silent."""
@@ -43,7 +43,9 @@ async def stream(worker: Worker, run_id: str, conversation: str, after: str | No
                     told = update.to_json()
                     lines.put_nowait(event(told.pop("type"), told, told.pop("cursor")))
         except StandfastError as error:
-            lines.put_nowait(event("trouble", {"what": error.what, "remedy": error.remedy}))
+            # A cursor that is none, or another run's, is refused again, however often it comes.
+            again = not isinstance(error, CallerError)
+            lines.put_nowait(event("trouble", {"what": error.what, "remedy": error.remedy, "again": again}))
         finally:
             await session.close()
 

@@ -16,8 +16,10 @@ from openai import AsyncOpenAI
 from standfast import (
     Agent,
     InMemoryRunStore,
+    ModelBehaviorError,
     OpenAIResponsesModel,
     RunConfig,
+    RunHooks,
     Runner,
     SQLiteSession,
     StandfastError,
@@ -76,9 +78,9 @@ class Talk:
         self.agent = payer(client, book, **tool)
         self.conversation = server.new_conversation()
 
-    async def say(self, words: Any, **config: Any) -> Any:
+    async def say(self, words: Any, *, hooks: Any = None, **config: Any) -> Any:
         settings = RunConfig(run_store=self.store, **config)
-        return await Runner.run(self.agent, words, conversation_id=self.conversation, run_config=settings)
+        return await Runner.run(self.agent, words, conversation_id=self.conversation, run_config=settings, hooks=hooks)
 
     async def fail(self) -> None:
         """A run that pays; then its provider is down."""
@@ -113,6 +115,34 @@ async def test_what_the_caller_brings_of_a_failed_run_is_not_sent_twice(
     brought = {"type": "function_call_output", "call_id": "c1", "output": done("c1")}
     await talk.say([brought, {"role": "user", "content": "hello"}])
     assert talk.history() == ["U(pay 5)", "C(c1)", "O(c1: done)", "U(hello)", "A(re hello)"]
+
+
+class FailsAtTheReply(RunHooks[Any]):
+    """A hook that raises when a reply is there, before anything of it has run."""
+
+    async def on_llm_end(self, *given: Any) -> None:
+        raise ValueError("a hook of the application failed")
+
+
+@pytest.mark.parametrize("how", ["the tool is gone", "a hook raises"])
+async def test_a_reply_of_which_nothing_ran_does_not_end_the_conversation(
+    how: str, server: LoopbackServer, client: AsyncOpenAI, store: Any, tmp_path: Path
+) -> None:
+    """C15: the server has stored the turn and waits for its outputs: the next message brings them."""
+    talk = Talk(server, client, store, tmp_path / "book")
+    tools = talk.agent.tools
+    if how == "the tool is gone":
+        talk.agent.tools = []
+    hooks = FailsAtTheReply() if how == "a hook raises" else None
+    with pytest.raises((ModelBehaviorError, ValueError)):
+        await talk.say("pay 5", run_id="job", hooks=hooks)
+    talk.agent.tools = tools
+    result = await talk.say("hello")
+    assert [(one.run_id, one.found, one.done) for one in result.unfinished] == [("job", "gone", "settled")]
+    assert talk.history()[:2] == ["U(pay 5)", "C(c1)"]
+    assert "did not run" in server.model_calls[-1].input[0]["output"]
+    assert talk.history()[3:] == ["U(hello)", "A(re hello)"]
+    assert not talk.book.exists()
 
 
 async def test_with_refuse_a_failed_run_on_a_conversation_is_named(

@@ -149,3 +149,34 @@ async def http_office(kind: str, notes: Path) -> AsyncIterator[HttpOffice]:
         yield served
     finally:
         served.kill()
+
+
+@contextlib.contextmanager
+def faulty(notes: Path, mode: str = "", slow_s: float = 600.0) -> Iterator[int]:
+    """The server over HTTP that fails as the name of a tool says; the port it listens at."""
+    served = subprocess.Popen(
+        [sys.executable, str(HERE / "faulty_server.py"), "0"],
+        env={**os.environ, "OFFICE_NOTES": str(notes), "OFFICE_MODE": mode, "OFFICE_SLOW_S": str(slow_s)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert served.stdout is not None
+        yield int(served.stdout.readline())
+    finally:
+        served.kill()
+        served.communicate()
+
+
+def reached(kind: str, port: int, **settings: Any) -> MCPServerSse | MCPServerStreamableHttp:
+    """That server, for an agent. Retries are on: they may repeat nothing that was done."""
+    settings = {
+        "name": "office",
+        "client_session_timeout_seconds": WAIT_S_MAX,
+        "max_retry_attempts": 2,
+        "retry_backoff_seconds_base": 0.0,
+        **settings,
+    }
+    if kind == "sse":
+        return MCPServerSse({"url": f"http://127.0.0.1:{port}/sse"}, **settings)
+    return MCPServerStreamableHttp({"url": f"http://127.0.0.1:{port}/mcp"}, **settings)

@@ -18,7 +18,7 @@ import pytest
 from mcp_servers.helpers import bare, lines
 
 import standfast.mcp
-from standfast import Agent, InvalidSettingError, RunContextWrapper, SettingTypeError, UserError
+from standfast import Agent, InvalidSettingError, RunContextWrapper, Runner, SettingTypeError, UserError
 from standfast.mcp import (
     MCPServer,
     MCPServerSse,
@@ -27,6 +27,7 @@ from standfast.mcp import (
     MCPUtil,
     create_static_tool_filter,
 )
+from standfast.testing import ScriptedModel, final, function_call
 from standfast.tools.mcp_names import names_with_servers, shown_name
 
 CTX: RunContextWrapper[Any] = RunContextWrapper("app")
@@ -289,3 +290,16 @@ async def test_a_server_of_ones_own_has_the_policies_and_says_what_it_has_not():
     for call in (server.list_resources(), server.list_resource_templates(), server.read_resource("x")):
         with pytest.raises(NotImplementedError, match="Override it in Own"):
             await call
+
+
+async def test_a_result_of_ones_own_server_that_cannot_be_read_is_told_as_unknown():
+    """The call was made. That it failed would be read as leave to make it again."""
+
+    class Odd(Own):
+        async def call_tool(self, tool_name: str, arguments: Any, meta: Any = None) -> Any:
+            return SimpleNamespace(content=7)
+
+    model = ScriptedModel([[function_call("look", {}, call_id="c1")], final("done")])
+    result = await Runner.run(Agent(name="a", model=model, mcp_servers=[Odd()]), "look")
+    (output,) = [item.output for item in result.new_items if item.type == "tool_call_output_item"]
+    assert "not known; it was not repeated" in str(output)

@@ -10,7 +10,7 @@ from openai import AsyncOpenAI
 from owners.stories import AUTOMATIC, CONVERSATION, GIVEN
 from owners.world import World, both_modes, touch, words
 
-from standfast import InMemorySession, MaxTurnsExceeded, RunConfig, Runner
+from standfast import InMemorySession, MaxTurnsExceeded, ModelBehaviorError, RunConfig, Runner
 from standfast.testing.loopback import LoopbackServer, Script, call
 
 pytestmark = pytest.mark.clause("D11", backend="runs")
@@ -88,6 +88,51 @@ async def test_a_run_that_is_given_up_hands_over_the_rejections(
     world.config = RunConfig()
     seen = await brought_along(world, owed, result.last_response_id)
     assert seen == ["U(hi)", "C1", "O1", "U(next)", "A"]
+
+
+@both_modes
+async def test_a_reply_that_is_refused_here_is_owed_the_outputs_of_its_calls(
+    streamed: bool, server: LoopbackServer, client: AsyncOpenAI
+):
+    """The conversation has the calls, whatever is thought of them here: without outputs it takes nothing any more."""
+    world = World(server, client, CONVERSATION, streamed)
+    server.rule = Script([[call("look", call_id="c1"), call("no_such_tool", call_id="c2")]])
+    with pytest.raises(ModelBehaviorError, match="no_such_tool") as caught:
+        await world.say("hi")
+    data: Any = caught.value.run_data
+    assert words(data.owed_items) == ["O1", "O2"]
+    assert all("did not run" in item["output"] for item in data.owed_items)
+    assert any("owed_items" in note for note in caught.value.__notes__)
+    seen = await brought_along(world, data.owed_items, None)
+    assert seen == ["U(hi)", "C1", "C2", "O1", "O2", "U(next)", "A"]
+
+
+@both_modes
+@server_owned
+async def test_a_run_that_waits_does_not_say_that_the_server_lacks_what_it_has_answered(
+    strategy: str, streamed: bool, server: LoopbackServer, client: AsyncOpenAI
+):
+    """Given to another run, as what is owed is, the message would be there twice."""
+    world = World(server, client, strategy, streamed)
+    await world.begin()
+    server.rule = Script([call("touch", call_id="c1")])
+    result = await world.say("hi")
+    assert len(result.interruptions) == 1
+    assert result.owed_items == []
+
+
+@both_modes
+@server_owned
+async def test_an_answer_that_does_not_fit_its_type_was_an_answer(
+    strategy: str, streamed: bool, server: LoopbackServer, client: AsyncOpenAI
+):
+    world = World(server, client, strategy, streamed, output_type=int)
+    await world.begin()
+    server.rule = Script(["no number"])
+    with pytest.raises(ModelBehaviorError) as caught:
+        await world.say("hi")
+    data: Any = caught.value.run_data
+    assert data.owed_items == []
 
 
 @both_modes

@@ -27,7 +27,7 @@ from standfast import (
     SQLiteSession,
     function_tool,
 )
-from standfast.testing import ModelStep, ScriptedModel, function_call
+from standfast.testing import ModelStep, ScriptedModel, assistant_message, function_call, reasoning
 
 from . import mortal_program
 from .observing import SESSIONS, SeedSession
@@ -173,6 +173,45 @@ async def test_a_limit_that_cuts_a_turn_in_two_sends_none_of_it(kind: str, tmp_p
     await go(Agent(name="A", model=model), "second", session=session, run_config=config)
     assert kinds(model.calls[0].input) == ["assistant", "user"]
     assert len(await session.get_items()) == 6
+
+
+@pytest.mark.clause("C8", backend="runs")
+@every_session
+async def test_whatever_a_limit_cuts_no_call_or_message_is_sent_without_its_reasoning(
+    kind: str, tmp_path: Path
+) -> None:
+    """A provider refuses a call whose reasoning is not there, and the conversation could not go on."""
+    session = SESSIONS[kind](tmp_path)
+    thinking = [reasoning("hm", item_id="r1"), adding(1, "c1"), adding(2, "c2")]
+    ending = [reasoning("so", item_id="r2"), assistant_message("3")]
+    await go(Agent(name="A", model=ScriptedModel([thinking, ending]), tools=[add]), "first", session=session)
+    whole = ["user", "reasoning", "function_call", "function_call"] + ["function_call_output"] * 2
+    whole += ["reasoning", "assistant"]
+    turns = [whole, whole[1:], whole[6:]]  # all of it, without the question, the last reply
+    model = ScriptedModel([said("ok")] * 8)
+    for limit in range(1, 9):
+        config = RunConfig(session_settings=SessionSettings(limit=limit), save="never")
+        result = await go(Agent(name="A", model=model), "next", session=session, run_config=config)
+        seen = kinds(model.calls[-1].input)
+        # What fits of the latest whole replies; a reply of which a part fits is not there, and reported.
+        assert seen[:-1] == next((turn for turn in turns if len(turn) <= limit), [])
+        assert len(seen) - 1 + len(result.left_out) == limit
+        await session.pop_item()
+        await session.pop_item()  # as it was, for the next limit
+
+
+@pytest.mark.clause("C8", backend="runs")
+@every_session
+async def test_a_reply_of_reasoning_alone_does_not_end_the_conversation(kind: str, tmp_path: Path) -> None:
+    """A model that ran out of tokens while it thought: its provider refuses every request that shows the thought."""
+    session = SESSIONS[kind](tmp_path)
+    await go(Agent(name="A", model=ScriptedModel([[reasoning("hm", item_id="r1")]])), "first", session=session)
+    assert kinds(await session.get_items()) == ["user", "reasoning"]
+    model = ScriptedModel([said("ok")])
+    result = await go(Agent(name="A", model=model), "second", session=session)
+    assert model.calls[0].input == [user("first"), user("second")]
+    assert [one.item["type"] for one in result.left_out] == ["reasoning"]
+    assert [item.get("role") for item in result.to_input_list()] == ["user", "user", "assistant"]
 
 
 @pytest.mark.clause("C8", backend="runs")

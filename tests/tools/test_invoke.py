@@ -315,7 +315,9 @@ def endless(**options: Any) -> FunctionTool:
 
 
 async def test_a_timeout_is_told_to_the_model():
-    assert (await invoke(endless(), context(), "")).output == "Tool 'wait' did not finish within 0.01 seconds."
+    told = (await invoke(endless(), context(), "")).output
+    assert told.startswith("Tool 'wait' did not finish within 0.01 seconds")
+    assert "Whether it took effect is not known" in told  # it had begun: a model that reads no more would pay again
     own = endless(timeout_error_function=lambda ctx, error: f"{error.tool_name} took {error.timeout_seconds}")  # type: ignore[attr-defined]
     assert (await invoke(own, context(), "")).output == "wait took 0.01"
 

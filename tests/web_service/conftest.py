@@ -53,9 +53,9 @@ class Service:
     def book(self) -> list[str]:
         return lines(self.folder / "book")
 
-    def worker(self, **settings: Any) -> ServiceProcess:
+    def worker(self, port: int | None = None, **settings: Any) -> ServiceProcess:
         settings = {"store": self.store, "tend_s": 0.1, "lease_s": 10.0} | settings
-        self.workers.append(made := self.nursery.worker(self.folder, settings))
+        self.workers.append(made := self.nursery.worker(self.folder, settings, port or 0))
         return made
 
     def somebody_stands(self, place: str) -> int:

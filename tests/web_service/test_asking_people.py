@@ -70,7 +70,7 @@ def test_whoever_must_decide_is_told_once_and_decides_once(service: Service):
         check_signature(SECRET, headers, body)
         about = json.loads(body)
         assert (about["run"], about["conversation"], about["call"]) == ("m1", "ada", "ask1")
-        decision = {"call": "ask1", "approve": True, "arguments": about["arguments"], "by": "ann"}
+        decision = {"run": "m1", "call": "ask1", "approve": True, "arguments": about["arguments"], "by": "ann"}
 
         def decide(worker: Any, **changed: Any) -> Any:
             said = decision | changed
@@ -97,6 +97,24 @@ def test_whoever_must_decide_is_told_once_and_decides_once(service: Service):
         wait_until(lambda: len(desk.heard) > 1, PATIENCE_S)
     assert [json.loads(body)["call"] for _, body in desk.heard] == ["ask1", "ask2"]
     assert service.book == ["a", "ask1", "b"]
+
+
+def test_a_signed_decision_counts_for_the_run_that_it_names_and_for_no_other(service: Service):
+    """What is signed is the body. Two conversations may have calls of one id, with the same arguments."""
+    worker = service.worker(hook_secret=SECRET)
+    for number in (1, 2):
+        client(worker).say(f"talk{number}", "ask1", f"m{number}")
+        is_status(client(worker), f"m{number}", "paused")
+    approval: dict[str, Any] = {"run": "m1", "call": "ask1", "approve": True, "arguments": "{}", "by": "ann"}
+    without_a_run = {name: value for name, value in approval.items() if name != "run"}
+    for said, path in ((approval, "/runs/m2/decisions"), (without_a_run, "/runs/m2/decisions")):
+        with pytest.raises(RefusedError) as caught:
+            client(worker).post(path, said, signed(SECRET, "d1", json.dumps(said).encode()))
+        assert caught.value.status == 401
+    client(worker).post("/runs/m1/decisions", approval, signed(SECRET, "d1", json.dumps(approval).encode()))
+    is_status(client(worker), "m1", "done")
+    assert client(worker).get("/runs/m2")["status"] == "paused"
+    assert service.book == ["ask1"]
 
 
 def test_a_call_that_waited_when_its_worker_was_killed_is_told_by_another(service: Service):

@@ -60,6 +60,16 @@ def test_a_client_that_is_cut_off_at_every_event_sees_each_of_them_once(service:
     assert service.book == ["a", "b", "c"]
 
 
+def test_who_comes_with_a_wrong_cursor_is_refused_and_not_told_to_come_again(service: Service):
+    worker = client(service.worker())
+    worker.say("ada", "a b", "m1")
+    worker.say("bob", "ask1", "m2")
+    *_, last = worker.events("m1")
+    for wrong in ("no cursor", last.id):
+        with pytest.raises(RefusedError, match="cursor"):
+            list(worker.events("m2", wrong))
+
+
 def test_words_come_from_the_worker_that_is_at_the_run_and_have_no_id(service: Service):
     one, other = service.worker(), service.worker()
     service.places.hold("model-a-2")

@@ -257,6 +257,18 @@ def test_reasoning_that_led_to_a_message_stays():
     assert prune([reasoning(), message, call()])[0] == [reasoning(), message]
 
 
+@pytest.mark.parametrize("behind", [[], [output("gone")]], ids=["next", "behind what is left out"])
+def test_reasoning_that_the_next_turn_follows_led_to_nothing_and_is_left_out(behind):
+    items = [user(), reasoning("r0"), reasoning("r1"), *behind]
+    assert prune(items)[0] == [user(), reasoning("r0"), reasoning("r1")]  # what it leads to may come
+    kept, left = prune([*items, user()])
+    assert kept == [user(), user()]
+    assert [entry.reason for entry in left[:2]] == [history.CUT_REASONING] * 2
+    prepared = Prepared(items)
+    prepared.extend([user()])
+    assert (prepared.list(), prepared.left_out) == (kept, left)
+
+
 def test_an_output_without_its_call_is_left_out():
     kept, left = prune([output(), user()])
     assert kept == [user()]
@@ -327,7 +339,8 @@ def test_whole_turns_are_kept_whole(items):
     whole = [user(), reasoning("new"), call("new1"), call("new2"), output("new2"), output("new1")]
     kept, left = prune(deduplicate([*items, *whole]))
     assert kept[-len(whole) :] == whole
-    assert prune(deduplicate(items)) == (kept[: -len(whole)], left)
+    # With the message that begins the turn: reasoning at the end of a list may still lead to something, before it not.
+    assert prune(deduplicate([*items, user()])) == (kept[: 1 - len(whole)], left)
 
 
 @given(histories)

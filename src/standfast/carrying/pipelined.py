@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from queue import Empty
 from typing import Any, Protocol
 
 from standfast.carrying.requests import PutBack, deliver
@@ -49,6 +48,11 @@ AT_ONCE_MAX = 64
 NAMES_MAX, CELLS_MAX = 4096, 64
 LANES = 16
 READS = (Look, Listing, Count)
+
+Used = tuple[Name, str]
+"""A lane, by its session and its cell."""
+NONE_USED: frozenset[Used] = frozenset()
+NO_NAMES: frozenset[Name] = frozenset()
 
 
 class Many(Protocol):
@@ -92,9 +96,9 @@ class _Active:
     def __init__(self, request: AnyRequest) -> None:
         self.request = request
         self.guesses = True
-        self.held: set[tuple[Name, str]] = set()
+        self.held: frozenset[Used] = NONE_USED
         """The lanes that it has written to, perhaps: what it wrote there may be all that tells of it."""
-        self.written: set[Name] = set()
+        self.written: frozenset[Name] = NO_NAMES
         """The names that it has changed, perhaps."""
         self.begin()
 
@@ -104,23 +108,25 @@ class _Active:
         self.question: Ask | None = None
         self.is_step = False
         """Whether its question would change something."""
+        self.names: frozenset[Name] = NO_NAMES
+        """The names that its question is about."""
+        self.lanes: frozenset[Used] = NONE_USED
+        """The lanes that its step uses."""
         self.answer: Answer | None = None
         self.guessed: dict[Name, dict[str, bytes | None]] = {}
         self.pause, self.not_before = RETRY_FIRST_S, 0.0
 
-    def names(self) -> set[Name]:
-        """The names that its question is about."""
-        if isinstance(self.question, Look):
-            return {self.question.name}
-        step: Any = self.question
-        return {change.name for change in step} if self.is_step else set()
-
-    def lanes(self) -> set[tuple[Name, str]]:
-        """The lanes that its step uses."""
-        if not self.is_step:
-            return set()
-        step: Any = self.question
-        return {(change.name, cell) for change in step for cell in change.put if cell.startswith(LANE)}
+    def ask(self, question: Ask) -> None:
+        """Have a question for the store."""
+        self.question, self.answer = question, None
+        self.is_step = not isinstance(question, READS)
+        if self.is_step:
+            step: Any = question
+            self.names = frozenset([change.name for change in step])
+            self.lanes = frozenset([(one.name, cell) for one in step for cell in one.put if cell.startswith(LANE)])
+        else:
+            self.names = frozenset([question.name]) if isinstance(question, Look) else NO_NAMES
+            self.lanes = NONE_USED
 
 
 class Pipelining(Writing):
@@ -146,10 +152,9 @@ class Pipelining(Writing):
     def _take(self, ending: bool) -> bool:
         """Take what is there; wait only if there is nothing to do. Whether the end was asked for."""
         while not ending and len(self._active) < AT_ONCE_MAX:
-            try:
-                message = self._inbox.get(block=not self._active)
-            except Empty:
+            if self._active and self._inbox.empty():  # nobody else takes from it
                 break
+            message = self._inbox.get()
             if message is None:
                 return True
             self._accept(message)
@@ -198,12 +203,11 @@ class Pipelining(Writing):
             if is_withdrawn or (active.question is None and not self._advance(active)):
                 ended.append(active)
                 continue
-            lanes = active.lanes()
             waits = active.not_before > now
-            for lane in lanes:
+            for lane in active.lanes:
                 waits |= users.setdefault(lane, active) is not active
             if left:
-                waits |= not left.isdisjoint(active.names())
+                waits |= not left.isdisjoint(active.names)
             if active.request.is_left:
                 left |= active.written
             if waits:
@@ -212,8 +216,8 @@ class Pipelining(Writing):
                 if not active.request.claim():
                     ended.append(active)
                     continue
-                active.held |= lanes
-                active.written |= active.names()
+                active.held |= active.lanes
+                active.written |= active.names
                 self._believe(active.question)  # what comes behind it may already rely on it
             ready.append(active)
         self._deliver(ended)
@@ -287,8 +291,7 @@ class Pipelining(Writing):
         except Exception as fault:
             error = fault
         else:
-            active.is_step = not isinstance(question, READS)
-            active.question, active.answer = self._proving(active, question), None
+            active.ask(self._proving(active, question))
             if active.is_step:
                 request.in_doubt = False  # it has seen that the step before was not done
             return True
@@ -312,14 +315,17 @@ class Pipelining(Writing):
 
     def _proving(self, active: _Active, question: Ask) -> Ask:
         """The step with every guess as a condition; another question as it is."""
-        if not active.guessed or not active.is_step:
+        if not active.guessed or isinstance(question, READS):
             return question
         step: list[Change] = []
         left = dict(active.guessed)
         changes: Any = question
         for change in changes:
             guessed = left.pop(change.name, None)
-            step.append(under(change, guessed) if guessed else change)
+            if guessed and not guessed.keys() <= change.cells.keys():  # most name themselves what they saw
+                step.append(under(change, guessed))
+            else:
+                step.append(change)
         return [*step, *(Change(name, cells=cells) for name, cells in left.items())]
 
     # --- what is believed about cells -------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import socket
 import sys
 import time
@@ -68,6 +69,12 @@ _log = logging.getLogger("standfast.sessions")
 _reported: OrderedDict[Hashable, None] = OrderedDict()  # in the order in which they were logged
 _REPORTED_MAX = 10_000
 PING_S_MAX = 5.0
+
+_tokens = random.Random()
+# Not `os.urandom`: it lets other threads run meanwhile, and a carrier's then begins with the first of several writes
+# that are asked for at once, and leaves the others for a second round.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_tokens.seed)
 
 UNDO = ".undo"
 # Ends the lanes of undoing. It is tried again while others write, and must still find then what it wrote.
@@ -414,7 +421,7 @@ class StoredSession(LooksInto, SessionABC):
     def _lane(self, own: str = "") -> Lane | None:
         """What a write is known by if its answer is lost, on stores that can lose one."""
         lane = self._opened().lane
-        return None if lane is None else Lane(LANE + lane + own, os.urandom(16))
+        return None if lane is None else Lane(LANE + lane + own, _tokens.randbytes(16))
 
     def _report(self, row: Row, fault: str) -> None:
         """Log a corrupt record, once, without its content (A14)."""

@@ -5,6 +5,7 @@ Attempts and retries are in `sending`: here a request is one question with one a
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from standfast.driver.callers import Callers
 from standfast.driver.hooks import announce_agent, hook_pair, observers, wants
 from standfast.driver.loop import Loop
 from standfast.driver.lost_answers import ask_server, newest_item_id, not_sent, unknown_outcome
-from standfast.driver.reply_parsing import classify, known_calls
+from standfast.driver.reply_parsing import Reply, classify, known_calls
 from standfast.driver.run_scope import PreparedView, RunScope, logger
 from standfast.driver.sending import Sending
 from standfast.engine.due import due
@@ -23,9 +24,9 @@ from standfast.engine.events import Begun, CallModel, NotTaken, Settle
 from standfast.engine.request import left_out, offered, stateful, view_items
 from standfast.engine.run import Outgoing, Run
 from standfast.ground.awaiting import maybe_await
-from standfast.ground.errors import ModelBehaviorError, UserError
+from standfast.ground.errors import ModelBehaviorError, StandfastError, UserError
 from standfast.ground.jsonvalue import Item, copy_json
-from standfast.words.history import Prepared, deduplicate, omit_reasoning_id
+from standfast.words.history import CUT_REPLY, LeftOut, Prepared, deduplicate, omit_reasoning_id
 from standfast.words.items import ModelResponse
 from standfast.words.usage import Usage
 
@@ -100,7 +101,31 @@ async def take_reply(
     counted.add(Usage.from_provider(response.usage))
     # Attempts that failed are part of what the reply cost.
     scope.wrapper.usage.add(counted)
-    reply = classify(
+    try:
+        reply = _read(scope, run, agent, resolved, response)
+    except ModelBehaviorError:
+        if run.spec.owner.kind == "conversation":
+            # Refused here, and there it stands: the server waits for an output of every call, and would take nothing
+            # else. So the run knows the calls, none of which runs, and hands their outputs over (D11).
+            with contextlib.suppress(StandfastError):
+                seen = classify(response.output, agent=scope.graph.key(agent))
+                await loop.record(seen.event(effect.turn, response, counted, owed), completes=effect)
+        raise
+    scope.asked_calls = {call.id: call.digest for call in reply.calls}
+    for entry, original in zip(reply.entries, reply.originals, strict=True):
+        scope.remember(entry.item, original)
+    scope.responses.append(response)
+    scope.show_entries(reply.entries)
+    name = getattr(resolved.model, "model", None)
+    asked = name if isinstance(name, str) else None
+    await loop.record(reply.event(effect.turn, response, counted, owed, asked, run.progress.agent), completes=effect)
+    # After the reply is recorded: it was paid for, and a hook that raises must not throw it away.
+    await observers(loop, scope, agent, "on_llm_end", scope.wrapper, agent, response)
+
+
+def _read(scope: RunScope, run: Run, agent: Agent[Any], resolved: ResolvedAgent, response: ModelResponse) -> Reply:
+    """The reply with what this agent has: which tools it calls, and whether they are there."""
+    return classify(
         response.output,
         agent=scope.graph.key(agent),
         tools=resolved.tools_by_name,
@@ -113,16 +138,6 @@ async def take_reply(
             is_elsewhere=run.spec.owner.is_server,
         ),
     )
-    scope.asked_calls = {call.id: call.digest for call in reply.calls}
-    for entry, original in zip(reply.entries, reply.originals, strict=True):
-        scope.remember(entry.item, original)
-    scope.responses.append(response)
-    scope.show_entries(reply.entries)
-    name = getattr(resolved.model, "model", None)
-    asked = name if isinstance(name, str) else None
-    await loop.record(reply.event(effect.turn, response, counted, owed, asked, run.progress.agent), completes=effect)
-    # After the reply is recorded: it was paid for, and a hook that raises must not throw it away.
-    await observers(loop, scope, agent, "on_llm_end", scope.wrapper, agent, response)
 
 
 def _known(scope: RunScope, run: Run) -> dict[str, str]:
@@ -156,12 +171,13 @@ def prepared(scope: RunScope, run: Run) -> list[Item]:
     elif so_far.ledger_count < len(run.ledger):
         so_far.items.extend(_as_sent(scope, [entry.item for entry in run.ledger.since(so_far.ledger_count)]))
         so_far.ledger_count = len(run.ledger)
-    left_out = so_far.items.left_out
+    cut = scope.session.cut if scope.session is not None else ()
+    left_out = [*(LeftOut(item, CUT_REPLY) for item in cut), *so_far.items.left_out]
     if left_out and len(left_out) != len(scope.left_out):
-        scope.left_out = list(left_out)
+        scope.left_out = left_out
         logger.warning(
-            "%d items of the history were left out of the request: a call without its output, or an output without its"
-            " call, which no provider accepts. They were not deleted. Their calls: %s",
+            "%d items of the history were left out of the request: a call without its output, an output without its"
+            " call, or a part of a reply, which no provider accepts. They were not deleted. Their calls: %s",
             len(scope.left_out),
             ", ".join(dict.fromkeys(str(one.item["call_id"]) for one in scope.left_out if "call_id" in one.item)),
         )

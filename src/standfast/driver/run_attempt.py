@@ -21,7 +21,7 @@ from standfast.driver.opening import Opened, fresh_run, open_abandoned, open_fin
 from standfast.driver.result import RunResultBase
 from standfast.driver.run_scope import ResumedRun, RunArguments, RunScope, logger, usage_of
 from standfast.driver.session_hold import SessionHold
-from standfast.driver.storing import ended_nested, warn_if_unsent
+from standfast.driver.storing import ended_nested, note_if_unsent, warn_if_unsent
 from standfast.driver.unfinished import given_up
 from standfast.engine.advance import refuse_finished
 from standfast.engine.due import due
@@ -152,6 +152,7 @@ class RunAttempt:
                 raise scope.tripped
         except StandfastError as error:
             error.run_data = self.details()
+            note_if_unsent(error, self.run)
             raise
         except StopAsyncIteration as error:
             # Raised on, it would end the loop of whoever watches as if the run had come to its end (C11).

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any
@@ -24,7 +25,7 @@ from standfast.engine.events import Begun, NotTaken
 from standfast.engine.request import stateful
 from standfast.engine.run import Run, evolve
 from standfast.ground.errors import ModelBehaviorError, ModelTimeoutError
-from standfast.ground.jsonvalue import Item
+from standfast.ground.jsonvalue import Item, copy_json
 from standfast.llm.failures import normalise_error
 from standfast.llm.interface import ModelTracing
 from standfast.llm.reply import StreamAssembler
@@ -254,25 +255,27 @@ class Sending:
         if not config.tracing_disabled:
             sensitive = config.trace_include_sensitive_data
             tracing = ModelTracing.ENABLED if sensitive else ModelTracing.ENABLED_WITHOUT_DATA
+        items, tools, handoffs = self._items, resolved.tools, resolved.handoffs
+        settings = _with_cache_key(resolved.settings, resolved.model, run, group_id=config.group_id)
+        if not type(resolved.model).__module__.startswith("standfast."):
+            # Somebody's own model may change what it is given, to suit its API: these are the run's items, which are
+            # stored and sent again, and may be the agent's own settings. Ours only read them, and need no copies.
+            items, tools, handoffs = [copy_json(item) for item in items], list(tools), list(handoffs)
+            settings = replace(settings)
         request: dict[str, Any] = {  # in the order in which `stream_response` takes them
             "system_instructions": self._instructions,
-            "input": self._items,
-            "model_settings": _with_cache_key(resolved.settings, resolved.model, run, group_id=config.group_id),
-            "tools": resolved.tools,
+            "input": items,
+            "model_settings": settings,
+            "tools": tools,
             "output_schema": resolved.schema,
-            "handoffs": resolved.handoffs,
+            "handoffs": handoffs,
             "tracing": tracing,
         }
         if self._scope.events is not None:
             # The SDK calls the one by position and the other by name, and other people's models rely on it.
-            return await self._watch(resolved.model.stream_response(*request.values(), **ids), self._scope.events)
-        response = await resolved.model.get_response(**request, **ids)
-        if not hasattr(response, "output"):
-            raise ModelBehaviorError(
-                f"the model returned a {type(response).__name__}", "A Model returns ModelResponse(output, usage, id)."
-            )
-        whole: ModelResponse = response
-        return whole
+            stream = resolved.model.stream_response(*request.values(), **ids)
+            return await self._watch(_checked_stream(stream), self._scope.events)
+        return _checked_reply(await resolved.model.get_response(**request, **ids))
 
     async def _name_reply(self, reply_id: str | None) -> None:
         """Record the id that the reply to the request that has left was seen to have."""
@@ -304,6 +307,28 @@ class Sending:
             if close is not None:
                 await close()
         return assembler.result(preserve_raw_usage=bool(self._resolved.settings.preserve_raw_usage))
+
+
+def _checked_reply(response: Any) -> ModelResponse:
+    output = getattr(response, "output", None)
+    if not isinstance(output, Sequence) or isinstance(output, str | bytes):
+        given = type(response).__name__
+        if hasattr(response, "output"):
+            given += f" whose output is a {type(output).__name__}"
+        raise ModelBehaviorError(f"the model returned a {given}", "A Model returns ModelResponse(output, usage, id).")
+    whole: ModelResponse = response
+    return whole
+
+
+def _checked_stream(stream: Any) -> Any:
+    if not hasattr(stream, "__aiter__"):
+        if inspect.iscoroutine(stream):
+            stream.close()  # else Python says that it was never awaited, and nothing of what to do
+        raise ModelBehaviorError(
+            f"the model's stream_response returned a {type(stream).__name__}",
+            "Write it as an async generator (`async def` with `yield`), or return one from a plain `def`.",
+        )
+    return stream
 
 
 # --- the key of a prompt ---------------------------------------------------------------------------------------------

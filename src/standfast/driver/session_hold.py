@@ -31,6 +31,7 @@ from standfast.sessions.protocol import Lease, Session, SessionSettings, abiliti
 from standfast.sessions.records import RunUsage
 from standfast.sessions.run_rules import NestedItems, Recorded, RunSave
 from standfast.sessions.signatures import takes
+from standfast.words.history import begins_or_answers, rest_of_reply
 
 logger = logging.getLogger("standfast")
 
@@ -196,6 +197,8 @@ class SessionHold:
         # A nested run on its parent's session uses the parent's lease (C13).
         self._outer = outer if outer is not None and outer.is_same(session) else None
         self._started_in = current_task()
+        self.cut: Sequence[Item] = ()
+        """What `read` left out of the latest items, because the limit cut the rest of their reply off."""
 
     def is_same(self, session: Session) -> bool:
         """Whether this is the same conversation in the same store, also through another object or a wrapper."""
@@ -338,8 +341,22 @@ class SessionHold:
         return own.resolve(self._settings).limit
 
     async def read(self) -> list[Item]:
-        """The history a run starts from."""
+        """The history a run starts from; nothing of a reply that a limit cuts in two: `cut` has its rest (C8)."""
         limit = self.limit()
+        items = await self._read(limit)
+        if not items or len(items) != limit or begins_or_answers(items[0]):
+            return items
+        # Whether the first belongs to a reply is said by the one before it. It is asked for by itself: a session of the
+        # user's own is told the limit that was set.
+        items = await self._read(limit + 1)
+        if len(items) <= limit:
+            return items
+        before, *items = items
+        count = rest_of_reply(before, items)
+        self.cut = items[:count]
+        return items[count:]
+
+    async def _read(self, limit: int | None) -> list[Item]:
         if self._plain is not None:
             return await self._plain.read(limit)
         items: list[Item] = await (self.session.get_items() if limit is None else self.session.get_items(limit=limit))

@@ -19,6 +19,7 @@ from standfast.engine.costs import unbilled
 from standfast.engine.events import Appended, Stopped
 from standfast.engine.request import delta
 from standfast.engine.run import Call, Owner, Run
+from standfast.ground.errors import StandfastError
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.sessions.run_rules import NestedItems
 from standfast.words.history import sanitise_for_store
@@ -106,6 +107,13 @@ def unsent_note(run: Run) -> str:
     """What a run's last words say about it; empty if nothing is owed."""
     items = unsent_items(run)
     return f"; the server has not got {len(items)} items of it ({_kinds(items)})" if items else ""
+
+
+def note_if_unsent(error: StandfastError, run: Run) -> None:
+    """Say it in an error that does not say it itself, where a server waits for outputs that it has not got (D11)."""
+    if "owed_items" not in error.remedy and any("call_id" in item for item in unsent_items(run)):
+        said = f"Run {run.spec.run_id} has stopped{unsent_note(run)}"
+        error.add_note(f"{said}. {UNSENT_REMEDY} They are error.run_data.owed_items.")
 
 
 def warn_if_unsent(run: Run) -> None:

@@ -21,6 +21,8 @@ from standfast.ground.likeness import canonical
 
 def offered(run: Run) -> tuple[int, ...]:
     """The ordinals a server-owned conversation is still to be sent, in order (D2)."""
+    if run.turn is not None and run.turn.acknowledged:
+        return run.turn.owed  # its reply is in hand, so it has the rest
     return (*run.marks.owed, *range(run.marks.acknowledged, len(run.ledger)))
 
 

@@ -345,7 +345,12 @@ class Run(Struct, frozen=True):
 
     @property
     def has_done_something(self) -> bool:
-        """Whether a call has begun or waits, or a turn is stored: then nobody may step over the run (C15)."""
+        """Whether a call has begun or waits, or a turn is stored: then nobody may step over the run (C15).
+
+        A reply in hand is a turn that the server of a conversation has stored.
+        """
+        if self.turn is not None and self.spec.owner.kind == "conversation":
+            return True
         if any(call.state in ("waiting", "returned") or call.has_begun for call in self.calls):
             return True
         return self.marks.stored > 0 or self.marks.acknowledged > 0 or self.storable > self.marks.stored

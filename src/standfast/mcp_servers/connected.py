@@ -2,8 +2,8 @@
 
 The rule of repetition: reading (tools, prompts, resources) is repeated freely. A call is repeated only if the server
 cannot have carried the last one out, if it answered with an error and the application asked for retries, or if the
-server itself says that the tool may be repeated. A call whose answer was lost is reported, never repeated: the SDK
-repeats it, and a server may then do everything twice.
+server itself says that the tool may be repeated. A call whose answer was lost, or cannot be read, is reported, never
+repeated: the SDK repeats it, and a server may then do everything twice.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ class ConnectedServer(MCPServer):
                         continue  # at once, on a new connection: this is no attempt that the application counts
                 failed_count += 1
                 is_over = failed_count > self.max_retry_attempts != -1
-                if is_over or not (may_be_repeated or was_not_taken or failure.outcome == "answered"):
+                if is_over or not (may_be_repeated or failure.outcome in ("not taken", "answered")):
                     told = self._explained(what, error, failure, ended_by, may_be_repeated=may_be_repeated)
                     if told is error:
                         raise
@@ -241,12 +241,13 @@ class ConnectedServer(MCPServer):
         reason, remedy = failure.reason, "Look whether it still runs."
         if isinstance(ended_by, MCPServerError):
             reason = f"{reason}: {ended_by.what}"
-        if failure.outcome == "answered":
+        if failure.outcome == "unreadable":
             reason, remedy = f"its answer cannot be read: {reason}", "Look whether it follows the protocol."
-        elif failure.outcome == "unknown" and not may_be_repeated:
+        is_unknown = failure.outcome in ("unknown", "unreadable") and not may_be_repeated
+        if is_unknown:
             remedy = "Whether it took effect is not known; it was not repeated. Check before repeating it."
         told = MCPServerError(f"could not {what} on MCP server {shown_name(self.name)!r}: {reason}", remedy)
-        told.outcome_unknown = failure.outcome == "unknown" and not may_be_repeated
+        told.outcome_unknown = is_unknown
         return told
 
     def _backoff_s(self, failed_count: int) -> float:

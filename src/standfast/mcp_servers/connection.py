@@ -16,6 +16,7 @@ from typing import Any
 
 from mcp import Client, ClientSession
 from mcp.client.session import MessageHandlerFnT
+from mcp.types import CallToolResult
 
 from standfast.ground.errors import WrongLoopError
 
@@ -140,6 +141,7 @@ async def _own(
             message_handler=settings.message_handler,
         )
         async with client:
+            _keep_answers(client.session)
             if not ready.done():
                 ready.set_result(client.session)
             await closing.wait()
@@ -152,6 +154,26 @@ async def _own(
     except BaseException as error:
         _note(ready, end, error)
         raise
+
+
+def _keep_answers(session: ClientSession) -> None:
+    """Let an answered call count as answered, though the server cannot be asked for the schema of its result.
+
+    `mcp` asks for that behind the answer, where it does not have it. If the server is gone by then, or the session, the
+    call would look like one that was never taken, and be repeated.
+    """
+    check = session.validate_tool_result
+
+    async def check_if_known(name: str, result: CallToolResult) -> None:
+        try:
+            await check(name, result)
+        except RuntimeError:
+            raise  # the result is not what the schema says
+        except Exception as error:
+            logger.info("the result of an MCP tool is used without a look at its schema: %s", type(error).__name__)
+
+    # On the object, because it is `Client` that makes it.
+    session.validate_tool_result = check_if_known  # type: ignore[method-assign]
 
 
 def _note(ready: asyncio.Future[ClientSession], end: _End, error: BaseException) -> None:

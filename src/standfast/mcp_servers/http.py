@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 import httpx2
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
+from mcp_types import METHOD_NOT_FOUND
 
 from standfast.agents.guardrails import ToolInputGuardrail, ToolOutputGuardrail
 from standfast.ground.errors import MCPServerError, SettingTypeError, UserError
 from standfast.mcp_servers.connected import ConnectedServer
-from standfast.mcp_servers.failures import ANSWER_LOST, NEVER_LEFT, Failure
+from standfast.mcp_servers.failures import ANSWER_LOST, NEVER_LEFT, REFUSED, Failure
 from standfast.mcp_servers.filters import ToolFilter
 from standfast.mcp_servers.server import (
     UNSET,
@@ -220,18 +221,53 @@ class _Exchange:
         self.refused_with: int | None = None
 
     async def note(self, response: httpx2.Response) -> None:
-        """Remember what a response says beside its content."""
+        """Remember what a response says beside its content, and let `mcp` see that a session is gone."""
         self.session_id = response.headers.get("mcp-session-id") or self.session_id
         self.refused_with = response.status_code if response.status_code >= 400 else None
+        if await _is_about_its_session(response):
+            # `mcp` knows it by a 404 without an error in its body. Servers made with the official packages send one
+            # all the same, with whatever code; and nobody would connect again.
+            response.status_code, response.headers["content-type"] = 404, "text/plain"
+
+
+async def _is_about_its_session(response: httpx2.Response) -> bool:
+    """Whether a message was refused because the server knows its session no more."""
+    request, status = response.request, response.status_code
+    if status not in (400, 404) or request.method != "POST" or "mcp-session-id" not in request.headers:
+        return False
+    try:
+        await response.aread()
+    except httpx2.TransportError:
+        return status == 404
+    said = _error_in(response)
+    if status == 404:
+        return said is None or said.get("code") != METHOD_NOT_FOUND
+    # What the examples of the official package for TypeScript do, and all who have copied them.
+    return said is not None and said.get("code") == -32000 and "session" in str(said.get("message")).lower()
+
+
+def _error_in(response: httpx2.Response) -> dict[str, Any] | None:
+    """The error of the protocol's that a response has in its body."""
+    try:
+        said = response.json()
+    except ValueError:
+        return None
+    error = said.get("error") if isinstance(said, dict) and said.get("jsonrpc") == "2.0" else None
+    return error if isinstance(error, dict) else None
 
 
 @asynccontextmanager
 async def _streamable(params: MCPServerStreamableHttpParams, exchange: _Exchange) -> AsyncIterator[Any]:
     make = params.get("httpx_client_factory")
-    timeout = httpx2.Timeout(
-        _seconds(params.get("timeout", REQUEST_S)), read=_seconds(params.get("sse_read_timeout", SILENCE_S))
-    )
+    request_s = _seconds(params.get("timeout", REQUEST_S))
+    timeout = httpx2.Timeout(request_s, read=_seconds(params.get("sse_read_timeout", SILENCE_S)))
     client = _checked(make or _careful_client)(params.get("headers"), timeout, params.get("auth"))
+
+    async def hurry(request: httpx2.Request) -> None:
+        if request.method == "DELETE":  # the farewell: a server that hangs must not keep the one who closes
+            request.extensions["timeout"] = httpx2.Timeout(request_s).as_dict()
+
+    client.event_hooks.setdefault("request", []).append(hurry)
     client.event_hooks.setdefault("response", []).append(exchange.note)
     async with (
         client,
@@ -255,22 +291,39 @@ class _CarefulTransport(httpx2.AsyncHTTPTransport):
     """Answers a request that failed on the way with an error of its own, which says whether it had left.
 
     `mcp` ends the whole connection when one request fails in the network, and with it every other call under way,
-    without a word about why. As an answer, the failure reaches the one request that it is about.
+    without a word about why. As an answer, the failure reaches the one request that it is about. A status without an
+    error of the protocol's is told by its number: one below 500 refuses the request, one above may come from a gateway
+    that has lost the answer.
     """
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send the request."""
+        is_message = request.method == "POST" and "text/event-stream" in request.headers.get("accept", "")
         try:
-            return await super().handle_async_request(request)
+            response = await super().handle_async_request(request)
+            if not is_message or response.status_code < 400 or response.status_code == 404:
+                return response
+            try:
+                await response.aread()
+            finally:
+                await response.aclose()
         except httpx2.TransportError as error:
             if request.method != "POST":
                 raise
             if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout):
-                code, message = NEVER_LEFT, "it cannot be reached"
-            else:
-                code, message = ANSWER_LOST, f"the connection failed ({type(error).__name__})"
-            body = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
-            return httpx2.Response(502, json=body, request=request)
+                return _failed(request, 502, NEVER_LEFT, "it cannot be reached")
+            return _failed(request, 502, ANSWER_LOST, f"the connection failed ({type(error).__name__})")
+        if _error_in(response) is not None:
+            return response
+        status = response.status_code
+        told = _failed(request, status, REFUSED if status < 500 else ANSWER_LOST, f"it answered with HTTP {status}")
+        told.headers.update({"www-authenticate": response.headers.get("www-authenticate", "")})
+        return told
+
+
+def _failed(request: httpx2.Request, status: int, code: int, message: str) -> httpx2.Response:
+    body = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
+    return httpx2.Response(status, json=body, request=request)
 
 
 def _checked(factory: HttpClientFactory) -> Any:

@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 from standfast.carrying.sdk_tables import SQLALCHEMY_VERSION
 from standfast.carrying.session import StoredSession
@@ -74,7 +73,8 @@ def redis(opening: Opening) -> Store:
         options["cluster"] = options["cluster"].lower() in ("1", "true", "yes")
 
     def made(session_id: str) -> RedisSession:
-        return RedisSession.from_url(session_id, url=url.text, timeout_s=timeout_s, **options)
+        # When a session ends is for whoever talks in it to say, and not for whoever looks after the store.
+        return RedisSession.from_url(session_id, url=url.text, timeout_s=timeout_s, ttl="keep", **options)
 
     name = made("-").layout
     reached = partial(_reached, made)
@@ -101,6 +101,8 @@ def postgresql(opening: Opening) -> Store:
 
 def sqlalchemy(opening: Opening) -> Store:
     """What `SQLAlchemySession` keeps in a database; of an SQLite file that is only looked at, in a copy."""
+    from sqlalchemy import URL
+
     from standfast.backends.sqlalchemy.session import SQLAlchemySession
 
     url, read_only, create, timeout_s = opening
@@ -110,7 +112,9 @@ def sqlalchemy(opening: Opening) -> Store:
         path = _file(url, create=create)
         if read_only:
             path, close = _copied(path, timeout_s)
-        text = f"sqlite+{url.driver}:///{quote(path)}"
+        text = URL.create(
+            f"sqlite+{url.driver}", database=path
+        ).render_as_string()  # 2.1 quotes a path and 2.0 does not
 
     def made(session_id: str) -> SQLAlchemySession:
         creates = create if url.scheme == "sqlite" else not read_only

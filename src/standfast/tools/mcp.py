@@ -16,7 +16,13 @@ from typing import Any, Protocol
 
 from standfast.agents.context import RunContextWrapper, ToolContext
 from standfast.ground.awaiting import maybe_await
-from standfast.ground.errors import MCPToolCancellationError, ModelBehaviorError, SettingTypeError, UserError
+from standfast.ground.errors import (
+    MCPServerError,
+    MCPToolCancellationError,
+    ModelBehaviorError,
+    SettingTypeError,
+    UserError,
+)
 from standfast.ground.jsonvalue import copy_json
 from standfast.sessions.signatures import takes
 from standfast.tools.function import (
@@ -353,6 +359,19 @@ def _object(tool_name: str, arguments: str) -> dict[str, Any]:
 
 
 def _output(server: Any, result: Any) -> Any:
+    """What the model reads of a result. One that cannot be read does not mean that the call did nothing."""
+    try:
+        return _read_result(server, result)
+    except Exception as error:
+        told = MCPServerError(
+            f"a tool of MCP server {shown_name(server.name)!r} was called, and its answer cannot be read: {error}",
+            "Whether it took effect is not known; it was not repeated. Check before repeating it.",
+        )
+        told.outcome_unknown = True
+        raise told from error
+
+
+def _read_result(server: Any, result: Any) -> Any:
     structured = _either(result, "structured_content")
     failed = _either(result, "is_error")  # then the text that says why is in the content
     if structured and not failed and getattr(server, "use_structured_content", False):

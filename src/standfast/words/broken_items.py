@@ -3,8 +3,8 @@
 Requests leave out what `deduplicate` merges and `prune` drops, each time anew. A history that is mended for good must
 also lose what requests pass on and a provider refuses: an item that stands there twice under the id its provider gave
 it, and reasoning with nothing behind it. (Requests pass those on because a run cannot tell a copy from a provider that
-gives every item the same id, and must not drop what has only just arrived. Whoever mends looks at a history at rest,
-and can take it back.)
+gives every item the same id, and must not drop what has only just arrived, as reasoning at the end may have. Whoever
+mends looks at a history at rest, and can take it back.)
 
 Everything here is a function of its arguments.
 """
@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 from standfast.ground.jsonvalue import Item
 from standfast.words.history import (
+    BEGINS_A_TURN,
+    CUT_REASONING,
     NO_CALL,
     NO_FOLLOWER,
     NO_OUTPUT,
@@ -28,12 +30,9 @@ from standfast.words.history import (
 )
 
 SECOND_COPY = "another copy of an item with the same id"
-CUT_REASONING = "reasoning with nothing behind it"
 
 REASONS = (NO_OUTPUT, NO_CALL, NO_FOLLOWER, NO_PROGRAM, SECOND_COPY, CUT_REASONING)
 """Why an item has to leave."""
-
-_BEGINS_A_TURN = frozenset({"user", "system", "developer"})
 
 
 class Verdict(NamedTuple):
@@ -120,5 +119,5 @@ def _without_cut_reasoning(items: Sequence[Item], order: list[int], leaving: dic
                 cut.add(place)
                 leaving[place] = CUT_REASONING
             continue
-        is_end = item.get("role") in _BEGINS_A_TURN
+        is_end = item.get("role") in BEGINS_A_TURN
     return [place for place in order if place not in cut] if cut else order

@@ -242,14 +242,20 @@ NO_OUTPUT = "a call without an output"
 NO_CALL = "an output without its call"
 NO_FOLLOWER = "reasoning before a call that is left out"
 NO_PROGRAM = "made by a program that is not there"
+CUT_REASONING = "reasoning with nothing behind it"
+CUT_REPLY = "the rest of a reply that a limit cut in two"
+
+BEGINS_A_TURN: frozenset[str] = frozenset({"user", "system", "developer"})
+"""Roles of messages that no reply goes on with."""
 
 
 def prune(items: Sequence[Item]) -> tuple[list[Item], list[LeftOut]]:
     """What a provider accepts of this list, and what had to be left out of it (C8, D12).
 
-    Left out are calls without an output, the reasoning right before them, outputs without a call before them, and what
-    a program made that is not in the list. Reasoning stays if any call of those right behind it stays: a provider
-    refuses a call without its reasoning. A program still at work stays if anything it made stays.
+    Left out are calls without an output, the reasoning right before them, outputs without a call before them, what a
+    program made that is not in the list, and reasoning that the next turn follows. Reasoning stays if any call of those
+    right behind it stays: a provider refuses a call without its reasoning. At the end of the list it stays, too: what
+    it leads to may come. A program still at work stays if anything it made stays.
     """
     return _judge(items).split()
 
@@ -281,9 +287,13 @@ def _judge(items: Sequence[Item], programs: Iterable[Key] = _NONE, at_work: Iter
     owned: dict[Key, list[int]] = {}
     known = set(programs)
     running = set(at_work)
+    reasoned = False
     for place, item in enumerate(items):
         kind = item.get("type")
-        if kind is None or kind == "message" or kind == "reasoning":
+        if kind is None or kind == "message":
+            continue
+        if kind == "reasoning":
+            reasoned = True
             continue
         if "caller" in item and kind not in OUTPUT_CALLS:
             owner = owner_key(item)
@@ -317,8 +327,9 @@ def _judge(items: Sequence[Item], programs: Iterable[Key] = _NONE, at_work: Iter
     for key, places in unanswered.items():
         if key[0] == "program":  # what stands before it was made by an earlier one of the same id
             dropped.update((place, NO_OUTPUT) for place in places if place > last_made.get(key, -1))
-    if dropped:
+    if reasoned:
         _drop_reasoning(items, dropped)
+        _drop_cut_reasoning(items, dropped)
     left = {key: places[0] for key, places in unanswered.items()}
     return _Judged(items, dropped, left, known, kept_owners)
 
@@ -341,15 +352,45 @@ def _drop_reasoning(items: Sequence[Item], dropped: dict[int, str]) -> None:
             dropped[first] = NO_FOLLOWER
 
 
+def rest_of_reply(before: Item, items: Sequence[Item]) -> int:
+    """How many of the first items belong to the same reply as `before`, which stood right before them.
+
+    A provider refuses a call or a message without the reasoning it came from, which is `before` or stands before it.
+    Two messages of an assistant are taken for two replies: an application may have written them.
+    """
+    if not items or not (before.get("type") == "reasoning" or is_call(before) or is_call(items[0])):
+        return 0
+    if begins_or_answers(before):
+        return 0
+    return next((place for place, item in enumerate(items) if begins_or_answers(item)), len(items))
+
+
+def begins_or_answers(item: Item) -> bool:
+    """Whether an item belongs to no reply: a message that begins a turn, or the output of a call."""
+    return item.get("role") in BEGINS_A_TURN or item.get("type") in ANSWERS
+
+
+def _drop_cut_reasoning(items: Sequence[Item], dropped: dict[int, str]) -> None:
+    """Also drop the reasoning that the next turn follows: a reply ended in it, or a callback left it there."""
+    is_cut = False
+    for place in range(len(items) - 1, -1, -1):
+        if place in dropped:
+            continue
+        if items[place].get("type") != "reasoning":
+            is_cut = items[place].get("role") in BEGINS_A_TURN
+        elif is_cut:
+            dropped[place] = CUT_REASONING
+
+
 # --- a list that grows -----------------------------------------------------------------------------------------------
 
 
 class Prepared:
     """`prune(deduplicate(normalised items))` of a list that grows, at the cost of what is new.
 
-    What is new is judged together with the run of calls and reasoning that the list ended with, since only those are
-    open to judgement still. The exceptions (an id seen before, an output that answers a call already left out) are
-    rare, and then everything is judged again by the functions above; so the result is theirs, always.
+    What is new is judged together with the run of calls, reasoning and items left out that the list ended with, since
+    only those are open to judgement still. The exceptions (an id seen before, an output that answers a call already
+    left out) are rare, and then everything is judged again by the functions above; so the result is theirs, always.
     """
 
     def __init__(self, items: Iterable[Item] = ()) -> None:
@@ -441,7 +482,9 @@ class Prepared:
         """Find the new open end; remember what stands open before it."""
         items, dropped = judged.items, judged.dropped
         start = len(items)
-        while start > 0 and (items[start - 1].get("type") == "reasoning" or is_call(items[start - 1])):
+        while start > 0 and (
+            items[start - 1].get("type") == "reasoning" or start - 1 in dropped or is_call(items[start - 1])
+        ):
             start -= 1
         self._tail = list(items[start:])
         open_left = sum(1 for place in range(start, len(items)) if place in dropped)

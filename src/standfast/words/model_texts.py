@@ -25,7 +25,10 @@ class ModelTexts:
     )
     """An agent used as a tool failed after tools of its own had run. Set in the same places as `tool_failed`."""
 
-    tool_timed_out: str = "Tool {tool_name!r} did not finish within {seconds:g} seconds."
+    tool_timed_out: str = (
+        "Tool {tool_name!r} did not finish within {seconds:g} seconds and was stopped. Whether it took effect is not "
+        "known. Check before repeating it."
+    )
     """A tool took too long. One tool's: `timeout_error_function`."""
 
     tool_not_found: str = "There is no tool named {tool_name!r}. Use only the tools you were given."

@@ -16,6 +16,11 @@ from standfast.ground.errors import (
 _BY_CODE: dict[str, tuple[type[StoreError], str]] = {
     "53": (StoreFullError, "Look at the server's disk, memory and max_connections."),
     "25006": (StoreReadOnlyError, "Connect to the primary; this server is read-only."),
+    "25001": (
+        StoreUnavailableError,
+        "Let this role begin its transactions so: ALTER ROLE … SET default_transaction_isolation = 'read committed'.",
+    ),
+    "3F000": (StoreUnavailableError, "Give `schema`, or let this role's search_path name a schema that is there."),
     "42501": (StoreUnavailableError, "Let this role create and use the tables, or create them by hand beforehand."),
     "42804": (NotADatabaseError, "A table of another kind has this name: choose another table or schema name."),
     "42P07": (NotADatabaseError, "Something of another kind has this name: choose another table or schema name."),
@@ -57,11 +62,14 @@ def is_lost(error: psycopg.Error) -> bool:
 
 def unreachable(error: psycopg.Error) -> StoreUnavailableError:
     """No connection was made, so nothing was sent."""
+    # Why somebody is not let in has no code here, only a text. A server that translates it is asked until the deadline.
+    is_full = any(text in str(error) for text in ("too many c", "connection slots are reserved"))
     made = StoreUnavailableError(
         f"PostgreSQL cannot be reached: {said(error)}",
-        "Is the server running there, and are user, password and database of the URL right?",
+        "Each process uses three connections: raise the limit of the server, database or role, or use a pooler."
+        if is_full
+        else "Is the server running there, and are user, password and database of the URL right?",
     )
-    # A refusal to let somebody in has no code here, only a text; the server's are not translated.
     made.is_lasting = any(text in str(error) for text in ("authentication failed", "does not exist", "no password"))
     return made
 

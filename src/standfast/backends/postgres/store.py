@@ -19,6 +19,7 @@ import psycopg
 from psycopg import generators
 from psycopg.abc import PQGen
 from psycopg.adapt import Dumper
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import ExecStatus, Format
 from psycopg.pq.abc import PGresult
 from psycopg.types.json import Jsonb
@@ -58,6 +59,9 @@ CONNECT_S_MAX = 5
 # A pooler that gives each transaction another server connection does not know a statement prepared on the last one.
 # Such a statement was never executed; from then on none is prepared.
 _NOT_PREPARED = ("26000", "42P05", "08P01")
+# Our functions wait for locks and then look at what is there, which another level would not show them.
+_READ_COMMITTED = "-c default_transaction_isolation=read\\ committed"
+_OTHER_LEVEL = "25001"
 _BYTEA, _INT8, _INT4, _TEXT = 17, 20, 23, 25  # what PostgreSQL numbers its types with
 _HEAD, _INT, _LONG = Struct("!iiiii").pack, Struct("!i").pack, Struct("!q").pack
 _NULL = _INT(-1)
@@ -129,7 +133,7 @@ class PostgresStore:
     def __init__(self, dsn: str, tables: Tables, *, options: Mapping[str, Any], create_tables: bool) -> None:
         self._dsn, self._tables, self._options, self._create = dsn, tables, dict(options), create_tables
         self._connection: LimitedConnection | None = None
-        self._prepares = True
+        self._prepares, self._sets_level = True, False
         own = tables.own
         self._look_sql = f'SELECT * FROM {own}look"($1, $2, $3::bytea[], $4::bytea[], $5, $6::bytea[], $7, $8, $9)'
         self._commit_sql = (
@@ -307,6 +311,10 @@ class PostgresStore:
                 self._prepares = False
                 self.close()
                 return self._reached(call, reading=reading)
+            if error.sqlstate == _OTHER_LEVEL and not self._sets_level:  # nothing was done: the function says so first
+                self._sets_level = True
+                self.close()
+                return self._reached(call, reading=reading)
             if connection.closed or connection.broken or error.sqlstate is None:
                 self.close()
             if is_lost(error):
@@ -317,6 +325,9 @@ class PostgresStore:
         if self._connection is None:
             options = {"connect_timeout": CONNECT_S_MAX, "application_name": "standfast", **self._options}
             options["client_encoding"] = "utf8"  # contents go out as they are stored: see Packed
+            if self._sets_level:  # when the connection begins: set later, behind a pooler, it would be others' too
+                given = options.get("options") or conninfo_to_dict(self._dsn).get("options") or ""
+                options["options"] = f"{given} {_READ_COMMITTED}".strip()
             connection: LimitedConnection | None = None
             try:
                 connection = LimitedConnection.connect(

@@ -1,9 +1,10 @@
 -- The change that every turn makes, by itself: some cells are as expected, rows are pushed, cells are put. It does what
 -- commit.lua does for it, in a third of the time; what it cannot do it leaves alone (0), and commit.lua is asked: a
--- session that is new or empty, one whose last row another program wrote, one of which a key may be gone.
--- KEYS: those of the name. ARGV: id, first ref, ttl in ms or '', how many wants, puts and writers, '1' if all sessions are
--- in one index; a want is a name and 'n' or 'v' with the value, a put a name and a value, a writer its white space and
--- its name; then rows.
+-- session that is new or empty, one whose last row another program wrote, one of which a key may be gone, and one that
+-- is no longer to expire.
+-- KEYS: those of the name. ARGV: id, first ref, ttl in ms (0: none, '': as it is), how many wants, puts and writers, '1' if
+-- all sessions are in one index; a want is a name and 'n' or 'v' with the value, a put a name and a value, a writer its
+-- white space and its name; then rows.
 -- It answers with the mark, a string by itself: taking an array apart is a good part of a client's work for an append.
 local A, call = ARGV, redis.call
 local wants, puts, writers = tonumber(A[4]), tonumber(A[5]), tonumber(A[6])
@@ -25,6 +26,7 @@ local tail = string.sub(row, -88)
 if #tail < 88 or string.find(tail, '[^ \t\n\r]') then return 0 end
 -- Every key that is written is read first: is it of the right kind?
 if is_new and call('ZCARD', KEYS[5]) == 0 then return 0 end
+if A[3] == '0' and call('PTTL', KEYS[1]) ~= -1 then return 0 end
 local top = call('ZRANGE', KEYS[7], -1, -1, 'WITHSCORES') -- in a script it is flat, in both protocols
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -45,7 +47,7 @@ for i = first_writer, first_row - 1, 2 do
   fields[#fields + 1] = '!' .. A[i]; fields[#fields + 1] = A[i + 1]
 end
 if call('HSET', KEYS[4], unpack(fields)) > 0 and is_new and #added > 0 then call('ZADD', KEYS[5], unpack(added)) end
-if A[3] ~= '' then
+if A[3] ~= '' and A[3] ~= '0' then
   local ttl = tonumber(A[3])
   local at = string.format('%.0f', math.floor(now / 1000) + ttl)
   for i = 1, 6 do

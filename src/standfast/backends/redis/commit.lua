@@ -317,18 +317,25 @@ local function write_cells(name, change)
   chunked('HSET', name.cells, own)
 end
 
--- Cells may have more time than the rest: a lease holds them, and nothing that is written meanwhile takes it away.
+-- When a name ends. A change says so by the setting it is made with: so long after it, or never (a ttl of 0), which takes
+-- off what an earlier setting gave it. Whatever else is written (a lease), and a change that is told to keep things as they
+-- are (no ttl), leaves it as the name's hash has it. It is the same for all keys, so that nothing of a name is left without
+-- the rest; only cells may have more time: a lease holds them, and nothing that is written meanwhile takes it away.
 local function expire(name, ttl, hold, touched)
-  local ms = math.floor(now / 1000)
-  if touched then
-    for _, key in ipairs({name.meta, name.rows, name.counter, name.boxes}) do call('PEXPIREAT', key, whole(ms + ttl)) end
-  end
-  for _, key in ipairs({name.cells, name.names}) do
+  local ms, ends, sets = math.floor(now / 1000), call('PTTL', name.meta), touched and ttl
+  if ends == -1 then ends = 0 end
+  if sets or ends == -2 then ends = ttl end -- -2: nobody has written to it, and its cells must end as well
+  local function expire_key(key, held)
+    if ends == 0 then return call('PERSIST', key) end
     local left = call('PTTL', key)
-    -- -1: without a time. A lease on a session that nobody ever writes to must end as well.
-    local wanted = math.max((touched or left == -1) and ttl or 0, hold)
-    if wanted > left then call('PEXPIREAT', key, whole(ms + wanted)) end
+    if left == -1 and not ends then return end
+    local wanted = math.max((sets or left == -1) and ends or left, held or 0)
+    if wanted > left or (sets and not held) then call('PEXPIREAT', key, whole(ms + wanted)) end
   end
+  if touched then
+    for _, key in ipairs({name.meta, name.rows, name.counter, name.boxes}) do expire_key(key) end
+  end
+  for _, key in ipairs({name.cells, name.names}) do expire_key(key, hold) end
 end
 
 local function apply(change, name)
@@ -350,7 +357,7 @@ local function apply(change, name)
   end
   if not change.remove then write_cells(name, change) end
   if change.labels then call('HSET', name.meta, 'standfast_labels', ARGV[change.labels]) end
-  if change.ttl then expire(name, change.ttl, change.hold, change.touch) end
+  expire(name, change.ttl, change.hold, change.touch)
   return first
 end
 

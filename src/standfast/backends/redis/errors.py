@@ -42,12 +42,24 @@ _BY_CLASS: tuple[tuple[type[Exception], str], ...] = (
 )
 
 
+# Looked for before the codes: behind "unknown command" stand keys, and with them ids of sessions.
+_BY_TEXT: dict[str, tuple[type[StoreError], str]] = {
+    "unknown command": (
+        StoreUnavailableError,
+        "The server has renamed this command or switched it off: let it have EVALSHA, EVAL, SCAN, HELLO and the "
+        "commands of the scripts under their own names.",
+    ),
+    "ACL failure": _BY_CODE["NOPERM"],  # a command inside of a script
+}
+
+
 def refused(error: failed.ResponseError) -> StoreError:
     """An error that the server answered with: nothing was done."""
     text = str(error)
     # redis-py takes the code off the text of errors it has a class for.
     known = next((code for kind, code in _BY_CLASS if isinstance(error, kind)), "")
-    found = next((_BY_CODE[code] for code in _BY_CODE if code == known or (not known and code in text)), None)
+    found = _BY_CODE.get(known) or next((_BY_TEXT[part] for part in _BY_TEXT if part in text), None)
+    found = found or next((_BY_CODE[code] for code in _BY_CODE if code in text), None)
     kind, remedy = found or (StoreUnavailableError, "Look at the server's log, then try again.")
     made = kind(f"Redis refused: {text}", remedy)
     made.is_lasting = found is not None  # what is not known here may pass: a server that is loading, a moved slot
@@ -61,6 +73,8 @@ def unreachable(error: BaseException, where: str) -> StoreUnavailableError:
         remedy, is_lasting = "Correct the user name and password of the URL or the client.", True
     elif "Cluster mode is not enabled" in str(error):
         remedy, is_lasting = "It is a server by itself: leave cluster=True out, or give a Redis client.", True
+    elif "max number of clients" in str(error):
+        remedy = "Each process uses three connections: raise the server's maxclients, or close what is not used."
     made = StoreUnavailableError(f"Redis cannot be reached at {where}: {error}", remedy)
     made.is_lasting = is_lasting
     return made

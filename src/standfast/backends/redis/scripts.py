@@ -211,11 +211,11 @@ def changed(step: Step, keys_of: Callable[[Name], NameKeys], refs: Refs, ttl_ms:
                 others[part.of] = len(all_keys) + 1
                 all_keys += keys_of(part.of).keys
         found = _Numbered(change, args, refs, others).made()
-        found |= {"first": first, "labels_at": labels_at}
+        found |= {"first": first, "labels_at": labels_at, "hold": math.ceil(change.hold_s * 1000)}
         if change.name.kind == "session":
             found["whole"] = 1 if own.is_shared else 2
         if ttl_ms is not None:
-            found |= {"ttl": ttl_ms, "hold": math.ceil(change.hold_s * 1000)}
+            found["ttl"] = ttl_ms
         described.append(found)
     return _called(COMMIT, all_keys, args.with_description(described), lambda reply: outcome_of(step, reply, refs))
 

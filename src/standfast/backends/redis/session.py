@@ -7,7 +7,7 @@ keys and which expiry. Constructing one does no I/O.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from standfast.backends.redis.client_store import ClientStore, ClusterClientStore
 from standfast.backends.redis.cluster import ClusterLink, ClusterStore
@@ -40,9 +40,11 @@ class RedisSession(ServerSession):
 
     `redis_client` is a `redis.asyncio` client of yours: it is used in its own event loop only, and never closed here.
     `from_url` needs none, and works in every loop and thread. `ttl` in seconds: history, counts and saved runs expire
-    together so long after the latest change. `layout`: "sdk" has the SDK's keys, which it can go on using; "tagged",
-    the default on a cluster, keeps all keys of a session in one slot. `wait_replicas`: a write is acknowledged when so
-    many replicas have it; where they do not within two seconds, `OutcomeUnknownError` says so.
+    together so long after the latest change. None, the default: never, and a change takes off an expiry that an earlier
+    setting gave the session. "keep": it stays as it is, for tools that look after others' sessions. `layout`: "sdk" has
+    the SDK's keys, which it can go on using; "tagged", the default on a cluster, keeps all keys of a session in one
+    slot. `wait_replicas`: a write is acknowledged when so many replicas have it; where they do not within two seconds,
+    `OutcomeUnknownError` says so.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class RedisSession(ServerSession):
         *,
         redis_client: Any,
         key_prefix: str = "agents:session",
-        ttl: int | None = None,
+        ttl: int | Literal["keep"] | None = None,
         session_settings: SessionSettings | dict[str, Any] | None = None,
         layout: Layout | None = None,
         wait_replicas: int = 0,
@@ -89,7 +91,7 @@ class RedisSession(ServerSession):
 
     def _made_carrier(self) -> PipelinedCarrier | LoopCarrier:
         target, prefix, layout = self._target, self.key_prefix, self.layout
-        ttl_ms = None if self.ttl is None else self.ttl * 1000
+        ttl_ms = None if self.ttl == "keep" else (self.ttl or 0) * 1000
         replicas = self.wait_replicas
         if not isinstance(target, Address):
             if _is_cluster(target):
@@ -137,7 +139,10 @@ def _checked_replicas(count: Any) -> int:
     raise CallerError(f"wait_replicas={count!r} is no number of replicas", "Give a whole number, 0 to wait for none.")
 
 
-def _checked_ttl(ttl: Any) -> int | None:
-    if ttl is None or (isinstance(ttl, int) and not isinstance(ttl, bool) and 0 < ttl <= 2**40):
-        return ttl
-    raise CallerError(f"a ttl of {ttl!r} is no expiry", "Give a whole number of seconds above zero, or None.")
+def _checked_ttl(ttl: Any) -> int | Literal["keep"] | None:
+    if ttl is None or ttl == "keep" or (isinstance(ttl, int) and not isinstance(ttl, bool) and 0 < ttl <= 2**40):
+        found: int | Literal["keep"] | None = ttl
+        return found
+    raise CallerError(
+        f"a ttl of {ttl!r} is no expiry", 'Give a whole number of seconds above zero, None for no expiry, or "keep".'
+    )

@@ -28,7 +28,7 @@ class Codec:
     def __init__(self, *, prefix: str, layout: Layout, ttl_ms: int | None, where: str, wait_replicas: int = 0) -> None:
         self.keys, self._ttl_ms = Keys(prefix, layout), ttl_ms
         self._refs = Refs()
-        self._greeting = Greeting(self.keys, where, expires=ttl_ms is not None)
+        self._greeting = Greeting(self.keys, where, expires=bool(ttl_ms))
         self._wait_replicas = wait_replicas
 
     def keys_of(self, name: Name) -> NameKeys:

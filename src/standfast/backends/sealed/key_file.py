@@ -35,7 +35,7 @@ class KeyFile:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self.path = Path(os.path.abspath(path))  # a forked child opens it again, perhaps from another folder
         self._gate = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._closes: weakref.finalize[..., KeyFile] | None = None

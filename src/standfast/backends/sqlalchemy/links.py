@@ -103,6 +103,7 @@ class Link:
 
     def answered(self, connection: sa.Connection, question: Ask) -> Answer:
         """What the database answers; the first question makes the tables too. All but the commit."""
+        _keep_together(connection)
         if not self._is_ready:
             if self._tables.is_mysql:
                 _check(connection)
@@ -118,6 +119,25 @@ class Link:
     def _begin(connection: sa.Connection, statements: Sequence[str]) -> None:
         for statement in statements:
             connection.exec_driver_sql(statement)
+
+
+def _keep_together(connection: sa.Connection) -> None:
+    """Undo, for this connection, what an engine may have been told that would tear a transaction apart.
+
+    With AUTOCOMMIT every statement of ours would be a transaction of its own: a batch could be seen and left in part,
+    and no lock would hold. (SQLite, MariaDB and MySQL begin one when they are told to, whatever the engine says.) With
+    `stream_results` an INSERT goes to a cursor, and is not done before somebody fetches from it.
+    """
+    wanted: dict[str, Any] = {}
+    if connection.dialect.name == "postgresql":
+        raw: Any = connection.connection.dbapi_connection
+        if raw.autocommit is True:
+            wanted["isolation_level"] = "READ COMMITTED"
+    given = connection.get_execution_options()
+    if given.get("stream_results") or given.get("yield_per"):
+        wanted |= {"stream_results": False, "yield_per": None}
+    if wanted:
+        connection.execution_options(**wanted)
 
 
 def _check(connection: sa.Connection) -> None:

@@ -6,9 +6,12 @@ which tables. Constructing one does no I/O.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple, Self
 
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from standfast.backends.sqlalchemy.dialects import ID_CHARS_MAX
@@ -29,6 +32,8 @@ class Address(NamedTuple):
 
     url: str
     options: tuple[tuple[str, Any], ...]
+    is_private: bool
+    """Whether it is a database in memory: each session object's own."""
 
 
 class SQLAlchemySession(ServerSession):
@@ -63,17 +68,17 @@ class SQLAlchemySession(ServerSession):
         cls,
         session_id: str,
         *,
-        url: str,
+        url: str | URL,
         engine_kwargs: Mapping[str, Any] | None = None,
         session_settings: SessionSettings | dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> Self:
         """A session in the database of that URL, over connections that all sessions of the process share.
 
-        `engine_kwargs` are options of the engine, as `create_async_engine` takes them. `kwargs` are those of the
-        constructor.
+        The path of an SQLite file is taken from the folder that the process is in now. `engine_kwargs` are options of
+        the engine, as `create_async_engine` takes them. `kwargs` are those of the constructor.
         """
-        address = Address(str(url), tuple(sorted((engine_kwargs or {}).items())))
+        address = _address(url, engine_kwargs or {})
         return cls(session_id, engine=address, session_settings=session_settings, **kwargs)
 
     @property
@@ -106,8 +111,7 @@ class SQLAlchemySession(ServerSession):
 
     @property
     def _is_private(self) -> bool:
-        target = self._target
-        return isinstance(target, Address) and target.url.startswith("sqlite") and _is_memory(target.url)
+        return isinstance(self._target, Address) and self._target.is_private
 
     @property
     def _is_mysql(self) -> bool:
@@ -147,8 +151,25 @@ class SQLAlchemySession(ServerSession):
         return found
 
 
-def _is_memory(url: str) -> bool:
-    return url.partition("://")[2].partition("?")[0] in ("", "/", "/:memory:")
+def _address(url: str | URL, engine_kwargs: Mapping[str, Any]) -> Address:
+    """A database that is the same one wherever the process goes.
+
+    SQLite opens a relative path from the folder that the process is in at that moment. Connections are opened when they
+    are needed: after a `chdir` the session would read from another file than it has written to.
+    """
+    options = tuple(sorted(engine_kwargs.items()))
+    try:
+        found = make_url(url)
+    except (ArgumentError, ValueError):
+        return Address(str(url), options, is_private=False)  # `made_engine` says what is wrong with it
+    is_private = False
+    if found.get_backend_name() == "sqlite":
+        scheme = "file:" if (found.database or "").startswith("file:") else ""  # SQLite's own kind of URL
+        path = (found.database or "").removeprefix(scheme)
+        is_private = path in ("", ":memory:") or found.query.get("mode") == "memory"
+        if not is_private:
+            found = found.set(database=scheme + os.path.abspath(path))
+    return Address(found.render_as_string(hide_password=False), options, is_private)  # `str` leaves the password out
 
 
 def _checked_target(engine: Any) -> AsyncEngine | Address:

@@ -20,8 +20,8 @@ from standfast.sessions.rules import (
     fault_of,
     value_of,
 )
-from standfast.words.broken_items import CUT_REASONING, SECOND_COPY, judge
-from standfast.words.history import NO_CALL, NO_FOLLOWER, NO_OUTPUT, NO_PROGRAM
+from standfast.words.broken_items import SECOND_COPY, judge
+from standfast.words.history import CUT_REASONING, NO_CALL, NO_FOLLOWER, NO_OUTPUT, NO_PROGRAM
 
 CLOCK_SLACK_S = 60.0
 # Clocks of machines that keep time differ by less; so do rows whose times are whole seconds.
