@@ -523,7 +523,7 @@ def carried(folder: Path, groups: list[list[dict[str, Any]]], *, together: bool)
 
 
 @given(st.lists(st.lists(EFFECTS, min_size=2, max_size=8), min_size=1, max_size=3))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 def test_steps_that_are_written_together_leave_what_they_leave_one_by_one(groups: list[list[dict[str, Any]]]) -> None:
     """Grouping is invisible (A10), to the steps themselves too: ids of rows that are not written yet are the ones they
     get."""
