@@ -3,8 +3,8 @@
 Requests leave out what `deduplicate` merges and `prune` drops, each time anew. A history that is mended for good must
 also lose what requests pass on and a provider refuses: an item that stands there twice under the id its provider gave
 it, and reasoning at its end. (Requests pass those on because a run cannot tell a copy from a provider that gives every
-item the same id, and must not drop what has only just arrived. Whoever mends looks at a history at rest, and can take it
-back.)
+item the same id, and must not drop what has only just arrived. Whoever mends looks at a history at rest, and can take
+it back.)
 
 Everything here is a function of its arguments.
 """
