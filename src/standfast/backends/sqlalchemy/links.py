@@ -199,6 +199,7 @@ class ThreadStore(Answering):
         self._file: sa.Engine | None = None
         if self.loses_answers:
             self._runner = asyncio.Runner()
+            self._runner.get_loop()  # now, where a process without descriptors is told so
         else:
             self._file = sa.create_engine(engine.url.set(drivername="sqlite"), **options)
             _set_up(self._file)
