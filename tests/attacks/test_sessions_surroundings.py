@@ -145,6 +145,26 @@ def test_a_url_object_keeps_its_password() -> None:
     assert SQLAlchemySession.from_url("a", url=url).engine.url.password == "s3cret"
 
 
+@pytest.mark.parametrize("how", ["deleted", "replaced"])
+async def test_an_sqlite_file_that_goes_away_under_sqlalchemy_is_noticed_before_an_acknowledgement(
+    how: str, tmp_path: Path
+) -> None:
+    """What was acknowledged then went to a file without a name; the connection that reads found an empty history."""
+    path = tmp_path / "talks.db"
+    url = f"sqlite+aiosqlite:///{path}"
+    with closing(SQLAlchemySession.from_url("a", url=url, create_tables=True)) as session:
+        await session.add_items([message("one")])
+        kept = path.rename(tmp_path / "kept.db")
+        if how == "replaced":
+            path.touch()
+        for asked in (session.add_items([message("two")]), session.get_items()):
+            with pytest.raises(StoreUnavailableError, match="deleted or replaced"):
+                await asked
+        kept.rename(path)
+        await session.add_items([message("three")])
+        assert texts(await session.get_items()) == ["one", "three"]
+
+
 # --- engines that were told otherwise -------------------------------------------------------------------------------
 
 
