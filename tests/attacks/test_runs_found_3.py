@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from standfast import Agent, InMemorySession, Model, ModelResponse, ModelSettings, Runner, Usage, function_tool
+from standfast import (
+    Agent,
+    InMemorySession,
+    Model,
+    ModelResponse,
+    ModelSettings,
+    RunConfig,
+    Runner,
+    Usage,
+    function_tool,
+)
 from standfast.ground.errors import ModelBehaviorError
 from standfast.testing import ScriptedModel, assistant_message, final, function_call, reasoning
 
@@ -87,6 +97,28 @@ async def test_a_model_that_changes_its_request_changes_nothing_that_is_stored_o
     assert histories[0] == histories[1]
     assert lists[0] == lists[1]
     assert requests[0] == requests[1]
+
+
+@both_modes
+async def test_a_callback_whose_pieces_overlap_shows_each_item_of_a_provider_once(streamed: bool) -> None:
+    """The first few and the last few of a history that is shorter than both: a provider refuses an id it has seen."""
+    session = InMemorySession("s")
+    thinking = [reasoning("hm", item_id="r1"), function_call("look", {"place": "here"}, call_id="c1", item_id="f1")]
+    steps = [thinking, [assistant_message("done", item_id="m1")]]
+    await Runner.run(Agent(name="A", tools=[look], model=ScriptedModel(steps)), "go", session=session)
+    history = await session.get_items()
+    rules = {"role": "developer", "content": "Be brief."}
+
+    def ends(old: list[Any], new: list[Any]) -> list[Any]:
+        return [rules, *old[:4], rules, *old[-4:], *new]
+
+    model = ScriptedModel([final("ok")])
+    config = RunConfig(session_input_callback=ends)
+    await run(Agent(name="A", model=model), "next", streamed=streamed, session=session, run_config=config)
+    seen = model.calls[0].input
+    told = [item for item in seen if "id" in item or "call_id" in item]
+    assert told == [item for item in history if "id" in item or "call_id" in item]
+    assert seen.count(rules) == 2  # what has no id of a provider's may be said twice
 
 
 class Returning(Model):

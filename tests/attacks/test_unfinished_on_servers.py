@@ -29,7 +29,7 @@ from standfast import (
 )
 from standfast.backends.sqlite.schema import Tables
 from standfast.backends.sqlite.statements import statements
-from standfast.testing.loopback import Asked, LoopbackServer, Status, call
+from standfast.testing.loopback import Asked, Drop, Gate, LoopbackServer, Status, call
 
 
 def rule(asked: Asked) -> Any:
@@ -143,6 +143,40 @@ async def test_a_reply_of_which_nothing_ran_does_not_end_the_conversation(
     assert "did not run" in server.model_calls[-1].input[0]["output"]
     assert talk.history()[3:] == ["U(hello)", "A(re hello)"]
     assert not talk.book.exists()
+
+
+async def test_a_first_request_that_was_cut_is_asked_about_before_the_next_message(
+    server: LoopbackServer, client: AsyncOpenAI, store: Any, tmp_path: Path
+) -> None:
+    """C15, D5: somebody stops a reply that the server has by then: it waits for the output of what it asked for."""
+    talk = Talk(server, client, store, tmp_path / "book")
+    gate = Gate(before_commit=False)
+    server.fault(gate)
+    settings = RunConfig(run_store=store, run_id="job")
+    result = Runner.run_streamed(talk.agent, "pay 5", conversation_id=talk.conversation, run_config=settings)
+    await gate.reached()
+    result.cancel()
+    async for _ in result.stream_events():
+        pass
+    gate.release()
+    assert result.owed_items == []  # whether the server has the message was not known
+    after = await talk.say("hello")
+    assert [(one.run_id, one.found, one.done) for one in after.unfinished] == [("job", "gone", "settled")]
+    assert "did not run" in server.model_calls[-1].input[0]["output"]
+    assert [word[:3] for word in talk.history()] == ["U(p", "C(c", "O(c", "U(h", "A(r"]
+    assert not talk.book.exists()
+
+
+async def test_a_first_request_that_the_server_never_got_is_nothing_to_tell(
+    server: LoopbackServer, client: AsyncOpenAI, store: Any, tmp_path: Path
+) -> None:
+    """C3: whoever says the same again after a failure has said it once."""
+    talk = Talk(server, client, store, tmp_path / "book")
+    server.fault(Drop(committed=False))
+    with pytest.raises(Exception, match=r"."):
+        await talk.say("hello", run_id="job")
+    assert (await talk.say("hello")).unfinished == ()
+    assert talk.history() == ["U(hello)", "A(re hello)"]
 
 
 async def test_with_refuse_a_failed_run_on_a_conversation_is_named(

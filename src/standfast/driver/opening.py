@@ -41,7 +41,7 @@ from standfast.ground.jsonvalue import Item, copy_json, encode
 from standfast.ground.operators import tell
 from standfast.sessions.lease_rules import OpenRun
 from standfast.sessions.records import RequestCost
-from standfast.words.history import canonical, deduplicate, normalise, sanitise_for_store
+from standfast.words.history import canonical, deduplicate, normalise, sanitise_for_store, without_more_copies
 from standfast.words.items import ItemHelpers, ModelResponse, readable
 from standfast.words.usage import Usage
 
@@ -207,7 +207,8 @@ async def _base_from_callback(scope: RunScope, fresh: Run) -> list[Item] | None:
             f"session_input_callback returned a list with {', '.join(sorted(strangers))} in it",
             "Every item the model sees is a dict in the Responses input format.",
         )
-    return [copy_json(item) for item in seen]
+    given = [*history, *(entry.item for entry in fresh.ledger)]
+    return [copy_json(item) for item in without_more_copies(seen, given)]
 
 
 # --- the same id again -----------------------------------------------------------------------------------------------

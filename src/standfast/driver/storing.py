@@ -17,7 +17,7 @@ from standfast.driver.session_hold import NewItems, logger
 from standfast.engine.advance import advance
 from standfast.engine.costs import unbilled
 from standfast.engine.events import Appended, Stopped
-from standfast.engine.request import delta
+from standfast.engine.request import offered
 from standfast.engine.run import Call, Owner, Run
 from standfast.ground.errors import StandfastError
 from standfast.ground.jsonvalue import Item, copy_json
@@ -100,7 +100,12 @@ UNSENT_REMEDY = (
 
 def unsent_items(run: Run) -> list[Item]:
     """What the server that owns the conversation has not got; copies."""
-    return [copy_json(item) for item in delta(run)] if run.spec.owner.is_server else []
+    owner, outgoing = run.spec.owner, run.progress.outgoing
+    if not owner.is_server:
+        return []
+    # A conversation may have taken a request whose answer was lost. Behind a response such a request hangs by itself.
+    under_way = outgoing.sent if outgoing is not None and owner.kind == "conversation" else ()
+    return [copy_json(run.ledger[ordinal].item) for ordinal in offered(run) if ordinal not in under_way]
 
 
 def unsent_note(run: Run) -> str:

@@ -240,15 +240,19 @@ def _inside(calls: Sequence[Call]) -> Iterator[str]:
             yield from _inside(call.child.calls)
 
 
-def _read(saved: SavedRun | None, *, is_gone: bool) -> Found | None:
-    """The run, if it has not ended and has done something. One that cannot be read is refused by name."""
+def _read(saved: SavedRun | None, *, is_gone: bool, asks_server: bool = False) -> Found | None:
+    """The run, if it has not ended and has done something. One that cannot be read is refused by name.
+
+    With `asks_server` also one of which no more is known than that a request has left.
+    """
     if saved is None or has_ended(saved) or is_call(saved):
         return None
     try:
         run = decode_saved(saved)
     except StandfastError as error:
         raise unreadable(f"run {saved.run_id!r}", error) from error
-    return None if run.is_closed or not run.has_done_something else Found(run, saved.revision, is_gone)
+    is_found = run.has_done_something or (asks_server and run.progress.outgoing is not None)
+    return Found(run, saved.revision, is_gone) if is_found and not run.is_closed else None
 
 
 def open_question(asked: Question, run_id: str = "") -> OpenQuestion:
@@ -330,8 +334,11 @@ async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Calla
         if not one.is_gone:
             _note(scope.unfinished, one.run_id, "running", "left alone")
             continue
+        known = await _with_lost_answer(scope, one.run)
+        if known is None:
+            continue
         tell_begun(one.run, f"run {fresh.spec.run_id} has settled it and says so")
-        run = advance(await _with_lost_answer(scope, one.run), settling(fresh.spec.run_id, 0))
+        run = advance(known, settling(fresh.spec.run_id, 0))
         if run.paused:
             refuse([Found(run, one.revision, is_gone=True)])
         owed += [
@@ -365,7 +372,8 @@ async def _found_on_server(scope: RunScope, fresh: Run, store: RunStore, *, wait
     for summary in await _listed_on_server(str(owner.id), store):
         if _is_own(summary.run_id, fresh.spec.run_id):
             continue
-        one = _read(await store.load_run(summary.run_id), is_gone=summary.status in AT_REST)
+        is_gone = summary.status in AT_REST
+        one = _read(await store.load_run(summary.run_id), is_gone=is_gone, asks_server=waits and is_gone)
         if one is None or one.run.spec.owner != owner:
             continue
         if waits and one.state == "running":
@@ -403,12 +411,17 @@ async def _after_its_worker(scope: RunScope, one: Found, store: RunStore) -> Fou
     return _read(await store.load_run(run_id), is_gone=True)
 
 
-async def _with_lost_answer(scope: RunScope, run: Run) -> Run:
-    """The gone run with what became of a request that had left: the server is asked, nothing is sent again (D5)."""
+async def _with_lost_answer(scope: RunScope, run: Run) -> Run | None:
+    """The gone run with what became of a request that had left: the server is asked, nothing is sent again (D5).
+
+    None for one that has done nothing else and was not answered, as far as can be known: it can be run again.
+    """
     if run.progress.outgoing is None:
         return run
     resolved = await scope.agents.for_request(scope.graph.start, has_used_tools=False)
     found = await ask_server(run, resolved)
+    if not run.has_done_something and (found is None or found.response is None):
+        return None
     if found is not None and not found.taken:
         return advance(run, NotTaken())
     if found is None or found.response is None:

@@ -132,8 +132,11 @@ def is_left_open(head: bytes) -> bool:
     progress, marks = known.get("progress"), known.get("marks") or {}
     if not isinstance(progress, dict):
         return False  # only its end was kept, or it is no run of ours
-    has_ended = progress.get("ended") or progress.get("verdict") == "tripped"
-    return not has_ended and bool(known.get("turn") or marks.get("stored") or marks.get("acknowledged"))
+    if progress.get("ended") or progress.get("verdict") == "tripped":
+        return False
+    if progress.get("outgoing") and conversation_of(head) is not None:
+        return True  # the server may have taken its request, and wait for outputs
+    return bool(known.get("turn") or marks.get("stored") or marks.get("acknowledged"))
 
 
 def may_go_on(status: str, head: bytes) -> bool:

@@ -10,6 +10,7 @@ Likeness is never a reason to merge (two people may both say "yes"): only an id 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
@@ -214,6 +215,21 @@ def _by_call_id(item: Item, key: Key) -> tuple[Key | None, Key | None]:
         return None, None  # known by the provider's own id: that is not used again
     asks = call_key(item)
     return (asks, None) if asks is not None else (None, output_key(item))
+
+
+def without_more_copies(items: Sequence[Item], given: Iterable[Item]) -> list[Item]:
+    """The list without what stands in it more often than it was given, of items that have an id: a provider refuses
+    the second copy. The first ones stay. What has no id, or was changed, is somebody's own and may be repeated."""
+    left = Counter(canonical(item) for item in given if "id" in item or "call_id" in item)
+    kept: list[Item] = []
+    for item in items:
+        key = canonical(item) if "id" in item or "call_id" in item else b""
+        if key in left:
+            if not left[key]:
+                continue
+            left[key] -= 1
+        kept.append(item)
+    return kept
 
 
 def pair(items: Sequence[Item]) -> dict[int, int]:
