@@ -6,6 +6,7 @@ What a fresh hour of attack found; the table is in this folder's README ("A fres
 from __future__ import annotations
 
 import os
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
@@ -30,6 +31,7 @@ from standfast import (
 )
 from standfast.conformance import message
 from tests.helpers import servers
+from tests.helpers.children import DEADLINE_S, program
 
 SECRET = "0123456789abcdef0123456789abcdef"
 DRIVERS = ["psycopg", "asyncpg"]
@@ -141,6 +143,26 @@ def test_a_url_object_keeps_its_password() -> None:
     """What `str` makes of one has asterisks there."""
     url = URL.create("postgresql+psycopg", "me", "s3cret", "db.example", database="talks")
     assert SQLAlchemySession.from_url("a", url=url).engine.url.password == "s3cret"
+
+
+@pytest.mark.parametrize("how", ["deleted", "replaced"])
+async def test_an_sqlite_file_that_goes_away_under_sqlalchemy_is_noticed_before_an_acknowledgement(
+    how: str, tmp_path: Path
+) -> None:
+    """What was acknowledged then went to a file without a name; the connection that reads found an empty history."""
+    path = tmp_path / "talks.db"
+    url = f"sqlite+aiosqlite:///{path}"
+    with closing(SQLAlchemySession.from_url("a", url=url, create_tables=True)) as session:
+        await session.add_items([message("one")])
+        kept = path.rename(tmp_path / "kept.db")
+        if how == "replaced":
+            path.touch()
+        for asked in (session.add_items([message("two")]), session.get_items()):
+            with pytest.raises(StoreUnavailableError, match="deleted or replaced"):
+                await asked
+        kept.rename(path)
+        await session.add_items([message("three")])
+        assert texts(await session.get_items()) == ["one", "three"]
 
 
 # --- engines that were told otherwise -------------------------------------------------------------------------------
@@ -259,3 +281,59 @@ async def test_a_redis_server_without_a_command_is_said_to_be_one() -> None:
                 await session.add_items([message("one")])
     finally:
         server.stop()
+
+
+# --- a process that may not have more --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_more_threads() -> Iterator[None]:
+    """No thread can be started: none has room for such a stack."""
+    before = threading.stack_size(2**60)
+    yield
+    threading.stack_size(before)
+
+
+@pytest.mark.usefixtures("no_more_threads")
+@pytest.mark.parametrize("kind", ["sqlite", "sqlalchemy"])
+async def test_a_process_without_threads_is_told_so_and_its_session_works_later(kind: str, tmp_path: Path) -> None:
+    session: SQLiteSession | SQLAlchemySession
+    if kind == "sqlite":
+        session = SQLiteSession("a", tmp_path / "talks.db")
+    else:
+        session = SQLAlchemySession.from_url(
+            "a", url=f"sqlite+aiosqlite:///{tmp_path / 'talks.db'}", create_tables=True
+        )
+    with closing(session):
+        with pytest.raises(StoreUnavailableError, match="ulimit -u"):
+            await session.add_items([message("one")])
+        threading.stack_size(0)
+        await session.add_items([message("two")])
+        assert texts(await session.get_items()) == ["two"]
+
+
+NO_DESCRIPTORS = """
+import asyncio, os, resource, sys
+from standfast import SQLAlchemySession, StoreUnavailableError
+
+async def main():
+    session = SQLAlchemySession.from_url("a", url="sqlite+aiosqlite:///" + sys.argv[1], create_tables=True)
+    usual, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, most))
+    try:
+        await session.add_items([{"role": "user", "content": "one"}])
+    except StoreUnavailableError as error:
+        print("told" if "ulimit -n" in str(error) else error)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (usual, most))
+    await session.add_items([{"role": "user", "content": "two"}])
+    print([item["content"] for item in await session.get_items()])
+    session.close()
+
+asyncio.run(main())
+"""
+
+
+def test_a_process_without_descriptors_is_told_so_and_its_session_works_later(tmp_path: Path) -> None:
+    """The driver of the database is imported by the first operation, which opens files too."""
+    told, _ = program(NO_DESCRIPTORS, tmp_path / "talks.db").communicate(timeout=DEADLINE_S)
+    assert told.splitlines() == ["told", "['two']"]

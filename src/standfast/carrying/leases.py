@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from standfast.carrying.carrier import Carrier
+from standfast.carrying.starting import started
 from standfast.ground.errors import LeaseLostError
 from standfast.sessions import lease_rules
 from standfast.sessions.lease_rules import TICKET_S, Fence, OpenRun
@@ -206,9 +207,7 @@ class Renewer:
         with self._changed:
             heapq.heappush(self._due, (time.monotonic() + delay_s, next(self._numbers), lease))
             if self._thread is None:
-                thread = threading.Thread(target=self._run, name="standfast-leases", daemon=True)
-                thread.start()  # it may not be possible: then the next lease must try again
-                self._thread = thread
+                self._thread = started(self._run, "standfast-leases")  # where that is not possible the next lease tries
             self._changed.notify()
 
     def _run(self) -> None:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from standfast.carrying import starting
 from standfast.carrying.requests import PutBack, deliver
 from standfast.carrying.threads import (
     DOUBTFUL,
@@ -226,7 +227,7 @@ class Pipelining(Writing):
     def _answers(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
         try:
             if self._store is None:
-                self._store = self._open_store()
+                self._store = starting.opened(self._open_store)
             store: Any = self._store
             found: list[Answer | Exception] = store.ask_many(questions)
         except Exception as error:

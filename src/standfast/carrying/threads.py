@@ -23,6 +23,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 from uuid import uuid4
 
+from standfast.carrying import starting
 from standfast.carrying.requests import SETTLED, Owing, PutBack, Request, RequestCarrier, deliver
 from standfast.ground.endings import AtProcessEnd
 from standfast.ground.errors import OutcomeUnknownError, SessionClosedError, StoreTimeoutError, StoreUnavailableError
@@ -112,8 +113,7 @@ class ThreadCarrier(RequestCarrier):
         started: list[threading.Thread] = []
         try:
             for job in jobs:
-                thread = threading.Thread(target=job, name="standfast-carrier", daemon=True)
-                thread.start()
+                thread = starting.started(job, "standfast-carrier")
                 started.append(thread)
                 _running.add(thread)
         except BaseException:  # no more threads: end those there are, so that the next request begins anew
@@ -199,7 +199,7 @@ class _Worker:
                 raise _WithdrawnError
             try:
                 if self._store is None:
-                    self._store = self._open_store()
+                    self._store = starting.opened(self._open_store)
                 return ask(self._store, question)
             except Exception as error:
                 is_busy = isinstance(error, StoreTimeoutError)

@@ -47,8 +47,8 @@ class Link:
 
     def _opened(self) -> Answers:
         # Not `make_connection()`: it counts what it ever made, and refuses for good after a hundred reconnects.
-        connection: Any = self._pool.connection_class(**self._pool.connection_kwargs)
         try:
+            connection: Any = self._pool.connection_class(**self._pool.connection_kwargs)  # it may open a file
             connection.connect()
         except failed.ResponseError as error:
             raise refused(error) from error

@@ -7,6 +7,7 @@ lost leaves that open, and then the question is asked again: it carries what a r
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -184,6 +185,36 @@ class AwaitedLink(Link):
         return found
 
 
+class SameFile:
+    """Notices that an SQLite file was deleted or replaced while connections have it open.
+
+    They go on with what it was, and everything that is acknowledged there is gone with the last of them; a connection
+    that is opened later sees another history. All connections to a file share one of these.
+    """
+
+    def __init__(self, path: str | None = None) -> None:
+        self._path = path
+        self._known: tuple[int, int] | None = None
+
+    def check(self) -> None:
+        """Raise StoreUnavailableError if the path names another file than the first time, or none."""
+        if self._path is None:
+            return
+        try:
+            stat = os.stat(self._path)
+            found = (stat.st_dev, stat.st_ino)
+        except FileNotFoundError:
+            found = None
+        self._known = self._known or found
+        if found != self._known:
+            made = StoreUnavailableError(
+                f"{self._path!r} was deleted or replaced while it was open; nothing more is written to what it was",
+                "Put the file back or accept the new one, then close these sessions and open new ones.",
+            )
+            made.is_lasting = True
+            raise made
+
+
 class ThreadStore(Answering):
     """A database as a store (see `sessions.port`), on connections of our own in one of our threads.
 
@@ -191,7 +222,17 @@ class ThreadStore(Answering):
     around the standard library's `sqlite3`, so here that is used itself.
     """
 
-    def __init__(self, url: str, options: Mapping[str, Any], sessions: str, messages: str, **given: bool) -> None:
+    def __init__(
+        self,
+        url: str,
+        options: Mapping[str, Any],
+        sessions: str,
+        messages: str,
+        *,
+        same: SameFile | None = None,
+        **given: bool,
+    ) -> None:
+        self._same = same or SameFile()
         self.loses_answers = not url.startswith("sqlite")
         engine = self._engine = made_engine(url, options)
         self._link = AwaitedLink(engine, sessions, messages, **given)
@@ -199,6 +240,7 @@ class ThreadStore(Answering):
         self._file: sa.Engine | None = None
         if self.loses_answers:
             self._runner = asyncio.Runner()
+            self._runner.get_loop()  # now, where a process without descriptors is told so
         else:
             self._file = sa.create_engine(engine.url.set(drivername="sqlite"), **options)
             _set_up(self._file)
@@ -209,10 +251,13 @@ class ThreadStore(Answering):
             return self._runner.run(self._link.ask(question))
         assert self._file is not None
         is_committing = False
+        self._same.check()  # before a connection is opened: it would make a file that is not there
         try:
             with self._file.connect() as connection:
+                self._same.check()
                 answer = self._link.answered(connection, question)
                 if not _is_read(question) and not isinstance(answer, Refused):
+                    self._same.check()
                     is_committing = True
                     connection.commit()
                 return answer

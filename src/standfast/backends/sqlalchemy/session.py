@@ -15,7 +15,7 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from standfast.backends.sqlalchemy.dialects import ID_CHARS_MAX
-from standfast.backends.sqlalchemy.links import AwaitedLink, ThreadStore, made_engine
+from standfast.backends.sqlalchemy.links import AwaitedLink, SameFile, ThreadStore, made_engine
 from standfast.carrying.carrier import Carrier
 from standfast.carrying.looped import LoopCarrier
 from standfast.carrying.sdk_tables import check_two_tables
@@ -34,6 +34,8 @@ class Address(NamedTuple):
     options: tuple[tuple[str, Any], ...]
     is_private: bool
     """Whether it is a database in memory: each session object's own."""
+    file: str | None
+    """The path, if it is a file of SQLite's."""
 
 
 class SQLAlchemySession(ServerSession):
@@ -103,9 +105,10 @@ class SQLAlchemySession(ServerSession):
         if not isinstance(target, Address):
             return LoopCarrier(AwaitedLink(target, sessions, messages, **given))
         url, options = target.url, dict(target.options)
+        same = SameFile(target.file)
 
         def opened() -> ThreadStore:
-            return ThreadStore(url, options, sessions, messages, **given)
+            return ThreadStore(url, options, sessions, messages, same=same, **given)
 
         return ThreadCarrier(opened, loses_answers=not url.startswith("sqlite"), readers=0 if self._is_private else 1)
 
@@ -161,15 +164,17 @@ def _address(url: str | URL, engine_kwargs: Mapping[str, Any]) -> Address:
     try:
         found = make_url(url)
     except (ArgumentError, ValueError):
-        return Address(str(url), options, is_private=False)  # `made_engine` says what is wrong with it
-    is_private = False
+        return Address(str(url), options, is_private=False, file=None)  # `made_engine` says what is wrong with it
+    is_private, file = False, None
     if found.get_backend_name() == "sqlite":
         scheme = "file:" if (found.database or "").startswith("file:") else ""  # SQLite's own kind of URL
         path = (found.database or "").removeprefix(scheme)
         is_private = path in ("", ":memory:") or found.query.get("mode") == "memory"
         if not is_private:
-            found = found.set(database=scheme + os.path.abspath(path))
-    return Address(found.render_as_string(hide_password=False), options, is_private)  # `str` leaves the password out
+            file = os.path.abspath(path)
+            found = found.set(database=scheme + file)
+    text = found.render_as_string(hide_password=False)  # `str` leaves the password out
+    return Address(text, options, is_private, file)
 
 
 def _checked_target(engine: Any) -> AsyncEngine | Address:

@@ -18,6 +18,7 @@ from standfast.backends.sqlite.looking import is_one_statement
 from standfast.backends.sqlite.statements import statements
 from standfast.backends.sqlite.store import Transaction
 from standfast.carrying.requests import Request, deliver
+from standfast.carrying.starting import started
 from standfast.sessions.port import Look, carried_out
 
 log = logging.getLogger("standfast.sessions")
@@ -38,9 +39,7 @@ class Worker:
 
     def start(self, name: str) -> None:
         """Start a thread. It opens the file when the first request arrives."""
-        thread = threading.Thread(target=self._run, name=name, daemon=True)
-        thread.start()
-        self._thread = thread
+        self._thread = started(self._run, name)
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the thread to end; whether it did. From inside the thread itself there is nothing to wait for."""
