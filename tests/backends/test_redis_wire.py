@@ -105,3 +105,12 @@ def test_a_socket_without_an_answer_is_given_up_in_time() -> None:
             Answers(here).next()
         there.sendall(b"+late\r\n")
         assert Answers(here).next() == b"late"
+
+
+def test_what_nobody_reads_is_given_up_in_time() -> None:
+    here, there = socket.socketpair()
+    with here, there:
+        here.settimeout(0.05)
+        wait_in_kernel(here, 0.05)
+        with pytest.raises(BlockingIOError):
+            here.sendall(bytes(10_000_000))

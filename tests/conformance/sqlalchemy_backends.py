@@ -38,6 +38,7 @@ SHOWN_ON_SQLITE = (
 
 class SQLAlchemySQLite(SQLiteFile):
     name = "SQLAlchemySession on SQLite"
+    patience_s = 250  # the generated checks make some ten thousand statements, each its own way through SQLAlchemy
     closes_when_called = True
     names = TABLES
     bad_names = BAD_TABLES

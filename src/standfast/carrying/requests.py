@@ -311,6 +311,8 @@ class Owing:
 
     def _look_for_orphans(self) -> None:
         """A loop may be closed without a word to its tasks: what they did not take is undone as well."""
+        if not self._handed:
+            return
         waiting = [request for ref in self._handed if (request := ref()) is not None and not request.is_taken]
         self._owed += [request for request in waiting if request.is_orphaned()]
         self._handed = [weakref.ref(request) for request in waiting if not request.is_taken]
