@@ -7,9 +7,12 @@ import re
 import subprocess
 import sys
 import tomllib
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
+
+from tests.helpers.children import DEADLINE_S, PRELOADED, born, ended, pipe
 
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "requirements"
@@ -157,3 +160,18 @@ def test_no_file_names_a_package_registry_or_a_path_of_a_machine():
         if registry.search(text) or machine.search(text):
             guilty.append(str(file.relative_to(ROOT)))
     assert not guilty
+
+
+def tell_what_is_imported(line: Connection) -> None:
+    line.send(sorted(sys.modules))
+
+
+def test_a_child_is_born_with_everything_imported() -> None:
+    """A module that the fork server cannot import is passed over in silence, and then imported by every child."""
+    here, there = pipe()
+    child = born(tell_what_is_imported, there)
+    there.close()
+    assert here.poll(DEADLINE_S)
+    assert set(PRELOADED) <= set(here.recv())
+    here.close()
+    assert not ended(child)

@@ -10,6 +10,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import standfast
@@ -96,6 +97,7 @@ def place_of(module: str) -> Place | None:
     return next((table[name] for name in around if name in table), None)
 
 
+@cache
 def modules() -> dict[str, ast.Module]:
     """Every module below `standfast`, parsed, by its name there ("" is `standfast` itself)."""
     found = {}
@@ -126,11 +128,21 @@ def imports(module: str, is_package: bool, tree: ast.Module, known: set[str]) ->
             yield ("ours", ".".join(target[1:])) if target[0] == "standfast" else ("outside", target[0])
 
 
-PARSED = modules()
-PACKAGE_NAMES = {name for name in PARSED if any(other.startswith(f"{name}.") for other in PARSED)} | {""}
 # Written by ./dev names: lazy faces, which show every name to type checkers whatever layer it lives in.
 WRITTEN = {"", *DOORS}
-IMPORTS = {name: sorted(set(imports(name, name in PACKAGE_NAMES, tree, set(PARSED)))) for name, tree in PARSED.items()}
+
+
+@cache
+def packages() -> set[str]:
+    """The names of the modules that have others below them."""
+    return {".".join(parts[:count]) for name in modules() for parts in [name.split(".")] for count in range(len(parts))}
+
+
+@cache
+def every_import() -> dict[str, list[tuple[str, str]]]:
+    """What each module imports; found when a test asks, for every process of pytest's imports this file."""
+    known = set(modules())
+    return {name: sorted(set(imports(name, name in packages(), tree, known))) for name, tree in modules().items()}
 
 
 def allowed(importer: str, imported: str) -> bool:
@@ -148,14 +160,14 @@ def allowed(importer: str, imported: str) -> bool:
 
 
 def test_every_module_has_a_place_in_the_layers():
-    homeless = [name for name in PARSED if place_of(name) is None and name not in PACKAGE_NAMES]
+    homeless = [name for name in modules() if place_of(name) is None and name not in packages()]
     assert not homeless, f"add these to the tables in {Path(__file__).name}: {homeless}"
 
 
 def test_imports_point_down_only():
     wrong = [
         f"{importer} (layer {place_of(importer)}) imports {imported} (layer {place_of(imported)})"
-        for importer, found in IMPORTS.items()
+        for importer, found in every_import().items()
         for kind, imported in found
         if kind == "ours" and not allowed(importer, imported)
     ]
@@ -166,7 +178,7 @@ def test_of_an_islands_rooms_each_uses_only_those_before_it():
     wrong = []
     for entries, _ in ISLANDS.values():
         rooms = entries.split()
-        for importer, found in IMPORTS.items():
+        for importer, found in every_import().items():
             for kind, imported in found:
                 mine = [number for number, room in enumerate(rooms) if f"{importer}.".startswith(f"{room}.")]
                 theirs = [number for number, room in enumerate(rooms) if f"{imported}.".startswith(f"{room}.")]
@@ -176,7 +188,9 @@ def test_of_an_islands_rooms_each_uses_only_those_before_it():
 
 
 def test_no_modules_import_each_other_in_a_circle():
-    graph = {name: {to for kind, to in found if kind == "ours" and to in PARSED} for name, found in IMPORTS.items()}
+    graph = {
+        name: {to for kind, to in found if kind == "ours" and to in modules()} for name, found in every_import().items()
+    }
     for face in WRITTEN:  # a lazy face loads nothing by itself, so it closes no circle
         graph[face] = {"_doors.lazy"}
     while graph:  # what imports nothing that is left, or is imported by nothing that is left, is in no circle
@@ -189,7 +203,7 @@ def test_no_modules_import_each_other_in_a_circle():
 
 def test_each_layer_uses_only_its_libraries():
     wrong = []
-    for name, found in IMPORTS.items():
+    for name, found in every_import().items():
         layer, island = place_of(name) or (KIT, "")
         if layer == KIT:
             continue
@@ -201,10 +215,10 @@ def test_each_layer_uses_only_its_libraries():
 
 def test_words_and_machines_have_no_clock_no_chance_and_nothing_that_waits():
     wrong = []
-    for name, tree in PARSED.items():
+    for name, tree in modules().items():
         if (place_of(name) or (KIT, ""))[0] not in (1, 2):
             continue
-        impure = {top for kind, top in IMPORTS[name] if kind == "outside" and top in IMPURE}
+        impure = {top for kind, top in every_import()[name] if kind == "outside" and top in IMPURE}
         wrong += [f"{name} imports {top}" for top in sorted(impure) if (name, top) not in ONLY_FOR_THEIR_ERRORS]
         for node in ast.walk(tree):
             if isinstance(node, ast.AsyncFunctionDef) and any(not isinstance(part, ast.Expr) for part in node.body):
@@ -214,7 +228,7 @@ def test_words_and_machines_have_no_clock_no_chance_and_nothing_that_waits():
 
 def test_the_rules_would_notice_a_forbidden_import():
     """The tests above can fail: the same functions find an import of each forbidden kind."""
-    known = {*PARSED, "driver", "driver.loop", "testing", "backends.sqlite.session", "backends.memory.session"}
+    known = {*modules(), "driver", "driver.loop", "testing", "backends.sqlite.session", "backends.memory.session"}
     sources = {
         "engine.advance": "def f():\n    from ..driver import loop",
         "backends.memory.session": "if TYPE_CHECKING:\n    from ..sqlite.session import SQLiteSession",

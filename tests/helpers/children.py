@@ -10,6 +10,7 @@ SIGINT is ignored, and Python then installs no handler for it.
 
 from __future__ import annotations
 
+import functools
 import json
 import multiprocessing
 import os
@@ -20,7 +21,9 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Sequence
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -69,18 +72,60 @@ def wait_for(child: subprocess.Popen[str], line: str) -> None:
 # --- a function in a process of its own ------------------------------------------------------------------------------
 
 
-def born(work: Callable[..., Any], *args: Any, preload: Sequence[str] = ()) -> BaseProcess:
-    """A process that does this work, forked from one that has imported `preload`."""
-    forkserver = multiprocessing.get_context("forkserver")
-    forkserver.set_forkserver_preload([work.__module__, *preload])
-    child = forkserver.Process(target=work, args=args, daemon=True)
+PRELOADED = (
+    "helpers.dying",
+    "helpers.killing",
+    "helpers.workers",
+    "hypothesis.stateful",
+    "mcp_servers.helpers",
+    "owners.child",
+    "openai.resources.responses.responses",
+    "psycopg_pool",
+    "pytest",
+    "sqlalchemy.dialects.sqlite.aiosqlite",
+    "standfast.backends.postgres.session",
+    "standfast.backends.redis.session",
+    "standfast.backends.sqlalchemy.session",
+    "standfast.backends.sqlite.session",
+    "standfast.face.runner",
+    "standfast.testing.simulator.world",
+    "standfast.workers.dbos_workflows",
+    "standfast.workers.procrastinate_queue",
+)
+"""What children of any test import. One list: whoever is first in a process of pytest's starts the server for all, and
+a module that it lacks is imported again by each child."""
+
+
+@functools.cache
+def nursery() -> ForkServerContext:
+    """The fork server, with everything imported that its children need: a birth then costs milliseconds.
+
+    It is a process of its own that knows only the environment's path, so it is started with ours in there.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(PRELOADED))
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = import_path()
+    try:
+        forkserver.ensure_running()
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+    return context
+
+
+def born(work: Callable[..., Any], *args: Any) -> BaseProcess:
+    """A process that does this work, forked from one that has imported what it needs."""
+    child = nursery().Process(target=work, args=args, daemon=True)
     child.start()
     return child
 
 
 def pipe() -> tuple[Connection, Connection]:
     """A line from a child: the end to listen at, and the end to give to the child."""
-    return multiprocessing.get_context("forkserver").Pipe(duplex=False)
+    return nursery().Pipe(duplex=False)
 
 
 def killed(child: BaseProcess) -> None:

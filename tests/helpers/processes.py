@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import functools
 import inspect
-import multiprocessing
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable
-from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from helpers.children import nursery
 from helpers.counts import tried
 
 from standfast import SQLiteSession
@@ -40,7 +38,7 @@ class Child:
     """A process that runs `program(line, **told)`; `line` is a `Line` to its parent."""
 
     def __init__(self, program: Program, /, **told: Any) -> None:
-        context = _nursery()
+        context = nursery()
         self._line, there = context.Pipe()
         self._process = context.Process(target=_live, args=(program, told, there), daemon=True)
         self._process.start()
@@ -137,34 +135,6 @@ class Line:
         """Say "here" and this place, and wait for a word."""
         self.say(("here", place))
         await self.told()
-
-
-@functools.cache
-def _nursery() -> Any:
-    """The fork server, with everything imported that its children need: a birth then costs milliseconds.
-
-    It is a process of its own that knows only the environment's path, so it is started with ours in there.
-    """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        [
-            "helpers.workers",
-            "helpers.dying",
-            "helpers.killing",
-            "owners.child",
-            "openai.resources.responses.responses",
-        ]
-    )
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-    try:
-        forkserver.ensure_running()
-    finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
-    return context
 
 
 def _live(program: Program, told: dict[str, Any], connection: Connection) -> None:

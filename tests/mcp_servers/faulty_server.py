@@ -52,6 +52,7 @@ FAULTS = (
     "status_502",
     "status_504",
     "json_500",
+    "endless_500",
     "status_429",
     "accepted",
     "page",
@@ -206,6 +207,10 @@ class Handler(BaseHTTPRequestHandler):
                 self.send(200, "text/event-stream", f"id: {place}\nretry: 10\ndata:\n\n".encode())
             case "status_500" | "status_502" | "status_504":
                 self.send(int(name[-3:]), "text/html", b"<html>Bad gateway</html>")
+            case "endless_500":
+                self.head(500, "application/json", None)
+                while True:
+                    self.wfile.write(b"x" * 65536)
             case "json_500":
                 self.send(500, "application/json", b'{"detail": "Internal Server Error"}')
             case "accepted":

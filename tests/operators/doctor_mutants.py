@@ -7,7 +7,7 @@ from __future__ import annotations
 from tests.operators.doctor_world import Story
 from tests.runs.driver_mutants import Mutant
 
-RULES, JUDGE = "sessions.mend_rules", "words.broken_items"
+RULES, JUDGE, HISTORY = "sessions.mend_rules", "words.broken_items", "words.history"
 DIAGNOSIS, MENDING, FILE = "operators.doctor.diagnosis", "operators.doctor.mending", "operators.doctor.undo_file"
 
 TURNS = ((2, True), (1, True), (0, False))
@@ -29,9 +29,9 @@ MUTANTS = [
     Mutant("calls without an output stay", JUDGE, "kept, left_out = prune([items[place] for place in single])", "kept, left_out = [items[place] for place in single], []"),
     Mutant("second copies stay", JUDGE, "    single = _without_repeated_ids(items, merged)", "    single = merged"),
     Mutant("equal messages are merged", JUDGE, "if type(given) is not str or not given or given == PLACEHOLDER_ID:", "given = str(item)\n        if given == PLACEHOLDER_ID:"),
-    Mutant("reasoning at the end stays", JUDGE, "    is_end = True\n", "    is_end = False\n"),
-    Mutant("reasoning before a user's message stays", JUDGE, 'is_end = item.get("role") in _BEGINS_A_TURN', "is_end = False"),
-    Mutant("reasoning before an answer leaves", JUDGE, 'is_end = item.get("role") in _BEGINS_A_TURN', "is_end = True"),
+    Mutant("reasoning at the end stays", JUDGE, "    while end and items", "    while False and items"),
+    Mutant("reasoning before a user's message stays", HISTORY, 'is_cut = items[place].get("role") in BEGINS_A_TURN', "is_cut = False"),
+    Mutant("reasoning before an answer leaves", HISTORY, 'is_cut = items[place].get("role") in BEGINS_A_TURN', "is_cut = True"),
     Mutant("a later copy is not moved", DIAGNOSIS, "(*_ranges(rows, order), Range(0, rows[-1].ref)) if moved else ()", "()"),
     Mutant("corrupt records stay", DIAGNOSIS, "leaving[place] = CORRUPT", "places.append(place)\n                items.append({})"),
     Mutant("the undo file comes last", MENDING, "    file.add(session_id, mend)\n    session = store.session(session_id)\n    try:\n        outcome = await session.changed(partial(mend_rules.mend, Name(\"session\", session_id), mend, is_quiet))\n", "    session = store.session(session_id)\n    try:\n        outcome = await session.changed(partial(mend_rules.mend, Name(\"session\", session_id), mend, is_quiet))\n        file.add(session_id, mend)\n"),

@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import uuid
-from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +49,7 @@ from standfast.sessions.picture_rules import Picture
 from tests.helpers import servers
 from tests.helpers.children import born
 from tests.helpers.reading_everything import everything_of, times_of
+from tests.operators.mover import move_and_die
 from tests.saved_runs.desk import Desk, asks, pay, says
 
 
@@ -283,40 +283,6 @@ async def test_a_run_whose_id_the_target_knows_otherwise_is_not_closed(tmp_path:
 
 
 # --- killed anywhere -------------------------------------------------------------------------------------------------
-
-
-class _Killed:
-    """Kills this process at a step of a move: each read and each change of a store is one, and behind each change."""
-
-    def __init__(self, step: int) -> None:
-        self.left = step
-        looked, changed = StoredSession.looked, StoredSession.changed
-
-        def looked_at(session: StoredSession, plan: Any) -> Awaitable[Any]:
-            self.step()
-            return looked(session, plan)
-
-        async def changed_at(session: StoredSession, plan: Any) -> Any:
-            self.step()
-            done = await changed(session, plan)
-            self.step()
-            return done
-
-        StoredSession.looked, StoredSession.changed = looked_at, changed_at  # type: ignore[method-assign, assignment]
-
-    def step(self) -> None:
-        if self.left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        self.left -= 1
-
-
-def move_and_die(source: str, target: str, session_id: str, step: int) -> None:
-    """What the child does: it ends with 0 if the move was done before its step came."""
-    _Killed(step)
-    if target.endswith(".jsonl"):
-        asyncio.run(export_session(source, session_id, target, move=True))
-    else:
-        asyncio.run(copy_sessions(source, target, [session_id], move=True))
 
 
 async def resumable(url: str, run_id: str) -> bool:

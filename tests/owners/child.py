@@ -75,8 +75,7 @@ def live(work: Callable[[dict[str, Any], Connection], Any], told: dict[str, Any]
 def born(work: Callable[[dict[str, Any], Connection], Any], told: dict[str, Any]) -> tuple[BaseProcess, Connection]:
     """A process that does this work, and what it says."""
     here, there = children.pipe()
-    preload = ["standfast.face.runner", "openai.resources.responses.responses"]
-    child = children.born(live, work, told, there, preload=preload)
+    child = children.born(live, work, told, there)
     there.close()
     return child, here
 

@@ -45,12 +45,12 @@ async def test_it_is_refused_with_a_remedy_instead_of_being_asked_for_ever(write
 async def test_a_file_that_contradicts_itself_is_not_asked_for_ever_either(
     sessions: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Alone a plan is carried out by itself, several go in step: neither may hold the file's one writer for ever."""
+    """Alone or in a group, no plan may hold the file's one writer for ever."""
     opened = [SQLiteSession(f"s{number}", tmp_path / "a.db") for number in range(sessions)]
     for session in opened:
         await session.add_items([{"n": 0}])
     with monkeypatch.context() as wrong:
-        wrong.setattr(Transaction, "_refusal", lambda self, step: Refused(0, "mark", "", {}))
+        wrong.setattr(Transaction, "commit", lambda self, step: Refused(0, "mark", "", {}))
         told = await asyncio.gather(*(session.pop_item() for session in opened), return_exceptions=True)
     assert [type(error) for error in told] == [StoreError] * sessions
     for session in opened:

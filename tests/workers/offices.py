@@ -11,13 +11,6 @@ from typing import Any
 from tests.helpers.children import DEADLINE_S, born, pipe
 from tests.workers.office import run_office
 
-PRELOAD = (
-    "standfast.workers.procrastinate_queue",
-    "standfast.workers.dbos_workflows",
-    "standfast.backends.postgres.session",
-    "psycopg_pool",
-)
-
 
 class Office:
     """A worker process."""
@@ -25,7 +18,7 @@ class Office:
     def __init__(self, engine: str, settings: dict[str, Any]) -> None:
         self._heard: list[str] = []
         self._line, told = pipe()
-        self._child = born(run_office, engine, settings, told, preload=PRELOAD)
+        self._child = born(run_office, engine, settings, told)
         told.close()  # or its end would never be heard
 
     def hears(self, line: str) -> None:

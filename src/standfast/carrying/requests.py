@@ -19,10 +19,12 @@ import math
 import threading
 import time
 import weakref
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextvars import Context, copy_context
 from enum import Enum
 from typing import Any, Generic, Literal, TypeVar
+
+import msgspec
 
 from standfast.carrying.carrier import MakePlan, Then, UndoPlan
 from standfast.ground.errors import OutcomeUnknownError, StoreTimeoutError, StoreUnavailableError
@@ -50,48 +52,40 @@ class Stage(Enum):
 QUEUED, CLAIMED, SETTLED, WITHDRAWN = Stage
 
 
-class Request(Generic[T]):
+class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
     """A plan to carry out, and the coroutine that waits for it.
 
     `where` is for the carrier alone: what it needs to know besides the plan. A `detached` request is never withdrawn
-    and may have nobody who waits: `then` is told what came of it.
+    and may have nobody who waits: `then` is told what came of it. `context` is whose it is, if nobody waits.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_abandoned", "_context", "_future", "_lock", "_loop", "_undo_given", "deadline", "detached", "durable",
-        "error", "in_doubt", "kind", "plan", "result", "retries", "stage", "taken", "then", "timeout_s", "undo",
-        "undone", "where",
-    )  # fmt: skip
+    plan: MakePlan[T]
+    where: Any
+    timeout_s: float
+    kind: Kind = "write"
+    undo: UndoPlan[T] | None = None
+    durable: bool = True
+    detached: bool = False
+    then: Then | None = None
+    context: Context | None = None
+    result: T | None = None
+    error: BaseException | None = None
+    undone: bool = False
+    taken: bool = False
+    retries: int = 0
+    """How often the store was asked again, because it was away or its answer was lost."""
+    in_doubt: bool = False
+    """Whether a step of it has left and its answer was lost, and nobody has seen since that it was not done."""
+    stage: Stage = QUEUED
+    deadline: float = 0.0
+    _abandoned: bool = False
+    _undo_given: bool = False
+    _lock: threading.Lock = msgspec.field(default_factory=threading.Lock)
+    _loop: asyncio.AbstractEventLoop | None = None
+    _future: asyncio.Future[T] | None = None
 
-    def __init__(
-        self,
-        plan: MakePlan[T],
-        where: Any,
-        timeout_s: float,
-        kind: Kind = "write",
-        undo: UndoPlan[T] | None = None,
-        durable: bool = True,
-        detached: bool = False,
-        then: Then | None = None,
-        context: Context | None = None,
-    ) -> None:
-        self.plan, self.where, self.timeout_s, self.kind = plan, where, timeout_s, kind
-        self.undo, self.durable, self.detached, self.then = undo, durable, detached, then
-        self.result: T | None = None
-        self.error: BaseException | None = None
-        self.undone = self.taken = False
-        self.retries = 0
-        """How often the store was asked again, because it was away or its answer was lost."""
-        self.in_doubt = False
-        """Whether a step of it has left and its answer was lost, and nobody has seen since that it was not done."""
-        self.stage = QUEUED
-        self.deadline = time.monotonic() + timeout_s
-        self._abandoned = self._undo_given = False
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._future: asyncio.Future[T] | None = None
-        self._context = context
+    def __post_init__(self) -> None:
+        self.deadline = time.monotonic() + self.timeout_s
 
     # --- the caller's side ------------------------------------------------------------------------------
 
@@ -125,7 +119,7 @@ class Request(Generic[T]):
     def tell_unheard(self) -> None:
         """Tell of retries for which nobody waits, as if whoever asked did so; from the thread that did the work."""
         if self._loop is None:
-            (self._context or copy_context()).copy().run(self._tell_retries)
+            (self.context or copy_context()).copy().run(self._tell_retries)
 
     def _tell_retries(self) -> None:
         tell("store_retried", count=self.retries, seconds=time.monotonic() + self.timeout_s - self.deadline)
@@ -195,14 +189,7 @@ class Request(Generic[T]):
 
     def claim(self) -> bool:
         """Begin it, unless it was withdrawn or its time is up. Claiming again, after a rollback, is allowed."""
-        with self._lock:
-            if self.stage is QUEUED:
-                if self.detached or time.monotonic() < self.deadline:
-                    self.stage = CLAIMED
-                else:  # its loop is too busy to say so itself
-                    self.stage = WITHDRAWN
-                    self.error = self._late(begun=False)
-            return self.stage is CLAIMED
+        return bool(claimed((self,)))
 
     def unclaim(self) -> None:
         """Nothing was done after all, because the store was busy: it can be withdrawn again, and claimed again.
@@ -290,6 +277,23 @@ class Request(Generic[T]):
             future.set_exception(self.error)
         else:
             future.set_result(self.result)  # type: ignore[arg-type]  # settled without an error: it has its result
+
+
+def claimed(requests: Sequence[Request[Any]]) -> list[Request[Any]]:
+    """Begin requests; gives those that were not withdrawn before, and whose time is not up."""
+    now, found = time.monotonic(), []
+    for request in requests:
+        with request._lock:
+            stage = request.stage
+            if stage is QUEUED:
+                if request.detached or now < request.deadline:
+                    stage = request.stage = CLAIMED
+                else:  # its loop is too busy to say so itself
+                    request.stage = WITHDRAWN
+                    request.error = request._late(begun=False)
+            if stage is CLAIMED:
+                found.append(request)
+    return found
 
 
 class PutBack:

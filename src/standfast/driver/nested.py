@@ -7,10 +7,12 @@ to wait for a person its call waits, and is entered again later with the run whe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
+from weakref import WeakValueDictionary
 
 from standfast.agents.as_tool import AgentTool, AgentToolRun, relay_events
 from standfast.agents.context import ChildClosed, ChildPaused
@@ -18,9 +20,17 @@ from standfast.driver.event_buffer import EventBuffer
 from standfast.driver.loop import Children
 from standfast.driver.owners import owner_of_tool
 from standfast.driver.result import RunResult, RunResultBase, RunResultStreaming
-from standfast.driver.run_scope import AgentToolInvocation, ResumedRun, RunArguments, RunScope, StartedRun
+from standfast.driver.run_scope import (
+    AgentToolInvocation,
+    ResumedRun,
+    RunArguments,
+    RunAround,
+    RunScope,
+    StartedRun,
+)
 from standfast.engine.run import Call, Run, evolve
-from standfast.ground.errors import RunClaimedError, UserError
+from standfast.ground.errors import OwnerError, RunClaimedError, SessionBusyError, UserError
+from standfast.plain.turn_lock import TurnLock
 from standfast.tools.desk import OwnerFailed
 from standfast.words.model_texts import known_texts
 
@@ -56,7 +66,8 @@ def child_runner(
         child = _spawned(scope, request, call, (parent, f"{parent}/{call.id}"), moved, is_saved=is_saved)
         try:
             with children.including(child.loop):
-                result = await result_of(child, request)
+                async with _turn_of(child):
+                    result = await result_of(child, request)
         except RunClaimedError as error:
             if not error.state_is_behind:
                 raise
@@ -89,6 +100,13 @@ def _spawned(
     """
     tool, (parent, run_id) = request.tool, ids
     config = replace(tool.run_config or scope.config, run_id=None)
+    owner, around = owner_of_tool(tool), _around(scope, is_saved=is_saved)
+    if owner.kind == "conversation" and owner in around.owners:
+        raise OwnerError(
+            f"agent tool {call.name!r} is on conversation {owner.id!r}, and so is a run that it is inside of: the call"
+            " that it answers has no output yet, and the server takes nothing before that",
+            "Give the agent tool a conversation of its own, a session, or neither.",
+        )
     assert scope.spawn is not None  # only a scope that is read with has none, and that one runs nothing
     return scope.spawn(
         RunArguments(
@@ -97,7 +115,7 @@ def _spawned(
             wrapper=request.context.for_child(request.tool_input, run_config=config),
             config=config,
             provider=scope.arguments.provider,
-            owner=owner_of_tool(tool),
+            owner=owner,
             session=tool.session,
             hooks=tool.hooks,
             max_turns=tool.max_turns,
@@ -111,8 +129,18 @@ def _spawned(
             invocation=AgentToolInvocation(call.name, call.id, call.arguments),
             moved=moved,
             is_saved_outside=is_saved,
+            around=around,
         )
     )
+
+
+def _around(scope: RunScope, *, is_saved: bool) -> RunAround:
+    """What a run knows of those around it that is started in a call of this scope's run."""
+    arguments, known = scope.arguments, scope.arguments.around
+    owners = (*(known.owners if known is not None else ()), arguments.owner)
+    if known is not None and known.store is not None:
+        return replace(known, owners=owners)
+    return RunAround(owners, scope.store, keeps_outermost=is_saved and arguments.inside is None)
 
 
 def by_hand_runner(children: Children, scope: RunScope, call: Call, parent: str) -> Any:
@@ -131,10 +159,11 @@ def by_hand_runner(children: Children, scope: RunScope, call: Call, parent: str)
         child = _spawned(scope, request, call, (parent, f"{parent}/{call.id}/{uuid4().hex[:12]}"), nothing)
         try:
             with children.including(child.loop):
-                result = await result_of(child, request)
-                if child.run.paused:
-                    await _give_up(scope, child)
-                    refuse_to_wait(child.run, request.tool)
+                async with _turn_of(child):
+                    result = await result_of(child, request)
+                    if child.run.paused:
+                        await _give_up(scope, child)
+                        refuse_to_wait(child.run, request.tool)
         finally:
             paid = [evolve(one, hidden=True) for one in child.run.responses]
             scope.child_responses.setdefault(call.id, []).extend(paid)
@@ -142,6 +171,34 @@ def by_hand_runner(children: Children, scope: RunScope, call: Call, parent: str)
         return result
 
     return run_agent
+
+
+_turns: WeakValueDictionary[str, TurnLock] = WeakValueDictionary()
+"""By the server's conversation: whose turn it is there, of the agent tools of this process."""
+
+
+@asynccontextmanager
+async def _turn_of(child: StartedRun) -> AsyncIterator[None]:
+    """While a nested run is the only one of this process on its server's conversation, until it ends or waits.
+
+    A model may call an agent tool twice in one turn. Side by side, the second would send its message between a call of
+    the first and its output, which the server refuses.
+    """
+    owner, config = child.scope.arguments.owner, child.scope.config
+    if owner.conversation_id is None or config.concurrency == "allow":
+        yield
+        return
+    turn = _turns.setdefault(owner.conversation_id, TurnLock())
+    wait_s = config.lease_wait_s if config.concurrency == "wait" else 0.0
+    if not await turn.enter(wait_s):
+        raise SessionBusyError(
+            f"another agent tool of this process is at conversation {owner.id!r} and did not end within {wait_s} s",
+            "Call it again later, or give the agent tools conversations of their own.",
+        )
+    try:
+        yield
+    finally:
+        turn.leave()
 
 
 def _note_calls(request: AgentToolRun, child: Run) -> None:

@@ -20,7 +20,13 @@ from standfast.driver.rebuild import rebuilt_from_items
 from standfast.driver.run_saver import RunSaver
 from standfast.driver.run_scope import ResumedRun, RunScope, usage_of
 from standfast.driver.saved_checks import check_saved, check_tools, check_unclaimed
-from standfast.driver.unfinished import given_input_of, given_up, look_for_unfinished, settle_on_server
+from standfast.driver.unfinished import given_up, look_for_unfinished
+from standfast.driver.unfinished_on_server import (
+    end_those_taken_over,
+    given_input_of,
+    is_over,
+    settle_on_server,
+)
 from standfast.engine.advance import advance, refuse_finished, refuse_settled
 from standfast.engine.codec import RunRecord, decode_saved, ending_of, has_ended
 from standfast.engine.due import due
@@ -76,6 +82,7 @@ def fresh_run(scope: RunScope) -> Run:
         input_is_text=isinstance(arguments.given_input, str),
         inside=arguments.inside,
         is_apart=scope.session is not None and arguments.inside is not None and scope.session.has_namesake_around(),
+        is_beside=scope.is_beside_outermost,
     )
 
 
@@ -118,6 +125,8 @@ async def open_new(scope: RunScope, fresh: Run) -> Opened:
     await look_for_unfinished(scope, fresh.spec.run_id)
     run, gone = await settle_on_server(scope, fresh)
     saver = _saver(scope, needed=named or bool(gone))
+    if gone and scope.arguments.moved is not None:
+        await scope.arguments.moved(run)  # first: who goes on with a nested run goes by what its parent knows
     if saver is not None and saver.needed:
         await saver.save(run)  # of two who start under one id the second is told, before anything of it runs (C16)
     for end_gone in gone:
@@ -292,7 +301,12 @@ async def open_resumed(scope: RunScope, resumed: ResumedRun) -> Opened:
     await _hold(scope, resumed)
     may_wait = scope.config.concurrency == "wait" and not (resumed.takeover or resumed.at_once)
     wait_s = scope.config.lease_wait_s if may_wait else 0.0
-    await _hold_run(scope, run.spec.run_id, wait_s=wait_s, takeover=resumed.takeover)
+    try:
+        await _hold_run(scope, run.spec.run_id, wait_s=0.0 if is_nested else wait_s, takeover=resumed.takeover)
+    except RunClaimedError:
+        if not is_nested:
+            raise
+        await _hold_run(scope, run.spec.run_id, takeover=True)  # whoever has the run around it may go on with it
     if status == "running" and not (is_nested or _has_no_worker(scope) or resumed.takeover):
         raise _marked_as_running(run)
     revision = await _known_revision(scope, resumed)
@@ -301,7 +315,7 @@ async def open_resumed(scope: RunScope, resumed: ResumedRun) -> Opened:
 
 
 async def _known_revision(scope: RunScope, resumed: ResumedRun) -> int:
-    """The revision that a run is saved under: of a nested one, what the store of its own session says; 0: it is not.
+    """The revision that a run is saved under: of a nested one, what its own conversation's store says; 0: it is not.
 
     Raises if a nested one was ended there, by whoever found its worker gone: its parent does not know that yet.
     """
@@ -311,10 +325,10 @@ async def _known_revision(scope: RunScope, resumed: ResumedRun) -> int:
     saved = await scope.store.load_run(run.spec.run_id) if scope.store is not None else None
     if saved is None:
         return 0
-    if has_ended(saved) and not run.finished:
+    if not run.finished and is_over(saved):
         error = RunClaimedError(
-            f"run {run.spec.run_id!r} was ended on its session while the run around it was not at it",
-            "Read that session: what it had begun is said there to be unknown.",
+            f"run {run.spec.run_id!r} was ended on its own conversation while the run around it was not at it",
+            "Read that conversation: what it had begun is said there to be unknown.",
         )
         error.state_is_behind = True
         raise error
@@ -349,6 +363,7 @@ async def _claim(scope: RunScope, run: Run, revision: int) -> Opened:
             f"run {run.spec.run_id!r} is inside run {run.spec.inside!r}, which alone can go on with it",
             f"Resume run {run.spec.inside!r}; or give this one up with Runner.cancel_run.",
         )
+    await end_those_taken_over(scope, run)
     status, before = run.status, run
     run = advance(run, Claimed(uuid.uuid4().hex, stored=await _stored_count(scope, run)))
     _restore(scope, run)

@@ -171,7 +171,8 @@ class RunAttempt:
         await self.loop.drive()
         if self.run.paused and self.run.turn is not None:
             show_outputs(scope, self.run.turn, self.run, all_so_far=True)
-        warn_if_unsent(self.run)
+        if not (self.run.is_left_owing and self.loop.saver is not None):  # else the next run there brings it along
+            warn_if_unsent(self.run)
         if (self.run.tripped or self.run.withheld) and scope.tripped is None:
             refuse_finished(self.run)  # the tripwire was in another attempt; now what it left is stored
         if scope.session is not None:

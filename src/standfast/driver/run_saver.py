@@ -128,6 +128,16 @@ class RunSaver(Generic[State]):
             self._newest = state
             await self._write(state, new, release)
 
+    async def forget(self) -> None:
+        """Remove the record, if there is one: whoever might have had to know of it need not any more."""
+        async with self._lock:
+            await self._settle()
+            record = self._confirmed
+            # Before it is asked for: cut there, nothing is to be saved in its place.
+            self._confirmed, self._head, self.revision, self.needed = None, None, 0, False
+            if record is not None:
+                await self.store.delete_run(record.run_id)
+
     async def confirm(self) -> State | None:
         """Repeat the save whose outcome is not known, if there is one; the state that the store certainly has then."""
         async with self._lock:

@@ -105,6 +105,18 @@ class ResumedRun:
     """Whether to be refused by a worker that has it, whatever the concurrency policy says of waiting."""
 
 
+@dataclass(frozen=True, slots=True)
+class RunAround:
+    """What a nested run knows of the runs that it is inside of."""
+
+    owners: tuple[Owner, ...]
+    """Who owns the conversation of each."""
+    store: RunStore | None
+    """Where the outermost of them is saved that is saved at all."""
+    keeps_outermost: bool
+    """Whether that is the outermost of all."""
+
+
 @dataclass(slots=True)
 class RunArguments:
     """Everything one call of the runner was given, once it was checked."""
@@ -133,6 +145,8 @@ class RunArguments:
     """A nested run's: its parent is told of each step, and saves it."""
     is_saved_outside: bool = False
     """A nested run's: whether a run around it is saved, so that each step of the runs inside this one must be told."""
+    around: RunAround | None = None
+    """A nested run's: what it is inside of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,16 +309,27 @@ class RunScope:
         return self.session.run_store() if self.session is not None else None
 
     def _store_of_nested(self) -> RunStore | None:
-        """Where a nested run is saved besides its parent's record: beside a session that is not its parent's.
+        """Where a nested run is saved besides its parent's record, which is what it goes on from.
 
-        The next run there must know of it (C15), and may be another's. Only where a lease tells who is gone: what it
-        goes on from is its parent's record.
+        The next run on its conversation must know of it (C15), and may be another's: so one on a session that is not
+        its parent's is kept beside that, where a lease tells who is gone; one on a server's conversation, with the
+        runs around it.
         """
-        hold, given = self.session, self.config.run_store
+        hold, given, around = self.session, self.config.run_store, self.arguments.around
+        if self.arguments.owner.kind == "conversation":
+            return given if given != "auto" else around.store if around is not None else None
         if hold is None or hold.is_covered or self.config.concurrency == "allow":
             return None
         store = hold.run_store() if given == "auto" else given
         return store if store is not None and hold.keeps(store) else None
+
+    @property
+    def is_beside_outermost(self) -> bool:
+        """Whether a nested run on a server's conversation is kept where the outermost run around it is."""
+        around = self.arguments.around
+        if around is None or not around.keeps_outermost or self.arguments.owner.kind != "conversation":
+            return False
+        return self.store is not None and self.store is around.store
 
     # --- items -------------------------------------------------------------------------------------------------------
 

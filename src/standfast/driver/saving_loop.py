@@ -165,12 +165,19 @@ class SavingLoop(Reconciler[Run, Event, Effect]):
             await session.record(new, run=None, release=release)
         self.nested = []
 
+    @property
+    def _is_only_its_parents(self) -> bool:
+        """Whether it has ended inside a call, and its server's conversation has all of it: nobody else need know it."""
+        run = self.state
+        is_on_server = run.spec.owner.kind == "conversation"
+        return self._moved is not None and is_on_server and run.is_closed and not run.is_left_owing
+
     async def _save_at_rest(self) -> None:
         if self.saver is None or not (self.saver.needed or self.state.paused) or self.saver.has(self.state):
             return  # one that was only looked at is not written either, however the looking ends
         self.saver.needed = True
         try:
-            await self.save()
+            await (self.saver.forget() if self._is_only_its_parents else self.save())
         except (RunClaimedError, LeaseLostError):
             raise
         except Exception as error:

@@ -10,25 +10,22 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from standfast.driver.call_lookup import Question, questions_of, tell_begun
-from standfast.driver.lost_answers import ask_server, not_sent, unknown_outcome
-from standfast.driver.reply_parsing import classify
 from standfast.driver.run_saver import RunSaver
 from standfast.driver.run_scope import OpenQuestion, RunScope, UnfinishedRun, logger
 from standfast.driver.session_hold import NewItems, SessionHold
-from standfast.driver.storing import ended_nested, unsent_items, with_items
+from standfast.driver.storing import ended_nested, with_items
 from standfast.driver.unfinished_calls import FoundCall, calls_in, read_call, settle_call, unreadable
 from standfast.engine.advance import advance
 from standfast.engine.codec import RunRecord, decode_saved, has_ended
-from standfast.engine.events import Claimed, NotTaken, SettledBy, Stopped
-from standfast.engine.log import Log
+from standfast.engine.events import Claimed, SettledBy, Stopped
 from standfast.engine.request import open_turn
-from standfast.engine.run import Call, Entry, Owner, Run, evolve
+from standfast.engine.run import Call, Owner, Run
 from standfast.engine.run_store import RunStore, RunSummary, SavedRun
 from standfast.ground.errors import RunClaimedError, StandfastError, UnfinishedRunError
 from standfast.ground.jsonvalue import Item
@@ -36,7 +33,6 @@ from standfast.ground.operators import tell
 from standfast.sessions.run_rules import NestedItems
 from standfast.talk.codec import is_call
 from standfast.words.model_texts import model_text
-from standfast.words.usage import Usage
 
 OPEN = ("running", "paused", "ready")
 
@@ -55,10 +51,19 @@ class Found:
     is_orphan: bool = False
     """Whether the run around it will not go on with it, so that nobody can."""
 
-    remedy = (
-        "Decide about it and resume it (Runner.load, Runner.run), give it up with Runner.cancel_run, or choose"
-        " RunConfig(unfinished='settle')."
-    )
+    @property
+    def remedy(self) -> str:
+        """What whoever is refused because of it can do."""
+        inside = self.run.spec.inside
+        if inside is not None:
+            return (
+                f"It is inside run {inside!r}: decide there and resume that one (Runner.load, Runner.run), or give it"
+                " up with Runner.cancel_run."
+            )
+        return (
+            "Decide about it and resume it (Runner.load, Runner.run), give it up with Runner.cancel_run, or choose"
+            " RunConfig(unfinished='settle')."
+        )
 
     @property
     def run_id(self) -> str:
@@ -117,7 +122,7 @@ async def settle_unfinished(hold: SessionHold, own_id: str, store: RunStore, pol
         state, done = one.state, "shown in requests" if one.state == "paused" else "left alone"
         if state == "gone":
             one, done = await _closed(hold, own_id, one, store)
-        _note(seen.unfinished, one.run_id, state, done)
+        note(seen.unfinished, one.run_id, state, done)
         if one.state == "paused":
             seen.open_turns += one.shown()
             seen.open_questions += [open_question(asked, one.run_id) for asked in one.questions()]
@@ -143,7 +148,7 @@ async def _closed(
     return one, f"settled{waits}; the voice call can be resumed"
 
 
-def _note(unfinished: list[UnfinishedRun], run_id: str, found: str, done: str) -> None:
+def note(unfinished: list[UnfinishedRun], run_id: str, found: str, done: str) -> None:
     """Say in the result and in the log what was found and done; never what the run is about."""
     unfinished.append(UnfinishedRun(run_id, found, done))
     tell("run_unfinished", run=run_id, found=found, done=done)
@@ -171,27 +176,28 @@ async def _candidates(hold: SessionHold, own_id: str, store: RunStore) -> dict[s
     told: Any = getattr(lease, "open_runs", None)
     if lease is None or told is None or not hold.is_beside(store):
         # No lease tells of them, so nothing is certain.
-        listed = await _listed(store, session_id) if session_id is not None else []
-        still_open = [run.run_id for run in reversed(listed) if run.status in OPEN]
-        return {run_id: False for run_id in still_open if not _is_own(run_id, own_id)}
+        runs = await listed(store, session_id) if session_id is not None else []
+        still_open = [run.run_id for run in reversed(runs) if run.status in OPEN]
+        return {run_id: False for run_id in still_open if not is_own(run_id, own_id)}
     # Read in the step that took the lease: whoever saved under a lower number can save and store nothing any more.
     is_gone = {
         one.run_id: one.status in AT_REST or 0 < one.lease_number < lease.number
         for one in told
-        if not _is_own(one.run_id, own_id)
+        if not is_own(one.run_id, own_id)
     }
     if len(is_gone) > 1:
-        listed = await _listed(store, session_id, until=is_gone.keys())
-        age = {run.run_id: place for place, run in enumerate(listed)}
+        runs = await listed(store, session_id, until=is_gone.keys())
+        age = {run.run_id: place for place, run in enumerate(runs)}
         return dict(sorted(is_gone.items(), key=lambda one: -age.get(one[0], 0)))
     return is_gone
 
 
-def _is_own(run_id: str, own_id: str) -> bool:
+def is_own(run_id: str, own_id: str) -> bool:
+    """Whether that is the run itself, or one that it is inside of."""
     return run_id == own_id or own_id.startswith(f"{run_id}/")
 
 
-async def _listed(store: RunStore, session_id: str | None = None, until: Set[str] | None = None) -> list[RunSummary]:
+async def listed(store: RunStore, session_id: str | None = None, until: Set[str] | None = None) -> list[RunSummary]:
     """The saved runs, newest change first; with `until`, no further than the page by which all of these were seen."""
     found: list[RunSummary] = []
     after: str | None = None
@@ -209,12 +215,18 @@ async def _found(candidates: Mapping[str, bool], store: RunStore) -> list[Found 
         if saved is not None and is_call(saved):
             read: Found | FoundCall | None = read_call(saved, is_gone=is_gone)
         else:
-            read = _read(saved, is_gone=is_gone)
-            if read is not None and (is_gone or read.run.is_parked) and await _is_orphan(read.run, store):
-                read = replace(read, is_gone=True, is_orphan=True)
+            read = read_run(saved, is_gone=is_gone)
+            if read is not None:
+                read = await told_if_orphan(read, store)
         if read is not None:
             found.append(read)
     return found
+
+
+async def told_if_orphan(found: Found, store: RunStore) -> Found:
+    """The same, saying so if nobody is at the run and nobody can go on with it."""
+    is_idle = found.is_gone or found.run.is_parked
+    return replace(found, is_gone=True, is_orphan=True) if is_idle and await _is_orphan(found.run, store) else found
 
 
 async def _is_orphan(run: Run, store: RunStore) -> bool:
@@ -222,9 +234,11 @@ async def _is_orphan(run: Run, store: RunStore) -> bool:
 
     Where it is kept elsewhere nothing is known, and what waits is taken to wait.
     """
-    outer = await store.load_run(run.spec.inside) if run.spec.inside is not None else None
-    if outer is None:
+    if run.spec.inside is None:
         return False
+    outer = await store.load_run(run.spec.inside)
+    if outer is None:
+        return run.spec.is_beside  # it was kept here, and was removed
     if is_call(outer):
         calls: Sequence[Call] = calls_in(outer)
     else:
@@ -240,19 +254,17 @@ def _inside(calls: Sequence[Call]) -> Iterator[str]:
             yield from _inside(call.child.calls)
 
 
-def _read(saved: SavedRun | None, *, is_gone: bool, asks_server: bool = False) -> Found | None:
-    """The run, if it has not ended and has done something. One that cannot be read is refused by name.
-
-    With `asks_server` also one of which no more is known than that a request has left.
-    """
+def read_run(saved: SavedRun | None, *, is_gone: bool) -> Found | None:
+    """The run, if it has not ended and has done something. One that cannot be read is refused by name."""
     if saved is None or has_ended(saved) or is_call(saved):
         return None
     try:
         run = decode_saved(saved)
     except StandfastError as error:
         raise unreadable(f"run {saved.run_id!r}", error) from error
-    is_found = run.has_done_something or (asks_server and run.progress.outgoing is not None)
-    return Found(run, saved.revision, is_gone) if is_found and not run.is_closed else None
+    if run.is_left_owing:
+        return Found(run, saved.revision, is_gone=True)
+    return None if run.is_closed or not run.has_done_something else Found(run, saved.revision, is_gone)
 
 
 def open_question(asked: Question, run_id: str = "") -> OpenQuestion:
@@ -272,8 +284,7 @@ async def _settle(hold: SessionHold, by: str, one: Found, store: RunStore) -> Fo
     """Close what a gone run left open, and store it; of a run that another has taken meanwhile nothing is changed."""
     run, run_id = one.run, one.run_id
     saver = RunSaver(store, RunRecord, hold=hold, revision=one.revision, saved=run)
-    # Of an orphan nothing may be left waiting: whatever a person decided, nobody would go on.
-    end = partial(given_up, model_text("did_not_run")) if one.is_orphan else partial(_settled, by)
+    end = partial(_settled, by, is_orphan=one.is_orphan)
     nested = await ended_nested(hold.accepted, run.calls, run.spec.owner, end)
     run = end(run, await hold.accepted(run_id))
     try:
@@ -304,128 +315,14 @@ def given_up(text: str, run: Run, stored: int) -> Run:
     return claimed if claimed.finished else advance(claimed, Stopped("abandoned", message=text))
 
 
-def settling(by: str, stored: int) -> SettledBy:
-    """The event by which run `by` settles a gone one."""
-    return SettledBy(by, uuid.uuid4().hex, model_text("outcome_unknown"), model_text("did_not_run"), stored)
+def settling(by: str, stored: int, *, is_orphan: bool = False) -> SettledBy:
+    """The event by which run `by` settles a gone one.
 
-
-def _settled(by: str, child: Run, stored: int) -> Run:
-    return advance(child, settling(by, stored))
-
-
-# --- on a server's conversation --------------------------------------------------------------------------------------
-
-
-async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Callable[[], Awaitable[None]]]]:
-    """The new run with what gone runs of its conversation owe the server, before its own input; and how to end those.
-
-    A waiting call refuses the run: any text that is sent would be its output. The gone runs are ended by the caller
-    once the new run is saved: killed in between, what they owe is still theirs.
+    Of an orphan nothing may be left waiting: whatever a person decided, nobody would go on.
     """
-    owner, store, policy = fresh.spec.owner, scope.store, scope.config.unfinished
-    if owner.kind != "conversation" or store is None or policy == "ignore" or scope.arguments.moved is not None:
-        return fresh, []
-    found = await _found_on_server(scope, fresh, store, waits=policy == "settle")
-    refuse(found if policy == "refuse" else [one for one in found if one.run.is_parked])
-    given = {_output_of(entry.item) for entry in fresh.ledger}
-    owed: list[Entry] = []
-    ends: list[Callable[[], Awaitable[None]]] = []
-    for one in found:
-        if not one.is_gone:
-            _note(scope.unfinished, one.run_id, "running", "left alone")
-            continue
-        known = await _with_lost_answer(scope, one.run)
-        if known is None:
-            continue
-        tell_begun(one.run, f"run {fresh.spec.run_id} has settled it and says so")
-        run = advance(known, settling(fresh.spec.run_id, 0))
-        if run.paused:
-            refuse([Found(run, one.revision, is_gone=True)])
-        owed += [
-            Entry("input", fresh.spec.agent, item, {"owed_by": one.run_id})
-            for item in unsent_items(run)
-            if _output_of(item) is None or _output_of(item) not in given  # a caller may bring what an error handed over
-        ]
-        ends.append(partial(RunSaver(store, RunRecord, revision=one.revision, saved=one.run).save, run))
-        _note(scope.unfinished, one.run_id, "gone", "settled")
-    if owed:
-        spec = evolve(fresh.spec, input_count=fresh.spec.input_count + len(owed))
-        fresh = evolve(fresh, spec=spec, ledger=Log([*owed, *fresh.ledger]))
-    return fresh, ends
+    texts = model_text("outcome_unknown"), model_text("did_not_run")
+    return SettledBy(by, uuid.uuid4().hex, *texts, stored, is_orphan)
 
 
-def _output_of(item: Item) -> tuple[Any, Any] | None:
-    """What an output answers: its kind and the id of its call; None for any other item."""
-    kind = str(item.get("type"))
-    return (kind, item["call_id"]) if kind.endswith("_output") and "call_id" in item else None
-
-
-def given_input_of(run: Run) -> list[Item]:
-    """The input a run was started with, without what it took over from others."""
-    entries = run.ledger[: run.spec.input_count]
-    return [entry.item for entry in entries if not (entry.extra or {}).get("owed_by")]
-
-
-async def _found_on_server(scope: RunScope, fresh: Run, store: RunStore, *, waits: bool) -> list[Found]:
-    """The unfinished runs of the server's conversation, oldest first."""
-    owner, found = fresh.spec.owner, []
-    for summary in await _listed_on_server(str(owner.id), store):
-        if _is_own(summary.run_id, fresh.spec.run_id):
-            continue
-        is_gone = summary.status in AT_REST
-        one = _read(await store.load_run(summary.run_id), is_gone=is_gone, asks_server=waits and is_gone)
-        if one is None or one.run.spec.owner != owner:
-            continue
-        if waits and one.state == "running":
-            one = await _after_its_worker(scope, one, store)
-        if one is not None:
-            found.append(one)
-    return found
-
-
-async def _listed_on_server(conversation_id: str, store: RunStore) -> list[RunSummary]:
-    """The runs that may be open on the conversation, oldest first; a store that cannot tell lists all it has."""
-    find: Any = getattr(store, "open_on_conversation", None)
-    if find is not None:
-        found: list[RunSummary] = await find(conversation_id)
-        return found
-    listed = [run for run in await _listed(store) if run.session_id is None and run.status != "done"]
-    return sorted(listed, key=lambda one: one.updated_at)
-
-
-async def _after_its_worker(scope: RunScope, one: Found, store: RunStore) -> Found | None:
-    """The run once nobody is at it, as far as its lease tells; None if it has ended by then."""
-    lease_run: Any = getattr(store, "lease_run", None)
-    if lease_run is None:
-        return one
-    config, run_id = scope.config, one.run_id
-    wait_s = config.lease_wait_s if config.concurrency == "wait" else 0.0
-    try:
-        lease = await lease_run(run_id, ttl_s=config.lease_ttl_s, wait_s=wait_s)
-    except RunClaimedError:
-        return one
-    # Given back at once: what fences the gone worker is the revision, and nobody resumes what is being settled unseen.
-    await lease.release()
-    if lease.number < 2:
-        return one  # whoever saved it did so without a lease: nothing is certain
-    return _read(await store.load_run(run_id), is_gone=True)
-
-
-async def _with_lost_answer(scope: RunScope, run: Run) -> Run | None:
-    """The gone run with what became of a request that had left: the server is asked, nothing is sent again (D5).
-
-    None for one that has done nothing else and was not answered, as far as can be known: it can be run again.
-    """
-    if run.progress.outgoing is None:
-        return run
-    resolved = await scope.agents.for_request(scope.graph.start, has_used_tools=False)
-    found = await ask_server(run, resolved)
-    if not run.has_done_something and (found is None or found.response is None):
-        return None
-    if found is not None and not found.taken:
-        return advance(run, NotTaken())
-    if found is None or found.response is None:
-        raise unknown_outcome(run, found)
-    reply = classify(found.response.output, agent=run.progress.agent)
-    usage = Usage.from_provider(found.response.usage)
-    return advance(run, reply.event(run.progress.turns + 1, found.response, usage, not_sent(run)))
+def _settled(by: str, child: Run, stored: int, *, is_orphan: bool = False) -> Run:
+    return advance(child, settling(by, stored, is_orphan=is_orphan))

@@ -88,7 +88,7 @@ def advance(run: Run, event: Event) -> Run:
             return run
         case Stopped() if not run.finished:
             return _stopped(run, event)
-        case SettledBy() if not run.is_closed:
+        case SettledBy() if not run.is_closed or run.is_left_owing:
             return _settled(run, event)
         case _:
             name = type(event).__name__
@@ -307,7 +307,8 @@ def _settled(run: Run, event: SettledBy) -> Run:
     run = _claimed(run, Claimed(event.claim, event.stored))
     turn = run.turn
     if run.finished:
-        return run  # it had come to its end, and only its last turn is still to be stored
+        # It had come to its end: its last turn is still to be stored, or its server's conversation lacks some of it.
+        return _progress(run, settled_by=event.run_id) if run.spec.owner.is_server else run
     run = _progress(run, staged=())  # nobody judged it, and nobody will ask this run's model again
     if turn is not None and run.progress.verdict != "passed":
         turn = None  # no call of it can have begun, and nothing of it is stored before the input verdict (C6)
@@ -329,9 +330,9 @@ def _settled_call(run: Run, call: Call, event: SettledBy) -> Call:
         child = _settled(child, event)
         if child.paused:
             return evolve(call, state="waiting", child=child)
-    if call.state in ("returned", "waiting") and call.child is None:
+    if call.state == "returned" or (call.state == "waiting" and call.child is None and not event.is_orphan):
         return call
-    if call.state == "doubt" and call.on_unknown == "ask":
+    if call.state == "doubt" and call.on_unknown == "ask" and not event.is_orphan:
         return evolve(call, state="waiting", reason="unknown")
     return with_not_completed(run, call, event.unknown_text if call.has_begun else event.not_run_text)
 

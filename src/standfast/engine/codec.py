@@ -132,11 +132,23 @@ def is_left_open(head: bytes) -> bool:
     progress, marks = known.get("progress"), known.get("marks") or {}
     if not isinstance(progress, dict):
         return False  # only its end was kept, or it is no run of ours
-    if progress.get("ended") or progress.get("verdict") == "tripped":
+    has_ended = progress.get("ended") or progress.get("verdict") == "tripped"
+    if not has_ended and (known.get("turn") or marks.get("stored") or marks.get("acknowledged")):
+        return True
+    return _conversation(known) is not None and _owes(known, has_ended=bool(has_ended))
+
+
+def _owes(known: dict[str, Any], *, has_ended: bool) -> bool:
+    """Of a head on a server's conversation: `Run.is_left_owing`, or what it may owe that has not ended."""
+    progress, marks, context = known["progress"], known.get("marks") or {}, known["spec"].get("context")
+    said = context if isinstance(context, dict) else {}
+    sent = marks.get("acknowledged", 0)
+    if progress.get("settled_by") is not None:
         return False
-    if progress.get("outgoing") and conversation_of(head) is not None:
-        return True  # the server may have taken its request, and wait for outputs
-    return bool(known.get("turn") or marks.get("stored") or marks.get("acknowledged"))
+    if not sent:
+        return said.get("took_over") is True or (not has_ended and progress.get("outgoing") is not None)
+    length = (known.get("lengths") or {}).get("ledger", 0)
+    return has_ended and "inside" in said and bool(marks.get("owed") or sent < length)
 
 
 def may_go_on(status: str, head: bytes) -> bool:
@@ -159,7 +171,11 @@ def encode_moved(run_id: str, agent: str, moved_to: str) -> bytes:
 
 def conversation_of(head: bytes) -> str | None:
     """The server's conversation that a saved head's run is on; None for a run that is on none."""
-    spec = _own_head(head).get("spec")
+    return _conversation(_own_head(head))
+
+
+def _conversation(known: dict[str, Any]) -> str | None:
+    spec = known.get("spec")
     owner = spec.get("owner") if isinstance(spec, dict) else None
     if not isinstance(owner, dict) or owner.get("kind") != "conversation" or not isinstance(owner.get("id"), str):
         return None

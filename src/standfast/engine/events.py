@@ -252,6 +252,8 @@ class SettledBy(Struct, frozen=True):
     """What a call gets that had not begun."""
     stored: int = 0
     """See Claimed."""
+    is_orphan: bool = False
+    """Whether nobody can go on with the run, so that what waits for a person is closed too."""
 
 
 Event = (

@@ -55,7 +55,8 @@ class Spec(Struct, frozen=True):
     """How many of the ledger's first entries are the run's own input."""
     input_is_text: bool = False
     context: Any = None
-    """What few runs have, as a JSON object: `inside`, `apart`. Fields would stand in the saved form of every run."""
+    """What few runs have, as a JSON object: `inside`, `apart`, `beside`, `took_over`. Fields would stand in the saved
+    form of every run."""
 
     @property
     def inside(self) -> str | None:
@@ -66,7 +67,25 @@ class Spec(Struct, frozen=True):
     @property
     def is_apart(self) -> bool:
         """Whether a run around this one has another conversation of the same id, in another store."""
-        return isinstance(self.context, dict) and self.context.get("apart") is True
+        return self._says("apart")
+
+    @property
+    def is_beside(self) -> bool:
+        """Whether the outermost run around this one is kept in the store that keeps this one."""
+        return self._says("beside")
+
+    @property
+    def took_over(self) -> bool:
+        """Whether its input begins with what gone runs of its server's conversation owed (C15)."""
+        return self._says("took_over")
+
+    def saying(self, name: str) -> Spec:
+        """The same, with this said in its context."""
+        known = self.context if isinstance(self.context, dict) else {}
+        return evolve(self, context={**known, name: True})
+
+    def _says(self, name: str) -> bool:
+        return isinstance(self.context, dict) and self.context.get(name) is True
 
 
 class Entry(Struct, frozen=True):
@@ -347,13 +366,28 @@ class Run(Struct, frozen=True):
     def has_done_something(self) -> bool:
         """Whether a call has begun or waits, or a turn is stored: then nobody may step over the run (C15).
 
-        A reply in hand is a turn that the server of a conversation has stored.
+        A reply in hand is a turn that the server of a conversation has stored; it may have a request that had left, and
+        the run may have what others owe there.
         """
-        if self.turn is not None and self.spec.owner.kind == "conversation":
+        if self.spec.owner.kind == "conversation" and (self.turn or self.progress.outgoing or self.spec.took_over):
             return True
         if any(call.state in ("waiting", "returned") or call.has_begun for call in self.calls):
             return True
         return self.marks.stored > 0 or self.marks.acknowledged > 0 or self.storable > self.marks.stored
+
+    @property
+    def is_left_owing(self) -> bool:
+        """Whether it ended with something that its server's conversation lacks, and nobody else has been handed that.
+
+        What a run ends owing is in its result (D11). Of one inside a call nobody has the result, and what was taken
+        over from others is not the caller's.
+        """
+        spec, marks = self.spec, self.marks
+        if not self.finished or spec.owner.kind != "conversation" or self.progress.settled_by is not None:
+            return False
+        if not marks.acknowledged:
+            return spec.took_over
+        return spec.inside is not None and (bool(marks.owed) or marks.acknowledged < len(self.ledger))
 
     @property
     def status(self) -> str:
@@ -391,9 +425,11 @@ def begin(
     input_is_text: bool = False,
     inside: str | None = None,
     is_apart: bool = False,
+    is_beside: bool = False,
 ) -> Run:
     """A run before its first effect."""
-    context = {**({} if inside is None else {"inside": inside}), **({"apart": True} if is_apart else {})}
+    context: dict[str, Any] = {} if inside is None else {"inside": inside}
+    context |= {name: True for name, is_so in (("apart", is_apart), ("beside", is_beside)) if is_so}
     entries = [Entry("input", agent, item) for item in input_items]
     return Run(
         spec=Spec(run_id, agent, owner, max_turns, len(entries), input_is_text, context or None),

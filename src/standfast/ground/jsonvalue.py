@@ -107,12 +107,12 @@ def are_items(records: Sequence[bytes]) -> bool:
 
 def digest(data: bytes) -> bytes:
     """What an encoded item is known by: the same bytes, the same digest."""
-    return blake2b(data, digest_size=DIGEST_BYTES).digest()
+    made = _no_data.copy()  # two thirds of the time of one with this size made anew
+    made.update(data)
+    return made.digest()
 
 
-def digests(records: Sequence[bytes]) -> list[bytes]:
-    """`digest` of each, faster for many."""
-    return [blake2b(data, digest_size=DIGEST_BYTES).digest() for data in records]
+_no_data = blake2b(digest_size=DIGEST_BYTES)
 
 
 def in_ascii(data: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 REQUEST_S = 5.0
 SILENCE_S = 300.0
 # How long a request may take to be taken, and a stream may say nothing; the SDK's defaults.
+
+ERROR_BYTES_MAX = 1024 * 1024
+# Of an error. Results may be larger, and `mcp` reads those.
 
 
 class MCPServerSseParams(TypedDict):
@@ -197,7 +201,7 @@ class MCPServerStreamableHttp(ConnectedServer):
         told, status = super()._unreachable(error), self._exchange.refused_with
         if status is None:
             return told
-        what = f"{told.what} (HTTP status {status})"
+        what = told.what if f"HTTP {status}" in told.what else f"{told.what} (HTTP status {status})"
         if status in (401, 403):
             return MCPServerError(what, "Give params['headers'] or params['auth'] that it accepts.")
         return MCPServerError(what, told.remedy)
@@ -235,22 +239,27 @@ async def _is_about_its_session(response: httpx2.Response) -> bool:
     request, status = response.request, response.status_code
     if status not in (400, 404) or request.method != "POST" or "mcp-session-id" not in request.headers:
         return False
+    if not _is_json(response):
+        return status == 404
     try:
-        await response.aread()
+        error = _error_in(await response.aread())
     except httpx2.TransportError:
         return status == 404
-    said = _error_in(response)
     if status == 404:
-        return said is None or said.get("code") != METHOD_NOT_FOUND
+        return error is None or error.get("code") != METHOD_NOT_FOUND
     # What the examples of the official package for TypeScript do, and all who have copied them.
-    return said is not None and said.get("code") == -32000 and "session" in str(said.get("message")).lower()
+    return error is not None and error.get("code") == -32000 and "session" in str(error.get("message")).lower()
 
 
-def _error_in(response: httpx2.Response) -> dict[str, Any] | None:
-    """The error of the protocol's that a response has in its body."""
+def _is_json(response: httpx2.Response) -> bool:
+    return str(response.headers.get("content-type", "")).lower().startswith("application/json")
+
+
+def _error_in(body: bytes) -> dict[str, Any] | None:
+    """The error of the protocol's in the body of a response."""
     try:
-        said = response.json()
-    except ValueError:
+        said = json.loads(body)
+    except (ValueError, RecursionError):
         return None
     error = said.get("error") if isinstance(said, dict) and said.get("jsonrpc") == "2.0" else None
     return error if isinstance(error, dict) else None
@@ -301,29 +310,46 @@ class _CarefulTransport(httpx2.AsyncHTTPTransport):
         is_message = request.method == "POST" and "text/event-stream" in request.headers.get("accept", "")
         try:
             response = await super().handle_async_request(request)
-            if not is_message or response.status_code < 400 or response.status_code == 404:
+            if not is_message or response.status_code < 400:
                 return response
+            if response.status_code == 404 and not _is_json(response):
+                return response  # `mcp` reads from it that the session is gone, or that this is no MCP server
             try:
-                await response.aread()
+                error = await _beginning_of_error(response)
             finally:
                 await response.aclose()
-        except httpx2.TransportError as error:
+        except httpx2.TransportError as failure:
             if request.method != "POST":
                 raise
-            if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout):
-                return _failed(request, 502, NEVER_LEFT, "it cannot be reached")
-            return _failed(request, 502, ANSWER_LOST, f"the connection failed ({type(error).__name__})")
-        if _error_in(response) is not None:
-            return response
+            if isinstance(failure, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout):
+                return _refused(request, 502, _error(NEVER_LEFT, "it cannot be reached"))
+            return _refused(request, 502, _error(ANSWER_LOST, f"the connection failed ({type(failure).__name__})"))
         status = response.status_code
-        told = _failed(request, status, REFUSED if status < 500 else ANSWER_LOST, f"it answered with HTTP {status}")
-        told.headers.update({"www-authenticate": response.headers.get("www-authenticate", "")})
+        if error is None:
+            error = _error(REFUSED if status < 500 else ANSWER_LOST, f"it answered with HTTP {status}")
+        told = _refused(request, status, error)
+        if "www-authenticate" in response.headers:  # which `auth` looks at
+            told.headers["www-authenticate"] = response.headers["www-authenticate"]
         return told
 
 
-def _failed(request: httpx2.Request, status: int, code: int, message: str) -> httpx2.Response:
-    body = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
-    return httpx2.Response(status, json=body, request=request)
+async def _beginning_of_error(response: httpx2.Response) -> dict[str, Any] | None:
+    """The error in a body that is read as far as such an error may be long: a page may have no end."""
+    body = b""
+    if _is_json(response):
+        async for piece in response.aiter_bytes():
+            body += piece
+            if len(body) > ERROR_BYTES_MAX:
+                return None
+    return _error_in(body)
+
+
+def _error(code: int, message: str) -> dict[str, Any]:
+    return {"code": code, "message": message}
+
+
+def _refused(request: httpx2.Request, status: int, error: dict[str, Any]) -> httpx2.Response:
+    return httpx2.Response(status, json={"jsonrpc": "2.0", "id": None, "error": error}, request=request)
 
 
 def _checked(factory: HttpClientFactory) -> Any:

@@ -386,9 +386,9 @@ def carried_out(store: Store, plan: Plan[T], asked: Ask | None = None) -> T:
         question = next(plan) if asked is None else asked
         while True:
             if type(question) is Look:
-                answer: Answer = store.look(question)
-            else:
-                answer = store.commit(question) if type(question) is list else ask(store, question)
+                question = plan.send(store.look(question))
+                continue
+            answer = store.commit(question) if type(question) is list else ask(store, question)
             if type(answer) is Refused:
                 refusals = one_more_refusal(refusals)
             question = plan.send(answer)

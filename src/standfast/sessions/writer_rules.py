@@ -22,7 +22,7 @@ from standfast.ground.errors import (
     RunStateError,
     SessionConflictError,
 )
-from standfast.ground.jsonvalue import DIGEST_BYTES, Item
+from standfast.ground.jsonvalue import DIGEST_BYTES, CorruptJSON, Item, decode_many
 from standfast.sessions.generation_rules import everything
 from standfast.sessions.lease_rules import Fence, check_fence, fence_cells, fence_conditions, open_runs_in
 from standfast.sessions.port import Cell, Change, Done, Look, Name, Plan, Row, Rows, Sight, tags
@@ -48,6 +48,7 @@ from standfast.sessions.rules import (
 CHUNK = 32
 # Digests kept in the writer's own cell, and in each older one: half a kilobyte to rewrite, at most, for an append.
 
+_CHUNK_BYTES = CHUNK * DIGEST_BYTES
 _COUNTS = struct.Struct("!QQI")
 
 
@@ -89,10 +90,12 @@ def chunk_cell(writer: str, number: int) -> str:
 
 def grown(known: Written, digests: Sequence[bytes]) -> tuple[Written, dict[int, bytes]]:
     """What a writer has written after these, and the cells of older digests that have become full."""
-    data, width = known.latest + b"".join(digests), CHUNK * DIGEST_BYTES
-    count = max(0, len(data) - 1) // width  # the latest stay in the writer's own cell, even if they would fill another
-    full = {known.chunks + n: data[n * width : (n + 1) * width] for n in range(count)} if count else {}
-    return Written(known.total + len(digests), known.base, known.chunks + count, data[count * width :]), full
+    data, total = known.latest + b"".join(digests), known.total + len(digests)
+    if len(data) <= _CHUNK_BYTES:  # nearly always; the latest stay in the writer's own cell, even if they fill another
+        return Written(total, known.base, known.chunks, data), {}
+    count = (len(data) - 1) // _CHUNK_BYTES
+    full = {known.chunks + n: data[n * _CHUNK_BYTES : (n + 1) * _CHUNK_BYTES] for n in range(count)}
+    return Written(total, known.base, known.chunks + count, data[count * _CHUNK_BYTES :]), full
 
 
 def chunk_of(known: Written, number: int) -> int | None:
@@ -238,11 +241,18 @@ def written(name: Name, writer: str, report: Report) -> Plan[list[Item]]:
     """A writer's items that are still kept, in order, those in a kept generation included (B1)."""
     sight, boxes = yield from everything(name, cells=(WRITER + writer,), live=Rows(writer=writer), writer=writer)
     total = written_in(sight.cells.get(WRITER + writer)).total
-    found: dict[int, Item] = {}
-    for rows in (*boxes.values(), sight.rows[0]):
-        for row, item in items_of(rows, report):
-            if row.tag is not None:
-                found[row.tag.ordinal] = item
+    kept = (*boxes.values(), sight.rows[0])
+    try:
+        return decode_many(_numbered(kept, total))
+    except CorruptJSON:
+        return decode_many(_numbered([[row for row, _ in items_of(rows, report)] for rows in kept], total))
+
+
+def _numbered(kept: Sequence[Sequence[Row]], total: int) -> list[bytes]:
+    """What is kept of one writer's items below that number, in order; the last of several under one number."""
+    found: dict[int, bytes] = {}
+    for rows in kept:
+        found |= {row.tag.ordinal: row.data for row in rows if row.tag is not None}
     return [found[ordinal] for ordinal in sorted(found) if ordinal < total]
 
 

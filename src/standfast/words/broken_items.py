@@ -2,9 +2,9 @@
 
 Requests leave out what `deduplicate` merges and `prune` drops, each time anew. A history that is mended for good must
 also lose what requests pass on and a provider refuses: an item that stands there twice under the id its provider gave
-it, and reasoning with nothing behind it. (Requests pass those on because a run cannot tell a copy from a provider that
-gives every item the same id, and must not drop what has only just arrived, as reasoning at the end may have. Whoever
-mends looks at a history at rest, and can take it back.)
+it, and reasoning at its end. (Requests pass those on because a run cannot tell a copy from a provider that gives every
+item the same id, and must not drop what has only just arrived. Whoever mends looks at a history at rest, and can take
+it back.)
 
 Everything here is a function of its arguments.
 """
@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from standfast.ground.jsonvalue import Item
 from standfast.words.history import (
-    BEGINS_A_TURN,
     CUT_REASONING,
     NO_CALL,
     NO_FOLLOWER,
@@ -55,7 +54,7 @@ def judge(items: Sequence[Item]) -> Verdict:
     single = _without_repeated_ids(items, merged)
     kept, left_out = prune([items[place] for place in single])
     leaving = {places[id(one.item)]: one.reason for one in left_out}
-    order = _without_cut_reasoning(items, [places[id(item)] for item in kept] if left_out else single, leaving)
+    order = _without_last_reasoning(items, [places[id(item)] for item in kept] if left_out else single, leaving)
     if len(order) + len(leaving) < len(items):
         staying = set(order)
         leaving |= {n: SECOND_COPY for n in range(len(items)) if n not in staying and n not in leaving}
@@ -108,16 +107,10 @@ def _without_repeated_ids(items: Sequence[Item], order: list[int]) -> list[int]:
     return [place for place in order if place not in repeated] if repeated else order
 
 
-def _without_cut_reasoning(items: Sequence[Item], order: list[int], leaving: dict[int, str]) -> list[int]:
-    """Without reasoning that ends the list or stands before the next turn; notes why."""
-    is_end = True
-    cut: set[int] = set()
-    for place in reversed(order):
-        item = items[place]
-        if item.get("type") == "reasoning":
-            if is_end:
-                cut.add(place)
-                leaving[place] = CUT_REASONING
-            continue
-        is_end = item.get("role") in BEGINS_A_TURN
-    return [place for place in order if place not in cut] if cut else order
+def _without_last_reasoning(items: Sequence[Item], order: list[int], leaving: dict[int, str]) -> list[int]:
+    """Without reasoning that ends the list: of a history at rest nothing comes behind it. Notes why."""
+    end = len(order)
+    while end and items[order[end - 1]].get("type") == "reasoning":
+        end -= 1
+        leaving[order[end]] = CUT_REASONING
+    return order[:end]

@@ -70,7 +70,8 @@ def unreachable(error: psycopg.Error) -> StoreUnavailableError:
         if is_full
         else "Is the server running there, and are user, password and database of the URL right?",
     )
-    made.is_lasting = any(text in str(error) for text in ("authentication failed", "does not exist", "no password"))
+    lasting = ("authentication failed", "does not exist", "no password", "certificate verify failed")
+    made.is_lasting = any(text in str(error) for text in lasting)
     return made
 
 

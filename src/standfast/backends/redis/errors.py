@@ -73,6 +73,11 @@ def unreachable(error: BaseException, where: str) -> StoreUnavailableError:
         remedy, is_lasting = "Correct the user name and password of the URL or the client.", True
     elif "Cluster mode is not enabled" in str(error):
         remedy, is_lasting = "It is a server by itself: leave cluster=True out, or give a Redis client.", True
+    elif "CERTIFICATE_VERIFY_FAILED" in str(error):
+        remedy, is_lasting = (
+            "Name who vouches for its certificate (`ssl_ca_certs`), or correct the URL's host.",
+            True,
+        )
     elif "max number of clients" in str(error):
         remedy = "Each process uses three connections: raise the server's maxclients, or close what is not used."
     made = StoreUnavailableError(f"Redis cannot be reached at {where}: {error}", remedy)

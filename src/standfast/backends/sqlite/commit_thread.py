@@ -24,12 +24,12 @@ from typing import Any, TypeVar
 
 from standfast.backends.sqlite import files
 from standfast.backends.sqlite.faults import is_busy, is_lasting, replaced_file, translated
-from standfast.backends.sqlite.lockstep import carry_out
 from standfast.backends.sqlite.read_threads import Worker
 from standfast.backends.sqlite.schema import Tables, is_current, migrate, version_of
 from standfast.backends.sqlite.statements import statements
 from standfast.backends.sqlite.store import Transaction
-from standfast.carrying.requests import QUEUED, Owing, PutBack, Request, deliver
+from standfast.backends.sqlite.together import carry_out
+from standfast.carrying.requests import QUEUED, Owing, PutBack, Request, claimed, deliver
 from standfast.ground.errors import OutcomeUnknownError, StoreUnavailableError
 from standfast.sessions.port import carried_out
 
@@ -255,10 +255,9 @@ class Writer(Worker, Owing):
             for request in owed:
                 request.run_undo(partial(carried_out, self._of(known, request.where)))
             groups: dict[Tables, list[AnyRequest]] = {}
-            for request in requests:
-                if request.claim():
-                    done.append(request)
-                    groups.setdefault(request.where, []).append(request)
+            done = claimed(requests)
+            for request in done:
+                groups.setdefault(request.where, []).append(request)
             for tables, group in groups.items():
                 if len(groups) > 1:
                     known.clear()  # two pairs may share a table: what is known of one may be what the other changed

@@ -1,6 +1,6 @@
 """Looking: what the port asks to read, in SQL, and what is known from it.
 
-Many looks are answered at once, with as few statements as one needs, because statements are what a turn costs. What was
+What many looks ask for is read at once, with as few statements as one needs: they are what a turn costs. What was
 read or written stays known while nobody else writes: until the transaction ends, and in the next one if no other
 connection has committed in between.
 
@@ -17,10 +17,10 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
-from standfast.backends.sqlite.rows import all_bytes, as_rows, rows_of
+from standfast.backends.sqlite.rows import RowsOf, all_bytes, as_rows
 from standfast.backends.sqlite.statements import AFTER, AT_ONCE_MAX, LATEST, ROW_COLUMNS, WHOLE, Statements
 from standfast.backends.sqlite.values import BEYOND, as_bytes, as_seconds, labels_in
-from standfast.sessions.port import Cell, Kind, Look, Name, Row, Rows, Sight
+from standfast.sessions.port import Ask, Cell, Kind, Look, Name, Row, Rows, Sight
 
 T = TypeVar("T")
 
@@ -38,7 +38,10 @@ _ENTRY_BYTES = 512
 class State:
     """What is known of one name in this transaction."""
 
-    __slots__ = ("cells", "created", "edition", "epoch", "first", "labels", "newest", "owner", "taken", "updated")
+    __slots__ = (
+        "cells", "created", "edition", "epoch", "first", "labels", "made", "new_labels", "newest", "owner", "taken",
+        "updated",
+    )  # fmt: skip
 
     def __init__(self, name: Name, row: Sequence[Any]) -> None:
         self.owner = name[0][0] + name[1]
@@ -47,7 +50,14 @@ class State:
         self.epoch: bytes = epoch or NO_EPOCH
         self.edition, self.first, self.newest = edition or 0, first or 0, newest or 0
         self.cells: dict[str, _Stored | None] = {}
-        self.taken: tuple[int, str] | None = None  # the row that was dropped last, and the mark without it
+        self.made: str | None = None  # when it was made, if not now: to be written with its next touch
+        self.new_labels: str | None = None  # to be written with its next touch
+        self.taken: tuple[int, tuple[int, int, int]] | None = None  # the row that was dropped last, and the ends then
+
+    @property
+    def ends(self) -> tuple[int, int, int]:
+        """Where its live rows begin and end, and how often their middle changed."""
+        return self.first, self.newest, self.edition
 
     @property
     def mark(self) -> str:
@@ -65,6 +75,7 @@ class Looking:
         self._now = time.time()
         self._doubtful: set[Name] = set()
         self._known_bytes = 0
+        self._foreseen: Sequence[Ask] = ()
 
     def again(self) -> None:
         """Begin another transaction with what is known from the last one."""
@@ -76,31 +87,28 @@ class Looking:
             self._states.pop(name, None)
         self._doubtful.clear()
 
+    def foresee(self, questions: Sequence[Ask]) -> None:
+        """Say what is asked next: the first name or cell that is not known is read together with all of theirs."""
+        self._foreseen = questions
+
+    def flush(self) -> None:
+        """Write what was put off: nothing, where nothing is written."""
+
     def look(self, look: Look) -> Sight:
         """Read all that is asked for."""
         if look.only_data:
+            self.flush()
             return Sight(data=self._data(look.name, look.rows[0]))
-        if look.name not in self._states:
-            self._load([look.name])
-        state = self._states[look.name]
-        if not state.cells.keys() >= set(look.cells):
-            self._load_cells([(state, look.cells)])
-        return self._sight(state, look)
-
-    def look_all(self, looks: Sequence[Look]) -> list[Sight]:
-        """Answer several looks, with few statements for all of them."""
-        self._load([look.name for look in looks])
-        states = [self._states[look.name] for look in looks]
-        self._load_cells([(state, look.cells) for state, look in zip(states, looks, strict=True)])
-        return [self._sight(state, look) for state, look in zip(states, looks, strict=True)]
-
-    def _sight(self, state: State, look: Look) -> Sight:
+        state = self._states.get(look.name) or self._load(look.name)
         cells = {}
         for name in look.cells:
+            if name not in state.cells:
+                self._load_cells(state, look.cells)
             stored = state.cells[name]
             if stored is not None:
                 cells[name] = Cell(stored[1], stored[0] == state.epoch)
         if look.prefixes:
+            self.flush()
             for prefix in look.prefixes:
                 if self._beside is not None:
                     cells |= self._beside.cells(self.db, look.name.id, prefix)
@@ -108,8 +116,7 @@ class Looking:
                     cells[found.decode()] = Cell(value, epoch == state.epoch)
         if not look.rows and not look.times and look.upto is None and not look.count:
             return Sight(mark=state.mark if look.mark else "", now=self._now, cells=cells)
-        if look.only_data:
-            return Sight(data=self._data(look.name, look.rows[0]))
+        self.flush()
         made = look.times and state.created is not None
         return Sight(
             mark=state.mark,
@@ -122,12 +129,12 @@ class Looking:
             rows=tuple([self._rows(look.name, wanted) for wanted in look.rows]),
             upto=None if look.upto is None else self._place_of(look.name.id, state, look.upto),
             count=self.db.execute(self._sql.count_rows, (look.name.id,)).fetchone()[0] if look.count else 0,
-            times=tuple([self._times(look.name, wanted) for wanted in look.rows]),
+            times=tuple([self._times(look.name, wanted) if wanted.times else () for wanted in look.rows]),
         )
 
     def _times(self, name: Name, wanted: Rows) -> list[float | None]:
         """When each of those rows was written; the SDK writes whole seconds, and so do our rows."""
-        if not wanted.times or wanted.box or wanted.writer is not None or name.kind != "session":
+        if wanted.box or wanted.writer is not None or name.kind != "session":
             return []
         return [as_seconds(at) or None for (at,) in self._read("created_at", name.id, wanted)]
 
@@ -136,7 +143,7 @@ class Looking:
             return [row.data for row in self._rows(name, wanted)]
         return all_bytes([one for (one,) in self._read("message_data", name.id, wanted)])
 
-    def _rows(self, name: Name, wanted: Rows) -> list[Row]:
+    def _rows(self, name: Name, wanted: Rows) -> Sequence[Row]:
         if name.kind != "session":
             return []
         session_id, writer = name.id, wanted.writer
@@ -146,9 +153,9 @@ class Looking:
             return as_rows(self.db.execute(self._sql.box_rows, values).fetchall()[::-1])
         if writer is not None:
             columns = "id, message_data, coalesce(standfast_ordinal, 0), coalesce(standfast_replaces, 0)"
-            return rows_of(writer, self._read(columns, session_id, wanted))
+            return RowsOf.read(writer, self._read(columns, session_id, wanted))
         if not wanted.tags:
-            return rows_of(None, self._read("id, message_data", session_id, wanted))
+            return RowsOf.read(None, self._read("id, message_data", session_id, wanted))
         return as_rows(self._read(f"id, {ROW_COLUMNS}", session_id, wanted))
 
     def _read(self, columns: str, session_id: str, wanted: Rows) -> Iterable[tuple[Any, ...]]:
@@ -177,17 +184,25 @@ class Looking:
             return None
         if (first, edition) != (state.first, state.edition) or newest > state.newest:
             return None
+        self.flush()
         if newest == state.newest or self.db.execute(self._sql.row_here, (newest, session_id)).fetchone():
             return newest
         return None
 
-    def _load(self, names: Iterable[Name]) -> None:
-        """See to it that these names are known."""
-        missing = [name for name in names if name not in self._states]
-        for kind in {name[0]: None for name in missing} if missing else ():
-            some = [name for name in missing if name[0] == kind]
+    def _load(self, name: Name) -> State:
+        """What is known of that name, from now on; and of those that are asked for next."""
+        wanted: dict[Name, None] = {name: None}
+        for asked in self._foreseen:
+            if type(asked) is Look:
+                wanted[asked.name] = None
+            elif type(asked) is list:
+                wanted |= dict.fromkeys([change.name for change in asked])
+        missing = [one for one in wanted if one not in self._states]
+        for kind in {one.kind: None for one in missing}:
+            some = [one for one in missing if one.kind == kind]
             for start in range(0, len(some), AT_ONCE_MAX):
                 self._load_some(kind, some[start : start + AT_ONCE_MAX])
+        return self._states[name]
 
     def _load_some(self, kind: Kind, some: list[Name]) -> None:
         ids = _padded([name[1] for name in some])
@@ -197,21 +212,27 @@ class Looking:
                 self._states[name] = State(name, row)
         self._known_bytes += len(some) * _ENTRY_BYTES
 
-    def _load_cells(self, wanted: Iterable[tuple[State, Iterable[str]]]) -> None:
+    def _load_cells(self, state: State, names: Iterable[str]) -> None:
+        """See to it that these cells are known, and those that are asked for next."""
+        wanted = [(state, names)]
+        for asked in self._foreseen:
+            if type(asked) is Look and (known := self._states.get(asked.name)) is not None:
+                wanted.append((known, asked.cells))
+        self._foreseen = ()
         missing = []
-        for state, names in wanted:
+        for of, names in wanted:
             for name in names:
-                if name not in state.cells:
-                    state.cells[name] = None
-                    missing.append((state, name))
+                if name not in of.cells:
+                    of.cells[name] = None
+                    missing.append((of, name))
         self._known_bytes += len(missing) * _ENTRY_BYTES
         for start in range(0, len(missing), AT_ONCE_MAX):
             some = missing[start : start + AT_ONCE_MAX]
-            pairs: list[str] = [value for state, name in _padded(some) for value in (state.owner, name)]
+            pairs: list[str] = [value for of, name in _padded(some) for value in (of.owner, name)]
             for place, epoch, value in self.db.execute(self._sql.cells_of(len(pairs) // 2), pairs).fetchall():
                 if place < len(some):
-                    state, name = some[place]
-                    state.cells[name] = (epoch, value)
+                    of, name = some[place]
+                    of.cells[name] = (epoch, value)
                     self._known_bytes += len(value)
 
 

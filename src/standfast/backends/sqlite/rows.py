@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import repeat
-from typing import Any
+from typing import Any, overload
 
 from standfast.backends.sqlite.statements import Statements, chunks
 from standfast.backends.sqlite.values import as_bytes, time_text
@@ -24,19 +24,38 @@ def all_bytes(data: Sequence[Any]) -> Sequence[bytes]:
     return data
 
 
-def rows_of(writer: str | None, found: Iterable[tuple[Any, ...]]) -> list[Row]:
+class RowsOf(Sequence[Row]):
     """Rows of one writer, from ids, records, ordinals and replaced generations; of None: without their tags.
 
-    Column by column: ten thousand rows would be ten thousand turns of a Python loop.
+    They are kept as columns, and each row is made when it is asked for. Ten thousand rows that are all there would be
+    twenty thousand objects for the garbage collector to go through, and with them whatever else the process has.
     """
-    columns = list(zip(*found, strict=True))
-    if not columns:
-        return []
-    refs, data, *rest = columns
-    tags: Iterable[Tag | None] = repeat(None)
-    if writer is not None:
-        tags = map(as_tag, zip(repeat(writer), *rest))
-    return list(map(_as_row, zip(refs, all_bytes(data), tags)))  # noqa: B905 — as above
+
+    def __init__(self, writer: str | None, refs: Sequence[int] = (), data: Sequence[Any] = (), *rest: Any) -> None:
+        self._writer, self._refs, self._data, self._rest = writer, refs, all_bytes(data), rest
+
+    @classmethod
+    def read(cls, writer: str | None, found: Iterable[tuple[Any, ...]]) -> RowsOf:
+        """Those that a statement finds."""
+        return cls(writer, *zip(*found, strict=True))
+
+    def __len__(self) -> int:
+        return len(self._refs)
+
+    def __iter__(self) -> Iterator[Row]:
+        tags: Iterable[Tag | None] = repeat(None)
+        if self._writer is not None:
+            tags = map(as_tag, zip(repeat(self._writer), *self._rest))
+        return map(_as_row, zip(self._refs, self._data, tags))  # noqa: B905 — a tag for each, or None without end
+
+    @overload
+    def __getitem__(self, place: int) -> Row: ...
+    @overload
+    def __getitem__(self, place: slice) -> RowsOf: ...
+    def __getitem__(self, place: int | slice) -> Row | RowsOf:
+        if not isinstance(place, slice):
+            return next(iter(self[range(len(self))[place] :]))
+        return RowsOf(self._writer, self._refs[place], self._data[place], *[column[place] for column in self._rest])
 
 
 def as_rows(found: Iterable[Sequence[Any]]) -> list[Row]:
@@ -61,8 +80,12 @@ Parts = Sequence[tuple[str, Sequence[tuple[bytes, Tag]]]]
 
 def write_all(db: sqlite3.Connection, statement: Callable[[int], str], width: int, values: Sequence[Any]) -> int:
     """Do a statement for all rows of so many values; gives the id of the first row that it inserted, if it did."""
+    parts = chunks(len(values) // width)
+    if len(parts) == 1:
+        size = parts[0][1]
+        return (db.execute(statement(size), values).lastrowid or 0) - size + 1
     first = 0
-    for start, size in chunks(len(values) // width):
+    for start, size in parts:
         made = db.execute(statement(size), values[width * start : width * (start + size)]).lastrowid
         first = first or (made or 0) - size + 1
     return first

@@ -1,13 +1,14 @@
 """Looking and changing, inside one transaction: what the port asks of a store, in SQL.
 
-Steps of different names that a group brings are done with as few statements as one step needs.
+The steps of a group are done one after the other, and written with as few statements as one step needs.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from standfast.backends.sqlite import listing
@@ -24,6 +25,10 @@ class Transaction(Looking):
 
     It may be used again in a later transaction of its connection (`again`), if the one before was committed and nobody
     else has committed since.
+
+    Rows to add, cells to put and names to touch are written together: at the end of each step, or, while `together`,
+    not before something must be read that they are part of. Ids of rows that are not written yet are known, because
+    nobody else writes now.
     """
 
     loses_answers = False
@@ -33,121 +38,144 @@ class Transaction(Looking):
         self._changed: dict[Kind, int] = {}  # the newest change number of each kind, once it was asked for
         self._newest: dict[Kind, str] = {}  # whose change was the last one, where that is known
         self._seen = 0  # the newest row id there is
+        self._last_id = 0  # the newest row id there ever was; 0: not known
+        self._first_id = 0  # that of the first row that is not written yet
+        self._is_together = self._is_unwritten = False
+        self._parts: list[tuple[str, Sequence[tuple[bytes, Tag]]]] = []
+        self._cells: dict[tuple[State, str], None] = {}
+        self._touched: dict[Kind, dict[str, State]] = {"session": {}, "run": {}}  # the last one changed last
+        self.step_count = 0
 
     # --- changing ------------------------------------------------------------------------------
 
     def commit(self, step: Step) -> Done | Refused:
         """Do the whole step if all conditions hold."""
-        is_conditional = False
-        for change in step:
-            if change.name not in self._states:
-                self._load([change.name])
-            if change.cells or change.mark is not None or change.prefix is not None:
-                is_conditional = True
-        refusal = self._refusal(step) if is_conditional else None
-        if refusal is not None:
-            return refusal
-        self._do(step)
-        return self._done(step)
-
-    def commit_all(self, steps: Sequence[Step]) -> list[Done | Refused]:
-        """Do several steps that have no name in common, each whole or not at all."""
-        self._load([change.name for step in steps for change in step])
-        refusals = list(map(self._refusal, steps))
-        self._do([change for step, refusal in zip(steps, refusals, strict=True) if refusal is None for change in step])
-        return [refusal or self._done(step) for step, refusal in zip(steps, refusals, strict=True)]
-
-    def _done(self, step: Step) -> Done:
-        if len(step) == 1:  # nearly always
-            return Done((self._states[step[0].name].mark,))
-        return Done(tuple([self._states[change.name].mark for change in step]))
-
-    def _refusal(self, step: Step) -> Refused | None:
+        states = self._states
         for place, change in enumerate(step):
-            state, why = self._states[change.name], ""
-            for name, value in change.cells.items():
-                if name not in state.cells:
-                    self._load_cells([(state, change.cells)])
-                stored = state.cells[name]
-                if (None if stored is None else stored[1]) != value:
-                    why = "cell"
-            if change.mark is not None and change.mark != state.mark:
-                why = why or "mark"
-            if change.prefix is not None and self._place_of(change.name.id, state, change.prefix) is None:
-                why = why or "mark"
-            if why:
-                cells = {
-                    name: Cell(found[1], found[0] == state.epoch)
-                    for name in change.cells
-                    if (found := state.cells[name])
-                }
-                return Refused(place, why, state.mark, cells)  # type: ignore[arg-type]  # one of the two words
-        return None
+            if change.name not in states:
+                self._load(change.name)
+            if change.cells or change.mark is not None or change.prefix is not None:
+                refusal = self._refusal(place, change)
+                if refusal is not None:
+                    return refusal
+        for change in step:
+            self._do(change)
+        self.step_count += 1
+        if not self._is_together:
+            self.flush()
+        if len(step) == 1:  # nearly always
+            return Done((states[change.name].mark,))
+        return Done(tuple([states[change.name].mark for change in step]))
 
-    def _do(self, changes: Sequence[Change]) -> None:
-        """Do changes: what moves rows one by one, the rest together."""
-        if len(changes) > 1 and len({change.name for change in changes}) < len(changes):
-            for change in changes:  # a step changes one name twice: in its order
-                self._do([change])
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Write what several steps have in common at once, at the end."""
+        self._is_together = True
+        try:
+            yield
+            self.flush()
+        finally:
+            self._is_together, self._foreseen = False, ()
+
+    def flush(self) -> None:
+        """Write what was put off."""
+        if not self._is_unwritten:
             return
-        parts: list[tuple[str, Sequence[tuple[bytes, Tag]]]] = []
-        pushed: list[State] = []
-        touched: list[tuple[Change, State]] = []
-        cells: list[str | bytes] = []
-        is_unseen = False  # whether rows come that a listing would take for another program's
-        for change in changes:
-            if change.remove or change.wipe is not None:
-                self._wipe(change)
-            name, push, is_touched = change.name, change.push, change.touch
-            state = self._states[name]
-            is_moved = change.drop or change.arrange is not None or change.back or change.load is not None
-            if not self._changed and (is_touched or push or is_moved):
-                self._put_in_order()
-            if is_touched:
-                if not state.epoch:
-                    self._begin(name, state)
-                touched.append((change, state))
-            elif change.labels is not None:
-                self.db.execute(self._sql.set_labels(name.kind), (labels_text(change.labels), name.id))
-                self._doubtful.add(name)
-            if is_moved:
-                self._move(change, state)
-            if push:
-                parts.append((name[1], push))
-                pushed.append(state)
-            if not is_touched and (push or change.arrange):
-                is_unseen = True
-            if change.put or change.sweep:
-                self._put(change, state, cells)
-        if parts:
-            ref = insert(self.db, self._sql, parts)
-            for state, (_, rows) in zip(pushed, parts, strict=True):
-                state.first = state.first or ref
-                ref += len(rows)
-                state.newest = self._seen = ref - 1
-        if cells:
-            write_all(self.db, self._sql.put_cells, 4, cells)
-        if touched:
-            self._touch(touched)
-        if is_unseen:
+        self._is_unwritten = False
+        if self._parts:
+            if insert(self.db, self._sql, self._parts) != self._first_id:
+                raise sqlite3.IntegrityError("new rows did not get the ids that follow the last one")
+            self._parts.clear()
+        if self._cells:
+            values: list[str | bytes] = []
+            for state, name in self._cells:
+                epoch, value = state.cells[name] or (NO_EPOCH, b"")
+                values += (state.owner, name, epoch.decode(), value)
+            self._cells.clear()
+            write_all(self.db, self._sql.put_cells, 4, values)
+        for kind, touched in self._touched.items():
+            if touched:
+                self._touch(kind, touched)
+                touched.clear()
+
+    def _refusal(self, place: int, change: Change) -> Refused | None:
+        state, why = self._states[change.name], ""
+        for name, value in change.cells.items():
+            if name not in state.cells:
+                self._load_cells(state, change.cells)
+            stored = state.cells[name]
+            if (None if stored is None else stored[1]) != value:
+                why = "cell"
+        if change.mark is not None and change.mark != state.mark:
+            why = why or "mark"
+        if change.prefix is not None and self._place_of(change.name.id, state, change.prefix) is None:
+            why = why or "mark"
+        if not why:
+            return None
+        cells = {name: Cell(found[1], found[0] == state.epoch) for name in change.cells if (found := state.cells[name])}
+        return Refused(place, why, state.mark, cells)  # type: ignore[arg-type]  # one of the two words
+
+    def _do(self, change: Change) -> None:
+        """Do one change: what moves rows at once, the rest when it is written."""
+        name, push, is_touched = change.name, change.push, change.touch
+        is_moved = change.drop or change.arrange or change.back or change.load
+        if is_moved or change.sweep:
+            self.flush()
+        if change.remove or change.wipe is not None:
+            self._wipe(change)
+        state = self._states[name]
+        if not self._changed and (is_touched or push or is_moved):
+            self._put_in_order()
+        if is_touched:
+            if not state.epoch:
+                self._begin(name, state)
+            self._is_unwritten = True
+            touched = self._touched[name[0]]
+            touched.pop(name[1], None)
+            touched[name[1]] = state
+        if change.labels is not None:
+            self._label(change, state)
+        if is_moved:
+            self._move(change, state)
+        if push:
+            first = self._to_insert(name[1], push)
+            state.first = state.first or first
+            state.newest = self._seen = self._last_id = first + len(push) - 1
+        for prefix in change.sweep:
+            self.db.execute(self._sql.delete_cells_between, (state.owner, *between(prefix)))
+            state.cells.clear()
+        for cell, value in change.put.items():
+            self._put(state, cell, value)
+        if not is_touched and (push or change.arrange):  # rows that a listing would take for another program's
+            self.flush()
             self.db.execute(self._sql.see, (self._seen,))
         if self._beside is not None:
-            self._follow(changes, self._beside)
+            self._follow(change, self._beside)
 
-    def _follow(self, changes: Sequence[Change], beside: TablesBeside) -> None:
+    def _to_insert(self, session_id: str, rows: Sequence[tuple[bytes, Tag]]) -> int:
+        """The id that the first of these new rows has, or will have when they are written."""
+        first = self._last_id + 1
+        if first == 1:  # which ids come next is known once some were given
+            return insert(self.db, self._sql, [(session_id, rows)])
+        if not self._parts:
+            self._first_id, self._is_unwritten = first, True
+        self._parts.append((session_id, rows))
+        return first
+
+    def _follow(self, change: Change, beside: TablesBeside) -> None:
         """Bring what another program says of messages up to date with them."""
-        for change in changes:
-            if change.name.kind == "session":
-                if change.remove or change.wipe is not None:
-                    beside.forget(self.db, change.name.id)
-                if change.push or change.drop or change.arrange is not None or change.back or change.load is not None:
-                    beside.follow(self.db, self._sql.tables, change.name.id)
+        self.flush()
+        if change.name.kind == "session":
+            if change.remove or change.wipe is not None:
+                beside.forget(self.db, change.name.id)
+            if change.push or change.drop or change.arrange is not None or change.back or change.load is not None:
+                beside.follow(self.db, self._sql.tables, change.name.id)
 
     def _move(self, change: Change, state: State) -> None:
         """Do what concerns rows that are there."""
         if change.arrange is not None or change.back or change.load is not None or state.created is None:
             self._doubtful.add(change.name)  # nothing is done so often that it pays to know what stands then
-        session_id = change.name.id
+        session_id, self._last_id = change.name.id, 0
         if change.drop:
             for ref in change.drop:
                 self.db.execute(self._sql.delete_row, (ref, session_id))
@@ -155,15 +183,18 @@ class Transaction(Looking):
             self._read_ends(session_id, state, has_first=state.first < lowest)
             if state.newest > lowest:
                 self._next_edition(session_id, state)
-            state.taken = (change.drop[0], state.mark) if len(change.drop) == 1 else None
+            state.taken = (change.drop[0], state.ends) if len(change.drop) == 1 else None
         if change.arrange is not None:
             self._arrange(session_id, state, change.arrange)
-        is_undone = len(change.back) == 1 and state.taken == (change.back[0].ref, state.mark)
+        is_undone = len(change.back) == 1 and state.taken == (change.back[0].ref, state.ends)
         for row in change.back:
             self._put_back(session_id, state, row)
         if change.back and not is_undone:
             # An id is there again, and another program may have taken rows that stood before it.
             self._next_edition(session_id, state)
+        if change.load is not None and change.load.created is not None:
+            state.made = time_text(min(change.load.created, self._now))
+            self._doubtful.add(change.name)
         if change.load is not None and change.name.kind == "session":
             insert_loaded(self.db, self._sql, session_id, change.load)
             self._read_ends(session_id, state)
@@ -174,6 +205,7 @@ class Transaction(Looking):
         self.db.execute(self._sql.set_edition, (session_id, state.edition))
 
     def _wipe(self, change: Change) -> None:
+        self.flush()
         db, sql, name = self.db, self._sql, change.name
         owner = self._states[name].owner
         if name.kind == "session":
@@ -229,7 +261,7 @@ class Transaction(Looking):
         upto = BEYOND if part.upto is None else part.upto
         if not part.box:
             owner = Name("session", source)
-            self._load([owner])
+            self._load(owner)
             upto = min(upto, self._states[owner].newest)
         return numbered(source, part.box, part.after or 0, upto, session_id, part.replaces)
 
@@ -260,55 +292,53 @@ class Transaction(Looking):
             if stored is not None and stored[0] == NO_EPOCH:
                 state.cells[cell] = (state.epoch, stored[1])
 
-    def _put(self, change: Change, state: State, values: list[str | bytes]) -> None:
-        """Remove cells, and add those to write to `values`."""
-        for prefix in change.sweep:
-            self.db.execute(self._sql.delete_cells_between, (state.owner, *between(prefix)))
-            state.cells.clear()
-        epoch = state.epoch.decode()
-        for name, value in change.put.items():
-            if value is None:
-                self.db.execute(self._sql.delete_cell, (state.owner, name))
-                state.cells[name] = None
-            else:
-                values += (state.owner, name, epoch, value)
-                state.cells[name] = (state.epoch, value)
-                self._known_bytes += len(value)
+    def _put(self, state: State, cell: str, value: bytes | None) -> None:
+        if value is None:
+            self._cells.pop((state, cell), None)
+            self.db.execute(self._sql.delete_cell, (state.owner, cell))
+            state.cells[cell] = None
+        else:
+            self._cells[state, cell], self._is_unwritten = None, True
+            state.cells[cell] = (state.epoch, value)
+            self._known_bytes += len(value)
 
-    def _touch(self, todo: Sequence[tuple[Change, State]]) -> None:
+    def _label(self, change: Change, state: State) -> None:
+        text = labels_text(change.labels or {})
+        if change.touch:
+            state.new_labels = text
+            return
+        self.flush()
+        self.db.execute(self._sql.set_labels(change.name.kind), (text, change.name.id))
+        self._doubtful.add(change.name)
+
+    def _touch(self, kind: Kind, touched: Mapping[str, State]) -> None:
+        """Move these names on: the last of them comes first in a listing."""
         now = now_text(self._now)
         now_bytes = now.encode()
-        kinds: dict[Kind, list[str | int | None]] = {"session": [], "run": []}
-        for change, state in todo:
-            kind, name = change.name
-            updated = now
+        values: list[str | int | None] = []
+        if kind not in self._changed:
+            self._changed[kind] = self.db.execute(self._sql.newest_run).fetchone()[0] or 0
+        number, seen = self._changed[kind], (self._seen,) if kind == "session" else ()
+        for name, state in touched.items():
+            updated, text = now, state.new_labels
             if state.updated is not None and state.updated >= now_bytes:
                 updated = after_text(state.updated)
             state.updated = now_bytes if updated is now else updated.encode()
+            created, state.made = state.made or updated, None
             if state.created is None:
                 state.created = state.updated
-            text = None if change.labels is None else labels_text(change.labels)
-            labels = state.labels if text is None else text.encode()
-            if self._newest.get(kind) == name and labels == state.labels:
+            is_as_it_was = text is None or text.encode() == state.labels
+            if text is not None:
+                state.labels, state.new_labels = text.encode(), None
+            if len(touched) == 1 and is_as_it_was and self._newest.get(kind) == name:
                 # It stands first already. Its number is left alone, and with it every index over it.
-                seen = (self._seen,) if kind == "session" else ()
                 self.db.execute(self._sql.still_newest[kind], (updated, *seen, name))
-                continue
-            self._newest[kind], state.labels = name, labels
-            created = updated
-            if change.load is not None and change.load.created is not None:
-                # Of a name that is there, its time stays as it is: the statement says so.
-                created = time_text(min(change.load.created, self._now)) or updated
-                self._doubtful.add(change.name)
-            if kind not in self._changed:
-                self._changed[kind] = self.db.execute(self._sql.newest_run).fetchone()[0] or 0
-            number = self._changed[kind] = self._changed[kind] + 1
-            kinds[kind] += (name, created, updated, state.epoch.decode(), number, text)
-            if kind == "session":
-                kinds[kind].append(self._seen)
-        for kind, values in kinds.items():
-            if values:
-                write_all(self.db, self._sql.touch[kind], 7 if kind == "session" else 6, values)
+                return
+            number += 1
+            # Of a name that is there, the time when it was made stays as it is: the statement says so.
+            values += (name, created, updated, state.epoch.decode(), number, text, *seen)
+        self._newest[kind], self._changed[kind] = name, number
+        write_all(self.db, self._sql.touch[kind], 6 + len(seen), values)
 
     # --- the order of changes ------------------------------------------------------------------------------
 
@@ -326,8 +356,10 @@ class Transaction(Looking):
 
     def listing(self, kind: Kind, *, after: str | None, limit: int, labels: Mapping[str, str]) -> Sequence[Listed]:
         """Names of a kind, newest change first."""
+        self.flush()
         return listing.page(self.db, self._sql, kind, after, limit, labels)
 
     def count(self, kind: Kind) -> int:
         """How many names of a kind there are."""
+        self.flush()
         return int(self.db.execute(self._sql.count(kind)).fetchone()[0])

@@ -1,0 +1,221 @@
+"""Other runs of a server's conversation that have not ended: what they owe goes first in the next request (C15, D5).
+
+The server refuses every request as long as a call that it made has no output. So whatever kept a run from sending one
+(a kill, a cancellation, a failure, an end inside the call of a run that went on without it) is made good by the next
+run on that conversation, nested or not. While a run there waits for a person, the next one is refused: any text that
+is sent would be the waiting call's output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from typing import Any
+
+from standfast.driver.call_lookup import tell_begun
+from standfast.driver.lost_answers import ask_server, not_sent, unknown_outcome
+from standfast.driver.reply_parsing import classify
+from standfast.driver.run_saver import RunSaver
+from standfast.driver.run_scope import RunScope
+from standfast.driver.unfinished import (
+    AT_REST,
+    Found,
+    is_own,
+    listed,
+    note,
+    read_run,
+    refuse,
+    settling,
+    told_if_orphan,
+)
+from standfast.engine.advance import advance
+from standfast.engine.codec import RunRecord, conversation_of, decode_saved, has_ended, settler_of
+from standfast.engine.events import NotTaken
+from standfast.engine.log import Log
+from standfast.engine.request import offered
+from standfast.engine.run import Entry, Run, evolve
+from standfast.engine.run_store import RunStore, RunSummary, SavedRun
+from standfast.ground.errors import RunClaimedError
+from standfast.ground.jsonvalue import Item, copy_json
+from standfast.words.usage import Usage
+
+
+async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Callable[[], Awaitable[None]]]]:
+    """The new run with what gone runs of its conversation owe the server, before its own input; and how to end those.
+
+    A waiting call refuses the run. The gone runs are ended by the caller once the new run is saved: killed in between,
+    what they owe is still theirs.
+    """
+    owner, store, policy, run_id = fresh.spec.owner, scope.store, scope.config.unfinished, fresh.spec.run_id
+    if owner.kind != "conversation" or store is None or policy == "ignore":
+        return fresh, []
+    found = await _found_on_server(scope, fresh, store, waits=policy == "settle")
+    refuse(found if policy == "refuse" else [one for one in found if one.state == "paused"])
+    given = {_output_of(entry.item) for entry in fresh.ledger} - {None}
+    owed: list[Entry] = []
+    ends: list[Callable[[], Awaitable[None]]] = []
+    for one in found:
+        if not one.is_gone:
+            note(scope.unfinished, one.run_id, "running", "left alone")
+            continue
+        run = await _with_lost_answer(scope, one.run)
+        if not (run.has_done_something or run.is_left_owing or one.is_orphan):
+            continue  # the request that had left was not taken: it has done nothing, and can be run again
+        tell_begun(one.run, f"run {run_id} has settled it and says so")
+        run = advance(run, settling(run_id, 0, is_orphan=one.is_orphan))
+        if run.paused:
+            refuse([Found(run, one.revision, is_gone=True)])
+        for entry in await _owed_entries(run, store):
+            if _output_of(entry.item) not in given:  # a caller may bring what an error handed over
+                owed.append(Entry("input", fresh.spec.agent, copy_json(entry.item), {"owed_by": one.run_id}))
+        ends.append(partial(RunSaver(store, RunRecord, revision=one.revision, saved=one.run).save, run))
+        note(scope.unfinished, one.run_id, "gone", "settled")
+    if owed:
+        spec = evolve(fresh.spec.saying("took_over"), input_count=fresh.spec.input_count + len(owed))
+        fresh = evolve(fresh, spec=spec, ledger=Log([*owed, *fresh.ledger]))
+    return fresh, ends
+
+
+async def _owed_entries(run: Run, store: RunStore) -> list[Entry]:
+    """What a settled run owes its server."""
+    entries = [run.ledger[ordinal] for ordinal in offered(run)]
+    if run.marks.acknowledged:
+        return entries
+    # Nothing of it has reached the server. Its own input is its caller's to send again; what it took over is not.
+    return [entry for entry in entries if await _is_taken(_source(entry), run.spec.run_id, store)]
+
+
+async def _is_taken(source: str | None, by: str, store: RunStore) -> bool:
+    """Whether run `by` has ended the run that it took something over from: else that one still has it, or went on."""
+    if source is None:
+        return False
+    saved = await store.load_run(source)
+    return saved is None or settler_of(saved) == by
+
+
+def _source(entry: Entry) -> str | None:
+    """The run that an item was taken over from; None for any other item."""
+    source = (entry.extra or {}).get("owed_by")
+    return source if isinstance(source, str) else None
+
+
+def _output_of(item: Item) -> tuple[Any, Any] | None:
+    """What an output answers: its kind and the id of its call; None for any other item."""
+    kind = str(item.get("type"))
+    return (kind, item["call_id"]) if kind.endswith("_output") and "call_id" in item else None
+
+
+def given_input_of(run: Run) -> list[Item]:
+    """The input a run was started with, without what it took over from others."""
+    return [entry.item for entry in run.ledger[: run.spec.input_count] if _source(entry) is None]
+
+
+# --- a run that took something over is gone on with ------------------------------------------------------------------
+
+
+async def end_those_taken_over(scope: RunScope, run: Run) -> None:
+    """End the runs from which this one, before it was cut short, took over what they owe; then they owe it no more.
+
+    Raises RunClaimedError if one of them was settled by another meanwhile, who then has sent it.
+    """
+    store = scope.store
+    if store is None or not run.spec.took_over or run.marks.acknowledged or run.turn is not None:
+        return
+    for run_id in dict.fromkeys(_sources(run)):
+        saved = await store.load_run(run_id)
+        if saved is None or settler_of(saved) == run.spec.run_id:
+            continue
+        gone = decode_saved(saved)
+        if gone.is_closed and not gone.is_left_owing:
+            error = RunClaimedError(
+                f"run {run.spec.run_id!r} was to send what run {run_id!r} owed, and that is no longer owed",
+                "Start a new run on that conversation.",
+            )
+            error.state_is_behind = True
+            raise error
+        ended = advance(gone, settling(run.spec.run_id, 0, is_orphan=True))
+        await RunSaver(store, RunRecord, revision=saved.revision, saved=gone).save(ended)
+
+
+def _sources(run: Run) -> Iterator[str]:
+    for entry in run.ledger[: run.spec.input_count]:
+        if (source := _source(entry)) is not None:
+            yield source
+
+
+def is_over(saved: SavedRun) -> bool:
+    """Whether the record that a nested run has of its own says that somebody has ended it who was not at it."""
+    if has_ended(saved) or conversation_of(saved.head) is None:
+        return has_ended(saved)
+    run = decode_saved(saved)
+    stop = run.progress.stop
+    return run.progress.settled_by is not None or (run.finished and stop is not None and stop.mode == "abandoned")
+
+
+# --- finding ---------------------------------------------------------------------------------------------------------
+
+
+async def _found_on_server(scope: RunScope, fresh: Run, store: RunStore, *, waits: bool) -> list[Found]:
+    """The unfinished runs of the server's conversation, oldest first."""
+    owner, found = fresh.spec.owner, []
+    for summary in await _listed_on_server(str(owner.id), store):
+        if is_own(summary.run_id, fresh.spec.run_id):
+            continue
+        one = read_run(await store.load_run(summary.run_id), is_gone=summary.status in AT_REST)
+        if one is None or one.run.spec.owner != owner:
+            continue
+        if waits and one.state == "running":
+            one = await _after_its_worker(scope, one, store)
+        if one is not None:
+            found.append(await told_if_orphan(one, store))
+    return found
+
+
+async def _listed_on_server(conversation_id: str, store: RunStore) -> list[RunSummary]:
+    """The runs that may be open on the conversation, oldest first; a store that cannot tell lists all it has."""
+    find: Any = getattr(store, "open_on_conversation", None)
+    if find is not None:
+        found: list[RunSummary] = await find(conversation_id)
+        return found
+    # One that ended inside a call may owe something; its id is made of its parent's and its call's.
+    runs = [run for run in await listed(store) if run.session_id is None]
+    may_be_open = [run for run in runs if run.status != "done" or "/" in run.run_id]
+    return sorted(may_be_open, key=lambda one: one.updated_at)
+
+
+async def _after_its_worker(scope: RunScope, one: Found, store: RunStore) -> Found | None:
+    """The run once nobody is at it, as far as its lease tells; None if it has ended by then."""
+    lease_run: Any = getattr(store, "lease_run", None)
+    if lease_run is None:
+        return one
+    config, run_id = scope.config, one.run_id
+    wait_s = config.lease_wait_s if config.concurrency == "wait" else 0.0
+    try:
+        lease = await lease_run(run_id, ttl_s=config.lease_ttl_s, wait_s=wait_s)
+    except RunClaimedError:
+        return one
+    # Given back at once: what fences the gone worker is the revision, and nobody resumes what is being settled unseen.
+    await lease.release()
+    if lease.number < 2:
+        return one  # whoever saved it did so without a lease: nothing is certain
+    return read_run(await store.load_run(run_id), is_gone=True)
+
+
+# --- a request that had left -----------------------------------------------------------------------------------------
+
+
+async def _with_lost_answer(scope: RunScope, run: Run) -> Run:
+    """The gone run with what became of a request that had left: the server is asked, nothing is sent again (D5)."""
+    if run.progress.outgoing is None:
+        return run
+    resolved = await scope.agents.for_request(scope.graph.start, has_used_tools=False)
+    found = await ask_server(run, resolved)
+    is_first = not (run.marks.acknowledged or run.spec.took_over)
+    if (found is not None and not found.taken) or (found is None and is_first):
+        # Nobody can tell of the first request either: nothing says that the run has done anything.
+        return advance(run, NotTaken())
+    if found is None or found.response is None:
+        raise unknown_outcome(run, found)
+    reply = classify(found.response.output, agent=run.progress.agent)
+    usage = Usage.from_provider(found.response.usage)
+    return advance(run, reply.event(run.progress.turns + 1, found.response, usage, not_sent(run)))
