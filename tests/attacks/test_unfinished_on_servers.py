@@ -146,7 +146,7 @@ async def test_a_reply_of_which_nothing_ran_does_not_end_the_conversation(
 
 
 async def test_a_first_request_that_was_cut_is_asked_about_before_the_next_message(
-    server: LoopbackServer, client: AsyncOpenAI, store: Any, tmp_path: Path
+    server: LoopbackServer, client: AsyncOpenAI, store: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """C15, D5: somebody stops a reply that the server has by then: it waits for the output of what it asked for."""
     talk = Talk(server, client, store, tmp_path / "book")
@@ -160,6 +160,7 @@ async def test_a_first_request_that_was_cut_is_asked_about_before_the_next_messa
         pass
     gate.release()
     assert result.owed_items == []  # whether the server has the message was not known
+    assert any("job" in line and "not known" in line for line in caplog.messages)
     after = await talk.say("hello")
     assert [(one.run_id, one.found, one.done) for one in after.unfinished] == [("job", "gone", "settled")]
     assert "did not run" in server.model_calls[-1].input[0]["output"]

@@ -21,6 +21,7 @@ from standfast.engine.request import offered
 from standfast.engine.run import Call, Owner, Run
 from standfast.ground.errors import StandfastError
 from standfast.ground.jsonvalue import Item, copy_json
+from standfast.ground.operators import tell
 from standfast.sessions.run_rules import NestedItems
 from standfast.words.history import sanitise_for_store
 
@@ -122,7 +123,9 @@ def note_if_unsent(error: StandfastError, run: Run) -> None:
 
 
 def warn_if_unsent(run: Run) -> None:
-    """Say it where nothing is raised."""
+    """Say it where nothing is raised; and of a request that was cut, that nobody knows whether the server has it."""
+    if run.progress.outgoing is not None and run.spec.owner.kind == "conversation":
+        tell("outcome_unknown", what="a request", run=run.spec.run_id, done="the run has stopped; resumed, it asks")
     if run.finished and (items := unsent_items(run)):
         logger.warning(
             "run %s ended without sending %d items (%s), which are its result's `owed_items`. %s",
