@@ -303,7 +303,7 @@ async def test_a_file_is_made_where_only_root_may_make_one_without_opening_it(
 BARE_SYSTEM = """
     import asyncio, builtins, os, sys
     sys.modules["fcntl"] = None
-    del os.register_at_fork, os.mknod
+    del os.fork, os.register_at_fork, os.mknod
     real = builtins.open
     def without_proc(file, *args, **more):
         if str(file).startswith("/proc"):
