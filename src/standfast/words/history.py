@@ -218,12 +218,12 @@ def _by_call_id(item: Item, key: Key) -> tuple[Key | None, Key | None]:
 
 
 def without_more_copies(items: Sequence[Item], given: Iterable[Item]) -> list[Item]:
-    """The list without what stands in it more often than it was given, of items that have an id: a provider refuses
-    the second copy. The first ones stay. What has no id, or was changed, is somebody's own and may be repeated."""
-    left = Counter(canonical(item) for item in given if "id" in item or "call_id" in item)
+    """The list without what stands in it more often than it was given, of items that have an identity: a provider
+    refuses the second copy. The first ones stay. Messages are never merged, and what was changed is somebody's own."""
+    left = Counter(canonical(item) for item in given if identity(item) is not None)
     kept: list[Item] = []
     for item in items:
-        key = canonical(item) if "id" in item or "call_id" in item else b""
+        key = canonical(item) if identity(item) is not None else b""
         if key in left:
             if not left[key]:
                 continue
