@@ -73,6 +73,7 @@ async def test_a_lease_keeps_the_session_that_only_it_knows(make: Make) -> None:
 NO_THREADS = """
     import asyncio, sys, threading
     from standfast.backends.sqlite.session import SQLiteSession
+    from standfast.ground.errors import StoreUnavailableError
 
     def without_new_threads(size=1 << 46):  # there is no room for a stack of that size
         threading.stack_size(size)
@@ -85,7 +86,7 @@ NO_THREADS = """
                 await session.add_items([{"a": 0}])
             without_new_threads()
             await (session.lease(ttl_s=600.0, wait_s=0.0) if what == "lease" else session.add_items([{"a": 1}]))
-        except RuntimeError:
+        except StoreUnavailableError:
             print("no thread", flush=True)
         without_new_threads(0)
         if what == "write":
