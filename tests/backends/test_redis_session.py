@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import fakeredis
@@ -246,6 +247,27 @@ async def test_a_write_is_one_round_trip_also_when_several_processes_take_turns(
     assert [item["content"] for item in (await session.get_items())[-2:]] == ["theirs", "ours"]
     session.close()
     other.close()
+
+
+@pytest.mark.parametrize("by", ["url", "client"])
+async def test_writes_that_are_asked_for_at_once_do_not_repeat_each_other(by: str) -> None:
+    """Those of one process to one session go out together, each relying on those before it: a call for each."""
+    url, prefix = servers.redis_url(), uuid.uuid4().hex
+    client = redis.asyncio.Redis.from_url(url)
+    by_url, by_client = partial(RedisSession.from_url, url=url), partial(RedisSession, redis_client=client)
+    made: Any = by_client if by == "client" else by_url
+    writers = [made("c", key_prefix=prefix) for _ in range(8)]
+    await writers[0].add_items(items("first", 1))
+    with redis.Redis.from_url(url) as direct:
+        before = calls(direct)
+        for turn in range(5):
+            await asyncio.gather(*(one.add_items([message(f"{turn}.{n}")]) for n, one in enumerate(writers)))
+        assert calls(direct) - before == 40
+    said = [item["content"] for item in await writers[0].get_items()]
+    assert said[1:] == [f"{turn}.{n}" for turn in range(5) for n in range(8)]
+    for one in writers:
+        await one.close()
+    await client.aclose()
 
 
 def calls(direct: redis.Redis) -> int:

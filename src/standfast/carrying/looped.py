@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
 from standfast.carrying.carrier import MakePlan, Then
-from standfast.carrying.pipelined import Pipelining
+from standfast.carrying.pipelined import Pipelining, free_lane
 from standfast.carrying.requests import PutBack, Request, RequestCarrier
 from standfast.carrying.threads import LAST_WAIT_S, RETRY_FIRST_S, RETRY_MAX_S, AnyRequest
 from standfast.ground.errors import OutcomeUnknownError, StoreTimeoutError, StoreUnavailableError, WrongLoopError
@@ -44,15 +44,15 @@ class LoopCarrier(RequestCarrier):
     loses_answers = True
 
     def __init__(self, store: AwaitedStore) -> None:
-        self._lane = uuid4().hex
+        self._base, self._under_way = uuid4().hex, set[int]()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._serving = _Serving(store)
+        self._serving = _Serving(store, self._under_way)
         self._task: asyncio.Task[None] | None = None
 
     @property
     def lane(self) -> str | None:
-        """What this carrier's writes are known by: one at a time on each session."""
-        return self._lane
+        """What a write of now is known by."""
+        return free_lane(self._base, self._under_way)
 
     def post(
         self, plan: MakePlan[T], timeout_s: float, then: Then | None = None, context: Context | None = None
@@ -75,6 +75,8 @@ class LoopCarrier(RequestCarrier):
                 "this session's client belongs to another event loop",
                 "Use the client in the loop that made it, or open the session with from_url, which works in any.",
             )
+        if request.kind == "write":
+            self._under_way.add(id(request))
         self._put(request)
 
     def _give_up(self, request: AnyRequest, owes_undo: bool) -> None:
@@ -95,8 +97,8 @@ def _never() -> Any:
 class _Serving(Pipelining):
     """What the writing thread does on other networks, as a task."""
 
-    def __init__(self, store: AwaitedStore) -> None:
-        super().__init__(_never, None, True, set())
+    def __init__(self, store: AwaitedStore, under_way: set[int]) -> None:
+        super().__init__(_never, None, True, under_way)
         self._awaited = store
         self._undo_pause = RETRY_FIRST_S
         self.messages: deque[AnyRequest | PutBack] = deque()

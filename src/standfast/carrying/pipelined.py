@@ -13,7 +13,7 @@ Two things make it fast, and neither is seen by a plan:
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any, Protocol
 
 from standfast.carrying import starting
@@ -64,14 +64,19 @@ class Many(Protocol):
         ...
 
 
+def free_lane(base: str, under_way: Set[int]) -> str:
+    """A lane of a carrier's for the next write. Those that are under way at once have several, so as not to meet."""
+    return f"{base}.{min(len(under_way), LANES - 1)}"
+
+
 class PipelinedCarrier(ThreadCarrier):
     """Carries plans to a store on a network (`Many`)."""
 
     @property
     def lane(self) -> str | None:
-        """What a write of now is known by. Those that are under way at once have several lanes, so as not to meet."""
+        """What a write of now is known by."""
         self._be_in_this_process()
-        return f"{self._base}.{min(len(self._under_way), LANES - 1)}"
+        return free_lane(str(self._base), self._under_way)
 
     def _begin(self) -> None:
         self._under_way = set[int]()
