@@ -234,7 +234,7 @@ class Renewer:
                     self._is_renewing = True
                     return heapq.heappop(self._due)[2]
                 else:
-                    self._changed.wait(at - time.monotonic())
+                    self._changed.wait(min(at - time.monotonic(), threading.TIMEOUT_MAX))
             self._thread = None
             return None
 

@@ -29,6 +29,9 @@ T = TypeVar("T")
 
 _log = logging.getLogger("standfast.sessions")
 
+LANES = 8
+# Half of what a thread has: a client may live for one request, and each leaves its lanes in the sessions it wrote to.
+
 
 class AwaitedStore(Protocol):
     """A store whose client is awaited."""
@@ -52,7 +55,7 @@ class LoopCarrier(RequestCarrier):
     @property
     def lane(self) -> str | None:
         """What a write of now is known by."""
-        return free_lane(self._base, self._under_way)
+        return free_lane(self._base, self._under_way, LANES)
 
     def post(
         self, plan: MakePlan[T], timeout_s: float, then: Then | None = None, context: Context | None = None

@@ -64,9 +64,9 @@ class Many(Protocol):
         ...
 
 
-def free_lane(base: str, under_way: Set[int]) -> str:
+def free_lane(base: str, under_way: Set[int], lanes: int = LANES) -> str:
     """A lane of a carrier's for the next write. Those that are under way at once have several, so as not to meet."""
-    return f"{base}.{min(len(under_way), LANES - 1)}"
+    return f"{base}.{min(len(under_way), lanes - 1)}"
 
 
 class PipelinedCarrier(ThreadCarrier):

@@ -421,7 +421,7 @@ class StoredSession(LooksInto, SessionABC):
     def _lane(self, own: str = "") -> Lane | None:
         """What a write is known by if its answer is lost, on stores that can lose one."""
         lane = self._opened().lane
-        return None if lane is None else Lane(LANE + lane + own, _tokens.randbytes(16))
+        return None if lane is None else Lane(LANE + lane + own, time.time_ns().to_bytes(8) + _tokens.randbytes(8))
 
     def _report(self, row: Row, fault: str) -> None:
         """Log a corrupt record, once, without its content (A14)."""

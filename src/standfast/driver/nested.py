@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -28,7 +29,7 @@ from standfast.driver.run_scope import (
     RunScope,
     StartedRun,
 )
-from standfast.engine.run import Call, Run, evolve
+from standfast.engine.run import Call, Owner, Run, evolve
 from standfast.ground.errors import OwnerError, RunClaimedError, SessionBusyError, UserError
 from standfast.plain.turn_lock import TurnLock
 from standfast.tools.desk import OwnerFailed
@@ -102,11 +103,7 @@ def _spawned(
     config = replace(tool.run_config or scope.config, run_id=None)
     owner, around = owner_of_tool(tool), _around(scope, is_saved=is_saved)
     if owner.kind == "conversation" and owner in around.owners:
-        raise OwnerError(
-            f"agent tool {call.name!r} is on conversation {owner.id!r}, and so is a run that it is inside of: the call"
-            " that it answers has no output yet, and the server takes nothing before that",
-            "Give the agent tool a conversation of its own, a session, or neither.",
-        )
+        raise _inside_itself(owner, call.name)
     assert scope.spawn is not None  # only a scope that is read with has none, and that one runs nothing
     return scope.spawn(
         RunArguments(
@@ -175,6 +172,16 @@ def by_hand_runner(children: Children, scope: RunScope, call: Call, parent: str)
 
 _turns: WeakValueDictionary[str, TurnLock] = WeakValueDictionary()
 """By the server's conversation: whose turn it is there, of the agent tools of this process."""
+_at: ContextVar[frozenset[str]] = ContextVar("standfast_conversations_at", default=frozenset())
+"""The server's conversations at which agent tools are that this code runs inside of: nobody waits for itself."""
+
+
+def _inside_itself(owner: Owner, tool_name: str) -> OwnerError:
+    return OwnerError(
+        f"agent tool {tool_name!r} is on conversation {owner.id!r}, and so is a run that it is inside of: the call that"
+        " it answers has no output yet, and the server takes nothing before that",
+        "Give the agent tool a conversation of its own, a session, or neither.",
+    )
 
 
 @asynccontextmanager
@@ -188,6 +195,9 @@ async def _turn_of(child: StartedRun) -> AsyncIterator[None]:
     if owner.conversation_id is None or config.concurrency == "allow":
         yield
         return
+    if owner.conversation_id in _at.get():
+        invocation = child.scope.arguments.invocation
+        raise _inside_itself(owner, invocation.tool_name if invocation is not None else "")
     turn = _turns.setdefault(owner.conversation_id, TurnLock())
     wait_s = config.lease_wait_s if config.concurrency == "wait" else 0.0
     if not await turn.enter(wait_s):
@@ -195,9 +205,11 @@ async def _turn_of(child: StartedRun) -> AsyncIterator[None]:
             f"another agent tool of this process is at conversation {owner.id!r} and did not end within {wait_s} s",
             "Call it again later, or give the agent tools conversations of their own.",
         )
+    before = _at.set(_at.get() | {owner.conversation_id})
     try:
         yield
     finally:
+        _at.reset(before)
         turn.leave()
 
 

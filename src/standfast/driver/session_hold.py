@@ -348,13 +348,17 @@ class SessionHold:
             return items
         # Whether the first belongs to a reply is said by the one before it. It is asked for by itself: a session of the
         # user's own is told the limit that was set.
-        items = await self._read(limit + 1)
-        if len(items) <= limit:
+        try:
+            before, *more = await self._read(limit + 1)
+        except Exception:
+            if self._plain is None:
+                raise
+            return items  # a session of the user's own may refuse more than what it gives at once
+        if len(more) != limit:
             return items
-        before, *items = items
-        count = rest_of_reply(before, items)
-        self.cut = items[:count]
-        return items[count:]
+        count = rest_of_reply(before, more)
+        self.cut = more[:count]
+        return more[count:]
 
     async def _read(self, limit: int | None) -> list[Item]:
         if self._plain is not None:

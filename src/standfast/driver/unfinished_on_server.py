@@ -37,6 +37,7 @@ from standfast.engine.run import Entry, Run, evolve
 from standfast.engine.run_store import RunStore, RunSummary, SavedRun
 from standfast.ground.errors import RunClaimedError
 from standfast.ground.jsonvalue import Item, copy_json
+from standfast.words.items import ModelResponse
 from standfast.words.usage import Usage
 
 
@@ -211,11 +212,20 @@ async def _with_lost_answer(scope: RunScope, run: Run) -> Run:
     resolved = await scope.agents.for_request(scope.graph.start, has_used_tools=False)
     found = await ask_server(run, resolved)
     is_first = not (run.marks.acknowledged or run.spec.took_over)
-    if (found is not None and not found.taken) or (found is None and is_first):
-        # Nobody can tell of the first request either: nothing says that the run has done anything.
+    is_settled = found is not None and (found.response is not None or found.is_over)
+    if (found is not None and not found.taken) or (is_first and not is_settled):
+        # Of a first request without a reply nothing says that the run has done anything. The next run asks again.
         return advance(run, NotTaken())
-    if found is None or found.response is None:
-        raise unknown_outcome(run, found)
-    reply = classify(found.response.output, agent=run.progress.agent)
-    usage = Usage.from_provider(found.response.usage)
-    return advance(run, reply.event(run.progress.turns + 1, found.response, usage, not_sent(run)))
+    response = found.response if found is not None else None
+    if found is not None and found.is_over:
+        response = ModelResponse([], Usage(), None)  # it was cut short, and nothing of it can be gone on from
+    if response is None:
+        error = unknown_outcome(run, found)
+        error.add_note(
+            f"That request is run {run.spec.run_id!r}'s, which has not ended. Start this one again later; or give that"
+            " one up first: Runner.cancel_run."
+        )
+        raise error
+    reply = classify(response.output, agent=run.progress.agent)
+    usage = Usage.from_provider(response.usage)
+    return advance(run, reply.event(run.progress.turns + 1, response, usage, not_sent(run)))

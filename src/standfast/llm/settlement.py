@@ -48,6 +48,8 @@ class Settled:
 
     taken: bool
     response: ModelResponse | None = None
+    is_over: bool = False
+    """Whether it was taken and cut short, so that no whole reply will come."""
 
 
 @runtime_checkable

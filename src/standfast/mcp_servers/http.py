@@ -243,7 +243,7 @@ async def _is_about_its_session(response: httpx2.Response) -> bool:
         return status == 404
     try:
         error = _error_in(await response.aread())
-    except httpx2.TransportError:
+    except (httpx2.TransportError, httpx2.DecodingError):
         return status == 404
     if status == 404:
         return error is None or error.get("code") != METHOD_NOT_FOUND
@@ -336,11 +336,14 @@ class _CarefulTransport(httpx2.AsyncHTTPTransport):
 async def _beginning_of_error(response: httpx2.Response) -> dict[str, Any] | None:
     """The error in a body that is read as far as such an error may be long: a page may have no end."""
     body = b""
-    if _is_json(response):
-        async for piece in response.aiter_bytes():
-            body += piece
-            if len(body) > ERROR_BYTES_MAX:
-                return None
+    try:
+        if _is_json(response):
+            async for piece in response.aiter_bytes():
+                body += piece
+                if len(body) > ERROR_BYTES_MAX:
+                    return None
+    except httpx2.DecodingError:  # it says that it is packed, and is not
+        return None
     return _error_in(body)
 
 

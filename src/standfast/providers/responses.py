@@ -131,7 +131,7 @@ class OpenAIResponsesModel(OpenAIModel):
             if response.status in ("failed", "cancelled"):
                 return Settled(taken=False)
             if response.status == "incomplete":
-                return Settled(taken=True)
+                return Settled(taken=True, is_over=True)
             if loop.time() >= deadline:
                 return None
             await asyncio.sleep(SETTLE_POLL_S)
@@ -144,8 +144,12 @@ class OpenAIResponsesModel(OpenAIModel):
             return Settled(taken=False)
         if evidence.after_item_id is None and not identifies_itself(sent):
             return None  # equal words may have been said before: without a mark, likeness proves nothing
-        if not found.output or any(item.get("status") in _UNFINISHED for item in found.output):
-            return Settled(taken=True)
+        asked = {item["call_id"] for item in found.output if "call_id" in item}
+        if any(item.get("call_id") in asked for item in listed if str(item.get("type")).endswith("_output")):
+            return None  # somebody has gone on from there: it is the reply to another request with equal words
+        states = {item.get("status") for item in found.output}
+        if not found.output or states & _UNFINISHED:
+            return Settled(taken=True, is_over="incomplete" in states and "in_progress" not in states)
         return Settled(taken=True, response=ModelResponse(list(found.output), Usage(requests=1), None))
 
     async def _items_after(self, conversation_id: str, item_id: str | None) -> Sequence[Item]:

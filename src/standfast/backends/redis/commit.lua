@@ -324,7 +324,11 @@ end
 local function expire(name, ttl, hold, touched)
   local ms, ends, sets = math.floor(now / 1000), call('PTTL', name.meta), touched and ttl
   if ends == -1 then ends = 0 end
-  if sets or ends == -2 then ends = ttl end -- -2: nobody has written to it, and its cells must end as well
+  if sets then
+    ends = ttl
+  elseif ends == -2 then -- nobody has written to it, or it has expired: its cells must end as well, and never are kept
+    ends = ttl ~= 0 and ttl or nil
+  end
   local function expire_key(key, held)
     if ends == 0 then return call('PERSIST', key) end
     local left = call('PTTL', key)

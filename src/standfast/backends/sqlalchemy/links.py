@@ -180,7 +180,7 @@ class AwaitedLink(Link):
         for question in questions:
             try:
                 found.append(await self.ask(question))
-            except StandfastError as error:
+            except Exception as error:  # also one of an engine's listener: what others have committed stays said
                 found.append(error)
         return found
 
@@ -203,7 +203,7 @@ class SameFile:
         try:
             stat = os.stat(self._path)
             found = (stat.st_dev, stat.st_ino)
-        except FileNotFoundError:
+        except (OSError, ValueError):  # whatever else is wrong with the path, SQLite says when it opens it
             found = None
         self._known = self._known or found
         if found != self._known:
