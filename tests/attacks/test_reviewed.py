@@ -90,15 +90,19 @@ async def test_a_first_reply_that_was_cut_short_does_not_end_a_conversation(
     conversation = server.new_conversation()
     agent = Agent(name="a", model=OpenAIResponsesModel("m", client))
     config = RunConfig(run_store=InMemoryRunStore(), lease_wait_s=1, lease_ttl_s=1)
-    with pytest.raises(Exception, match=r"(?i)incomplete|whole"):
+
+    async def say(words: str) -> None:
         if streamed:
-            result = Runner.run_streamed(agent, "hello", conversation_id=conversation, run_config=config)
+            result = Runner.run_streamed(agent, words, conversation_id=conversation, run_config=config)
             async for _ in result.stream_events():
                 pass
         else:
-            await Runner.run(agent, "hello", conversation_id=conversation, run_config=config)
+            await Runner.run(agent, words, conversation_id=conversation, run_config=config)
+
+    with pytest.raises(Exception, match=r"(?i)incomplete|whole"):
+        await say("hello")
     for _ in range(2):
-        await Runner.run(agent, "next", conversation_id=conversation, run_config=config)
+        await say("next")
 
 
 async def test_an_agent_tool_does_not_wait_for_the_one_that_it_is_inside_of(
