@@ -97,7 +97,7 @@ async def test_an_incomplete_reply_is_taken_but_no_reply(server: LoopbackServer,
     error = await lose(model, [YES], conversation_id=conversation)
     assert isinstance(error, ModelReplyError)
     evidence = SendEvidence([YES], conversation_id=conversation, response_id=error.response_id, after_item_id="")
-    assert await model.settle(evidence) == Settled(taken=True)
+    assert await model.settle(evidence) == Settled(taken=True, is_over=True)
 
 
 async def test_other_writers_do_not_confuse_it(server: LoopbackServer, model: Any, client: AsyncOpenAI):
