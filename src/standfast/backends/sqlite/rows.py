@@ -54,7 +54,8 @@ class RowsOf(Sequence[Row]):
     def __getitem__(self, place: slice) -> RowsOf: ...
     def __getitem__(self, place: int | slice) -> Row | RowsOf:
         if not isinstance(place, slice):
-            return next(iter(self[range(len(self))[place] :]))
+            at = range(len(self))[place]
+            return next(iter(self[at : at + 1]))
         return RowsOf(self._writer, self._refs[place], self._data[place], *[column[place] for column in self._rest])
 
 
