@@ -44,12 +44,6 @@ def server() -> Iterator[LoopbackServer]:
 
 
 @pytest.fixture
-async def client(server: LoopbackServer) -> AsyncIterator[AsyncOpenAI]:
-    async with server.client(max_retries=0) as made:
-        yield made
-
-
-@pytest.fixture
 async def office(server: LoopbackServer, client: AsyncOpenAI, tmp_path: Path) -> AsyncIterator[Office]:
     made = Office(server.new_conversation(), client, tmp_path, server)
     yield made

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import uuid
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 from openai import AsyncOpenAI
+from runs.office import go
 from sqlalchemy import event
 from sqlalchemy.ext.asyncio import create_async_engine
 
@@ -33,19 +33,6 @@ from standfast import (
 from standfast.testing import ScriptedModel, final, function_call
 from standfast.testing.loopback import Drop, Incomplete, LoopbackServer, call
 from tests.helpers import servers
-
-
-@pytest.fixture
-def server() -> Iterator[LoopbackServer]:
-    with LoopbackServer() as made:
-        yield made
-
-
-@pytest.fixture
-async def client(server: LoopbackServer) -> AsyncIterator[AsyncOpenAI]:
-    async with server.client(max_retries=0) as made:
-        yield made
-
 
 # --- a server's conversation -----------------------------------------------------------------------------------------
 
@@ -92,12 +79,7 @@ async def test_a_first_reply_that_was_cut_short_does_not_end_a_conversation(
     config = RunConfig(run_store=InMemoryRunStore(), lease_wait_s=1, lease_ttl_s=1)
 
     async def say(words: str) -> None:
-        if streamed:
-            result = Runner.run_streamed(agent, words, conversation_id=conversation, run_config=config)
-            async for _ in result.stream_events():
-                pass
-        else:
-            await Runner.run(agent, words, conversation_id=conversation, run_config=config)
+        await go(agent, words, streamed=streamed, conversation_id=conversation, run_config=config)
 
     with pytest.raises(Exception, match=r"(?i)incomplete|whole"):
         await say("hello")

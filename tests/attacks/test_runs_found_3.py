@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from runs.office import go
 
 from standfast import (
     Agent,
@@ -29,15 +30,6 @@ both_modes = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "s
 async def look(place: str) -> str:
     """Look."""
     return f"saw {place}"
-
-
-async def run(agent: Agent[Any], given: Any, *, streamed: bool, **options: Any) -> Any:
-    if not streamed:
-        return await Runner.run(agent, given, **options)
-    result = Runner.run_streamed(agent, given, **options)
-    async for _ in result.stream_events():
-        pass
-    return result
 
 
 def change(given: Any) -> None:
@@ -89,7 +81,7 @@ async def test_a_model_that_changes_its_request_changes_nothing_that_is_stored_o
         await session.add_items([{"role": "user", "content": "before"}, {"role": "assistant", "content": "yes"}])
         settings = ModelSettings(temperature=0.5)
         agent = Agent(name="A", tools=[look], model=make(inner), model_settings=settings)
-        result = await run(agent, told, streamed=streamed, session=session)
+        result = await go(agent, told, streamed=streamed, session=session)
         histories.append(await session.get_items())
         lists.append(result.to_input_list())
         requests.append([(call.input, len(call.tools), call.model_settings.temperature) for call in inner.calls])
@@ -114,7 +106,7 @@ async def test_a_callback_whose_pieces_overlap_shows_each_call_and_output_once(s
 
     model = ScriptedModel([final("ok")])
     config = RunConfig(session_input_callback=ends)
-    await run(Agent(name="A", model=model), "next", streamed=streamed, session=session, run_config=config)
+    await go(Agent(name="A", model=model), "next", streamed=streamed, session=session, run_config=config)
     seen = model.calls[0].input
     assert [item for item in seen if "role" not in item] == [item for item in history if "role" not in item]
     assert seen.count(rules) == 2  # messages are never merged
@@ -149,4 +141,4 @@ async def test_a_stream_that_cannot_be_iterated_is_refused_with_what_to_do(make:
     agent = Agent(name="A", model=Returning(None, make()))
     async with asyncio.timeout(30):
         with pytest.raises(ModelBehaviorError, match=r"async generator"):
-            await run(agent, "hi", streamed=True)
+            await go(agent, "hi", streamed=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -12,19 +11,6 @@ from openai import AsyncOpenAI
 from standfast.backends.conversations import OpenAIConversationsSession
 from standfast.ground.errors import StoreUnavailableError
 from standfast.testing.loopback import Drop, Gate, LoopbackServer
-
-
-@pytest.fixture
-def server() -> Iterator[LoopbackServer]:
-    with LoopbackServer() as running:
-        yield running
-        assert running.faults_waiting == 0, "a fault was prepared that no request met"
-
-
-@pytest.fixture
-async def client(server: LoopbackServer) -> AsyncIterator[AsyncOpenAI]:
-    async with server.client(max_retries=0) as real:
-        yield real
 
 
 def user(text: str) -> dict[str, Any]:

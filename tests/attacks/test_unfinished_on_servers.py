@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -42,12 +42,6 @@ def rule(asked: Asked) -> Any:
 def server() -> Iterator[LoopbackServer]:
     with LoopbackServer(rule) as started:
         yield started
-
-
-@pytest.fixture
-async def client(server: LoopbackServer) -> AsyncIterator[AsyncOpenAI]:
-    async with server.client(max_retries=0) as made:
-        yield made
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from runs.office import go
 from standfast import Agent, InMemorySession, RunHooks, Runner, function_tool
 from standfast.testing import ModelStep, ScriptedModel, assistant_message, function_call
 
@@ -35,19 +36,10 @@ def owner_options(owner: str) -> dict[str, Any]:
     return {"session": InMemorySession("s")} if "session" in options else dict(options)
 
 
-async def run(agent: Agent[Any], given: Any, *, streamed: bool, **options: Any) -> Any:
-    if not streamed:
-        return await Runner.run(agent, given, **options)
-    result = Runner.run_streamed(agent, given, **options)
-    async for _ in result.stream_events():
-        pass
-    return result
-
-
 async def failed(agent: Agent[Any], hook: str, **options: Any) -> Any:
     """The state of a run whose hook raised."""
     with pytest.raises(LookupError) as caught:
-        await run(agent, "hi", hooks=Broken(hook), **options)
+        await go(agent, "hi", hooks=Broken(hook), **options)
     return caught.value.run_state  # type: ignore[attr-defined]
 
 
@@ -64,7 +56,7 @@ async def test_a_reply_survives_a_hook_that_raises_and_is_not_asked_for_again(ow
     agent = Agent(name="a", model=model)
     options = owner_options(owner) | {"streamed": streamed}
     state = await failed(agent, hook, **options)
-    result = await run(agent, state, **resumable(options))
+    result = await go(agent, state, **resumable(options))
     assert result.final_output == "done"
     assert len(model.calls) == 1
     if "session" in options:
@@ -90,7 +82,7 @@ async def test_calls_of_a_kept_reply_run_when_the_run_is_resumed(owner: str, str
     options = owner_options(owner) | {"streamed": streamed}
     state = await failed(agent, "on_llm_end", **options)
     assert ran == [], "the hook raised before the call began"
-    result = await run(agent, state, **resumable(options))
+    result = await go(agent, state, **resumable(options))
     assert (result.final_output, ran, len(model.calls)) == ("done", [1], 2)
     sent = model.calls[1].input
     assert [item["type"] for item in sent if "type" in item][-1] == "function_call_output"
