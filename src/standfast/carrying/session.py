@@ -83,7 +83,7 @@ UNDO = ".undo"
 class StoredSession(LooksInto, SessionABC):
     """One conversation in a store. Any number of objects, threads, loops and processes may share it."""
 
-    declared_abilities: ClassVar[frozenset[str]] = ALL_ABILITIES | {"runs", "record"}
+    declared_abilities: ClassVar[frozenset[str]] = ALL_ABILITIES
 
     read_only: bool = False
     """Whether whatever would change something is refused with StoreReadOnlyError."""

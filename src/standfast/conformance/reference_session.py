@@ -55,7 +55,7 @@ _log = logging.getLogger("standfast.sessions")
 class ReferenceSession(SessionABC):
     """A conversation kept in this process. Sessions that are given the same `store` share it."""
 
-    declared_abilities: ClassVar[frozenset[str]] = (ALL_ABILITIES - LOOKING_ABILITIES) | {"runs"}
+    declared_abilities: ClassVar[frozenset[str]] = ALL_ABILITIES - LOOKING_ABILITIES - {"record"}
 
     def __init__(
         self,

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePath
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self, runtime_checkable
+from typing import Any, Literal, Protocol, Self, get_args, runtime_checkable
 
 from standfast.ground.errors import AbilityMissingError, InvalidLimitError, InvalidSessionIdError
 from standfast.ground.jsonvalue import Item
-from standfast.sessions.records import CanReadRecords, CanSearch, CanWatch, KeepsUsage, KnowsHolder, KnowsOrigin
 
 NO_LIMIT = 2**31 - 1
 """A limit for `get_items` that means the whole history: an explicit one beats a session's default (A3)."""
@@ -482,27 +481,7 @@ class HasTimes(Protocol):
         ...
 
 
-_PROTOCOLS: dict[str, type] = {
-    "append": CanAppend,
-    "written": CanAppend,
-    "head": CanAppend,
-    "replace": CanReplace,
-    "rewind": CanRewind,
-    "fork": CanFork,
-    "lease": CanLease,
-    "page": CanPage,
-    "list": CanList,
-    "corrupt": CanReportCorrupt,
-    "times": HasTimes,
-    "records": CanReadRecords,
-    "watch": CanWatch,
-    "search": CanSearch,
-    "holder": KnowsHolder,
-    "origin": KnowsOrigin,
-    "usage": KeepsUsage,
-}
-
-ALL_ABILITIES: frozenset[str] = frozenset(_PROTOCOLS)
+ALL_ABILITIES: frozenset[str] = frozenset(get_args(Ability))
 
 LOOKING_ABILITIES: frozenset[str] = frozenset({"records", "watch", "search", "holder", "origin", "usage"})
 """What shows people a stored conversation; no run needs them."""
