@@ -27,7 +27,18 @@ from standfast.sessions.lease_rules import (
 )
 from standfast.sessions.port import Cell, Change, Done, Listed, Look, Name, Plan, Sight
 from standfast.sessions.protocol import Head
-from standfast.sessions.rules import OPEN_RUN, SEALED, WRITER, as_time, commit, listing, look, usage_cell, value_of
+from standfast.sessions.rules import (
+    OPEN_RUN,
+    SEALED,
+    WRITER,
+    as_time,
+    commit,
+    listed_runs,
+    listing,
+    look,
+    usage_cell,
+    value_of,
+)
 from standfast.sessions.writer_rules import Batch, appended, batch_look, is_repeat
 
 HEAD, LENGTHS, LOG = "head", "logs", "log/"
@@ -376,26 +387,15 @@ def _summary(one: Listed) -> RunSummary:
 
 def open_on_conversation(conversation_id: str) -> Plan[list[RunSummary]]:
     """The runs on a server's conversation that have not ended or have something to tell, newest change first."""
-    return (yield from _all_pages({CONVERSATION: conversation_id}))
+    found = yield from listed_runs({CONVERSATION: conversation_id})
+    return [_summary(one) for one in found]
 
 
 def open_without_conversation() -> Plan[list[RunSummary]]:
     """The runs that run or wait and name neither session nor conversation: saved before there was that label."""
-    found: list[RunSummary] = []
-    for status in ("running", "paused"):
-        found += yield from _all_pages({"status": status}, without=("session", CONVERSATION))
-    return found
-
-
-def _all_pages(labels: Mapping[str, str], without: Sequence[str] = ()) -> Plan[list[RunSummary]]:
-    found: list[RunSummary] = []
-    after: str | None = None
-    while True:
-        some = yield from listing("run", after, 256, labels)
-        found += [_summary(one) for one in some if not any(label in one.labels for label in without)]
-        if len(some) < 256:
-            return found
-        after = some[-1].cursor
+    running = yield from listed_runs({"status": "running"})
+    paused = yield from listed_runs({"status": "paused"})
+    return [_summary(one) for one in (*running, *paused) if one.labels.keys().isdisjoint(("session", CONVERSATION))]
 
 
 def delete_run(run_id: str, *, loses_answers: bool) -> Plan[bool]:
@@ -423,7 +423,8 @@ def prune_runs(older_than_s: float | None, keep: int | None) -> Plan[int]:
 
     A run that failed or was cut is left while it has something to tell: what its tools did would be forgotten (C15).
     """
-    ended = yield from _ended()
+    known = yield from listed_runs({})
+    ended = [one for one in known if one.labels.get("status") in ENDED and LEFT_OPEN not in one.labels]
     clock = yield from look(Look(Name("run", "-"), mark=False))
     leaving: set[str] = set()
     if keep is not None:
@@ -466,14 +467,3 @@ def _pruned(one: Listed) -> Plan[bool]:
         got = yield from commit(step)
         if isinstance(got, Done):
             return True
-
-
-def _ended() -> Plan[Sequence[Listed]]:
-    found: list[Listed] = []
-    after: str | None = None
-    while True:
-        some = yield from listing("run", after, 256, {})
-        found += [one for one in some if one.labels.get("status") in ENDED and LEFT_OPEN not in one.labels]
-        if len(some) < 256:
-            return found
-        after = some[-1].cursor
