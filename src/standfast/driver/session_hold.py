@@ -214,11 +214,6 @@ class SessionHold:
         """Whether the run around this one has the conversation, so that this one takes no lease of its own (C13)."""
         return self._outer is not None
 
-    @property
-    def cannot(self) -> tuple[str, ...]:
-        """What this session cannot promise."""
-        return self._plain.cannot if self._plain is not None else ()
-
     def run_store(self) -> RunStore | None:
         """The run store beside the history, where the session has one."""
         if self._runs is None:
