@@ -223,11 +223,6 @@ class Costs(NamedTuple):
     number: int
     requests: Sequence[Item]
 
-    @property
-    def cell(self) -> str:
-        """Where they are kept. By number: a repeat that has grown since takes the place of what it repeats."""
-        return usage_cell(self.number, self.run_id)
-
 
 def _labels(save: RunSave) -> dict[str, str]:
     """What a listing shows of the run and finds it by."""
@@ -343,7 +338,8 @@ def _session_part(
         if value != cells[run_cell]:
             put[run_cell] = value
     if costs is not None:
-        put[costs.cell] = encode_value([sight.now, costs.requests])
+        # By number: a repeat that has grown since takes the place of what it repeats.
+        put[usage_cell(costs.number, costs.run_id)] = encode_value([sight.now, costs.requests])
     if release and fence is not None:
         put |= release_put(sight, fence)
     if not changes:
