@@ -81,7 +81,7 @@ class Engine:
         self._made_up_for = max(self._made_up_for, given_up)
         return await request.answer(self._submit_read, self.give_up)
 
-    def submit(self, request: Request[Any]) -> None:
+    def submit(self, request: Request[Any] | PutBack) -> None:
         """Do it in a transaction that may be shared with others, invisibly; durable when it is answered."""
         with self.gate:
             self._wake()
@@ -101,13 +101,10 @@ class Engine:
             if not owes_undo:
                 return
             if not self._stopped:
-                self._wake()
-                self.writer.inbox.put(PutBack(request))
+                self.submit(PutBack(request))
                 return
         other = acquire(self.path)  # this engine ended between the answer and the moment nobody took it
-        with other.gate:
-            other._wake()
-            other.writer.inbox.put(PutBack(request))
+        other.submit(PutBack(request))
         other.release()
 
     # --- resting ------------------------------------------------------------------------------
