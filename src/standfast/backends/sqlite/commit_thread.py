@@ -366,7 +366,8 @@ class Writer(Worker, Owing):
     def _open(self, requests: Sequence[AnyRequest]) -> sqlite3.Connection:
         if not self.file.is_known:
             self.file.check_names()
-        db = files.connect(self.path) if self.file.is_known else self.file.made_and_connected()
+            self.file.make()
+        db = files.connect(self.path)
         try:
             for tables in {request.where for request in requests}:
                 version_of(db, tables)  # a newer layout, or no database at all, is refused before anything is changed
