@@ -45,14 +45,14 @@ class SessionSettings:
             return self
         values = override if isinstance(override, dict) else override.to_dict()
         merged = {**self.to_dict(), **{name: value for name, value in values.items() if value is not None}}
-        return coerce_settings(merged, kind=type(self))
+        return coerce_session_settings(merged, kind=type(self))
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as a plain dict."""
         return {"limit": self.limit}
 
 
-def coerce_settings(
+def coerce_session_settings(
     value: SessionSettings | dict[str, Any] | None, kind: type[SessionSettings] = SessionSettings
 ) -> SessionSettings:
     """`value` as SessionSettings: an instance is kept, a dict is read, None gives fresh defaults."""
@@ -66,6 +66,13 @@ def coerce_settings(
     if unknown:
         raise TypeError(f"Unknown session settings: {', '.join(map(str, unknown))}")
     return kind(**value)
+
+
+def resolve_session_limit(explicit_limit: int | None, settings: SessionSettings | dict[str, Any] | None) -> int | None:
+    """The limit that counts: the one that is given, else the settings'; None for no limit."""
+    if explicit_limit is not None:
+        return explicit_limit
+    return None if settings is None else coerce_session_settings(settings).limit
 
 
 def check_limit(limit: Any) -> None:
