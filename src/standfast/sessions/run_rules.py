@@ -406,12 +406,17 @@ def delete_run(run_id: str, *, loses_answers: bool) -> Plan[bool]:
         if value.startswith(SEALED):
             raise _sealed(run_id)  # whoever has the key can read it, and it may wait for somebody (C15)
         was_there = loses_answers  # then a refusal may be the echo of this very step; else somebody else removed it
-        step = [Change(name, cells={HEAD: value}, remove=True)]
-        if "session" in sight.labels:
-            step.append(Change(Name("session", sight.labels["session"]), put={OPEN_RUN + run_id: None}))
-        got = yield from commit(step)
+        got = yield from commit(_removal(run_id, value, sight.labels.get("session")))
         if isinstance(got, Done):
             return True
+
+
+def _removal(run_id: str, head: bytes, session_id: str | None) -> list[Change]:
+    """The step that removes a run of this head, and what its session knows of it."""
+    step = [Change(Name("run", run_id), cells={HEAD: head}, remove=True)]
+    if session_id is not None:
+        step.append(Change(Name("session", session_id), put={OPEN_RUN + run_id: None}))
+    return step
 
 
 def prune_runs(older_than_s: float | None, keep: int | None) -> Plan[int]:
@@ -456,10 +461,7 @@ def _pruned(one: Listed) -> Plan[bool]:
             return False
         if is_left_open(head) and (session is not None or conversation_of(head) is not None):
             return False  # its label does not say so: it was saved before there was that label
-        step = [Change(name, cells={HEAD: value}, remove=True)]
-        if session is not None:
-            step.append(Change(Name("session", session), put={OPEN_RUN + one.id: None}))
         is_asked = True
-        got = yield from commit(step)
+        got = yield from commit(_removal(one.id, value, session))
         if isinstance(got, Done):
             return True
