@@ -11,7 +11,6 @@ swallowed: anyio repeats one until it has left.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -28,8 +27,7 @@ from standfast.engine.due import due
 from standfast.engine.events import Append, Appended, Effect, Stopped
 from standfast.engine.run import Run
 from standfast.ground.errors import LeaseLostError, RunClaimedError, RunHandedOverError
-
-logger = logging.getLogger("standfast")
+from standfast.ground.log_helpers import logger
 
 CLOSING_GRACE_S = 5.0
 # How long a stopped run waits for what was told to stop, and then for its store, before it lets go all the same.

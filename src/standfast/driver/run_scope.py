@@ -8,7 +8,6 @@ JSON.
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -32,6 +31,7 @@ from standfast.driver.session_hold import SessionHold, current_task
 from standfast.engine.run import Entry, Owner, Response, Run
 from standfast.engine.run_store import RunStore
 from standfast.ground.jsonvalue import Item, copy_json
+from standfast.ground.log_helpers import logger as logger
 from standfast.llm.interface import ModelProvider
 from standfast.sessions.protocol import Lease, Session
 from standfast.tools.desk import Places
@@ -52,8 +52,6 @@ from standfast.words.items import (
 )
 from standfast.words.stream_events import StreamEvent, event_for
 from standfast.words.usage import Usage
-
-logger = logging.getLogger("standfast")
 
 _MISSING: Any = object()
 UNTRACED: Any = contextlib.nullcontext()

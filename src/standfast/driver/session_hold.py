@@ -8,7 +8,6 @@ store has the history and the saved runs, a turn, the run and the lease are writ
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -24,6 +23,7 @@ from standfast.engine.costs import Costs
 from standfast.engine.run_store import RunStore
 from standfast.ground.errors import OwnerError, SessionBusyError, StoreError, UserError
 from standfast.ground.jsonvalue import Item
+from standfast.ground.log_helpers import logger as logger
 from standfast.ground.operators import tell
 from standfast.plain.adapter import PlainSession
 from standfast.plain.turn_lock import ProcessLease
@@ -32,8 +32,6 @@ from standfast.sessions.records import RunUsage
 from standfast.sessions.run_rules import NestedItems, Recorded, RunSave
 from standfast.sessions.signatures import takes
 from standfast.words.history import begins_or_answers, rest_of_reply
-
-logger = logging.getLogger("standfast")
 
 LOGGED_WAIT_S = 0.5
 # A wait for a session that is worth a line in the log: shorter ones are what taking turns costs.
