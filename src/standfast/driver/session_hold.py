@@ -27,9 +27,10 @@ from standfast.ground.log_helpers import logger as logger
 from standfast.ground.operators import tell
 from standfast.plain.adapter import PlainSession
 from standfast.plain.turn_lock import ProcessLease
-from standfast.sessions.protocol import Lease, Session, SessionSettings, abilities, conversation_key, ended_abilities
+from standfast.sessions.protocol import Lease, Session, SessionSettings, abilities, ended_abilities
 from standfast.sessions.records import RunUsage
 from standfast.sessions.run_rules import NestedItems, Recorded, RunSave
+from standfast.sessions.same_conversation import conversation_key
 from standfast.sessions.signatures import takes
 from standfast.words.history import begins_or_answers, rest_of_reply
 
