@@ -227,9 +227,6 @@ class RunScope:
     """Undoes that a saved run was taken, for one who has to leave before anything of it has begun."""
     shown_base: list[Item] | None = None
     """What a session callback made of history, open turns and input; the run keeps it without the open turns."""
-    not_stored: tuple[tuple[str, int], ...] = ()
-    """Earlier runs of this process whose last items the session did not get: run id and number of items (C14)."""
-    final_output: Any = None
     tripped: BaseException | None = None
     announced_agent: str | None = None
     """The agent whose start hooks have been called."""
@@ -274,6 +271,9 @@ class RunScope:
         """What waits for a person in those runs."""
         self.unfinished: list[UnfinishedRun] = []
         """The runs of this conversation that had not ended, and what was done about each."""
+        self.not_stored: tuple[tuple[str, int], ...] = ()
+        """Earlier runs of this process whose last items the session did not get: run id and number of items (C14)."""
+        self.final_output: Any = None
         self.responses: list[ModelResponse] = []
         self.results = GuardrailResults()
         self.shown_calls: set[str] = set()
