@@ -34,6 +34,7 @@ from standfast.ground.jsonvalue import Item, copy_json
 from standfast.ground.log_helpers import logger as logger
 from standfast.llm.interface import ModelProvider
 from standfast.sessions.protocol import Lease, Session
+from standfast.sessions.records import summed
 from standfast.tools.desk import Places
 from standfast.words.history import Prepared
 from standfast.words.item_kinds import output_of, shown
@@ -402,10 +403,5 @@ class RunScope:
 
 def usage_of(run: Run) -> Usage:
     """What the run has used so far, nested runs included, as its responses say."""
-    total = Usage()
-    for response in run.responses:
-        total.add(Usage.from_json(response.usage))
-    for call in run.calls:
-        if call.child is not None:
-            total.add(usage_of(call.child))
-    return total
+    inside = [usage_of(call.child) for call in run.calls if call.child is not None]
+    return summed([*(Usage.from_json(response.usage) for response in run.responses), *inside])
