@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
 from standfast.carrying.carrier import MakePlan, Then
-from standfast.carrying.pipelined import Pipelining, free_lane
+from standfast.carrying.pipelined import Pipelining, free_lane, lanes_of, question_of
 from standfast.carrying.requests import PutBack, Request, RequestCarrier
 from standfast.carrying.threads import LAST_WAIT_S, RETRY_FIRST_S, RETRY_MAX_S, AnyRequest
 from standfast.ground.errors import OutcomeUnknownError, StoreTimeoutError, StoreUnavailableError, WrongLoopError
@@ -47,7 +47,7 @@ class LoopCarrier(RequestCarrier):
     loses_answers = True
 
     def __init__(self, store: AwaitedStore) -> None:
-        self._base, self._under_way = uuid4().hex, set[int]()
+        self._lanes, self._under_way = lanes_of(uuid4().hex, LANES), set[int]()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._serving = _Serving(store, self._under_way)
         self._task: asyncio.Task[None] | None = None
@@ -55,7 +55,7 @@ class LoopCarrier(RequestCarrier):
     @property
     def lane(self) -> str | None:
         """What a write of now is known by."""
-        return free_lane(self._base, self._under_way, LANES)
+        return free_lane(self._lanes, self._under_way)
 
     def post(
         self, plan: MakePlan[T], timeout_s: float, then: Then | None = None, context: Context | None = None
@@ -138,10 +138,12 @@ class _Serving(Pipelining):
         ready = self._ready()
         if ready:
             try:
-                answers = await self._answered([active.question for active in ready])
+                answers = await self._answered(list(map(question_of, ready)))
             except asyncio.CancelledError:
                 for active in ready:
-                    active.request.in_doubt |= active.is_step
+                    if active.is_step:
+                        active.request.in_doubt = True
+                        active.keep(active.question)
                 raise
             self._settle(ready, answers)
         elif self._active:

@@ -22,6 +22,7 @@ import weakref
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextvars import Context, copy_context
 from enum import Enum
+from functools import partial
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
@@ -50,6 +51,7 @@ class Stage(Enum):
 
 
 QUEUED, CLAIMED, SETTLED, WITHDRAWN = Stage
+OPEN = (QUEUED, CLAIMED)
 
 
 class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
@@ -97,10 +99,10 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
         """
         loop = asyncio.get_running_loop()
         future = loop.create_future()
-        with self._lock:
+        if self.detached:
+            self._await_in(loop, future)
+        else:  # nobody else knows it yet
             self._loop, self._future = loop, future
-            if self.detached and self.stage is SETTLED:
-                self.hand_over()
         waiting = waiting_in(loop, self)
         try:
             if not self.detached:
@@ -115,6 +117,12 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
             waiting.pop(self, None)
             if self.retries:
                 self._tell_retries()  # in the task of whoever asked, and not by the thread that does the work
+
+    def _await_in(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[T]) -> None:
+        with self._lock:
+            self._loop, self._future = loop, future
+            if self.stage is SETTLED:
+                self.hand_over()
 
     def tell_unheard(self) -> None:
         """Tell of retries for which nobody waits, as if whoever asked did so; from the thread that did the work."""
@@ -160,7 +168,7 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
     @property
     def is_open(self) -> bool:
         """Whether there is still something to do."""
-        return self.stage is QUEUED or self.stage is CLAIMED
+        return self.stage in OPEN
 
     @property
     def is_claimed(self) -> bool:
@@ -431,13 +439,20 @@ class _Deadlines:
             self.arm(min(later))
 
 
-_deadlines: weakref.WeakValueDictionary[int, _Deadlines] = weakref.WeakValueDictionary()
-# By the identity of a loop, which is nobody else's as long as what is found here lives: it refers to the loop.
+_deadlines: dict[int, weakref.ref[_Deadlines]] = {}
+# By the identity of a loop, which is nobody else's as long as what is found here lives: it refers to the loop. No
+# WeakValueDictionary: that is written in Python, and this is asked by every request.
+
+
+def _forget(loop_id: int, gone: weakref.ref[_Deadlines]) -> None:
+    if _deadlines.get(loop_id) is gone:
+        del _deadlines[loop_id]
 
 
 def idle_timers() -> set[asyncio.TimerHandle]:
     """The timers that are left running while no request waits in their loop."""
-    return {one.timer for one in _deadlines.values() if one.timer is not None and not one.waiting}
+    found = [ref() for ref in list(_deadlines.values())]
+    return {one.timer for one in found if one is not None and one.timer is not None and not one.waiting}
 
 
 def waiting_in(loop: asyncio.AbstractEventLoop, request: Request[Any]) -> dict[Request[Any], None]:
@@ -445,9 +460,11 @@ def waiting_in(loop: asyncio.AbstractEventLoop, request: Request[Any]) -> dict[R
 
     Call it in the loop's own thread.
     """
-    found = _deadlines.get(id(loop))
+    known = _deadlines.get(id(loop))
+    found = None if known is None else known()
     if found is None:
-        found = _deadlines[id(loop)] = _Deadlines(loop)
+        found = _Deadlines(loop)
+        _deadlines[id(loop)] = weakref.ref(found, partial(_forget, id(loop)))
     found.waiting[request] = None
     if request.deadline < found.due:
         found.arm(request.deadline)
