@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
 from standfast.carrying.carrier import MakePlan, Then
-from standfast.carrying.pipelined import Pipelining, free_lane, lanes_of, question_of
+from standfast.carrying.pipelined import Pipelining, lanes_of, question_of
 from standfast.carrying.requests import PutBack, Request, RequestCarrier
 from standfast.carrying.threads import LAST_WAIT_S, RETRY_FIRST_S, RETRY_MAX_S, AnyRequest
 from standfast.ground.errors import OutcomeUnknownError, StoreTimeoutError, StoreUnavailableError, WrongLoopError
@@ -55,7 +55,7 @@ class LoopCarrier(RequestCarrier):
     @property
     def lane(self) -> str | None:
         """What a write of now is known by."""
-        return free_lane(self._lanes, self._under_way)
+        return self._lanes[min(len(self._under_way), LANES - 1)]
 
     def post(
         self, plan: MakePlan[T], timeout_s: float, then: Then | None = None, context: Context | None = None

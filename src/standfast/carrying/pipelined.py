@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping, Sequence, Set
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import msgspec
 
@@ -46,6 +46,7 @@ from standfast.sessions.port import (
     Plan,
     Refused,
     Sight,
+    Step,
     under,
 )
 from standfast.sessions.rules import LANE, LEASE
@@ -76,11 +77,6 @@ def lanes_of(base: str, count: int = LANES) -> tuple[str, ...]:
     return tuple(f"{base}.{number}" for number in range(count))
 
 
-def free_lane(lanes: Sequence[str], under_way: Set[int]) -> str:
-    """The lane for the next write."""
-    return lanes[min(len(under_way), len(lanes) - 1)]
-
-
 class PipelinedCarrier(ThreadCarrier):
     """Carries plans to a store on a network (`Many`)."""
 
@@ -91,7 +87,7 @@ class PipelinedCarrier(ThreadCarrier):
         """What a write of now is known by."""
         if self._pid != os.getpid():
             self._begin()
-        return free_lane(self._lanes, self._under_way)
+        return self._lanes[min(len(self._under_way), LANES - 1)]
 
     def _begin(self) -> None:
         super()._begin()
@@ -386,11 +382,14 @@ class Pipelining(Writing):
 def _proving(question: Ask, guessed: Mapping[Name, Mapping[str, bytes | None]]) -> Ask:
     """The step with every guess as a condition."""
     step: list[Change] = []
-    left = dict(guessed)
-    changes: Any = question
+    left, changes = dict(guessed), cast(Step, question)
+    if len(changes) == len(left) == 1:  # most are of one name, and name themselves what they saw
+        own = left.get(changes[0].name)
+        if own is not None and own.keys() <= changes[0].cells.keys():
+            return question
     for change in changes:
         own = left.pop(change.name, None)
-        if own and not own.keys() <= change.cells.keys():  # most name themselves what they saw
+        if own and not own.keys() <= change.cells.keys():
             step.append(under(change, own))
         else:
             step.append(change)

@@ -13,7 +13,7 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from importlib.resources import files
 from typing import Any
 
@@ -61,6 +61,9 @@ def _script(*names: str) -> Script:
 LOOK, COMMIT, APPEND = _script("rows", "look"), _script("rows", "commit"), _script("append")
 
 APPEND_CELLS_MAX = 100
+
+cell_key = lru_cache(1024)(to_bytes)
+# The same few cells are named by every write of a process: its lanes, and those of the writers that are at work.
 
 
 class Asked(msgspec.Struct, frozen=True, gc=False):
@@ -239,9 +242,9 @@ def appended(step: Step, keys: NameKeys, refs: Refs, ttl_ms: int | None) -> Aske
         b"%d" % len(change.put), b"%d" % len(writers), b"1" if keys.is_shared else b"",
     ]  # fmt: skip
     for cell, value in change.cells.items():
-        args += (to_bytes(cell), b"n" if value is None else b"v" + value)
+        args += (cell_key(cell), b"n" if value is None else b"v" + value)
     for cell, value in change.put.items():
-        args += (to_bytes(cell), value or b"")
+        args += (cell_key(cell), value or b"")
     for writer in writers:
         args += (writer_mark(writer), to_bytes(writer))
     args += tagged(push, range(base, base + len(push)))
