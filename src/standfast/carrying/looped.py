@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from standfast.carrying.carrier import MakePlan, Then
 from standfast.carrying.pipelined import Pipelining, lanes_of, question_of
-from standfast.carrying.requests import PutBack, Request, RequestCarrier
+from standfast.carrying.requests import PutBack, RequestCarrier, posted
 from standfast.carrying.threads import LAST_WAIT_S, RETRY_FIRST_S, RETRY_MAX_S, AnyRequest
 from standfast.ground.errors import OutcomeUnknownError, StoreTimeoutError, StoreUnavailableError, WrongLoopError
 from standfast.sessions.port import Answer, Ask
@@ -61,7 +61,7 @@ class LoopCarrier(RequestCarrier):
         self, plan: MakePlan[T], timeout_s: float, then: Then | None = None, context: Context | None = None
     ) -> None:
         """Carry out a plan without anybody who waits, from any thread."""
-        request = Request(plan, None, timeout_s, durable=False, detached=True, then=then, context=context)
+        request = posted(plan, None, timeout_s, then, context)
         try:
             assert self._loop is not None
             self._loop.call_soon_threadsafe(self._put, request)

@@ -64,6 +64,7 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
     plan: MakePlan[T]
     where: Any
     timeout_s: float
+    deadline: float
     kind: Kind = "write"
     undo: UndoPlan[T] | None = None
     durable: bool = True
@@ -79,15 +80,11 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
     in_doubt: bool = False
     """Whether a step of it has left and its answer was lost, and nobody has seen since that it was not done."""
     stage: Stage = QUEUED
-    deadline: float = 0.0
     _abandoned: bool = False
     _undo_given: bool = False
     _lock: threading.Lock = msgspec.field(default_factory=threading.Lock)
     _loop: asyncio.AbstractEventLoop | None = None
     _future: asyncio.Future[T] | None = None
-
-    def __post_init__(self) -> None:
-        self.deadline = time.monotonic() + self.timeout_s
 
     # --- the caller's side ------------------------------------------------------------------------------
 
@@ -287,6 +284,12 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
             future.set_result(self.result)  # type: ignore[arg-type]  # settled without an error: it has its result
 
 
+def posted(plan: MakePlan[T], where: Any, timeout_s: float, then: Then | None, context: Context | None) -> Request[T]:
+    """A write that nobody waits for; see `Carrier.post`."""
+    until = time.monotonic() + timeout_s
+    return Request(plan, where, timeout_s, until, durable=False, detached=True, then=then, context=context)
+
+
 def claimed(requests: Sequence[Request[Any]]) -> list[Request[Any]]:
     """Begin requests; gives those that were not withdrawn before, and whose time is not up."""
     now, found = time.monotonic(), []
@@ -353,7 +356,10 @@ class RequestCarrier:
     ) -> Coroutine[Any, Any, T]:
         """Carry out a plan; see `Carrier.carry`."""
         context = copy_context() if detached else None  # else whoever asks waits, and hears of it where it waits
-        return self._answered(Request(plan, self._where, timeout_s, kind, undo, durable, detached, then, context))
+        until = time.monotonic() + timeout_s
+        return self._answered(
+            Request(plan, self._where, timeout_s, until, kind, undo, durable, detached, then, context)
+        )
 
     # Not a coroutine of its own: in a group of many turns, passing through one more frame each is measurable.
     def _answered(self, request: Request[T]) -> Coroutine[Any, Any, T]:
@@ -366,9 +372,7 @@ class RequestCarrier:
     ) -> None:
         """Carry out a write without anybody who waits; see `Carrier.post`."""
         try:
-            self._submit(
-                Request(plan, self._where, timeout_s, durable=False, detached=True, then=then, context=context)
-            )
+            self._submit(posted(plan, self._where, timeout_s, then, context))
         except Exception as error:  # closed, or no thread can be started
             if then is not None:
                 then(None, error)
@@ -398,7 +402,10 @@ def deliver(requests: Iterable[Request[Any]]) -> None:
             by_loop.setdefault(request._loop, []).append(request)
     for loop, ready in by_loop.items():
         try:
-            loop.call_soon_threadsafe(_hand_over_all, ready)
+            if len(ready) == 1:
+                loop.call_soon_threadsafe(ready[0].hand_over)
+            else:
+                loop.call_soon_threadsafe(_hand_over_all, ready)
         except RuntimeError:
             continue  # the loop was closed: these are orphans now
 

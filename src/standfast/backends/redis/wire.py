@@ -95,7 +95,7 @@ class Answers:
         while len(found) < count:
             data, at = self._data, self._at
             if at == len(data):
-                data, at = self._data, self._at = self._received(READ_BYTES), 0
+                data, at = self._data, self._at = self._sock.recv(READ_BYTES) or _gone(), 0
             end = data.find(b"\r\n", at)
             if end > at and data[at] == _BULK:
                 stop = end + 2 + int(data[at + 1 : end])
@@ -130,9 +130,11 @@ class Answers:
 
     def _received(self, size: int) -> bytes:
         got: bytes = self._sock.recv(size)
-        if not got:
-            raise failed.ConnectionError("the server closed the connection")
-        return got
+        return got or _gone()
+
+
+def _gone() -> bytes:
+    raise failed.ConnectionError("the server closed the connection")
 
 
 _BULK = ord("$")
