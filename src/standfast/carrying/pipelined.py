@@ -205,7 +205,8 @@ class Pipelining(Writing):
 
     def _settle(self, ready: Sequence[_Active], answers: Sequence[Answer | Exception]) -> None:
         ended: list[_Active] = []
-        for active, answer in zip(ready, answers, strict=True):
+        for place, active in enumerate(ready):
+            answer = answers[place]
             step = active.question if active.is_step else None
             if self._is_ended(active, answer):
                 ended.append(active)

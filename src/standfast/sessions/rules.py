@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import repeat
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -343,7 +342,7 @@ def repair(name: Name, lane: Lane | None) -> Plan[list[CorruptRecord]]:
 
 def add(name: Name, encoded: Sequence[bytes], lane: Lane | None) -> Plan[None]:
     """Append a batch of nobody in particular, whole or not at all (A5); an empty one is not asked for (A7)."""
-    change = Change(name, push=list(zip(encoded, repeat(NOBODY), strict=False)), touch=True)
+    change = Change(name, push=[(data, NOBODY) for data in encoded], touch=True)
     while True:
         known = change
         if lane is not None:

@@ -237,10 +237,9 @@ def appended(step: Step, keys: NameKeys, refs: Refs, ttl_ms: int | None) -> Aske
     for _, tag in push:
         if tag.writer:
             writers[tag.writer] = None
-    args = [
-        keys.id, b"%d" % base, b"" if ttl_ms is None else b"%d" % ttl_ms, b"%d" % len(change.cells),
-        b"%d" % len(change.put), b"%d" % len(writers), b"1" if keys.is_shared else b"",
-    ]  # fmt: skip
+    wants, puts, names = b"%d" % len(change.cells), b"%d" % len(change.put), b"%d" % len(writers)
+    ttl = b"" if ttl_ms is None else b"%d" % ttl_ms
+    args = [keys.id, b"%d" % base, ttl, wants, puts, names, b"1" if keys.is_shared else b""]
     for cell, value in change.cells.items():
         args += (cell_key(cell), b"n" if value is None else b"v" + value)
     for cell, value in change.put.items():

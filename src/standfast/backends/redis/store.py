@@ -87,7 +87,8 @@ class Codec:
             for place, one in zip([*more, len(asked)], got, strict=False):
                 found[place] = one
         meant: list[Answer | Exception] = []
-        for question, told in zip(asked, found, strict=False):  # the last: what the replicas have
+        for place, question in enumerate(asked):  # behind them: what the replicas have
+            told = found[place]
             meant.append(refused(told) if isinstance(told, failed.ResponseError) else question.meaning(told))
         return self._acknowledged(questions, meant, found[-1]) if wait else meant
 

@@ -37,14 +37,17 @@ def writer_mark(writer: str) -> bytes:
 
 def tagged(rows: Iterable[tuple[bytes, Tag]], refs: Iterable[int]) -> list[bytes]:
     """Rows as they are stored, under these refs."""
-    found, latest, who = [], NOBODY, _NOBODYS
+    found: list[bytes] = []
+    latest, who, high, before = NOBODY, _NOBODYS, -1, b""  # what the rows of a batch have in common is made once
     for (data, tag), ref in zip(rows, refs, strict=True):
         if tag is not latest:
             latest, (writer, ordinal, replaces) = tag, tag
             number = _BYTE[ordinal >> 24] + _BYTE[ordinal >> 16 & 255] + _PAIR[ordinal >> 8 & 255][ordinal & 255]
             who = writer_mark(writer) + number + (spaced(replaces, REPLACES) if replaces else _NONE)
-        low = ref & 0xFFFF
-        found.append(b"%b%b%b%b" % (data, who, spaced(ref >> 16, REF - 8), _PAIR[low >> 8][low & 255]))
+        if ref >> 16 != high:
+            high = ref >> 16
+            before = spaced(high, REF - 8)
+        found.append(b"".join((data, who, before, _PAIR[ref >> 8 & 255][ref & 255])))
     return found
 
 

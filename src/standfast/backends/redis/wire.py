@@ -23,25 +23,22 @@ _LENGTHS = [b"\r\n$%d\r\n" % size for size in range(1024)]
 
 def packed(command: Command) -> bytes:
     """A command as it is sent."""
-    start = 3 + command[2] if command[0] == "EVALSHA" else 0
-    before = _before_arguments(command[:start])
-    return b"".join((b"*%d" % len(command), before, *_strings(command[start:]), b"\r\n"))
-
-
-def _strings(parts: Command) -> list[bytes]:
-    found: list[bytes] = []
-    for part in parts:
+    start = 3 + command[2] if command[0] == "EVALSHA" else 1
+    parts = [b"*%d" % len(command), _before_arguments(command[:start])]
+    for part in command[start:]:
         data = part if type(part) is bytes else str(part).encode()
         size = len(data)
-        found.append(_LENGTHS[size] if size < 1024 else b"\r\n$%d\r\n" % size)
-        found.append(data)
-    return found
+        parts.append(_LENGTHS[size] if size < 1024 else b"\r\n$%d\r\n" % size)
+        parts.append(data)
+    parts.append(b"\r\n")
+    return b"".join(parts)
 
 
 @lru_cache(1024)
 def _before_arguments(parts: Command) -> bytes:
-    """The name of a script and the keys of a session: the same each time."""
-    return b"".join(_strings(parts))
+    """The name of a command, or of a script with the keys of a session: the same each time."""
+    strings = [part if type(part) is bytes else str(part).encode() for part in parts]
+    return b"".join([b"\r\n$%d\r\n%b" % (len(data), data) for data in strings])
 
 
 def wait_in_kernel(sock: Any, timeout_s: float | None) -> None:
