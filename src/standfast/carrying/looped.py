@@ -139,7 +139,7 @@ class _Serving(Pipelining):
         if ready:
             try:
                 answers = await self._answered(list(map(question_of, ready)))
-            except asyncio.CancelledError:
+            except BaseException:  # cancelled, nearly always; whatever has left may have been done
                 for active in ready:
                     if active.is_step:
                         active.request.in_doubt = True
