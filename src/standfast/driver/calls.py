@@ -45,6 +45,8 @@ async def perform_call(loop: Loop, scope: RunScope, effect: RunCall) -> None:
             await hand_over(loop, scope, effect, one.agent, one.turn, one.call)
         case "ignored":
             await one.answer(model_text("handoff_ignored"))
+        case "repeated":
+            await one.answer(model_text("call_repeated"))
         case "unknown" | "gone":
             await one.answer_unknown()
         case "hosted":

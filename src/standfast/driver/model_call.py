@@ -112,6 +112,7 @@ async def take_reply(
                 await loop.record(seen.event(effect.turn, response, counted, owed), completes=effect)
         raise
     scope.asked_calls = {call.id: call.digest for call in reply.calls}
+    scope.shown_calls = set()  # of earlier turns: a server may use an id again
     for entry, original in zip(reply.entries, reply.originals, strict=True):
         scope.remember(entry.item, original)
     scope.responses.append(response)
@@ -137,6 +138,7 @@ def _read(scope: RunScope, run: Run, agent: Agent[Any], resolved: ResolvedAgent,
             history=lambda: view_items(run, scope.history),
             is_elsewhere=run.spec.owner.is_server,
         ),
+        answers_repeats=run.spec.owner.is_server,
     )
 
 
