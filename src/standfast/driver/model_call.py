@@ -120,6 +120,8 @@ async def take_reply(
     name = getattr(resolved.model, "model", None)
     asked = name if isinstance(name, str) else None
     await loop.record(reply.event(effect.turn, response, counted, owed, asked, run.progress.agent), completes=effect)
+    while scope.when_accepted:
+        await scope.when_accepted.pop()()
     # After the reply is recorded: it was paid for, and a hook that raises must not throw it away.
     await observers(loop, scope, agent, "on_llm_end", scope.wrapper, agent, response)
 

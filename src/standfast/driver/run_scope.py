@@ -264,6 +264,8 @@ class RunScope:
         """What waits for a person in those runs."""
         self.unfinished: list[UnfinishedRun] = []
         """The runs of this conversation that had not ended, and what was done about each."""
+        self.when_accepted: list[Callable[[], Awaitable[None]]] = []
+        """What is to be done once the server's conversation has taken a request of this run, and has replied."""
         self.not_stored: tuple[tuple[str, int], ...] = ()
         """Earlier runs of this process whose last items the session did not get: run id and number of items (C14)."""
         self.final_output: Any = None
