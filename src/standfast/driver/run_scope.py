@@ -27,6 +27,7 @@ from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig
 from standfast.driver.agent_graph import AgentGraph
 from standfast.driver.agent_offer import AgentResolver
 from standfast.driver.event_buffer import EventBuffer
+from standfast.driver.inside import Held
 from standfast.driver.loop import Loop
 from standfast.driver.session_hold import SessionHold, current_task
 from standfast.engine.run import Entry, Owner, Response, Run
@@ -235,6 +236,8 @@ class RunScope:
         self.given_input = arguments.given_input
         self.graph = graph or AgentGraph(arguments.agent)
         self.session = session
+        self.turn: Held | None = None
+        """That it is this run's turn on a server's conversation, among the agent tools of this process."""
         self.started_in = current_task()
         """The task that this run was started in, which waits for it."""
         self.spawn = spawn
@@ -295,6 +298,11 @@ class RunScope:
         """What this process has of nested runs that are paused, by call id."""
         self._originals: dict[int, tuple[Item, Any, Any]] = {}
         self._views: dict[int, tuple[Entry, RunItem]] = {}
+
+    @property
+    def held(self) -> Held | None:
+        """What this run has for itself, and keeps while its calls are carried out."""
+        return self.session if self.session is not None else self.turn
 
     @property
     def store(self) -> RunStore | None:
