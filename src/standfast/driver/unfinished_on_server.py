@@ -20,13 +20,13 @@ from standfast.driver.run_scope import RunScope, logger
 from standfast.driver.unfinished import (
     AT_REST,
     Found,
+    as_known_around,
     is_own,
     listed,
     note,
     read_run,
     refuse,
     settling,
-    told_if_orphan,
 )
 from standfast.engine.advance import advance
 from standfast.engine.codec import RunRecord, conversation_of, decode_saved, has_ended, settler_of
@@ -73,7 +73,7 @@ async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Calla
             if (answered := _output_of(entry.item)) is None or answered not in given:
                 given.add(answered)
                 owed.append(Entry("input", fresh.spec.agent, copy_json(entry.item), {"owed_by": one.run_id}))
-        ends.append(partial(RunSaver(store, RunRecord, revision=one.revision, saved=one.run).save, run))
+        ends.append(partial(RunSaver(store, RunRecord, revision=one.revision, saved=one.kept).save, run))
         note(scope.unfinished, one.run_id, "gone", "settled")
     if owed:
         spec = evolve(fresh.spec.saying("took_over"), input_count=fresh.spec.input_count + len(owed))
@@ -172,7 +172,7 @@ async def _found_on_server(scope: RunScope, fresh: Run, store: RunStore, *, wait
         if waits and one.state == "running":
             one = await _after_its_worker(scope, one, store)
         if one is not None:
-            found.append(await told_if_orphan(one, store))
+            found.append(await as_known_around(one, store))
     return found
 
 
@@ -257,6 +257,6 @@ async def _forget_request(one: Found, run: Run, store: RunStore) -> None:
     is nothing to make good, and nobody need ask again. What was said is not compared: equal words prove nothing.
     """
     try:
-        await RunSaver(store, RunRecord, revision=one.revision, saved=one.run).save(run)
+        await RunSaver(store, RunRecord, revision=one.revision, saved=one.kept).save(run)
     except StandfastError as error:  # somebody has gone on with it, or the store is away: then the next run asks again
         logger.debug("that the request of run %s came to nothing was not saved: %s", one.run_id, error)
