@@ -16,7 +16,7 @@ from standfast.driver.callers import Callers
 from standfast.driver.hooks import announce_agent, hook_pair, observers, wants
 from standfast.driver.loop import Loop
 from standfast.driver.lost_answers import ask_server, newest_item_id, not_sent, unknown_outcome
-from standfast.driver.reply_parsing import Reply, classify, known_calls
+from standfast.driver.reply_parsing import Reply, call_digest, classify
 from standfast.driver.run_scope import PreparedView, RunScope, logger
 from standfast.driver.sending import Sending
 from standfast.engine.due import due
@@ -26,7 +26,7 @@ from standfast.engine.run import Outgoing, Run
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import ModelBehaviorError, StandfastError, UserError
 from standfast.ground.jsonvalue import Item, copy_json
-from standfast.words.history import CUT_REPLY, LeftOut, Prepared, deduplicate, omit_reasoning_id
+from standfast.words.history import CUT_REPLY, LOCAL_CALL_TYPES, LeftOut, Prepared, deduplicate, omit_reasoning_id
 from standfast.words.items import ModelResponse
 from standfast.words.usage import Usage
 
@@ -112,7 +112,7 @@ async def take_reply(
                 await loop.record(seen.event(effect.turn, response, counted, owed), completes=effect)
         raise
     scope.asked_calls = {call.id: call.digest for call in reply.calls}
-    scope.shown_calls = set()  # of earlier turns: a server may use an id again
+    scope.shown_calls.clear()  # of earlier turns: a server may use an id again
     for entry, original in zip(reply.entries, reply.originals, strict=True):
         scope.remember(entry.item, original)
     scope.responses.append(response)
@@ -120,8 +120,9 @@ async def take_reply(
     name = getattr(resolved.model, "model", None)
     asked = name if isinstance(name, str) else None
     await loop.record(reply.event(effect.turn, response, counted, owed, asked, run.progress.agent), completes=effect)
-    while scope.when_accepted:
-        await scope.when_accepted.pop()()
+    for do in scope.when_accepted:
+        await do()
+    scope.when_accepted = ()
     # After the reply is recorded: it was paid for, and a hook that raises must not throw it away.
     await observers(loop, scope, agent, "on_llm_end", scope.wrapper, agent, response)
 
@@ -146,7 +147,11 @@ def _read(scope: RunScope, run: Run, agent: Agent[Any], resolved: ResolvedAgent,
 
 def _known(scope: RunScope, run: Run) -> dict[str, str]:
     """The call ids of this run's history and their digests; only what is new in the ledger is looked at."""
-    scope.known_calls.update(known_calls(run.ledger.since(scope.known_upto), scope.asked_calls))
+    for entry in run.ledger.since(scope.known_upto):
+        call_id = entry.item.get("call_id")
+        is_ours = entry.kind in ("tool_call_item", "handoff_call_item") and entry.item.get("type") in LOCAL_CALL_TYPES
+        if is_ours and isinstance(call_id, str):
+            scope.known_calls[call_id] = scope.asked_calls.get(call_id) or call_digest(entry.item)
     scope.known_upto = len(run.ledger)
     return scope.known_calls
 

@@ -62,7 +62,7 @@ async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Calla
         run = await _with_lost_answer(scope, one, found)
         if not (run.has_done_something or run.is_left_owing or one.is_orphan):
             # The request that had left was not taken, as far as is known: it has done nothing, and can be run again.
-            scope.when_accepted.append(partial(_forget_request, one, run, store))
+            scope.when_accepted += (partial(_forget_request, one, run, store),)
             continue
         tell_begun(one.run, f"run {run_id} has settled it and says so")
         run = advance(run, settling(run_id, 0, is_orphan=one.is_orphan))
