@@ -145,7 +145,7 @@ class OpenAIResponsesModel(OpenAIModel):
         if evidence.after_item_id is None and not identifies_itself(sent):
             return None  # equal words may have been said before: without a mark, likeness proves nothing
         asked = {item["call_id"] for item in found.output if "call_id" in item}
-        if any(item.get("call_id") in asked for item in listed if str(item.get("type")).endswith("_output")):
+        if any(item.get("call_id") in asked for item in found.later if str(item.get("type")).endswith("_output")):
             return None  # somebody has gone on from there: it is the reply to another request with equal words
         states = {item.get("status") for item in found.output}
         if not found.output or states & _UNFINISHED:
