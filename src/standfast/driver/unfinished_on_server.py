@@ -16,7 +16,7 @@ from standfast.driver.call_lookup import tell_begun
 from standfast.driver.lost_answers import ask_server, not_sent, unknown_outcome
 from standfast.driver.reply_parsing import classify
 from standfast.driver.run_saver import RunSaver
-from standfast.driver.run_scope import RunScope
+from standfast.driver.run_scope import RunScope, logger
 from standfast.driver.unfinished import (
     AT_REST,
     Found,
@@ -37,6 +37,9 @@ from standfast.engine.run import Entry, Run, evolve
 from standfast.engine.run_store import RunStore, RunSummary, SavedRun
 from standfast.ground.errors import RunClaimedError
 from standfast.ground.jsonvalue import Item, copy_json
+from standfast.ground.operators import tell
+from standfast.llm.settlement import Settled
+from standfast.words.history import output_key
 from standfast.words.items import ModelResponse
 from standfast.words.usage import Usage
 
@@ -52,14 +55,14 @@ async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Calla
         return fresh, []
     found = await _found_on_server(scope, fresh, store, waits=policy == "settle")
     refuse(found if policy == "refuse" else [one for one in found if one.state == "paused"])
-    given = {_output_of(entry.item) for entry in fresh.ledger} - {None}
+    given = {output_key(entry.item) for entry in fresh.ledger} - {None}
     owed: list[Entry] = []
     ends: list[Callable[[], Awaitable[None]]] = []
     for one in found:
         if not one.is_gone:
             note(scope.unfinished, one.run_id, "running", "left alone")
             continue
-        run = await _with_lost_answer(scope, one.run)
+        run = await with_lost_answer(scope, one.run)
         if not (run.has_done_something or run.is_left_owing or one.is_orphan):
             continue  # the request that had left was not taken: it has done nothing, and can be run again
         tell_begun(one.run, f"run {run_id} has settled it and says so")
@@ -67,7 +70,7 @@ async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Calla
         if run.paused:
             refuse([Found(run, one.revision, is_gone=True)])
         for entry in await _owed_entries(run, store):
-            if _output_of(entry.item) not in given:  # a caller may bring what an error handed over
+            if output_key(entry.item) not in given:  # a caller may bring what an error handed over
                 owed.append(Entry("input", fresh.spec.agent, copy_json(entry.item), {"owed_by": one.run_id}))
         ends.append(partial(RunSaver(store, RunRecord, revision=one.revision, saved=one.run).save, run))
         note(scope.unfinished, one.run_id, "gone", "settled")
@@ -98,12 +101,6 @@ def _source(entry: Entry) -> str | None:
     """The run that an item was taken over from; None for any other item."""
     source = (entry.extra or {}).get("owed_by")
     return source if isinstance(source, str) else None
-
-
-def _output_of(item: Item) -> tuple[Any, Any] | None:
-    """What an output answers: its kind and the id of its call; None for any other item."""
-    kind = str(item.get("type"))
-    return (kind, item["call_id"]) if kind.endswith("_output") and "call_id" in item else None
 
 
 def given_input_of(run: Run) -> list[Item]:
@@ -205,27 +202,56 @@ async def _after_its_worker(scope: RunScope, one: Found, store: RunStore) -> Fou
 # --- a request that had left -----------------------------------------------------------------------------------------
 
 
-async def _with_lost_answer(scope: RunScope, run: Run) -> Run:
+async def with_lost_answer(scope: RunScope, run: Run) -> Run:
     """The gone run with what became of a request that had left: the server is asked, nothing is sent again (D5)."""
     if run.progress.outgoing is None:
         return run
-    resolved = await scope.agents.for_request(scope.graph.start, has_used_tools=False)
-    found = await ask_server(run, resolved)
-    is_first = not (run.marks.acknowledged or run.spec.took_over)
-    is_settled = found is not None and (found.response is not None or found.is_over)
-    if (found is not None and not found.taken) or (is_first and not is_settled):
+    found = await _told_by_server(scope, run)
+    known = _with_answer(run, found)
+    if known is not None:
+        return known
+    if not (run.marks.acknowledged or run.spec.took_over):
         # Of a first request without a reply nothing says that the run has done anything. The next run asks again.
         return advance(run, NotTaken())
-    response = found.response if found is not None else None
-    if found is not None and found.is_over:
-        response = ModelResponse([], Usage(), None)  # it was cut short, and nothing of it can be gone on from
+    error = unknown_outcome(run, found)
+    error.add_note(
+        f"That request is run {run.spec.run_id!r}'s, which has not ended. Start this one again later; or give that"
+        " one up first: Runner.cancel_run."
+    )
+    raise error
+
+
+async def with_answer_if_told(scope: RunScope, run: Run) -> Run:
+    """The same for a run that is given up: the calls of an answer that nobody got are closed with it, and owed.
+
+    What the server cannot tell stays unknown, and keeps nobody from giving the run up.
+    """
+    if run.progress.outgoing is None or run.spec.owner.kind != "conversation":
+        return run
+    try:
+        return _with_answer(run, await _told_by_server(scope, run)) or run
+    except Exception as error:
+        tell("outcome_unknown", what="a request", run=run.spec.run_id, done="the run is given up")
+        logger.warning("the server could not be asked about run %s: %s", run.spec.run_id, type(error).__name__)
+        return run
+
+
+async def _told_by_server(scope: RunScope, run: Run) -> Settled | None:
+    return await ask_server(run, await scope.agents.for_request(scope.graph.start, has_used_tools=False))
+
+
+def _with_answer(run: Run, found: Settled | None) -> Run | None:
+    """The run as it is by what the server says of its request; None if that does not tell."""
+    if found is None:
+        return None
+    if not found.taken:
+        return advance(run, NotTaken())
+    response = found.response
+    if found.is_over:
+        # It was cut short, and nothing of it can be gone on from; but its calls stand there, and want their outputs.
+        response = ModelResponse(list(found.calls), Usage(), None)
     if response is None:
-        error = unknown_outcome(run, found)
-        error.add_note(
-            f"That request is run {run.spec.run_id!r}'s, which has not ended. Start this one again later; or give that"
-            " one up first: Runner.cancel_run."
-        )
-        raise error
+        return None
     reply = classify(response.output, agent=run.progress.agent)
     usage = Usage.from_provider(response.usage)
     return advance(run, reply.event(run.progress.turns + 1, response, usage, not_sent(run)))
