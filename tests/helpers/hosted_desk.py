@@ -8,9 +8,13 @@ what the program's tools do, under the id of its question. What a run asks for i
 
 from __future__ import annotations
 
+import base64
+import json
+import os
 import random
+import signal
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +34,17 @@ def question(run_id: str, turn: int, word: str, number: int) -> str:
     return f"mcpr_{run_id}.{turn}.{word}.{number}"
 
 
+def expanded(items: Iterable[Item]) -> list[Item]:
+    """The items with what a compaction stands for in its place."""
+    found: list[Item] = []
+    for item in items:
+        if item.get("type") == "compaction":
+            found += expanded(json.loads(base64.b64decode(item["encrypted_content"])))
+        else:
+            found.append(item)
+    return found
+
+
 class Provider:
     """The model and the hosted tools behind the loopback server; `wrongs` is what a strict service would refuse."""
 
@@ -37,11 +52,12 @@ class Provider:
         self.book, self.wrongs = book, list[str]()
 
     def __call__(self, asked: Asked) -> Any:
-        self._check(asked.context)
+        context = expanded(asked.context)
+        self._check(context)
         run_id, _, plan = str(asked.body.get("instructions") or "").partition(" ")
-        acted = self._act(asked.context)
+        acted = self._act(context)
         turns = [turn.split() for turn in plan.split("|")] if plan else []
-        made = sum(1 for number in range(len(turns)) if _has_turn(asked.context, run_id, number))
+        made = sum(1 for number in range(len(turns)) if _has_turn(context, run_id, number))
         if made >= len(turns):
             return [*acted, text(f"{run_id} is done")]
         asks: list[Any] = [*acted]
@@ -138,6 +154,13 @@ def desk(client: Any, book: Path, run_id: str, plan: str, seen: list[str] | None
         write(book, ctx.tool_call_id)
         raise ValueError("boom")
 
+    @function_tool
+    async def die(ctx: ToolContext[Any]) -> str:
+        """Pay, and never return."""
+        write(book, ctx.tool_call_id)
+        os.kill(os.getpid(), signal.SIGKILL)
+        return done(ctx.tool_call_id)
+
     def agrees(request: Any) -> Any:
         if seen is not None:
             seen.append(request.data.id)
@@ -155,7 +178,7 @@ def desk(client: Any, book: Path, run_id: str, plan: str, seen: list[str] | None
         }
         return HostedMCPTool(tool_config=config, on_approval_request=answer)
 
-    tools = [pay, ask, boom, hosted("wait", None), hosted("auto", agrees), hosted("never", refuses)]
+    tools = [pay, ask, boom, die, hosted("wait", None), hosted("auto", agrees), hosted("never", refuses)]
     given: dict[str, Any] = {"instructions": f"{run_id} {plan}", "model": OpenAIResponsesModel("m", client)}
     second: Agent[Any] = Agent(name="second", tools=tools, **given)
     return Agent(name="first", tools=tools, handoffs=[handoff(second)], **given)
