@@ -153,7 +153,7 @@ def _write(seen: Picture, moved: list[RunPicture], file: str | IO[bytes], *, ove
 @contextmanager
 def written_whole(path: str) -> Iterator[IO[bytes]]:
     """A file that comes to its place when all of it is on the disk; whatever goes wrong, nothing is left behind."""
-    part = f"{path}.{os.getpid()}.part"
+    part = f"{path}.{uuid4().hex}.part"  # nobody else's: two may be writing to this place at once
     try:
         try:
             with open(part, "wb") as file:

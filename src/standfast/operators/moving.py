@@ -50,8 +50,8 @@ from standfast.sessions.picture_rules import (
     picture,
 )
 from standfast.sessions.port import Name
+from standfast.sessions.rules import every
 
-PAGE = 256
 LEASE_S = 10.0
 # Of a mover that was killed: whoever repeats the move waits for its end where nobody can tell that it is gone.
 RECORDS_A_SECOND = 1000
@@ -362,11 +362,5 @@ def place_of(store: Store) -> str:
 
 async def _all_ids(store: Store) -> list[str]:
     """The ids of all sessions, the one that was changed longest ago first: so the target lists them in this order."""
-    ids: list[str] = []
-    after: str | None = None
-    while True:
-        page = await store.sessions(after=after, limit=PAGE, details=False)
-        ids += [one.session_id for one in page.sessions]
-        after = page.after
-        if after is None:
-            return list(dict.fromkeys(reversed(ids)))
+    found = await store.looked(partial(every, "session", {}))
+    return [one.id for one in reversed(found)]

@@ -27,7 +27,18 @@ from standfast.sessions.lease_rules import (
 )
 from standfast.sessions.port import Cell, Change, Done, Listed, Look, Name, Plan, Sight
 from standfast.sessions.protocol import Head
-from standfast.sessions.rules import OPEN_RUN, SEALED, WRITER, as_time, commit, listing, look, usage_cell, value_of
+from standfast.sessions.rules import (
+    OPEN_RUN,
+    SEALED,
+    WRITER,
+    as_time,
+    commit,
+    every,
+    listing,
+    look,
+    usage_cell,
+    value_of,
+)
 from standfast.sessions.writer_rules import Batch, appended, batch_look, is_repeat
 
 HEAD, LENGTHS, LOG = "head", "logs", "log/"
@@ -376,26 +387,20 @@ def _summary(one: Listed) -> RunSummary:
 
 def open_on_conversation(conversation_id: str) -> Plan[list[RunSummary]]:
     """The runs on a server's conversation that have not ended or have something to tell, newest change first."""
-    return (yield from _all_pages({CONVERSATION: conversation_id}))
+    return (yield from _all({CONVERSATION: conversation_id}))
 
 
 def open_without_conversation() -> Plan[list[RunSummary]]:
     """The runs that run or wait and name neither session nor conversation: saved before there was that label."""
     found: list[RunSummary] = []
     for status in ("running", "paused"):
-        found += yield from _all_pages({"status": status}, without=("session", CONVERSATION))
+        found += yield from _all({"status": status}, without=("session", CONVERSATION))
     return found
 
 
-def _all_pages(labels: Mapping[str, str], without: Sequence[str] = ()) -> Plan[list[RunSummary]]:
-    found: list[RunSummary] = []
-    after: str | None = None
-    while True:
-        some = yield from listing("run", after, 256, labels)
-        found += [_summary(one) for one in some if not any(label in one.labels for label in without)]
-        if len(some) < 256:
-            return found
-        after = some[-1].cursor
+def _all(labels: Mapping[str, str], without: Sequence[str] = ()) -> Plan[list[RunSummary]]:
+    found = yield from every("run", labels)
+    return [_summary(one) for one in found if not any(label in one.labels for label in without)]
 
 
 def delete_run(run_id: str, *, loses_answers: bool) -> Plan[bool]:
@@ -469,11 +474,5 @@ def _pruned(one: Listed) -> Plan[bool]:
 
 
 def _ended() -> Plan[Sequence[Listed]]:
-    found: list[Listed] = []
-    after: str | None = None
-    while True:
-        some = yield from listing("run", after, 256, {})
-        found += [one for one in some if one.labels.get("status") in ENDED and LEFT_OPEN not in one.labels]
-        if len(some) < 256:
-            return found
-        after = some[-1].cursor
+    found = yield from every("run", {})
+    return [one for one in found if one.labels.get("status") in ENDED and LEFT_OPEN not in one.labels]
