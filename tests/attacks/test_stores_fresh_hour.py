@@ -13,10 +13,12 @@ import psycopg
 import pytest
 
 from standfast import (
+    EncryptedSession,
     InMemorySession,
     OutcomeUnknownError,
     PostgresSession,
     RedisSession,
+    SealKeyError,
     SQLiteSession,
     StoreTimeoutError,
     copy_sessions,
@@ -158,3 +160,30 @@ async def test_two_exports_to_one_file_at_once_leave_one_of_them_whole(tmp_path:
     assert (await import_session(tmp_path / "b.db", path)).items == 3000
     assert {one.name for one in tmp_path.iterdir() if "jsonl" in one.name} == {"talk.jsonl"}
     await session.close()
+
+
+# --- sealed ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_wrong_or_missing_key_clears_nothing_unless_it_is_said_that_the_right_one_is_lost(
+    tmp_path: Path,
+) -> None:
+    """Issue 11: a wrong key is a visible error and changes nothing."""
+
+    def sealed(**given: Any) -> EncryptedSession:
+        return EncryptedSession("s", SQLiteSession("s", tmp_path / "talks.db"), **given)
+
+    right = sealed(keys={"may": "the right secret"}, current="may")
+    await right.add_items([said("one")])
+    for keys in ({"may": "another secret"}, {"june": "the next secret"}):
+        wrong = sealed(keys=keys, current=next(iter(keys)))
+        with pytest.raises(SealKeyError, match="nothing was changed"):
+            await wrong.clear_session()
+        assert await right.get_items() == [said("one")]
+        wrong.close()
+    lost = sealed(keys={"june": "the next secret"}, current="june", unreadable="leave_out")
+    await lost.clear_session()
+    assert await right.get_items() == []
+    await right.clear_session()
+    lost.close()
+    right.close()

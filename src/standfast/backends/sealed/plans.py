@@ -229,17 +229,19 @@ class SealedPlan:
             datas = self._new(name, [(row.data, row.tag) for row in back])
             back = [row._replace(data=data) for row, data in zip(back, datas, strict=True)]
         push = change.push
-        if push:
+        if push or change.wipe is not None:
             yield from self._check_key(name)
+        if push:
             datas = self._new(name, push)
             push = [(data, tag) for data, (_, tag) in zip(datas, push, strict=True)]
         load = None if change.load is None else self._loaded(name, change.load)
         return replace(change, cells=conditions, arrange=arrange, back=back, push=push, load=load, put=put)
 
     def _check_key(self, name: Name) -> Asking[None]:
-        """Refuse to write under a wrong key beside what is there: a look at the newest row, once in a session object.
+        """Refuse to write under a wrong key beside what is there, or to clear it: a look at the newest row, once in a
+        session object.
 
-        Without it items would be stored that nobody with the right key can read.
+        Without it items would be stored that nobody with the right key can read, or theirs be lost.
         """
         if name in self._records.fitting or self._records.unreadable != "raise":
             return
