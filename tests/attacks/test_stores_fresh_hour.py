@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
 import pytest
+import redis
+import redis.asyncio
 
 from standfast import (
     EncryptedSession,
@@ -20,6 +23,7 @@ from standfast import (
     RedisSession,
     SealKeyError,
     SQLiteSession,
+    StoreError,
     StoreTimeoutError,
     copy_sessions,
     export_session,
@@ -144,6 +148,59 @@ async def test_a_run_that_pauses_again_while_somebody_lists_those_that_wait_stay
     finally:
         await lister.close()
         proxy.close()
+
+
+# --- a cluster that moves a slot -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def moving(prefix: str) -> Iterator[None]:
+    """While the slot of the keys with that prefix is on its way from its node to another."""
+    at = urlsplit(servers.cluster_url())
+    with ExitStack() as stack:
+        cluster = stack.enter_context(redis.RedisCluster(host=str(at.hostname), port=int(at.port or 6379)))
+        slots = {cluster.keyslot(key) for key in cluster.scan_iter(match=f"*{prefix}*", target_nodes="primaries")}
+        (slot,) = slots
+        source = cluster.nodes_manager.get_node_from_slot(slot)
+        target = next(node for node in cluster.get_primaries() if node.name != source.name)
+        here, there = (redis.Redis(host=node.host, port=node.port, protocol=2) for node in (source, target))
+        stack.callback(here.close)
+        stack.callback(there.close)
+        ids = [one.execute_command("CLUSTER", "MYID") for one in (here, there)]
+        for one in (here, there):
+            stack.callback(one.execute_command, "CLUSTER", "SETSLOT", slot, "STABLE")
+        there.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[0])
+        here.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[1])
+        yield
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("by", ["url", "client"])
+async def test_a_slot_that_is_being_moved_is_waited_for_and_then_told_by_an_error_of_ours(by: str) -> None:
+    """A6, A13. A session has keys that are not there: its node then says TRYAGAIN until the whole slot has moved."""
+    at, prefix = urlsplit(servers.cluster_url()), f"t{uuid.uuid4().hex[:12]}"
+    client = redis.asyncio.RedisCluster(host=str(at.hostname), port=int(at.port or 6379)) if by == "client" else None
+
+    def opened(timeout_s: float) -> RedisSession:
+        if client is not None:
+            return RedisSession("s", redis_client=client, key_prefix=prefix, timeout_s=timeout_s)
+        return RedisSession.from_url("s", url=at.geturl(), cluster=True, key_prefix=prefix, timeout_s=timeout_s)
+
+    hasty, patient = opened(1.0), opened(60.0)
+    await patient.add_items([said("one")])
+    with moving(prefix):
+        for refused in (hasty.add_items([said("two")]), hasty.pop_item()):
+            with pytest.raises(StoreError):  # of ours, whichever: it may still have been on its way
+                await refused
+        waiting = asyncio.create_task(patient.add_items([said("three")]))
+        await asyncio.sleep(1.5)  # longer than redis-py itself goes on
+        assert not waiting.done()
+    await waiting
+    assert await patient.get_items() == [said("one"), said("three")]
+    await hasty.close()
+    await patient.close()
+    if client is not None:
+        await client.aclose()
 
 
 # --- exports ---------------------------------------------------------------------------------------------------------
