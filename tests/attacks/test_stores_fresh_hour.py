@@ -16,6 +16,7 @@ import redis
 import redis.asyncio
 
 from standfast import (
+    AdvancedSQLiteSession,
     EncryptedSession,
     InMemorySession,
     OutcomeUnknownError,
@@ -217,6 +218,36 @@ async def test_two_exports_to_one_file_at_once_leave_one_of_them_whole(tmp_path:
     assert (await import_session(tmp_path / "b.db", path)).items == 3000
     assert {one.name for one in tmp_path.iterdir() if "jsonl" in one.name} == {"talk.jsonl"}
     await session.close()
+
+
+# --- branches --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_session_that_is_copied_by_its_id_has_its_branches_in_the_target(tmp_path: Path) -> None:
+    """Else the target begins on the branch that was current, and shows an empty history."""
+    here, there = tmp_path / "a.db", tmp_path / "b.db"
+    session = AdvancedSQLiteSession(session_id="talk", db_path=here, create_tables=True)
+    await session.add_items([said("one"), said("two")])
+    await session.create_branch_from_turn(2, "another way")
+    await session.add_items([said("three")])
+    other = SQLiteSession("another talk", here)
+    await other.add_items([said("not asked for")])
+    report = await copy_sessions(here, there, ["talk"])
+    assert report.refused == []
+    assert [one.session_id for one in report.copied] == ["talk", *report.copied[0].branches]
+    copied = AdvancedSQLiteSession(session_id="talk", db_path=there, create_tables=True)
+    assert await copied.get_items() == [said("one"), said("three")]
+    assert await copied.get_items(branch_id="main") == [said("one"), said("two")]
+
+    first = await export_session(here, "talk", tmp_path / "0.jsonl")
+    for number, branch in enumerate(first.branches, 1):
+        await export_session(here, branch, tmp_path / f"{number}.jsonl")
+    for number in range(1 + len(first.branches)):
+        await import_session(tmp_path / "c.db", tmp_path / f"{number}.jsonl")
+    imported = AdvancedSQLiteSession(session_id="talk", db_path=tmp_path / "c.db", create_tables=True)
+    assert await imported.get_items() == [said("one"), said("three")]
+    for one in (session, other, copied, imported):
+        one.close()
 
 
 # --- sealed ----------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from standfast.operators.moving import (
     Decision,
     Outcome,
     SessionCopied,
+    branches_of,
     brought_to,
     check_target,
     closed_runs,
@@ -94,7 +95,7 @@ def _holds(path: str, moving: Iterable[MovingRun]) -> bool:
 def _exported(seen: Picture, moved: tuple[str, ...]) -> SessionCopied:
     return SessionCopied(
         seen.session_id, "copied", seen.item_count, len(seen.generations), len(seen.runs), moved=moved,
-        left=tuple(run.run_id for run in seen.unfinished), untold=seen.untold,
+        left=tuple(run.run_id for run in seen.unfinished), untold=seen.untold, branches=branches_of(seen),
     )  # fmt: skip
 
 
