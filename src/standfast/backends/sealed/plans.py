@@ -221,6 +221,8 @@ class SealedPlan:
         if arrange is not None:
             arrange = yield from self._arranged(change.name, arrange)
         name = change.name
+        if change.push or change.wipe is not None:
+            yield from self._check_key(name)  # first: sealing makes a key where a key file has none
         put: dict[str, bytes | None] = {}
         for cell, value in change.put.items():
             put[cell] = value if value is None or is_open(cell) else self._sealed_cell(change, cell, value)
@@ -229,8 +231,6 @@ class SealedPlan:
             datas = self._new(name, [(row.data, row.tag) for row in back])
             back = [row._replace(data=data) for row, data in zip(back, datas, strict=True)]
         push = change.push
-        if push or change.wipe is not None:
-            yield from self._check_key(name)
         if push:
             datas = self._new(name, push)
             push = [(data, tag) for data, (_, tag) in zip(datas, push, strict=True)]
