@@ -110,6 +110,30 @@ def listing(kind: Kind, after: str | None, limit: int, labels: Mapping[str, str]
     return found
 
 
+def every(kind: Kind, labels: Mapping[str, str]) -> Plan[list[Listed]]:
+    """Every name of a kind with these labels, newest change first, each once.
+
+    A page is one instant, several are not: a name that is changed before its page is read moves to the front of the
+    listing, past the cursor, and is in no page. So the front is looked at again until nobody has come there unseen; not
+    for ever, because where new names keep coming there is always one more.
+    """
+    found: dict[str, Listed] = {}
+    for _ in range(EVERY_LOOKS_MAX):
+        front: dict[str, Listed] = {}
+        after: str | None = None
+        while True:
+            some = yield from listing(kind, after, EVERY_AT_ONCE, labels)
+            front |= {one.id: one for one in some}
+            if len(some) < EVERY_AT_ONCE or all(found.get(one.id) == one for one in some):
+                break  # behind a page that is as it was before, everything is
+            after = some[-1].cursor
+        is_complete = after is None or front.keys() <= found.keys()
+        found = front | {id_: one for id_, one in found.items() if id_ not in front}
+        if is_complete:
+            break
+    return list(found.values())
+
+
 # --- repeats ---------------------------------------------------------------------------------------------------------
 
 
@@ -460,30 +484,6 @@ def clear(name: Name, keeps_run: Callable[[Sight, bytes | None], bool], lane: La
 def runs_of(name: Name) -> Plan[list[str]]:
     """Every saved run of a session, newest change first, those that ended long ago included."""
     return [one.id for one in (yield from every("run", {"session": name.id}))]
-
-
-def every(kind: Kind, labels: Mapping[str, str]) -> Plan[list[Listed]]:
-    """Every name of a kind with these labels, newest change first, each once.
-
-    A page is one instant, several are not: a name that is changed before its page is read moves to the front of the
-    listing, past the cursor, and is in no page. So the front is looked at again until nobody has come there unseen; not
-    for ever, because where new names keep coming there is always one more.
-    """
-    found: dict[str, Listed] = {}
-    for _ in range(EVERY_LOOKS_MAX):
-        front: dict[str, Listed] = {}
-        after: str | None = None
-        while True:
-            some = yield from listing(kind, after, EVERY_AT_ONCE, labels)
-            front |= {one.id: one for one in some}
-            if len(some) < EVERY_AT_ONCE or all(found.get(one.id) == one for one in some):
-                break  # behind a page that is as it was before, everything is
-            after = some[-1].cursor
-        is_complete = after is None or front.keys() <= found.keys()
-        found = front | {id_: one for id_, one in found.items() if id_ not in front}
-        if is_complete:
-            break
-    return list(found.values())
 
 
 def tagged(rows: Iterable[Row], writer: str) -> dict[int, Row]:

@@ -37,7 +37,7 @@ class EncryptedSession(StoredSession):
     `unreadable="leave_out"`: records whose key is missing are corrupt records, in place of an error.
     """
 
-    declared_abilities: ClassVar[frozenset[str]] = ALL_ABILITIES | {"runs", "record"}
+    declared_abilities: ClassVar[frozenset[str]] = ALL_ABILITIES
 
     def __init__(
         self,
