@@ -63,7 +63,7 @@ class Reply:
 
 def call_digest(item: Mapping[str, Any]) -> str:
     """What a call is known by, besides its id: what it asks for, however its JSON is spaced and ordered."""
-    return _digest(item, _canonical(item.get("arguments")) if item.get("type") != CUSTOM_CALL else item.get("input"))
+    return _digest(item, normal_json(item.get("arguments")) if item.get("type") != CUSTOM_CALL else item.get("input"))
 
 
 def is_digest_of(digest: str, item: Mapping[str, Any]) -> bool:
@@ -76,7 +76,8 @@ def _digest(item: Mapping[str, Any], arguments: object) -> str:
     return blake2b(encode_value(meaning), digest_size=16).hexdigest()
 
 
-def _canonical(arguments: object) -> object:
+def normal_json(arguments: object) -> object:
+    """Arguments as text that is equal for equal ones, however their JSON is spaced and ordered; else as they are."""
     if not isinstance(arguments, str):
         return arguments
     try:

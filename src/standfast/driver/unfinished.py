@@ -8,7 +8,6 @@ alone and reported.
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from standfast.driver.call_lookup import Question, questions_of, tell_begun
+from standfast.driver.reply_parsing import normal_json
 from standfast.driver.run_saver import RunSaver
 from standfast.driver.run_scope import OpenQuestion, RunScope, UnfinishedRun, logger
 from standfast.driver.session_hold import NewItems, SessionHold
@@ -306,12 +306,7 @@ def read_run(saved: SavedRun | None, *, is_gone: bool) -> Found | None:
 
 def open_question(asked: Question, run_id: str = "") -> OpenQuestion:
     """What two questions share that are the same: agent, tool, and arguments, however their JSON is written."""
-    arguments = asked.call.arguments
-    try:
-        said = json.dumps(json.loads(arguments), sort_keys=True)
-    except (ValueError, RecursionError):
-        said = arguments
-    return OpenQuestion(asked.agent, asked.scope, said, run_id)
+    return OpenQuestion(asked.agent, asked.scope, str(normal_json(asked.call.arguments)), run_id)
 
 
 # --- settling --------------------------------------------------------------------------------------------------------
