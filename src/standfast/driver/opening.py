@@ -27,6 +27,7 @@ from standfast.driver.unfinished_on_server import (
     given_input_of,
     is_over,
     settle_on_server,
+    with_answer_if_told,
 )
 from standfast.engine.advance import advance, refuse_finished, refuse_settled
 from standfast.engine.codec import RunRecord, decode_saved, ending_of, has_ended
@@ -376,7 +377,7 @@ async def open_abandoned(scope: RunScope, resumed: ResumedRun, message: str) -> 
     await _hold(scope, resumed)
     await _hold_run(scope, run.spec.run_id)
     revision = await _known_revision(scope, resumed)
-    run = given_up(message, run, await _stored_count(scope, run))
+    run = given_up(message, await with_answer_if_told(scope, run), await _stored_count(scope, run))
     return Opened(run, _saver(scope, revision=revision, needed=True))
 
 

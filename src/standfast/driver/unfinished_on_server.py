@@ -37,6 +37,9 @@ from standfast.engine.run import Entry, Run, evolve
 from standfast.engine.run_store import RunStore, RunSummary, SavedRun
 from standfast.ground.errors import RunClaimedError, StandfastError
 from standfast.ground.jsonvalue import Item, copy_json
+from standfast.ground.operators import tell
+from standfast.llm.settlement import Settled
+from standfast.words.history import output_key
 from standfast.words.items import ModelResponse, read
 from standfast.words.usage import Usage
 
@@ -52,7 +55,7 @@ async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Calla
         return fresh, []
     found = await _found_on_server(scope, fresh, store, waits=policy == "settle")
     refuse(found if policy == "refuse" else [one for one in found if one.state == "paused"])
-    given = {_output_of(entry.item) for entry in fresh.ledger} - {None}
+    given = {output_key(entry.item) for entry in fresh.ledger} - {None}
     owed: list[Entry] = []
     ends: list[Callable[[], Awaitable[None]]] = []
     for one in found:
@@ -70,7 +73,7 @@ async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Calla
             refuse([Found(run, one.revision, is_gone=True)])
         for entry in await _owed_entries(run, store):
             # A caller may bring what an error handed over; and of two lost requests with equal words one has the reply.
-            if (answered := _output_of(entry.item)) is None or answered not in given:
+            if (answered := output_key(entry.item)) is None or answered not in given:
                 given.add(answered)
                 owed.append(Entry("input", fresh.spec.agent, copy_json(entry.item), {"owed_by": one.run_id}))
         ends.append(partial(RunSaver(store, RunRecord, revision=one.revision, saved=one.kept).save, run))
@@ -102,12 +105,6 @@ def _source(entry: Entry) -> str | None:
     """The run that an item was taken over from; None for any other item."""
     source = (entry.extra or {}).get("owed_by")
     return source if isinstance(source, str) else None
-
-
-def _output_of(item: Item) -> tuple[Any, Any] | None:
-    """What an output answers: its kind and the id of its call; None for any other item."""
-    kind = str(item.get("type"))
-    return (kind, item["call_id"]) if kind.endswith("_output") and "call_id" in item else None
 
 
 def given_input_of(run: Run) -> list[Item]:
@@ -217,27 +214,58 @@ async def _with_lost_answer(scope: RunScope, one: Found, all_found: Sequence[Fou
     run = one.run
     if run.progress.outgoing is None:
         return run
-    resolved = await scope.agents.for_request(scope.graph.start, has_used_tools=False)
-    found = await ask_server(run, resolved)
+    found = await _told_by_server(scope, run)
     is_first = not (run.marks.acknowledged or run.spec.took_over)
-    if is_first and found is not None and found.response is not None:
+    if is_first and found is not None:
         others = {call_id for other in all_found if other is not one for call_id in _call_ids(other.run)}
-        if any(read(item, "call_id") in others for item in found.response.output):
+        output = found.response.output if found.response is not None else found.calls
+        if any(read(item, "call_id") in others for item in output):
             found = None  # the same words were said again
-    is_settled = found is not None and (found.response is not None or found.is_over)
-    if (found is not None and not found.taken) or (is_first and not is_settled):
+    known = _with_answer(run, found)
+    if known is not None:
+        return known
+    if is_first:
         # Of a first request without a reply nothing says that the run has done anything.
         return advance(run, NotTaken())
-    response = found.response if found is not None else None
-    if found is not None and found.is_over:
-        response = ModelResponse([], Usage(), None)  # it was cut short, and nothing of it can be gone on from
+    error = unknown_outcome(run, found)
+    error.add_note(
+        f"That request is run {run.spec.run_id!r}'s, which has not ended. Start this one again later; or give that"
+        " one up first: Runner.cancel_run."
+    )
+    raise error
+
+
+async def with_answer_if_told(scope: RunScope, run: Run) -> Run:
+    """The same for a run that is given up: the calls of an answer that nobody got are closed with it, and owed.
+
+    What the server cannot tell stays unknown, and keeps nobody from giving the run up.
+    """
+    if run.progress.outgoing is None or run.spec.owner.kind != "conversation":
+        return run
+    try:
+        return _with_answer(run, await _told_by_server(scope, run)) or run
+    except Exception as error:
+        tell("outcome_unknown", what="a request", run=run.spec.run_id, done="the run is given up")
+        logger.warning("the server could not be asked about run %s: %s", run.spec.run_id, type(error).__name__)
+        return run
+
+
+async def _told_by_server(scope: RunScope, run: Run) -> Settled | None:
+    return await ask_server(run, await scope.agents.for_request(scope.graph.start, has_used_tools=False))
+
+
+def _with_answer(run: Run, found: Settled | None) -> Run | None:
+    """The run as it is by what the server says of its request; None if that does not tell."""
+    if found is None:
+        return None
+    if not found.taken:
+        return advance(run, NotTaken())
+    response = found.response
+    if found.is_over:
+        # It was cut short, and nothing of it can be gone on from; but its calls stand there, and want their outputs.
+        response = ModelResponse(list(found.calls), Usage(), None)
     if response is None:
-        error = unknown_outcome(run, found)
-        error.add_note(
-            f"That request is run {run.spec.run_id!r}'s, which has not ended. Start this one again later; or give that"
-            " one up first: Runner.cancel_run."
-        )
-        raise error
+        return None
     reply = classify(response.output, agent=run.progress.agent)
     usage = Usage.from_provider(response.usage)
     return advance(run, reply.event(run.progress.turns + 1, response, usage, not_sent(run)))

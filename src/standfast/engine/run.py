@@ -155,6 +155,14 @@ class Call(Struct, frozen=True):
         return self.state in ("begun", "doubt") or self.child is not None or self.reason == "unknown"
 
     @property
+    def is_granted(self) -> bool:
+        """Whether a provider's own tool may run and has not: the answer goes out with the turn, and is acted upon then.
+
+        By whichever request carries it: as long as the turn is open, no other run's may.
+        """
+        return self.kind == "hosted" and any(entry.item.get("approve") is True for entry in self.outputs)
+
+    @property
     def is_question(self) -> bool:
         """Whether a person may decide about it: it waits for that, or was decided and nobody has run it yet."""
         return self.state == "waiting" or (self.state == "asked" and self.decision is not None)
