@@ -32,7 +32,6 @@ from standfast.ground.jsonvalue import Item
 from standfast.ground.operators import tell
 from standfast.sessions.run_rules import NestedItems
 from standfast.talk.codec import is_call
-from standfast.words.model_texts import model_text
 
 OPEN = ("running", "paused", "ready")
 
@@ -82,7 +81,7 @@ class Found:
 
     def shown(self) -> list[Item]:
         """Its open turn, as requests of others show it."""
-        return open_turn(self.run, model_text("waits_for_a_person"), model_text("begun_and_waits"))
+        return open_turn(self.run)
 
     def questions(self) -> Iterator[Question]:
         """Every question of it that waits."""
@@ -315,8 +314,7 @@ def settling(by: str, stored: int, *, is_orphan: bool = False) -> SettledBy:
 
     Of an orphan nothing may be left waiting: whatever a person decided, nobody would go on.
     """
-    texts = model_text("outcome_unknown"), model_text("did_not_run")
-    return SettledBy(by, uuid.uuid4().hex, *texts, stored, is_orphan)
+    return SettledBy(by, uuid.uuid4().hex, stored, is_orphan)
 
 
 def _settled(by: str, child: Run, stored: int, *, is_orphan: bool = False) -> Run:

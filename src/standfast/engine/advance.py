@@ -329,7 +329,7 @@ def _settled_call(run: Run, call: Call, event: SettledBy) -> Call:
         return call
     if call.state == "doubt" and call.on_unknown == "ask" and not event.is_orphan:
         return evolve(call, state="waiting", reason="unknown")
-    return with_not_completed(run, call, event.unknown_text if call.has_begun else event.not_run_text)
+    return with_not_completed(run, call, model_text("outcome_unknown" if call.has_begun else "did_not_run"))
 
 
 def _without_unjudged(run: Run, turn: Turn) -> Turn | None:
