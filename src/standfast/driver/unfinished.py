@@ -266,9 +266,14 @@ def read_run(saved: SavedRun | None, *, is_gone: bool) -> Found | None:
     return None if run.is_closed or not run.has_done_something else Found(run, saved.revision, is_gone)
 
 
-def open_question(asked: Question, run_id: str = "") -> OpenQuestion:
-    """What two questions share that are the same: agent, tool, and arguments, however their JSON is written."""
+def open_question(asked: Question, run_id: str) -> OpenQuestion:
+    """A question of this run as it is compared: agent, tool, and arguments, however their JSON is written."""
     return OpenQuestion(asked.agent, asked.scope, str(normal_json(asked.call.arguments)), run_id)
+
+
+def asked_in(questions: Sequence[OpenQuestion], asked: Question) -> str | None:
+    """The run in which the same question waits already, so that nobody answers it twice; None if none has it (C15)."""
+    return next((one.run_id for one in questions if one == open_question(asked, one.run_id)), None)
 
 
 # --- settling --------------------------------------------------------------------------------------------------------
