@@ -5,7 +5,9 @@ What a fresh hour of attack found; the table is in this folder's README ("A fres
 
 from __future__ import annotations
 
+import asyncio
 import os
+import sqlite3
 import threading
 import uuid
 from collections.abc import Iterator
@@ -22,6 +24,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from standfast import (
     EncryptedSession,
     KeyFile,
+    NotFoundError,
     PostgresSession,
     RedisSession,
     SQLAlchemySession,
@@ -310,6 +313,38 @@ async def test_a_process_without_threads_is_told_so_and_its_session_works_later(
         threading.stack_size(0)
         await session.add_items([message("two")])
         assert texts(await session.get_items()) == ["two"]
+
+
+async def test_reads_go_on_where_no_thread_can_be_started_for_them(tmp_path: Path) -> None:
+    """Writes worked, because their thread was there; every read was refused, and left its question in the queue."""
+    with closing(SQLiteSession("a", tmp_path / "talks.db")) as session:
+        await session.add_items([message("one")])
+        before = threading.stack_size(2**60)
+        try:
+            assert texts(await session.get_items()) == ["one"]
+            await session.add_items([message("two")])
+            assert texts((await session.page(limit=1)).items) == ["two"]  # in a transaction of its own
+            assert texts(await session.get_items()) == ["one", "two"]
+            with pytest.raises(NotFoundError):
+                await session.page(before="no cursor", limit=1)
+            with closing(sqlite3.connect(tmp_path / "talks.db")) as another:
+                another.execute("BEGIN IMMEDIATE")  # which keeps nobody from reading
+                assert texts(await session.get_items()) == ["one", "two"]
+        finally:
+            threading.stack_size(before)
+        assert texts(await session.get_items()) == ["one", "two"]  # by a reader
+
+
+async def test_reads_wait_for_a_reader_that_is_busy_where_no_further_one_can_be_started(tmp_path: Path) -> None:
+    with closing(SQLiteSession("a", tmp_path / "talks.db")) as session:
+        await session.add_items([message("one")])
+        assert texts(await session.get_items()) == ["one"]  # there is one reader
+        before = threading.stack_size(2**60)
+        try:
+            found = await asyncio.gather(*(session.get_items() for _ in range(50)))
+        finally:
+            threading.stack_size(before)
+        assert [texts(one) for one in found] == [["one"]] * 50
 
 
 NO_DESCRIPTORS = """

@@ -40,6 +40,7 @@ from standfast.sessions.port import (
 )
 
 EPOCH = 16  # characters in front of a cell's value: the incarnation it was written in
+EXPIRED = b"expired-expired-"  # in place of the incarnation, if that has expired; see rows.lua
 NAMES_REMEMBERED_MAX = 10_000
 
 OLDEST_REF = 10**15
@@ -163,7 +164,7 @@ def times_of(about: Sequence[bytes | None]) -> tuple[float | None, float | None]
 
 def _cells(flat: Sequence[bytes], epoch: bytes) -> dict[str, Cell]:
     return {
-        to_text(name): Cell(value[EPOCH:], bool(epoch) and value[:EPOCH] == epoch)
+        to_text(name): Cell(value[EPOCH:], bool(epoch) and value[:EPOCH] == epoch, value[:EPOCH] == EXPIRED)
         for name, value in zip(flat[::2], flat[1::2], strict=True)
     }
 

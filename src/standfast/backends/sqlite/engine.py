@@ -87,7 +87,8 @@ class Engine:
     def _submit_read(self, request: Request[Any]) -> None:
         with self.gate:
             self._wake()
-            self.readers.submit(request)
+            if not self.readers.submit(request):
+                self.writer.inbox.put(request)  # behind what is to be written, which is better than not at all
 
     def give_up(self, request: Request[Any], owes_undo: bool) -> None:
         """Nobody waits for it any more; what was done and can be undone is."""
