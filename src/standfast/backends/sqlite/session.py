@@ -106,6 +106,7 @@ class SQLiteSession(StoredSession):
         """Let another session object of the same store use the same private database, if it is one."""
         if self._path is None:
             carrier = self._engine()
+            assert isinstance(carrier, MemoryCarrier)  # without a path there is no other
             with registry_lock:
                 carrier.shared.add_user()
                 made._adopt(carrier)
