@@ -43,7 +43,8 @@ def view_items(run: Run, history: Sequence[Item] = ()) -> list[Item]:
 def open_turn(run: Run) -> list[Item]:
     """The open turn of a paused run as another run's requests show it: every call has an output, once (C15).
 
-    What waits gets a fixed text, another one where something of the call may have happened. None of this is stored
+    What waits gets a fixed text, another one where something of the call may have happened. So does what a provider may
+    do and has not done: told so by another run's request, it would do it then and again later. None of this is stored
     anywhere: it stands in requests only.
     """
     turn = run.turn
@@ -51,7 +52,7 @@ def open_turn(run: Run) -> list[Item]:
         return []
     items = [entry.item for entry in turn.reply]
     for call in turn.calls:
-        if call.state != "returned":
+        if call.state != "returned" or call.is_granted:
             text = model_text("begun_and_waits" if call.has_begun else "waits_for_a_person")
             call = with_not_completed(run, call, text)
         items += [entry.item for entry in call.outputs]

@@ -73,7 +73,7 @@ class Engine:
         """The first question opens the file and brings its tables up to date; and one that follows a cancelled pop
         waits until the item is back at its place."""
         given_up = self._given_up
-        passing = Request(_nothing, request.where, request.timeout_s, "open")
+        passing = Request(_nothing, request.where, request.timeout_s, time.monotonic() + request.timeout_s, "open")
         await passing.answer(self.submit, self.give_up)
         self._made_up_for = max(self._made_up_for, given_up)
         return await request.answer(self._submit_read, self.give_up)
