@@ -105,7 +105,7 @@ class _CallOfRun:
 
     async def tool(self) -> LocalTool | None:
         """The tool it is for, if its agent has it and it is enabled."""
-        return tool_of(await self._scope.agents.tools(self.agent), self.item, self.call)
+        return tool_of(await self._scope.agents.tools(self.agent), self.item, self.call.name)
 
     async def run_tool(self) -> None:
         """Run it, or note that it waits for a person."""

@@ -125,7 +125,7 @@ async def check_tools(scope: RunScope, run: Run, graph: AgentGraph | None = None
                 raise _another(agent, call, "it is gone")
             _check_behind(agent, call, behind_handoff(target))
             continue
-        tool = tool_of(await scope.agents.tools(agent), turn.item_of(call), call)
+        tool = tool_of(await scope.agents.tools(agent), turn.item_of(call), call.name)
         if tool is not None:
             _check_behind(agent, call, behind_tool(tool))
         elif scope.config.tool_not_found_behavior != "return_error_to_model":
