@@ -18,6 +18,7 @@ import fakeredis
 import pytest
 import redis
 import redis.asyncio
+from agents.extensions.memory import RedisSession as AgentsRedis
 
 from standfast import (
     AppendGapError,
@@ -298,6 +299,27 @@ async def test_counts_outlive_a_clear_for_as_long_as_the_session_would_have_last
         await place.pass_time(2 * TTL)
         await session.append([message("anew")], writer="w", start=0)
         assert await session.get_items() == [message("anew")]
+
+
+@pytest.mark.parametrize("place", ["sdk"], indirect=True)
+@pytest.mark.parametrize("sdk_ttl", [None, TTL])
+async def test_who_begins_anew_is_stored_though_the_sdk_was_the_first_to_write_again(
+    place: Place, sdk_ttl: int | None
+) -> None:
+    """Its hash takes the place of the one that has expired, and says nothing of what the cells belong to."""
+    session = place.open(TTL)
+    theirs = AgentsRedis.from_url("c", url=place.url, key_prefix=place.prefix, ttl=sdk_ttl)
+    async with await session.lease(ttl_s=LEASE_S, wait_s=0, renewed=False):
+        await session.append([message("one")], writer="w", start=0)
+        await place.pass_time(2 * TTL)
+        await theirs.add_items([message("theirs")])
+        for _ in range(2):
+            await session.append([message("anew")], writer="w", start=0)
+            assert await session.get_items() == [message("theirs"), message("anew")]
+        await theirs.clear_session()
+        await session.append([message("anew")], writer="w", start=0)  # a late repeat
+        assert await session.get_items() == []
+    await theirs.close()
 
 
 async def test_a_fork_leaves_out_counts_that_have_expired(place: Place) -> None:
