@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from standfast.ground.errors import CallerError, ItemNotStorableError, SettingTypeError
-from standfast.ground.jsonvalue import DIGEST_BYTES, Item, digest, digest_many, encode_many, is_name
+from standfast.ground.jsonvalue import DIGEST_BYTES, Item, digest, digest_many, encode_many
+from standfast.ground.names import is_name
 from standfast.sessions.lease_rules import Fence
 from standfast.sessions.protocol import Head, Position
 from standfast.sessions.writer_rules import Batch

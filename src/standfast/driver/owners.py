@@ -19,8 +19,8 @@ from standfast.driver.agent_graph import AgentGraph
 from standfast.driver.session_hold import session_id_of
 from standfast.engine.run import Owner, Run
 from standfast.ground.errors import OwnerError, UserError
-from standfast.ground.jsonvalue import is_name
 from standfast.ground.log_helpers import logger
+from standfast.ground.names import is_name
 from standfast.sessions.protocol import Session
 
 _KEEP = "let the application or a session own the conversation"

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 from standfast.ground.errors import InvalidSettingError
-from standfast.ground.jsonvalue import is_name
+from standfast.ground.names import is_name
 
 
 def check_run_id(run_id: object) -> str:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from operator import eq
-from typing import Any, TypeGuard
+from typing import Any
 
 import msgspec
 
@@ -29,14 +29,6 @@ _fast_encode = msgspec.json.Encoder().encode
 _fast_decode = msgspec.json.Decoder().decode
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _OBJECTS = frozenset([dict])
-
-
-def is_name(value: object) -> TypeGuard[str]:
-    """Whether this can name something in every store: text that is not empty, and holds no half of a surrogate pair."""
-    try:
-        return isinstance(value, str) and bool(value.encode())
-    except UnicodeEncodeError:
-        return False
 
 
 class CorruptJSON(ValueError):

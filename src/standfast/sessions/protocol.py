@@ -16,7 +16,8 @@ from types import TracebackType
 from typing import Any, Literal, Protocol, Self, get_args, runtime_checkable
 
 from standfast.ground.errors import AbilityMissingError, InvalidLimitError, InvalidSessionIdError
-from standfast.ground.jsonvalue import Item, is_name
+from standfast.ground.jsonvalue import Item
+from standfast.ground.names import is_name
 
 NO_LIMIT = 2**31 - 1
 """A limit for `get_items` that means the whole history: an explicit one beats a session's default (A3)."""

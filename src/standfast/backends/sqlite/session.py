@@ -20,7 +20,7 @@ from standfast.backends.sqlite.schema import Tables
 from standfast.carrying.carrier import Carrier
 from standfast.carrying.session import StoredSession
 from standfast.ground.errors import CallerError, InvalidSessionIdError, InvalidSettingError, SettingTypeError
-from standfast.ground.jsonvalue import is_name
+from standfast.ground.names import is_name
 from standfast.sessions.protocol import SessionSettings, check_session_id
 
 __all__ = ["SQLiteSession"]
