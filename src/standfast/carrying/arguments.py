@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from standfast.ground.errors import CallerError, ItemNotStorableError, SettingTypeError
-from standfast.ground.jsonvalue import DIGEST_BYTES, Item, digest, encode
+from standfast.ground.jsonvalue import DIGEST_BYTES, Item, digest, digests as digests_of, encode_many
 from standfast.sessions.lease_rules import Fence
 from standfast.sessions.protocol import Head, Position
 from standfast.sessions.writer_rules import Batch
@@ -14,9 +14,9 @@ from standfast.sessions.writer_rules import Batch
 
 def encoded_of(items: Iterable[Item]) -> list[bytes]:
     """The items of a batch as they are stored."""
-    if not isinstance(items, Iterable):
+    if type(items) is not list and not isinstance(items, Iterable):
         raise ItemNotStorableError(f"a {type(items).__name__} is no batch of items", "Give a list of dicts.")
-    return [encode(item) for item in items]
+    return encode_many(items)
 
 
 def batch_of(
@@ -29,12 +29,13 @@ def batch_of(
 ) -> Batch:
     """What an append brings, checked and encoded."""
     encoded = encoded_of(items)
-    known_by = [digest(data) for data in encoded] if digests is None else [_digest(given) for given in digests]
+    known_by = digests_of(encoded) if digests is None else [_digest(given) for given in digests]
     if len(known_by) != len(encoded):
         raise CallerError(
             f"{len(encoded)} items came with {len(known_by)} digests", "Give one digest for each item, or none."
         )
-    check_ordinal(start)
+    if type(start) is not int:
+        check_ordinal(start)
     if expect is not None:
         check_head(expect)
     return Batch(checked_writer(writer), start, encoded, known_by, expect, fence)

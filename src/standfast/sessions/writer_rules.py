@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -25,7 +24,7 @@ from standfast.ground.errors import (
 from standfast.ground.jsonvalue import DIGEST_BYTES, CorruptJSON, Item, decode_many
 from standfast.sessions.generation_rules import everything
 from standfast.sessions.lease_rules import Fence, check_fence, fence_cells, fence_conditions, open_runs_in
-from standfast.sessions.port import Cell, Change, Done, Look, Name, Plan, Row, Rows, Sight, tags
+from standfast.sessions.port import Cell, Change, Done, Look, Name, NewRows, Plan, Row, Rows, Sight
 from standfast.sessions.protocol import Head
 from standfast.sessions.rules import (
     DIGESTS,
@@ -116,7 +115,7 @@ def cut(known: Written, to: int, chunk: bytes | None) -> Written:
 # --- append ----------------------------------------------------------------------------------------------------------
 
 
-class Batch(NamedTuple):
+class Batch(msgspec.Struct, frozen=True, gc=False):
     """What one append brings: encoded items as a writer's numbers `start` and on, and what each is known by."""
 
     writer: str
@@ -133,7 +132,11 @@ def append(name: Name, batch: Batch) -> Plan[Head]:
     while True:
         sight = yield asked  # without the helpers of other plans: nothing is done as often as this
         assert isinstance(sight, Sight)
-        change = yield from appended(name, batch, sight)
+        known = written_in(sight.cells.get(asked.cells[0]))
+        if batch.start == known.total and batch.fence is None:  # nothing to compare it with: nearly always
+            change = _added(name, batch, sight, known)
+        else:
+            change = yield from appended(name, batch, sight)
         if change is None:  # a repeat after a lost acknowledgement: whatever was expected then has come true
             sight = yield from look(Look(name))
             return Head(sight.mark)
@@ -162,7 +165,7 @@ def is_repeat(name: Name, batch: Batch, sight: Sight) -> Plan[bool]:
 
 def appended(name: Name, batch: Batch, sight: Sight) -> Plan[Change | None]:
     """The change that stores what is new of a batch; None if nothing is. Refuses what B1, B2 and B7 refuse."""
-    writer, start, encoded, digests, expect, fence = batch
+    writer, start, encoded, digests, fence = batch.writer, batch.start, batch.encoded, batch.digests, batch.fence
     if fence is not None:
         try:
             check_fence(name, fence, sight)
@@ -171,9 +174,7 @@ def appended(name: Name, batch: Batch, sight: Sight) -> Plan[Change | None]:
             if not (yield from is_repeat(name, batch, sight)):
                 raise
             return None
-    cell = WRITER + writer
-    found = sight.cells.get(cell)
-    known = written_in(found)
+    known = written_in(sight.cells.get(WRITER + writer))
     total = known.total
     if not 0 <= start <= total:
         raise AppendGapError(
@@ -183,12 +184,20 @@ def appended(name: Name, batch: Batch, sight: Sight) -> Plan[Change | None]:
     if start < total:
         yield from _check_digests(name, batch, known)
         encoded, digests = encoded[total - start :], digests[total - start :]
-    if not encoded:
+        batch = Batch(writer, total, encoded, digests, batch.expect, fence)
+    return _added(name, batch, sight, known)
+
+
+def _added(name: Name, batch: Batch, sight: Sight, known: Written) -> Change | None:
+    """The change that stores a batch which begins where its writer has ended; None if it holds nothing."""
+    if not batch.encoded:
         return None
+    writer, expect, fence = batch.writer, batch.expect, batch.fence
     if expect is not None and sight.mark != expect.value:
         raise moved(name, expect, sight.mark)
-    now, full = grown(known, digests)
-    cells = {cell: None if found is None else found.value}
+    now, full = grown(known, batch.digests)
+    cell = WRITER + writer
+    cells = {cell: value_of(sight, cell)}
     if fence is not None:
         cells |= fence_conditions(fence, sight)
     put: dict[str, bytes | None] = {cell: now.value()}
@@ -198,7 +207,7 @@ def appended(name: Name, batch: Batch, sight: Sight) -> Plan[Change | None]:
         name,
         mark=None if expect is None else expect.value,
         cells=cells,
-        push=list(zip(encoded, tags(writer, total), strict=False)),
+        push=NewRows(batch.encoded, writer, known.total),
         put=put,
         touch=True,
     )
