@@ -97,10 +97,13 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
         """
         loop = asyncio.get_running_loop()
         future = loop.create_future()
-        with self._lock:
+        if not self.detached:  # nobody else knows it yet
             self._loop, self._future = loop, future
-            if self.detached and self.stage is SETTLED:
-                self.hand_over()
+        else:
+            with self._lock:
+                self._loop, self._future = loop, future
+                if self.stage is SETTLED:
+                    self.hand_over()
         waiting = waiting_in(loop, self)
         try:
             if not self.detached:
@@ -238,9 +241,7 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
 
     def settle(self) -> bool:
         """The result or refusal stands. True if it must be undone because nobody waits for it."""
-        with self._lock:
-            self.stage = SETTLED
-            return self._abandoned and self._owes_undo()
+        return bool(settled((self,)))
 
     def fail(self, error: BaseException) -> None:
         """End it with an error, unless it has ended."""
@@ -294,6 +295,17 @@ def claimed(requests: Sequence[Request[Any]]) -> list[Request[Any]]:
             if stage is CLAIMED:
                 found.append(request)
     return found
+
+
+def settled(requests: Sequence[Request[Any]]) -> list[Request[Any]]:
+    """End requests: their results and refusals stand. Gives those that must be undone because nobody waits for them."""
+    owed = []
+    for request in requests:
+        with request._lock:
+            request.stage = SETTLED
+            if request._abandoned and request._owes_undo():
+                owed.append(request)
+    return owed
 
 
 class PutBack:
@@ -409,7 +421,7 @@ class _Deadlines:
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop = loop
         self.waiting: dict[Request[Any], None] = {}
         self.timer: asyncio.TimerHandle | None = None
         self.due = math.inf
@@ -419,7 +431,7 @@ class _Deadlines:
         if self.timer is not None:
             self.timer.cancel()
         self.due = due
-        self.timer = self._loop.call_later(max(0.0, due - time.monotonic()), self._look)
+        self.timer = self.loop.call_later(max(0.0, due - time.monotonic()), self._look)
 
     def _look(self) -> None:
         now = time.monotonic()
@@ -435,6 +447,24 @@ _deadlines: weakref.WeakValueDictionary[int, _Deadlines] = weakref.WeakValueDict
 # By the identity of a loop, which is nobody else's as long as what is found here lives: it refers to the loop.
 
 
+def _nobodys() -> _Deadlines | None:
+    return None
+
+
+_last_used: Callable[[], _Deadlines | None] = (
+    _nobodys  # a weak reference: who asked last nearly always asks next
+)
+
+
+def _deadlines_of(loop: asyncio.AbstractEventLoop) -> _Deadlines:
+    global _last_used
+    found = _deadlines.get(id(loop))
+    if found is None:
+        found = _deadlines[id(loop)] = _Deadlines(loop)
+    _last_used = weakref.ref(found)
+    return found
+
+
 def idle_timers() -> set[asyncio.TimerHandle]:
     """The timers that are left running while no request waits in their loop."""
     return {one.timer for one in _deadlines.values() if one.timer is not None and not one.waiting}
@@ -445,9 +475,9 @@ def waiting_in(loop: asyncio.AbstractEventLoop, request: Request[Any]) -> dict[R
 
     Call it in the loop's own thread.
     """
-    found = _deadlines.get(id(loop))
-    if found is None:
-        found = _deadlines[id(loop)] = _Deadlines(loop)
+    found = _last_used()
+    if found is None or found.loop is not loop:
+        found = _deadlines_of(loop)
     found.waiting[request] = None
     if request.deadline < found.due:
         found.arm(request.deadline)

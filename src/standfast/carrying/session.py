@@ -184,7 +184,8 @@ class StoredSession(LooksInto, SessionABC):
         digests: Sequence[bytes] | None = None,
     ) -> Head:
         """Store `items` as this writer's items number `start` and on, once, however often it is asked (B1)."""
-        batch = batch_of(items, writer, start, expect, self._fence(lease), digests)
+        fence = None if lease is None else self._fence(lease)
+        batch = batch_of(items, writer, start, expect, fence, digests)
         return await self._write(partial(writer_rules.append, self._name, batch))
 
     def _fence(self, lease: Lease | None) -> Fence | None:

@@ -87,14 +87,17 @@ def chunk_cell(writer: str, number: int) -> str:
     return f"{DIGESTS}{number}/{writer}"
 
 
-def grown(known: Written, digests: Sequence[bytes]) -> tuple[Written, dict[int, bytes]]:
-    """What a writer has written after these, and the cells of older digests that have become full."""
-    data, total = known.latest + b"".join(digests), known.total + len(digests)
+def grown(writer: str, known: Written, digests: Sequence[bytes]) -> dict[str, bytes]:
+    """The cells that a writer has after these: its own, and those of older digests that have become full."""
+    data, total, chunks = known.latest + b"".join(digests), known.total + len(digests), known.chunks
     if len(data) <= _CHUNK_BYTES:  # nearly always; the latest stay in the writer's own cell, even if they fill another
-        return Written(total, known.base, known.chunks, data), {}
+        return {WRITER + writer: _COUNTS.pack(total, known.base, chunks) + data}
     count = (len(data) - 1) // _CHUNK_BYTES
-    full = {known.chunks + n: data[n * _CHUNK_BYTES : (n + 1) * _CHUNK_BYTES] for n in range(count)}
-    return Written(total, known.base, known.chunks + count, data[count * _CHUNK_BYTES :]), full
+    put: dict[str, bytes] = {}
+    for number in range(count):
+        put[chunk_cell(writer, chunks + number)] = data[number * _CHUNK_BYTES : (number + 1) * _CHUNK_BYTES]
+    put[WRITER + writer] = Written(total, known.base, chunks + count, data[count * _CHUNK_BYTES :]).value()
+    return put
 
 
 def chunk_of(known: Written, number: int) -> int | None:
@@ -195,14 +198,11 @@ def _added(name: Name, batch: Batch, sight: Sight, known: Written) -> Change | N
     writer, expect, fence = batch.writer, batch.expect, batch.fence
     if expect is not None and sight.mark != expect.value:
         raise moved(name, expect, sight.mark)
-    now, full = grown(known, batch.digests)
-    cell = WRITER + writer
-    cells = {cell: value_of(sight, cell)}
+    put = grown(writer, known, batch.digests)
+    found = sight.cells.get(WRITER + writer)
+    cells = {WRITER + writer: None if found is None else found.value}
     if fence is not None:
         cells |= fence_conditions(fence, sight)
-    put: dict[str, bytes | None] = {cell: now.value()}
-    for number, value in full.items():
-        put[chunk_cell(writer, number)] = value
     return Change(
         name,
         mark=None if expect is None else expect.value,

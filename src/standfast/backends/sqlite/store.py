@@ -52,7 +52,12 @@ class Transaction(Looking):
         """Do the whole step if all conditions hold."""
         for place, change in enumerate(step):
             state = self._states.get(change.name) or self._load(change.name)
-            if change.cells or change.mark is not None or change.prefix is not None:
+            is_doubted = change.mark is not None or change.prefix is not None
+            for cell, value in change.cells.items():
+                stored = state.cells.get(cell)
+                if stored is None or stored[1] is not value:  # else it is the very one that was looked at
+                    is_doubted = True
+            if is_doubted:
                 refusal = self._refusal(place, change, state)
                 if refusal is not None:
                     return refusal
