@@ -451,9 +451,7 @@ def _nobodys() -> _Deadlines | None:
     return None
 
 
-_last_used: Callable[[], _Deadlines | None] = (
-    _nobodys  # a weak reference: who asked last nearly always asks next
-)
+_last_used: Callable[[], _Deadlines | None] = _nobodys  # a weak reference: who asked last nearly always asks next
 
 
 def _deadlines_of(loop: asyncio.AbstractEventLoop) -> _Deadlines:

@@ -369,13 +369,17 @@ class Popped(NamedTuple):
         )
 
 
+_NEWEST = (Rows(limit=1),)
+
+
 def pop(name: Name, report: Report, lane: Lane | None) -> Plan[Popped | None]:
     """Remove the newest item; records behind it that are none stay where they are (A11, A14)."""
     window = 1
     tried: dict[bytes, Popped] = {}
     while True:
         cells = (GENERATIONS,) if lane is None else (GENERATIONS, lane.cell)
-        sight = yield Look(name, cells=cells, rows=(Rows(limit=window),), times=True)
+        wanted = _NEWEST if window == 1 else (Rows(limit=window),)
+        sight = yield Look(name, cells=cells, rows=wanted, times=True)
         assert isinstance(sight, Sight)
         note = None if lane is None else noted(lane, sight)
         if note is not None:

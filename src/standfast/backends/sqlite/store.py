@@ -69,7 +69,7 @@ class Transaction(Looking):
                 self._do(change, self._states[change.name])
             marks = tuple([self._states[change.name].mark for change in step])
         self.step_count += 1
-        if not self._is_together:
+        if self._is_unwritten and not self._is_together:
             self.flush()
         return Done(marks)
 
@@ -126,7 +126,8 @@ class Transaction(Looking):
         name, push, is_touched = change.name, change.push, change.touch
         is_moved = change.drop or change.arrange or change.back or change.load
         if is_moved or change.sweep or change.remove or change.wipe is not None:
-            self.flush()
+            if self._is_unwritten:
+                self.flush()
             if change.remove or change.wipe is not None:
                 self._wipe(change, state)
                 state = self._states[name]
