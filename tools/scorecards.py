@@ -80,7 +80,11 @@ PAGES = (
         "docs/reference/sqlalchemy-scorecard.md",
         "The contract through SQLAlchemy",
         SQLALCHEMY,
-        ("sqlalchemy_backends:SQLAlchemySQLite", "sqlalchemy_backends:SQLAlchemyPostgres"),
+        (
+            "sqlalchemy_backends:SQLAlchemySQLite",
+            "sqlalchemy_backends:SQLAlchemyPostgres",
+            "sqlalchemy_backends:SQLAlchemyMariaDB",
+        ),
     ),
     Page(
         "sealed",

@@ -223,6 +223,17 @@ async def test_a_wrong_password_is_said_at_once_on_redis(kind: str, name: str) -
         server.stop()
 
 
+@pytest.mark.redis
+async def test_a_user_that_a_cluster_does_not_know_is_said_at_once(name: str) -> None:
+    url = servers.cluster_url().replace("redis://", "redis://nobody:wrong@")
+    session = opened("cluster", url, name, timeout_s=10 * PATIENCE_S)
+    for error in await refuses_everything(session):
+        assert isinstance(error, StoreUnavailableError)
+        assert "password" in str(error)
+        assert "wrong@" not in str(error)
+    await session.close()
+
+
 @pytest.mark.mariadb
 @pytest.mark.parametrize("part", ["wrong password", "no such database"])
 async def test_a_wrong_password_or_database_is_said_at_once_on_mariadb(part: str, name: str) -> None:

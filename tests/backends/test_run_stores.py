@@ -11,14 +11,15 @@ import pytest
 
 from standfast.backends.memory.session import InMemorySession
 from standfast.backends.sqlite.session import SQLiteSession
-from standfast.engine.run_store import CanStoreRuns, LogTail, RunStore
+from standfast.engine.run_store import LogTail, RunStore
 from standfast.ground.errors import NotFoundError, RunClaimedError
+from standfast.sessions.protocol import abilities
 
 
 @pytest.fixture(params=["memory", "sqlite"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunStore]:
     session = InMemorySession("a") if request.param == "memory" else SQLiteSession("a", tmp_path / "runs.db")
-    assert isinstance(session, CanStoreRuns)
+    assert "runs" in abilities(session)
     found = session.run_store()
     assert isinstance(found, RunStore)
     yield found

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from standfast.backends.sqlite.session import SQLiteSession
-from standfast.engine.run_store import CanStoreRuns, LogTail, RunStore
+from standfast.engine.run_store import LogTail, RunStore
 from standfast.ground.errors import NotFoundError, RunClaimedError
 from standfast.sessions.protocol import abilities
 
@@ -29,7 +29,6 @@ async def save(store: RunStore, run_id: str, expect: int, head: bytes = b"head",
 async def test_a_run_comes_back_as_it_was_saved(session: SQLiteSession) -> None:
     store = session.run_store()
     assert "runs" in abilities(session)
-    assert isinstance(session, CanStoreRuns)
     assert isinstance(store, RunStore)
     assert await store.load_run("r") is None
     tails = {"items": LogTail(0, [b"0", b"1\x00\xff", b"2"]), "calls": LogTail(0, [b"c"]), "empty": LogTail(0, [])}

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from engine.schedule import Action, Engine, Play, Saves
 from engine.schedule_world import Script, assert_provider_valid, call_ids, counted, user
 
-from standfast.engine.advance import NOT_COMPLETED, WITHHELD
 from standfast.engine.request import offered
+from standfast.words.model_texts import DEFAULT_TEXTS
 
 
 def assert_what_ran_is_known(play: Play) -> None:
@@ -67,7 +67,7 @@ def assert_guardrails_kept(play: Play) -> None:
             calls = set(call_ids(own)[-len(last.calls) :])
             outputs = [item["output"] for item in own if item.get("call_id") in calls and "output" in item]
             assert len(outputs) == sum(call.kind != "hosted" for call in last.calls), "a call that ran is gone"
-            assert all(output == WITHHELD for output in outputs)
+            assert all(output == DEFAULT_TEXTS.output_withheld for output in outputs)
         else:
             used_up = last is None or not last.final  # the withheld message is a handler's, behind all turns
             earlier = [script.turn(number) for number in range(1, run.progress.turns + used_up)]
@@ -130,7 +130,7 @@ def check(
     assert_server_agrees(play)
     if not play.stopped and not any(kind == "other" for kind, _ in schedule):
         assert_same_history(play, calmly() if calmly is not None else Play(script).play(()))
-        assert not any(output == NOT_COMPLETED for output in _outputs(play))
+        assert not any(output == DEFAULT_TEXTS.not_completed for output in _outputs(play))
     return play
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from engine.schedule_world import answer, assert_provider_valid, call_item, said, user
 
-from standfast.engine.advance import DID_NOT_RUN, NOT_COMPLETED, advance, refuse_finished
+from standfast.engine.advance import advance, refuse_finished
 from standfast.engine.codec import decode_run, encode_run
 from standfast.engine.due import due
 from standfast.engine.events import (
@@ -30,9 +30,11 @@ from standfast.engine.events import (
     Settle,
     Stopped,
 )
-from standfast.engine.request import delta, offered, view_items
+from standfast.engine.request import offered, view_items
 from standfast.engine.run import Call, Conclusion, Decision, Entry, Outgoing, Owner, Response, Run, Verdict, begin
 from standfast.ground.errors import CallerError, RunStateError
+from standfast.ground.jsonvalue import Item
+from standfast.words.model_texts import DEFAULT_TEXTS
 
 SENT = Begun(None, Outgoing("1/model", (0,)))
 
@@ -42,6 +44,11 @@ def started(kind: str = "session", verdict: Verdict = "passed", max_turns: int |
     return begin(
         run_id="run", agent="agent", input_items=[user("yes")], owner=owner, verdict=verdict, max_turns=max_turns
     )
+
+
+def delta(run: Run) -> list[Item]:
+    """What the server of a conversation is still to be sent."""
+    return [run.ledger[ordinal].item for ordinal in offered(run)]
 
 
 def call(call_id: str, kind: str = "tool", name: str = "pay") -> Call:
@@ -280,7 +287,7 @@ def test_what_a_handler_added_is_stored_too_when_an_output_guardrail_raised():
 
 def test_an_immediate_stop_answers_what_is_open_and_keeps_what_had_returned():
     run = after(started(), replied(1, A, B), Begun("a"), Begun("b"), returned(B), Stopped("immediate"))
-    assert stored_text(run) == ["yes", None, None, NOT_COMPLETED, "ok"]
+    assert stored_text(run) == ["yes", None, None, DEFAULT_TEXTS.not_completed, "ok"]
     assert due(run) == (Append(0, 5),)
     assert_provider_valid([entry.item for entry in run.ledger])
 
@@ -294,14 +301,14 @@ def test_a_stop_keeps_a_turn_in_which_something_may_have_run_before_a_crash(mode
     again = after(crashed, NotTaken("a"))
     for run in (crashed, asked, decided, again):
         stopped = after(run, Stopped(mode, message="it did not run"))
-        assert stored_text(stopped)[-1] == NOT_COMPLETED
+        assert stored_text(stopped)[-1] == DEFAULT_TEXTS.not_completed
 
 
 def test_a_stop_keeps_a_turn_whose_nested_run_waits_and_counts_what_it_used():
     """The nested run may have run tools of its own, and its replies were paid for."""
     child = after(started("replay"), replied(1, B), ApprovalNeeded("b"))
     run = after(started(), replied(1, call("a", "agent")), ChildMoved("a", child), Stopped("immediate"))
-    assert stored_text(run)[-1] == NOT_COMPLETED
+    assert stored_text(run)[-1] == DEFAULT_TEXTS.not_completed
     assert [response.hidden for response in run.responses] == [False, True]
 
 
@@ -337,7 +344,7 @@ def test_an_end_after_the_turn_does_not_undo_an_end_at_once():
 def test_a_stop_keeps_what_the_server_has_and_owes_it_the_outputs():
     """D11: the server knows the calls, so their outputs are still offered, though none of them ran."""
     run = after(started("conversation"), SENT, replied(1, A), Stopped("immediate"))
-    assert delta(run) == [{"type": "function_call_output", "call_id": "a", "output": DID_NOT_RUN}]
+    assert delta(run) == [{"type": "function_call_output", "call_id": "a", "output": DEFAULT_TEXTS.did_not_run}]
     assert due(after(run, Claimed("me"))) == (CallModel(2),)
 
 

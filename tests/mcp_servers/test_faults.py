@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,26 @@ async def test_a_cancelled_connect_leaves_nothing(notes: Path):
         connecting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await connecting
+    assert not children()
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_connect_cancelled_before_its_pipes_are_there_ends_with_the_server(notes: Path, again: bool):
+    """asyncio would kill the guardian alone and wait for pipes that the server holds."""
+    async with no_leaks():
+        connecting = asyncio.create_task(bare("ignores its end", notes).connect())
+        while not children():
+            await asyncio.sleep(0)
+        while not lines(notes):
+            time.sleep(0.01)  # the loop stands still, as it does on a busy machine
+        both = [int(number) for number in lines(notes)[0].split()]
+        connecting.cancel()
+        if again:
+            await asyncio.sleep(0)
+            connecting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(connecting, 30)
+        assert await gone(*both)
     assert not children()
 
 

@@ -610,6 +610,31 @@ async def test_what_the_sdk_keeps_on_a_server_is_taken_over_too(tmp_path: Path) 
     await ours.close()
 
 
+@pytest.mark.redis
+async def test_a_session_of_the_sdk_goes_to_a_cluster_while_it_writes_and_takes_a_waiting_run_along() -> None:
+    prefix = f"s{uuid.uuid4().hex}"
+    source = f"{servers.redis_url()}?key_prefix={prefix}"
+    target = f"{servers.cluster_url()}?cluster=1&key_prefix={prefix}"
+    theirs: Any = SDKRedisSession.from_url("talk", url=servers.redis_url(), key_prefix=prefix)
+    await theirs.add_items([message("hello")])
+    assert [one.outcome for one in (await copy_sessions(source, target)).copied] == ["copied"]
+    await theirs.add_items([message("wörld")])
+    async with open_store(source) as old:
+        session = old.session("talk")
+        await paused(session)
+        (done,) = (await copy_sessions(source, target, move=True)).copied
+        assert (done.outcome, done.moved, done.is_verified) == ("updated", ("run-7",), True)
+        with pytest.raises(RunStateError, match="was moved to"):
+            await Runner.resume(Desk([says("Paid.")]).agent, "run-7", session=session)
+        await session.close()
+    await theirs.close()
+    async with open_store(target) as new:
+        assert (await finished(new)).done == [("pay", 120)]
+        there = new.session("talk")
+        assert [one.get("content") for one in (await there.get_items())[:3]] == ["hello", "wörld", "Please pay."]
+        await there.close()
+
+
 async def test_records_that_are_no_text_are_left_and_counted(tmp_path: Path) -> None:
     memory = InMemoryStore()
     source = store_of(lambda session_id: InMemorySession(session_id, store=memory), "memory")

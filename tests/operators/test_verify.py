@@ -336,7 +336,7 @@ def test_only_checks_are_made_that_cannot_harm_others(backend: Backend) -> None:
     """No full disk, no damaged file, no store that stands still for everybody; and none that nobody has thought of."""
     from standfast.sessions.protocol import ALL_ABILITIES
 
-    everything = ALL_ABILITIES | {"record", "runs", "close"}
+    everything = ALL_ABILITIES | {"close"}
     made = [check for check in checks_of() if check.missing(backend, everything) is None]
     needs = {need for check in made for need in check.needs}
     assert len(made) > 100

@@ -25,10 +25,10 @@ from standfast import (
     UserError,
     function_tool,
 )
-from standfast.engine.advance import NOT_COMPLETED
 from standfast.engine.run_store import SavedRun
 from standfast.testing import ScriptedModel, assistant_message, function_call, handoff_call
 from standfast.tools.texts import UNKNOWN_OUTCOME
+from standfast.words.model_texts import DEFAULT_TEXTS
 
 from .desk import Desk, asks, kinds, look, outputs, pay, says
 
@@ -147,7 +147,7 @@ async def test_giving_up_a_run_that_another_worker_took_meanwhile_is_refused(ses
 async def test_a_call_that_had_begun_is_not_said_not_to_have_run_when_its_run_is_given_up(session: Any):
     desk, run_id = await begun(session)
     await Runner.cancel_run(desk.agent, run_id, session=session, message="nobody answered")
-    assert outputs(await session.get_items()) == {"c1": NOT_COMPLETED}
+    assert outputs(await session.get_items()) == {"c1": DEFAULT_TEXTS.not_completed}
 
 
 async def test_a_server_that_owns_the_conversation_is_owed_the_outputs_of_a_run_that_was_given_up():

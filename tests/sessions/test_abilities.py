@@ -11,7 +11,8 @@ import pytest
 
 from standfast.backends.memory.session import InMemorySession, InMemoryStore
 from standfast.carrying.wrapper import SessionWrapper
-from standfast.sessions.protocol import abilities, conversation_key, ended_abilities
+from standfast.sessions.protocol import abilities, ended_abilities
+from standfast.sessions.same_conversation import conversation_key
 
 ALL = abilities(InMemorySession("a"))
 

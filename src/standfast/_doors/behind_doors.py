@@ -52,7 +52,7 @@ BEHIND_DOORS: dict[str, tuple[str, ...]] = {
         "is_openai_model_name",
         "select_compaction_candidate_items",
     ),
-    "sessions.limits": (
+    "sessions.protocol": (
         "coerce_session_settings",
         "resolve_session_limit",
     ),

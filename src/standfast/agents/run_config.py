@@ -21,7 +21,7 @@ from standfast.ground.errors import InvalidSettingError, SettingTypeError, UserE
 from standfast.ground.jsonvalue import Item
 from standfast.llm.interface import Model, ModelProvider
 from standfast.llm.settings import ModelSettings, coerce_model_settings
-from standfast.sessions.protocol import SessionSettings, coerce_settings
+from standfast.sessions.protocol import SessionSettings, coerce_session_settings
 from standfast.tools.texts import (  # the SDK has both here
     ToolErrorFormatter,
     ToolErrorFormatterArgs as ToolErrorFormatterArgs,
@@ -225,7 +225,7 @@ class RunConfig:
         if self.model_settings is not None:
             self.model_settings = coerce_model_settings(self.model_settings, owner="RunConfig model_settings")
         if self.session_settings is not None:
-            self.session_settings = coerce_settings(self.session_settings)
+            self.session_settings = coerce_session_settings(self.session_settings)
         if self.tool_execution is not None:
             self.tool_execution = _coerce(self.tool_execution, ToolExecutionConfig, "run_config.tool_execution")
         self._check_kinds()

@@ -35,7 +35,7 @@ from standfast.llm.retry import ModelRetryNormalizedError
 from standfast.llm.settlement import alike
 from standfast.llm.wire_responses import PLACEHOLDER_ID
 from standfast.providers.client import ClientHolder, OwnClients, default_client, default_key
-from standfast.sessions.protocol import Session, SessionABC, SessionSettings, coerce_settings, effective_limit
+from standfast.sessions.protocol import Session, SessionABC, SessionSettings, coerce_session_settings, effective_limit
 from standfast.words.items import to_json_item
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class OpenAIConversationsSession(SessionABC):
         self._given = openai_client if openai_client is not None else default_client()
         own = None if self._given is not None else OwnClients(api_key=default_key())
         self._own, self._clients = own, ClientHolder(self._given, own)
-        self.session_settings = coerce_settings(session_settings)
+        self.session_settings = coerce_session_settings(session_settings)
         self._loop: weakref.ref[asyncio.AbstractEventLoop] | None = None
         self._starting: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = weakref.WeakKeyDictionary()
         self._guard = Lock()

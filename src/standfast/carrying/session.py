@@ -55,7 +55,7 @@ from standfast.sessions.protocol import (
     SessionPage,
     SessionSettings,
     check_session_id,
-    coerce_settings,
+    coerce_session_settings,
     effective_limit,
     page_size,
 )
@@ -83,7 +83,7 @@ UNDO = ".undo"
 class StoredSession(LooksInto, SessionABC):
     """One conversation in a store. Any number of objects, threads, loops and processes may share it."""
 
-    declared_abilities: ClassVar[frozenset[str]] = ALL_ABILITIES | {"runs", "record"}
+    declared_abilities: ClassVar[frozenset[str]] = ALL_ABILITIES
 
     read_only: bool = False
     """Whether whatever would change something is refused with StoreReadOnlyError."""
@@ -96,7 +96,7 @@ class StoredSession(LooksInto, SessionABC):
         timeout_s: float = 30.0,
     ) -> None:
         self.session_id = self._check_id(session_id)
-        self.session_settings: SessionSettings | None = coerce_settings(session_settings)
+        self.session_settings: SessionSettings | None = coerce_session_settings(session_settings)
         self.timeout_s = checked_timeout(timeout_s)
         self._name = Name("session", self.session_id)
         self._closed = False

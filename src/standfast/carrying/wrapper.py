@@ -36,12 +36,12 @@ from standfast.sessions.protocol import (
     SessionPage,
     SessionSettings,
     abilities,
-    conversation_key,
     effective_limit,
     require,
 )
 from standfast.sessions.records import Holder, Origin, Record, RecordPage, RunUsage, SearchPage
 from standfast.sessions.run_rules import NestedItems, Recorded, RunSave
+from standfast.sessions.same_conversation import conversation_key
 from standfast.sessions.signatures import accepts_wrapper, takes
 
 

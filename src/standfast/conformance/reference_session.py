@@ -35,7 +35,7 @@ from standfast.sessions.protocol import (
     SessionSettings,
     check_limit,
     check_session_id,
-    coerce_settings,
+    coerce_session_settings,
     effective_limit,
 )
 
@@ -55,7 +55,7 @@ _log = logging.getLogger("standfast.sessions")
 class ReferenceSession(SessionABC):
     """A conversation kept in this process. Sessions that are given the same `store` share it."""
 
-    declared_abilities: ClassVar[frozenset[str]] = (ALL_ABILITIES - LOOKING_ABILITIES) | {"runs"}
+    declared_abilities: ClassVar[frozenset[str]] = ALL_ABILITIES - LOOKING_ABILITIES - {"record"}
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class ReferenceSession(SessionABC):
         timeout_s: float = 30,
     ) -> None:
         self.session_id = check_session_id(session_id)
-        self.session_settings: SessionSettings | None = coerce_settings(session_settings)
+        self.session_settings: SessionSettings | None = coerce_session_settings(session_settings)
         self.timeout_s = timeout_s
         self.store = ReferenceStore() if store is None else store
         self._closed = False

@@ -42,7 +42,7 @@ async def compact_after(loop: Loop, scope: RunScope) -> None:
     if store is not None:
         args["store"] = store
     try:
-        if _ends_with_local_outputs(run):
+        if len(run.ledger) and run.ledger[-1].kind in _LOCAL_OUTPUTS:
             await _defer(session, response_id, store)
             return
         deferred = getattr(session, "deferred_response_id", None) or getattr(session, _THEIR_DEFERRED, None)
@@ -76,10 +76,6 @@ def _saw_everything(scope: RunScope, run: Run) -> bool:
         and all(view.base is None for view in run.views)  # neither a session callback nor a handoff made one
         and (limit is None or len(scope.history) + len(session.cut) < limit)
     )
-
-
-def _ends_with_local_outputs(run: Run) -> bool:
-    return len(run.ledger) > 0 and run.ledger[-1].kind in _LOCAL_OUTPUTS
 
 
 def _store_setting(scope: RunScope, run: Run) -> bool | None:

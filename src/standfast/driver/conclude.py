@@ -73,7 +73,7 @@ async def _meaning(scope: RunScope, run: Run, turn: Turn) -> Final | None:
     # Only hosted approvals, or an ignored handoff: the model goes on from their answers.
     if turn.calls:
         return None
-    message = _last_message(turn)
+    message = next((one.item for one in reversed(turn.reply) if one.kind == "message_output_item"), None)
     # A provider's tool was at work, or only old calls were repeated: silence is no answer then.
     if message is None and turn.is_unanswered:
         return None
@@ -116,13 +116,6 @@ def restored_output(scope: RunScope, run: Run) -> Any:
         return schema.validate_json(output)
     except ModelBehaviorError:
         return output  # a tool or a handler gave a text that only its own process understood
-
-
-def _last_message(turn: Turn) -> dict[str, Any] | None:
-    for entry in reversed(turn.reply):
-        if entry.kind == "message_output_item":
-            return entry.item
-    return None
 
 
 # --- tool results that end a run -------------------------------------------------------------------------------------

@@ -11,15 +11,15 @@ swallowed: anyio repeats one until it has left.
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, Literal
 
 from standfast.driver.call_lookup import tell_begun
 from standfast.driver.reconcile import ignore_exception
 from standfast.driver.saving_loop import SavingLoop
-from standfast.driver.session_hold import NewItems, SessionHold
+from standfast.driver.session_hold import NewItems
 from standfast.driver.storing import cut_nested
 from standfast.engine.advance import advance
 from standfast.engine.codec import settler_of
@@ -27,8 +27,7 @@ from standfast.engine.due import due
 from standfast.engine.events import Append, Appended, Effect, Stopped
 from standfast.engine.run import Run
 from standfast.ground.errors import LeaseLostError, RunClaimedError, RunHandedOverError
-
-logger = logging.getLogger("standfast")
+from standfast.ground.log_helpers import logger
 
 CLOSING_GRACE_S = 5.0
 # How long a stopped run waits for what was told to stop, and then for its store, before it lets go all the same.
@@ -72,28 +71,21 @@ class Children:
 class Loop(SavingLoop):
     """Drives one run to rest: ended, paused or stopped."""
 
-    def __init__(
-        self,
-        run: Run,
-        perform: Callable[[Loop, Effect], Awaitable[None]],
-        *,
-        moved: Callable[[Run], Awaitable[None]] | None = None,
-        session: SessionHold | None = None,
-        keeps_lease: bool = False,
-    ) -> None:
-        super().__init__(run, perform, moved=moved, session=session, keeps_lease=keeps_lease)
-        self.children = Children()
+    last_requested_turn = 0
+    """The last turn for which a request is under way; 0 before the first."""
+    is_to_stop = False
+    """Whether somebody asked for a stop after the turn; also before the run was opened."""
+    failed_observer: BaseException | None = None
+    """What a hook raised that only observes: the reply it was told of stays, see `Stopped.keeps_turn`."""
+    has_entered = False
+    _is_cut = _is_closing = _is_submitted = _append_failed = False
+    _handing_over: Literal["no", "when what is under way has ended", "now"] = "no"
+    _closing: asyncio.Task[None] | None = None
+
+    @cached_property
+    def children(self) -> Children:
         """Nested runs in calls of this one."""
-        self.last_requested_turn = 0
-        """The last turn for which a request is under way; 0 before the first."""
-        self.is_to_stop = False
-        """Whether somebody asked for a stop after the turn; also before the run was opened."""
-        self.failed_observer: BaseException | None = None
-        """What a hook raised that only observes: the reply it was told of stays, see `Stopped.keeps_turn`."""
-        self._is_cut = self.has_entered = False
-        self._handing_over: Literal["no", "when what is under way has ended", "now"] = "no"
-        self._is_closing = self._is_submitted = self._append_failed = False
-        self._closing: asyncio.Task[None] | None = None
+        return Children()
 
     def _due_now(self) -> tuple[Effect, ...]:
         if self._handing_over != "no" and self._hands_over:

@@ -16,7 +16,7 @@ from standfast.driver.callers import Callers
 from standfast.driver.hooks import announce_agent, hook_pair, observers, wants
 from standfast.driver.loop import Loop
 from standfast.driver.lost_answers import ask_server, newest_item_id, not_sent, unknown_outcome
-from standfast.driver.reply_parsing import Reply, classify, known_calls
+from standfast.driver.reply_parsing import Reply, call_digest, classify
 from standfast.driver.run_scope import PreparedView, RunScope, logger
 from standfast.driver.sending import Sending
 from standfast.engine.due import due
@@ -26,7 +26,7 @@ from standfast.engine.run import Outgoing, Run
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import ModelBehaviorError, StandfastError, UserError
 from standfast.ground.jsonvalue import Item, copy_json
-from standfast.words.history import CUT_REPLY, LeftOut, Prepared, deduplicate, omit_reasoning_id
+from standfast.words.history import CUT_REPLY, LOCAL_CALL_TYPES, LeftOut, Prepared, deduplicate, omit_reasoning_id
 from standfast.words.items import ModelResponse
 from standfast.words.usage import Usage
 
@@ -142,7 +142,11 @@ def _read(scope: RunScope, run: Run, agent: Agent[Any], resolved: ResolvedAgent,
 
 def _known(scope: RunScope, run: Run) -> dict[str, str]:
     """The call ids of this run's history and their digests; only what is new in the ledger is looked at."""
-    scope.known_calls.update(known_calls(run.ledger.since(scope.known_upto), scope.asked_calls))
+    for entry in run.ledger.since(scope.known_upto):
+        call_id = entry.item.get("call_id")
+        is_ours = entry.kind in ("tool_call_item", "handoff_call_item") and entry.item.get("type") in LOCAL_CALL_TYPES
+        if is_ours and isinstance(call_id, str):
+            scope.known_calls[call_id] = scope.asked_calls.get(call_id) or call_digest(entry.item)
     scope.known_upto = len(run.ledger)
     return scope.known_calls
 

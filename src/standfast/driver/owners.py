@@ -8,7 +8,6 @@ tools under a server of their own.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,9 +19,8 @@ from standfast.driver.agent_graph import AgentGraph
 from standfast.driver.session_hold import session_id_of
 from standfast.engine.run import Owner, Run
 from standfast.ground.errors import OwnerError, UserError
+from standfast.ground.log_helpers import logger
 from standfast.sessions.protocol import Session
-
-logger = logging.getLogger("standfast")
 
 _KEEP = "let the application or a session own the conversation"
 

@@ -9,11 +9,10 @@ no longer due is cancelled and awaited before anything else happens. A performer
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, Protocol, TypeVar
 
-logger = logging.getLogger("standfast")
+from standfast.ground.log_helpers import logger
 
 
 class Keyed(Protocol):

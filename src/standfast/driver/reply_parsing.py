@@ -21,7 +21,7 @@ from standfast.tools.custom import CUSTOM_CALL, CustomTool, lookup_name
 from standfast.tools.function import facts_of
 from standfast.words.history import APPROVAL_PLACEHOLDER
 from standfast.words.item_kinds import KINDS, TOOL_CALL
-from standfast.words.items import ModelResponse, read, to_input_json
+from standfast.words.items import ModelResponse, to_input_json
 from standfast.words.usage import Usage
 
 LOCAL_CALLS = frozenset({"computer_call", "local_shell_call", "apply_patch_call"})
@@ -265,14 +265,3 @@ def _call_id(value: object, kind: str) -> str:
             "Every call needs a non-empty, unique id; check the Model implementation or its provider.",
         )
     return value
-
-
-def known_calls(entries: Iterable[Entry], asked: Mapping[str, str] = _NOBODY) -> dict[str, str]:
-    """The ids and digests of the calls among these entries; `asked` has those that were worked out already."""
-    found = {}
-    for entry in entries:
-        if entry.kind in ("tool_call_item", "handoff_call_item"):
-            call_id = read(entry.item, "call_id")
-            if isinstance(call_id, str) and entry.item.get("type") in ("function_call", CUSTOM_CALL):
-                found[call_id] = asked.get(call_id) or call_digest(entry.item)
-    return found

@@ -8,7 +8,6 @@ JSON.
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -32,6 +31,7 @@ from standfast.driver.session_hold import SessionHold, current_task
 from standfast.engine.run import Entry, Owner, Response, Run
 from standfast.engine.run_store import RunStore
 from standfast.ground.jsonvalue import Item, copy_json
+from standfast.ground.log_helpers import logger as logger
 from standfast.llm.interface import ModelProvider
 from standfast.sessions.protocol import Lease, Session
 from standfast.tools.desk import Places
@@ -52,8 +52,6 @@ from standfast.words.items import (
 )
 from standfast.words.stream_events import StreamEvent, event_for
 from standfast.words.usage import Usage
-
-logger = logging.getLogger("standfast")
 
 _MISSING: Any = object()
 UNTRACED: Any = contextlib.nullcontext()
@@ -221,6 +219,26 @@ def _plain_origin(raw: Any) -> ToolOrigin | None:
 class RunScope:
     """What this process has of one run."""
 
+    history_tail = 0
+    """How much of the run's own ledger `history` already contains."""
+    run_lease: Lease | None = None
+    """The lease on the run itself, where no session's lease covers it (C12)."""
+    give_back_claim: Callable[[], Coroutine[Any, Any, object] | None] | None = None
+    """Undoes that a saved run was taken, for one who has to leave before anything of it has begun."""
+    shown_base: list[Item] | None = None
+    """What a session callback made of history, open turns and input; the run keeps it without the open turns."""
+    not_stored: tuple[tuple[str, int], ...] = ()
+    """Earlier runs of this process whose last items the session did not get: run id and number of items (C14)."""
+    final_output: Any = None
+    tripped: BaseException | None = None
+    announced_agent: str | None = None
+    """The agent whose start hooks have been called."""
+    shown_agent: str | None = None
+    """The agent that whoever watches was last told of."""
+    prepared: PreparedView | None = None
+    known_upto = 0
+    """How much of the ledger `known_calls` was read from."""
+
     def __init__(
         self,
         arguments: RunArguments,
@@ -250,39 +268,20 @@ class RunScope:
         self.places = Places(execution.max_function_tool_concurrency if execution is not None else None)
         self.history: list[Item] = []
         """What the session held when the run began, or was resumed."""
-        self.history_tail = 0
-        """How much of the run's own ledger that history already contains."""
-        self.run_lease: Lease | None = None
-        """The lease on the run itself, where no session's lease covers it (C12)."""
-        self.give_back_claim: Callable[[], Coroutine[Any, Any, object] | None] | None = None
-        """Undoes that a saved run was taken, for one who has to leave before anything of it has begun."""
         self.open_turns: list[Item] = []
         """Open turns of paused runs, for requests: they stand behind the history and are never stored (C15)."""
-        self.shown_base: list[Item] | None = None
-        """What a session callback made of history, open turns and input; the run keeps it without the open turns."""
         self.open_questions: list[OpenQuestion] = []
         """What waits for a person in those runs."""
         self.unfinished: list[UnfinishedRun] = []
         """The runs of this conversation that had not ended, and what was done about each."""
-        self.not_stored: tuple[tuple[str, int], ...] = ()
-        """Earlier runs of this process whose last items the session did not get: run id and number of items (C14)."""
-        self.final_output: Any = None
         self.responses: list[ModelResponse] = []
         self.results = GuardrailResults()
-        self.tripped: BaseException | None = None
-        self.announced_agent: str | None = None
-        """The agent whose start hooks have been called."""
-        self.shown_agent: str | None = None
-        """The agent that whoever watches was last told of."""
         self.shown_calls: set[str] = set()
         """The calls whose outputs whoever watches has seen."""
         self.left_out: list[Any] = []
         """Items of a client-owned history that no provider would accept: left out of requests, not deleted (C8)."""
-        self.prepared: PreparedView | None = None
         self.known_calls: dict[str, str] = {}
         """The calls in the run's history and their digests, found once each."""
-        self.known_upto = 0
-        """How much of the ledger `known_calls` was read from."""
         self.asked_calls: dict[str, str] = {}
         """The calls of the last reply and their digests: they join the ledger as they are, or not at all."""
         self.approvals: dict[str, ToolApprovalItem] = {}

@@ -18,11 +18,12 @@ from standfast.driver.call_lookup import calls_within, missing_tool, nested_agen
 from standfast.driver.reply_parsing import arguments_text, behind_handoff, behind_tool, is_digest_of
 from standfast.driver.run_scope import RunScope
 from standfast.engine.advance import refuse_settled
-from standfast.engine.codec import decode_saved, ending_of, has_ended
+from standfast.engine.codec import ENDED, decode_saved, ending_of, has_ended
 from standfast.engine.run import Call, Decision, Run
-from standfast.engine.run_store import RunStore
-from standfast.ground.errors import ApprovalError, NotFoundError, RunClaimedError, RunStateError
+from standfast.engine.run_store import RunStore, SavedRun
+from standfast.ground.errors import ApprovalError, NotFoundError, RunClaimedError, RunStateError, StandfastError
 from standfast.ground.jsonvalue import Item
+from standfast.talk.codec import decode_saved as decode_call, is_call
 
 _TEXTS = ("type", "role", "id", "call_id", "name", "namespace", "server_label", "approval_request_id")
 """What an item is known by. Everything else in it is the provider's business."""
@@ -195,3 +196,22 @@ async def check_unclaimed(run: Run, store: RunStore | None, revision: int) -> st
                 f"call {call.id!r} was changed since run {run_id!r} was saved", "Resume the run as it was saved."
             )
     return known.status
+
+
+def refuse_to_delete(saved: SavedRun) -> None:
+    """Raise if this saved run, or voice call, has not ended: what it did or waits for would be forgotten (C15)."""
+    try:
+        if is_call(saved):
+            status = decode_call(saved).status
+            is_open, remedy = status not in ENDED, "Hang up, or decide what waits with RealtimeRunner.resume(...)"
+        else:
+            run = decode_saved(saved)
+            status, is_open = run.status, not run.is_closed
+            remedy = "Resume it, or give it up with Runner.cancel_run(...)"
+    except StandfastError:
+        return  # nobody can resume or cancel it either: this is how to be rid of it
+    if is_open:
+        raise RunStateError(
+            f"run {saved.run_id!r} has not ended ({status}), and what it did or waits for would be forgotten",
+            f"{remedy}; then delete it.",
+        )

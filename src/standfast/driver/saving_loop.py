@@ -7,7 +7,6 @@ turn and the run that knows it are one step.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -30,10 +29,9 @@ from standfast.engine.events import (
 )
 from standfast.engine.run import Run
 from standfast.ground.errors import LeaseLostError, RunClaimedError
+from standfast.ground.log_helpers import logger
 from standfast.sessions.protocol import Lease
 from standfast.sessions.run_rules import NestedItems
-
-logger = logging.getLogger("standfast")
 
 # What must be known after a crash, so that nothing with side effects is repeated: saved before anything else happens.
 # A reply is among them only if a server has taken the request; else asking again is harmless.

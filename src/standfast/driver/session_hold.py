@@ -8,7 +8,6 @@ store has the history and the saved runs, a turn, the run and the lease are writ
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -24,16 +23,16 @@ from standfast.engine.costs import Costs
 from standfast.engine.run_store import RunStore
 from standfast.ground.errors import OwnerError, SessionBusyError, StoreError, UserError
 from standfast.ground.jsonvalue import Item
+from standfast.ground.log_helpers import logger as logger
 from standfast.ground.operators import tell
 from standfast.plain.adapter import PlainSession
 from standfast.plain.turn_lock import ProcessLease
-from standfast.sessions.protocol import Lease, Session, SessionSettings, abilities, conversation_key, ended_abilities
+from standfast.sessions.protocol import Lease, Session, SessionSettings, abilities, ended_abilities
 from standfast.sessions.records import RunUsage
 from standfast.sessions.run_rules import NestedItems, Recorded, RunSave
+from standfast.sessions.same_conversation import conversation_key
 from standfast.sessions.signatures import takes
 from standfast.words.history import begins_or_answers, rest_of_reply
-
-logger = logging.getLogger("standfast")
 
 LOGGED_WAIT_S = 0.5
 # A wait for a session that is worth a line in the log: shorter ones are what taking turns costs.
@@ -213,11 +212,6 @@ class SessionHold:
     def is_covered(self) -> bool:
         """Whether the run around this one has the conversation, so that this one takes no lease of its own (C13)."""
         return self._outer is not None
-
-    @property
-    def cannot(self) -> tuple[str, ...]:
-        """What this session cannot promise."""
-        return self._plain.cannot if self._plain is not None else ()
 
     def run_store(self) -> RunStore | None:
         """The run store beside the history, where the session has one."""

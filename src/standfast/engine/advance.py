@@ -33,12 +33,7 @@ from standfast.engine.run import Call, Conclusion, Entry, Marks, Progress, Run, 
 from standfast.ground.errors import CallerError, RunStateError
 from standfast.ground.jsonvalue import Item
 from standfast.words.items import call_output_item
-from standfast.words.model_texts import DEFAULT_TEXTS, model_text
-
-# The sentences as they are unless the application has set others.
-WITHHELD = DEFAULT_TEXTS.output_withheld
-NOT_COMPLETED = DEFAULT_TEXTS.not_completed
-DID_NOT_RUN = DEFAULT_TEXTS.did_not_run
+from standfast.words.model_texts import model_text
 
 _FEED_WHAT_WAS_DUE = "Feed a run only results of effects that due() asked for."
 

@@ -32,11 +32,6 @@ def stateful(run: Run) -> bool:
     return run.spec.owner.kind == "conversation" or run.marks.response_id is not None
 
 
-def delta(run: Run) -> list[Item]:
-    """The items of `offered`."""
-    return [run.ledger[ordinal].item for ordinal in offered(run)]
-
-
 def view_items(run: Run, history: Sequence[Item] = ()) -> list[Item]:
     """What the model sees of a client-owned conversation; `history` is the session's, where the view says so."""
     view = run.view

@@ -121,12 +121,3 @@ class RunStore(Protocol):
         One that failed or was cut on a session, with something done that the session does not hold yet, has not ended.
         """
         ...
-
-
-@runtime_checkable
-class CanStoreRuns(Protocol):
-    """The ability "runs": a session whose store also keeps runs."""
-
-    def run_store(self) -> RunStore:
-        """The run store beside this session's history. Does no I/O."""
-        ...

@@ -20,6 +20,7 @@ from typing import Any
 from standfast._doors.lazy import edge
 from standfast.ground.errors import ItemNotStorableError, StandfastError, StoreError, UserError
 from standfast.ground.jsonvalue import Item, copy_json
+from standfast.ground.likeness import count_alike
 from standfast.llm.settlement import alike
 from standfast.plain.copying import NotCarried, carried_of, reworded_of
 from standfast.sessions.protocol import NO_LIMIT, Session, abilities
@@ -153,7 +154,7 @@ class _Moving:
             before = self.carried[: self.done]
             if not await self._learn(places):
                 raise  # each of them alone is taken: it is not about an item
-            kept = _common(before, self.carried)
+            kept = count_alike(before, self.carried)
             await self._take_back(before[kept:], error)
             self.done = kept
         else:
@@ -204,11 +205,6 @@ def _beginning(wanted: Sequence[Item], there: Sequence[Item]) -> int | None:
     if len(there) > len(wanted) or not all(alike(one, other) for one, other in zip(wanted, there, strict=False)):
         return None
     return len(there)
-
-
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((place for place, (mine, theirs) in pairs if mine != theirs), min(len(one), len(other)))
 
 
 def _interrupted(conversation_id: str, done: int, total: int, error: StandfastError) -> MoveInterruptedError:

@@ -178,7 +178,8 @@ class RunState(Generic[TContext, TAgent]):
         return used
 
     def _reader(self) -> RunScope:
-        return self._scope or reading_scope(self._agent, self._wrapper)
+        """What to look at the run with: where it did not pause here, a scope that knows the agents and runs nothing."""
+        return self._scope or RunScope(RunArguments(self._agent, "", self._wrapper, RunConfig(), provider=_no_provider))
 
     # --- decisions ---------------------------------------------------------------------------------------------------
 
@@ -346,11 +347,6 @@ def _loaded(
         raise RunStateError(f"{revision!r} is not the revision of a saved run", "Pass the payload unchanged.")
     wrapper = wrapper_from(payload, run, override, deserializer, strict)
     return RunState._of(run, wrapper, agent, revision=revision)
-
-
-def reading_scope(agent: Agent[Any], wrapper: RunContextWrapper[Any]) -> RunScope:
-    """A scope to look at a saved run with: it knows the agents, and can run nothing."""
-    return RunScope(RunArguments(agent, "", wrapper, RunConfig(), provider=_no_provider))
 
 
 def _no_provider() -> ModelProvider:

@@ -26,27 +26,21 @@ from standfast.driver.owners import owner_of
 from standfast.driver.result import RunResult, RunResultStreaming
 from standfast.driver.run_attempt import RunAttempt
 from standfast.driver.run_scope import ResumedRun, RunArguments, usage_of
-from standfast.driver.saved_checks import check_saved
+from standfast.driver.saved_checks import check_saved, refuse_to_delete
 from standfast.driver.session_hold import run_store_of
 from standfast.driver.storing import unsent_items
 from standfast.driver.thread_loop import run_on_thread_loop
 from standfast.driver.under_way import HAND_OVER_S, hand_over_all
-from standfast.engine.codec import ENDED, decode_saved, ending_of, has_ended
+from standfast.engine.codec import decode_saved, ending_of, has_ended
 from standfast.engine.run import evolve
-from standfast.engine.run_store import RunStore, RunSummary, SavedRun
+from standfast.engine.run_store import RunStore, RunSummary
 from standfast.face.run_state import RunState
 from standfast.face.saved_context import wrap_context
 from standfast.face.starting import RunOptions, check_hooks, check_max_turns, default_provider, named_agents, start
 from standfast.fleet.recovering import Bounds, Recovery, RecoveryReport
 from standfast.fleet.run_updates import RunUpdate
 from standfast.fleet.watching import POLL_S, WAIT_S, watch
-from standfast.ground.errors import (
-    NotFoundError,
-    RunClaimedError,
-    RunStateError,
-    StandfastError,
-    UserError,
-)
+from standfast.ground.errors import NotFoundError, RunClaimedError, UserError
 from standfast.ground.jsonvalue import Item
 from standfast.sessions.protocol import Session
 
@@ -383,7 +377,7 @@ class Runner:
         store = run_store_of(session, run_store)
         saved = await store.load_run(run_id)
         if saved is not None and not has_ended(saved):
-            _refuse_to_delete(saved)
+            refuse_to_delete(saved)
         return await store.delete_run(run_id)
 
     @classmethod
@@ -499,23 +493,3 @@ async def _load(agent: Agent[Any], run_id: str, store: RunStore, context: object
     check_saved(run, AgentGraph(agent))
     wrapper = wrap_context(context, usage_of(run), ApprovalBook())  # what it has cost so far, in whatever process
     return RunState._of(run, wrapper, agent, revision=saved.revision, store=store), run.status
-
-
-def _refuse_to_delete(saved: SavedRun) -> None:
-    from standfast.talk.codec import decode_saved as decode_call, is_call  # most programs have no voice calls
-
-    try:
-        if is_call(saved):
-            status = decode_call(saved).status
-            is_open, remedy = status not in ENDED, "Hang up, or decide what waits with RealtimeRunner.resume(...)"
-        else:
-            run = decode_saved(saved)
-            status, is_open = run.status, not run.is_closed
-            remedy = "Resume it, or give it up with Runner.cancel_run(...)"
-    except StandfastError:
-        return  # nobody can resume or cancel it either: this is how to be rid of it
-    if is_open:
-        raise RunStateError(
-            f"run {saved.run_id!r} has not ended ({status}), and what it did or waits for would be forgotten",
-            f"{remedy}; then delete it.",
-        )

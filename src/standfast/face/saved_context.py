@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,9 +18,8 @@ from standfast.driver.run_scope import usage_of
 from standfast.engine.run import Run
 from standfast.ground.errors import ItemNotStorableError, RunStateError, UserError
 from standfast.ground.jsonvalue import Item, encode
+from standfast.ground.log_helpers import logger
 from standfast.words.usage import Usage
-
-logger = logging.getLogger("standfast")
 
 ContextSerializer = Callable[[Any], Mapping[str, Any]]
 ContextDeserializer = Callable[[Mapping[str, Any]], Any]

@@ -7,6 +7,7 @@ compaction saw. All of them compare this form, so that no two of them can disagr
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -26,3 +27,9 @@ def canonical(value: Any) -> bytes:
         except (TypeError, ValueError, RecursionError):  # keys of several kinds, or a value that holds itself
             text = repr(value)
         return text.encode("utf-8", "surrogatepass")
+
+
+def count_alike(one: Sequence[object], other: Sequence[object]) -> int:
+    """How many values two sequences have in common from the beginning."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (mine, theirs) in pairs if mine != theirs), min(len(one), len(other)))

@@ -167,8 +167,10 @@ class _Process:
     @classmethod
     async def start(cls, parameters: ProcessParameters) -> _Process:
         loop, lifeline = asyncio.get_running_loop(), Lifeline()
-        try:
-            transport, pipes = await loop.subprocess_exec(
+        # In a task of its own, which no cancellation reaches: asyncio would kill the guardian alone, and then wait for
+        # pipes that the server, whom nobody guards any more, may hold open for ever.
+        starting = loop.create_task(
+            loop.subprocess_exec(
                 lambda: _Pipes(loop),
                 sys.executable,
                 "-I",
@@ -185,8 +187,14 @@ class _Process:
                 pass_fds=(lifeline.theirs.fileno(),),
                 start_new_session=True,
             )
+        )
+        try:
+            transport, pipes = await asyncio.shield(starting)
         except BaseException:
             lifeline.cut()
+            starting.add_done_callback(_kill_started)
+            with anyio.CancelScope(shield=True), anyio.move_on_after(TERMINATION_S_MAX):
+                await _end_of(starting)
             raise
         lifeline.theirs.close()
         return cls(parameters, lifeline, transport, pipes)
@@ -275,12 +283,31 @@ class _Process:
 
     def kill(self) -> None:
         """End whatever is left, at once."""
-        if self._transport.get_returncode() is None:  # else the guardian is gone, and has done this
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._transport.get_pid(), signal.SIGKILL)
         self._lifeline.cut()
-        for number in (0, 1):  # not the transport itself: it would wait for the process in place of the loop
-            self._transport.get_pipe_transport(number).close()
+        _kill(self._transport)
+
+
+def _kill(transport: asyncio.SubprocessTransport) -> None:
+    """End a guardian and whatever it has started, and close their pipes."""
+    if transport.get_returncode() is None:  # else the guardian is gone, and has done this
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(transport.get_pid(), signal.SIGKILL)
+    for number in (0, 1):  # not the transport itself: it would wait for the process in place of the loop
+        if pipe := transport.get_pipe_transport(number):
+            pipe.close()
+
+
+def _kill_started(starting: asyncio.Task[tuple[asyncio.SubprocessTransport, _Pipes]]) -> None:
+    """End what was started for somebody who has stopped waiting for it."""
+    if not starting.cancelled() and starting.exception() is None:
+        _kill(starting.result()[0])
+
+
+async def _end_of(starting: asyncio.Task[tuple[asyncio.SubprocessTransport, _Pipes]]) -> None:
+    """Wait until what was started, if it was, has ended."""
+    await asyncio.wait([starting])
+    if not starting.cancelled() and starting.exception() is None:
+        await starting.result()[1].exited.wait()
 
 
 class _Lines:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from standfast._doors.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast.sessions.limits import coerce_session_settings, resolve_session_limit
-    from standfast.sessions.protocol import SessionSettings
+    from standfast.sessions.protocol import SessionSettings, coerce_session_settings, resolve_session_limit
 
 __all__ = ["SessionSettings", "coerce_session_settings", "resolve_session_limit"]
 __getattr__, __dir__ = lazy(__name__)

@@ -28,8 +28,7 @@ BEAT_S = 15
 # itself can be looked at, because it is on this machine, that it has ended is known at once.
 
 HARMLESS = ALL_ABILITIES | {
-    "record", "runs", "shared", "deadlines", "settings",
-    "closes_when_called", "close", "names", "hypothesis", "clock times",
+    "shared", "deadlines", "settings", "closes_when_called", "close", "names", "hypothesis", "clock times",
 }  # fmt: skip
 """What a check may need on any live store: what sessions themselves can do, within a name space of their own."""
 

@@ -22,7 +22,8 @@ from standfast.ground.errors import AppendGapError, PartialBatchError, StoreErro
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.plain.append_evidence import CONTEXT_COUNT, Known, known_from, serialised, standing, tells_apart
 from standfast.plain.turn_lock import ProcessLease, TurnLock
-from standfast.sessions.protocol import NO_LIMIT, check_limit, conversation_key
+from standfast.sessions.protocol import NO_LIMIT, check_limit
+from standfast.sessions.same_conversation import conversation_key
 from standfast.sessions.signatures import accepts_wrapper, pass_wrapper, takes
 
 __all__ = ["ProcessLease", "PlainSession", "accepts_wrapper", "pass_wrapper"]

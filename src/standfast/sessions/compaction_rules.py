@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypedDict, TypeGuard, run
 
 from standfast.ground.errors import CompactionRefusedError
 from standfast.ground.jsonvalue import Item
+from standfast.ground.likeness import count_alike
 from standfast.sessions.protocol import Session
 from standfast.words.history import call_key, is_call, normalise, owner_key, pair
 from standfast.words.items import to_input_json
@@ -220,23 +221,13 @@ def restoration(old: Sequence[bytes], new: Sequence[bytes], seen: Sequence[bytes
     What is seen may be the old history with its beginning or its end cleared, a beginning of the new one, or nothing;
     each followed by items of others.
     """
-    kept = _common(seen, old)
+    kept = count_alike(seen, old)
     if kept == len(old):
         return Restoration("old", kept)
-    written = _common(seen, new)
+    written = count_alike(seen, new)
     if written == len(new):
         return Restoration("new", written)
     if kept == len(seen):
         return Restoration("add", kept)
     left = max((size for size in range(1, len(old)) if list(seen[:size]) == list(old[-size:])), default=0)
     return Restoration("clear", max(kept, written, left))
-
-
-def _common(one: Sequence[bytes], other: Sequence[bytes]) -> int:
-    """How many items the two have in common from the beginning."""
-    count = 0
-    for mine, theirs in zip(one, other, strict=False):
-        if mine != theirs:
-            break
-        count += 1
-    return count

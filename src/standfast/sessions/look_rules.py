@@ -211,19 +211,10 @@ def _written_at(name: Name, row: Row) -> Plan[float | None]:
     return sight.times[0][0] if sight.rows[0] and sight.rows[0][0].ref == row.ref else None
 
 
-class _StoreCursor(NamedTuple):
-    """How far a search of a whole store has come: the listing before a session, that session, the place in it."""
-
-    listed: str | None
-    session_id: str | None
-    place: str | None
-
-
-def search_all(text: str, after: str | None, limit: int, budget: int = LOOKED_AT_MAX) -> Plan[SearchPage]:
+def search_all(text: str, after: str | None, limit: int) -> Plan[SearchPage]:
     """The same in every session of the store, those changed last first (B13)."""
-    needle = needle_of(text)
-    where = _read_store_cursor(after)
-    listed, resume, place = where.listed, where.session_id, where.place
+    needle, budget = needle_of(text), LOOKED_AT_MAX
+    listed, resume, place = _read_store_cursor(after)
     hits: list[Hit] = []
     while True:
         some = yield from listing("session", listed, WINDOW, {})
@@ -247,11 +238,12 @@ def _store_cursor(listed: str | None, session_id: str | None, place: str | None)
     return json.dumps([listed, session_id, place], separators=(",", ":"))
 
 
-def _read_store_cursor(text: str | None) -> _StoreCursor:
+def _read_store_cursor(text: str | None) -> tuple[str | None, str | None, str | None]:
+    """How far a search of a whole store has come: the listing before a session, that session, the place in it."""
     if text is None:
-        return _StoreCursor(None, None, None)
+        return None, None, None
     try:
-        return _StoreCursor(*msgspec.json.decode(text, type=tuple[str | None, str | None, str | None]))
+        return msgspec.json.decode(text, type=tuple[str | None, str | None, str | None])
     except (msgspec.DecodeError, msgspec.ValidationError, TypeError):
         raise NotFoundError(f"{text!r} is no cursor of a search", "Use `after` of an earlier page.") from None
 

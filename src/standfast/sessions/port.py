@@ -388,16 +388,6 @@ def only_appends(step: Step) -> bool:
     return None not in change.put.values()
 
 
-def one_more_refusal(before: int) -> int:
-    """Count a refusal that a plan met while nothing else could change the store; raises when they do not end."""
-    if before >= REFUSALS_MAX:
-        raise StoreError(
-            f"the store refused {before + 1} steps of one plan though nothing else could change it",
-            "Its conditions do not agree with its answers: check it with the conformance kit.",
-        )
-    return before + 1
-
-
 def carried_out(store: Store, plan: Plan[T], asked: Ask | None = None) -> T:
     """The result of a plan, with one call of the store for each thing it yields. `asked`: what it yielded already.
 
@@ -413,7 +403,12 @@ def carried_out(store: Store, plan: Plan[T], asked: Ask | None = None) -> T:
                 continue
             answer = store.commit(question) if type(question) is list else ask(store, question)
             if type(answer) is Refused:
-                refusals = one_more_refusal(refusals)
+                refusals += 1
+                if refusals > REFUSALS_MAX:
+                    raise StoreError(
+                        f"the store refused {refusals} steps of one plan though nothing else could change it",
+                        "Its conditions do not agree with its answers: check it with the conformance kit.",
+                    )
             question = plan.send(answer)
     except StopIteration as end:
         result: T = end.value

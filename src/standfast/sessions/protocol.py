@@ -9,16 +9,14 @@ wrapper cannot be bypassed by delegation.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path, PurePath
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self, runtime_checkable
+from typing import Any, Literal, Protocol, Self, get_args, runtime_checkable
 
 from standfast.ground.errors import AbilityMissingError, InvalidLimitError, InvalidSessionIdError
 from standfast.ground.jsonvalue import Item
-from standfast.sessions.records import CanReadRecords, CanSearch, CanWatch, KeepsUsage, KnowsHolder, KnowsOrigin
 
 NO_LIMIT = 2**31 - 1
 """A limit for `get_items` that means the whole history: an explicit one beats a session's default (A3)."""
@@ -46,14 +44,14 @@ class SessionSettings:
             return self
         values = override if isinstance(override, dict) else override.to_dict()
         merged = {**self.to_dict(), **{name: value for name, value in values.items() if value is not None}}
-        return coerce_settings(merged, kind=type(self))
+        return coerce_session_settings(merged, kind=type(self))
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as a plain dict."""
         return {"limit": self.limit}
 
 
-def coerce_settings(
+def coerce_session_settings(
     value: SessionSettings | dict[str, Any] | None, kind: type[SessionSettings] = SessionSettings
 ) -> SessionSettings:
     """`value` as SessionSettings: an instance is kept, a dict is read, None gives fresh defaults."""
@@ -67,6 +65,13 @@ def coerce_settings(
     if unknown:
         raise TypeError(f"Unknown session settings: {', '.join(map(str, unknown))}")
     return kind(**value)
+
+
+def resolve_session_limit(explicit_limit: int | None, settings: SessionSettings | dict[str, Any] | None) -> int | None:
+    """The limit that counts: the one that is given, else the settings'; None for no limit."""
+    if explicit_limit is not None:
+        return explicit_limit
+    return None if settings is None else coerce_session_settings(settings).limit
 
 
 def check_limit(limit: Any) -> None:
@@ -120,65 +125,6 @@ def check_text_id(session_id: Any) -> str:
             "Use an id that is valid Unicode, without NUL.",
         )
     return found
-
-
-# --- which conversation ----------------------------------------------------------------------------------------------
-
-_STORE_NAMES = (
-    *("store", "engine", "client", "redis_client", "redis", "connection", "pool", "url", "dsn", "db_path", "path"),
-    *("file", "folder", "database", "namespace", "prefix", "key_prefix", "sessions_table", "messages_table"),
-)
-"""What sessions call what they are kept in; with or without a leading underscore."""
-
-
-def conversation_key(session: object) -> Hashable:
-    """Equal for session objects of this process that are the same conversation, whatever object it is reached through.
-
-    Ours say so themselves. A wrapper is what it wraps. Of another's session it is known by its class, its id and
-    whatever its attributes say of its store (a path in any spelling is one path); if they say nothing, or the store is
-    private to the object, by the object itself.
-    """
-    wrapped, seen = session, {id(session)}
-    while (inner := getattr(wrapped, "underlying_session", None)) is not None and id(inner) not in seen:
-        wrapped = inner
-        seen.add(id(inner))
-    own = getattr(type(wrapped), "conversation_key", None)
-    if callable(own):
-        key: Hashable = own(wrapped)
-        return key
-    values = vars(wrapped) if hasattr(wrapped, "__dict__") else {}
-    named = {name.lstrip("_"): value for name, value in values.items()}
-    parts = [(name, _spelled(named[name])) for name in _STORE_NAMES if name in named]
-    try:
-        session_id = getattr(wrapped, "session_id", None)
-    except ValueError:  # one that has no id before its first use
-        session_id = None
-    is_private = session_id is None or not parts or ":memory:" in (value for _, value in parts)
-    try:
-        hash(tuple(parts))
-    except TypeError:
-        is_private = True
-    return _ById(wrapped) if is_private else (type(wrapped), session_id, tuple(parts))
-
-
-def _spelled(value: object) -> Hashable:
-    """A path as one path, however it is written; anything else as it is."""
-    if isinstance(value, PurePath) or (isinstance(value, str) and value != ":memory:" and "://" not in value):
-        return str(Path(value).resolve()) if str(value) else ""
-    return value if isinstance(value, Hashable) else _ById(value)
-
-
-@dataclass(frozen=True, eq=False)
-class _ById:
-    """An object as a key: equal to itself only, whatever its own `==` says, and alive as long as the key is."""
-
-    value: object
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ById) and self.value is other.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
 
 
 # --- the five methods ------------------------------------------------------------------------------------------------
@@ -482,27 +428,7 @@ class HasTimes(Protocol):
         ...
 
 
-_PROTOCOLS: dict[str, type] = {
-    "append": CanAppend,
-    "written": CanAppend,
-    "head": CanAppend,
-    "replace": CanReplace,
-    "rewind": CanRewind,
-    "fork": CanFork,
-    "lease": CanLease,
-    "page": CanPage,
-    "list": CanList,
-    "corrupt": CanReportCorrupt,
-    "times": HasTimes,
-    "records": CanReadRecords,
-    "watch": CanWatch,
-    "search": CanSearch,
-    "holder": KnowsHolder,
-    "origin": KnowsOrigin,
-    "usage": KeepsUsage,
-}
-
-ALL_ABILITIES: frozenset[str] = frozenset(_PROTOCOLS)
+ALL_ABILITIES: frozenset[str] = frozenset(get_args(Ability))
 
 LOOKING_ABILITIES: frozenset[str] = frozenset({"records", "watch", "search", "holder", "origin", "usage"})
 """What shows people a stored conversation; no run needs them."""

@@ -82,6 +82,8 @@ Report = Callable[[Row, str], None]
 
 WINDOW = 16
 
+LISTED_AT_ONCE = 256
+
 
 # --- asking ----------------------------------------------------------------------------------------------------------
 
@@ -105,6 +107,18 @@ def listing(kind: Kind, after: str | None, limit: int, labels: Mapping[str, str]
     found = yield Listing(kind, after, limit, labels)
     assert not isinstance(found, Sight | Done | Refused | int)
     return found
+
+
+def listed_runs(labels: Mapping[str, str]) -> Plan[list[Listed]]:
+    """Ask for every saved run with these labels, newest change first, a page at a time."""
+    found: list[Listed] = []
+    after: str | None = None
+    while True:
+        some = yield from listing("run", after, LISTED_AT_ONCE, labels)
+        found += some
+        if len(some) < LISTED_AT_ONCE:
+            return found
+        after = some[-1].cursor
 
 
 # --- repeats ---------------------------------------------------------------------------------------------------------
@@ -461,14 +475,8 @@ def clear(name: Name, keeps_run: Callable[[Sight, bytes | None], bool], lane: La
 
 def runs_of(name: Name) -> Plan[list[str]]:
     """Every saved run of a session, newest change first, those that ended long ago included."""
-    found: dict[str, None] = {}  # one that was saved meanwhile may be listed twice
-    after: str | None = None
-    while True:
-        some = yield from listing("run", after, 256, {"session": name.id})
-        found.update(dict.fromkeys(one.id for one in some))
-        if len(some) < 256:
-            return list(found)
-        after = some[-1].cursor
+    found = yield from listed_runs({"session": name.id})
+    return list(dict.fromkeys(one.id for one in found))  # one that was saved meanwhile may be listed twice
 
 
 def tagged(rows: Iterable[Row], writer: str) -> dict[int, Row]:

@@ -27,7 +27,18 @@ from standfast.sessions.lease_rules import (
 )
 from standfast.sessions.port import Cell, Change, Done, Listed, Look, Name, Plan, Sight
 from standfast.sessions.protocol import Head
-from standfast.sessions.rules import OPEN_RUN, SEALED, WRITER, as_time, commit, listing, look, usage_cell, value_of
+from standfast.sessions.rules import (
+    OPEN_RUN,
+    SEALED,
+    WRITER,
+    as_time,
+    commit,
+    listed_runs,
+    listing,
+    look,
+    usage_cell,
+    value_of,
+)
 from standfast.sessions.writer_rules import Batch, appended, batch_look, is_repeat
 
 HEAD, LENGTHS, LOG = "head", "logs", "log/"
@@ -212,11 +223,6 @@ class Costs(NamedTuple):
     number: int
     requests: Sequence[Item]
 
-    @property
-    def cell(self) -> str:
-        """Where they are kept. By number: a repeat that has grown since takes the place of what it repeats."""
-        return usage_cell(self.number, self.run_id)
-
 
 def _labels(save: RunSave) -> dict[str, str]:
     """What a listing shows of the run and finds it by."""
@@ -332,7 +338,8 @@ def _session_part(
         if value != cells[run_cell]:
             put[run_cell] = value
     if costs is not None:
-        put[costs.cell] = encode_value([sight.now, costs.requests])
+        # By number: a repeat that has grown since takes the place of what it repeats.
+        put[usage_cell(costs.number, costs.run_id)] = encode_value([sight.now, costs.requests])
     if release and fence is not None:
         put |= release_put(sight, fence)
     if not changes:
@@ -376,26 +383,15 @@ def _summary(one: Listed) -> RunSummary:
 
 def open_on_conversation(conversation_id: str) -> Plan[list[RunSummary]]:
     """The runs on a server's conversation that have not ended or have something to tell, newest change first."""
-    return (yield from _all_pages({CONVERSATION: conversation_id}))
+    found = yield from listed_runs({CONVERSATION: conversation_id})
+    return [_summary(one) for one in found]
 
 
 def open_without_conversation() -> Plan[list[RunSummary]]:
     """The runs that run or wait and name neither session nor conversation: saved before there was that label."""
-    found: list[RunSummary] = []
-    for status in ("running", "paused"):
-        found += yield from _all_pages({"status": status}, without=("session", CONVERSATION))
-    return found
-
-
-def _all_pages(labels: Mapping[str, str], without: Sequence[str] = ()) -> Plan[list[RunSummary]]:
-    found: list[RunSummary] = []
-    after: str | None = None
-    while True:
-        some = yield from listing("run", after, 256, labels)
-        found += [_summary(one) for one in some if not any(label in one.labels for label in without)]
-        if len(some) < 256:
-            return found
-        after = some[-1].cursor
+    running = yield from listed_runs({"status": "running"})
+    paused = yield from listed_runs({"status": "paused"})
+    return [_summary(one) for one in (*running, *paused) if one.labels.keys().isdisjoint(("session", CONVERSATION))]
 
 
 def delete_run(run_id: str, *, loses_answers: bool) -> Plan[bool]:
@@ -410,12 +406,17 @@ def delete_run(run_id: str, *, loses_answers: bool) -> Plan[bool]:
         if value.startswith(SEALED):
             raise _sealed(run_id)  # whoever has the key can read it, and it may wait for somebody (C15)
         was_there = loses_answers  # then a refusal may be the echo of this very step; else somebody else removed it
-        step = [Change(name, cells={HEAD: value}, remove=True)]
-        if "session" in sight.labels:
-            step.append(Change(Name("session", sight.labels["session"]), put={OPEN_RUN + run_id: None}))
-        got = yield from commit(step)
+        got = yield from commit(_removal(run_id, value, sight.labels.get("session")))
         if isinstance(got, Done):
             return True
+
+
+def _removal(run_id: str, head: bytes, session_id: str | None) -> list[Change]:
+    """The step that removes a run of this head, and what its session knows of it."""
+    step = [Change(Name("run", run_id), cells={HEAD: head}, remove=True)]
+    if session_id is not None:
+        step.append(Change(Name("session", session_id), put={OPEN_RUN + run_id: None}))
+    return step
 
 
 def prune_runs(older_than_s: float | None, keep: int | None) -> Plan[int]:
@@ -423,7 +424,8 @@ def prune_runs(older_than_s: float | None, keep: int | None) -> Plan[int]:
 
     A run that failed or was cut is left while it has something to tell: what its tools did would be forgotten (C15).
     """
-    ended = yield from _ended()
+    known = yield from listed_runs({})
+    ended = [one for one in known if one.labels.get("status") in ENDED and LEFT_OPEN not in one.labels]
     clock = yield from look(Look(Name("run", "-"), mark=False))
     leaving: set[str] = set()
     if keep is not None:
@@ -459,21 +461,7 @@ def _pruned(one: Listed) -> Plan[bool]:
             return False
         if is_left_open(head) and (session is not None or conversation_of(head) is not None):
             return False  # its label does not say so: it was saved before there was that label
-        step = [Change(name, cells={HEAD: value}, remove=True)]
-        if session is not None:
-            step.append(Change(Name("session", session), put={OPEN_RUN + one.id: None}))
         is_asked = True
-        got = yield from commit(step)
+        got = yield from commit(_removal(one.id, value, session))
         if isinstance(got, Done):
             return True
-
-
-def _ended() -> Plan[Sequence[Listed]]:
-    found: list[Listed] = []
-    after: str | None = None
-    while True:
-        some = yield from listing("run", after, 256, {})
-        found += [one for one in some if one.labels.get("status") in ENDED and LEFT_OPEN not in one.labels]
-        if len(some) < 256:
-            return found
-        after = some[-1].cursor

@@ -43,7 +43,6 @@ REJECTED = DEFAULT_TEXTS.call_rejected
 UNKNOWN_OUTCOME = DEFAULT_TEXTS.outcome_unknown
 WAITS_FOR_A_PERSON = DEFAULT_TEXTS.waits_for_a_person
 BEGUN_AND_WAITS = DEFAULT_TEXTS.begun_and_waits
-HANDOFF_IGNORED = DEFAULT_TEXTS.handoff_ignored
 
 
 def not_found_text(tool_name: str) -> str:

@@ -14,7 +14,6 @@ from standfast.sessions.rules import (
     WRITER,
     Lane,
     commit,
-    listing,
     look,
     noted,
     once,
@@ -48,18 +47,6 @@ def _anew(cell: str, found: Cell) -> bytes | None:
     if cell.startswith(WRITER):
         return written_in(found).value()
     return found.value if found.alive or cell.startswith(KEPT_BY_CLEAR) else None
-
-
-def runs_of(name: Name) -> Plan[list[Name]]:
-    """The saved runs of a session."""
-    found: list[Name] = []
-    after: str | None = None
-    while True:
-        some = yield from listing("run", after, 256, {"session": name.id})
-        found += [Name("run", one.id) for one in some]
-        if len(some) < 256:
-            return found
-        after = some[-1].cursor
 
 
 def resealed_run(run: Name) -> Plan[None]:

@@ -15,13 +15,14 @@ from standfast.backends.sealed import sdk_rows
 from standfast.backends.sealed.keys import ErasureReceipt, KeyRing, SessionKeys
 from standfast.backends.sealed.plans import SealedCarrier
 from standfast.backends.sealed.records import Records, Unreadable, fault_in, scope_of
-from standfast.backends.sealed.reseal import resealed, resealed_run, runs_of
+from standfast.backends.sealed.reseal import resealed, resealed_run
 from standfast.carrying.carrier import Carrier
 from standfast.carrying.session import StoredSession
 from standfast.ground.errors import AbilityMissingError, CallerError, InvalidSettingError, ReadBudgetError
 from standfast.ground.jsonvalue import Item
-from standfast.sessions.port import Row
+from standfast.sessions.port import Name, Row
 from standfast.sessions.protocol import ALL_ABILITIES, CorruptRecord, SessionSettings, effective_limit
+from standfast.sessions.rules import runs_of
 
 __all__ = ["EncryptedSession"]
 
@@ -36,7 +37,7 @@ class EncryptedSession(StoredSession):
     `unreadable="leave_out"`: records whose key is missing are corrupt records, in place of an error.
     """
 
-    declared_abilities: ClassVar[frozenset[str]] = ALL_ABILITIES | {"runs", "record"}
+    declared_abilities: ClassVar[frozenset[str]] = ALL_ABILITIES
 
     def __init__(
         self,
@@ -116,7 +117,7 @@ class EncryptedSession(StoredSession):
         await self._write(partial(resealed, self._name, self._lane()))
         runs = await self._read(partial(runs_of, self._name))
         for run in runs:
-            await self._write(partial(resealed_run, run))
+            await self._write(partial(resealed_run, Name("run", run)))
         return len(runs)
 
     async def erase(self) -> ErasureReceipt:

@@ -48,7 +48,9 @@ def look_beside(path: str) -> Beside:
             f"there is no file {path!r}", "Check the path; nothing is made where a store is only looked at."
         ) from None
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise StoreUnavailableError(
+            f"{path!r} cannot be looked at ({error.strerror})", "Check the path, its folders' permissions and its disk."
+        ) from error
     check_file(path)
     log, journal = _size(f"{path}-wal"), _size(f"{path}-journal")
     has_memory = _size(f"{path}-shm") is not None
@@ -70,9 +72,3 @@ def _size(path: str) -> int | None:
         return os.stat(path).st_size
     except OSError:
         return None
-
-
-def _unreadable(path: str, error: OSError) -> StoreUnavailableError:
-    return StoreUnavailableError(
-        f"{path!r} cannot be looked at ({error.strerror})", "Check the path, its folders' permissions and its disk."
-    )

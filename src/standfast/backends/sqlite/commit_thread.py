@@ -13,7 +13,6 @@ one doubt is what a crash would recover if the disk failed to sync, and that is 
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -32,8 +31,6 @@ from standfast.backends.sqlite.together import carry_out
 from standfast.carrying.requests import QUEUED, Owing, PutBack, Request, claimed, deliver, settled
 from standfast.ground.errors import OutcomeUnknownError, StoreUnavailableError
 from standfast.sessions.port import carried_out
-
-log = logging.getLogger("standfast.sessions")
 
 GROUP_MAX = 256
 # Bounds how long the write lock is held for one group, so that other processes get their turn.
@@ -95,7 +92,7 @@ class Writer(Worker, Owing):
             if db is not None:
                 db.close()
         except sqlite3.Error as error:
-            log.warning("closing %s failed: %s", self.path, error)
+            files.log.warning("closing %s failed: %s", self.path, error)
         finally:
             self._lock.close()
 
@@ -140,7 +137,7 @@ class Writer(Worker, Owing):
         while self._owed:
             self._serve([])
             if self._owed and (self.file.is_lost or time.monotonic() > patience):
-                log.error("%d cancelled operations on %s could not be undone", len(self._owed), self.path)
+                files.log.error("%d cancelled operations on %s could not be undone", len(self._owed), self.path)
                 return
             if self._owed:
                 self._pause()
@@ -179,7 +176,7 @@ class Writer(Worker, Owing):
             if self._db is not None:
                 self._checkpoints.look(self._db, idle=not requests)
         except Exception as error:
-            log.exception("the writer of %s failed; its connection is opened anew", self.path)
+            files.log.exception("the writer of %s failed; its connection is opened anew", self.path)
             self._fail(todo, error)
             deliver(todo)
             self.disconnect()
@@ -239,7 +236,7 @@ class Writer(Worker, Owing):
                 if not is_lasting(error):
                     self._owed = owed
                     raise
-                log.error("a cancelled operation on %s cannot be undone: %s", self.path, error)
+                files.log.error("a cancelled operation on %s cannot be undone: %s", self.path, error)
             owed = owed[1:]
         self._owed = []
 
@@ -364,7 +361,8 @@ class Writer(Worker, Owing):
     def _open(self, requests: Sequence[AnyRequest]) -> sqlite3.Connection:
         if not self.file.is_known:
             self.file.check_names()
-        db = files.connect(self.path) if self.file.is_known else self.file.made_and_connected()
+            self.file.make()
+        db = files.connect(self.path)
         try:
             for tables in {request.where for request in requests}:
                 version_of(db, tables)  # a newer layout, or no database at all, is refused before anything is changed

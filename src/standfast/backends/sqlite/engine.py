@@ -12,7 +12,6 @@ not have. Before a fork every connection is closed; both sides open their own wh
 from __future__ import annotations
 
 import itertools
-import logging
 import os
 import threading
 import time
@@ -32,8 +31,6 @@ from standfast.ground.errors import SessionClosedError, StoreUnavailableError
 from standfast.sessions.port import Plan
 
 T = TypeVar("T")
-
-log = logging.getLogger("standfast.sessions")
 
 CLOSE_WAIT_S = 5.0
 # Closing waits for what is queued and for the connections to be gone, so that a closed file can be moved. A disk that
@@ -81,7 +78,7 @@ class Engine:
         self._made_up_for = max(self._made_up_for, given_up)
         return await request.answer(self._submit_read, self.give_up)
 
-    def submit(self, request: Request[Any]) -> None:
+    def submit(self, request: Request[Any] | PutBack) -> None:
         """Do it in a transaction that may be shared with others, invisibly; durable when it is answered."""
         with self.gate:
             self._wake()
@@ -101,13 +98,10 @@ class Engine:
             if not owes_undo:
                 return
             if not self._stopped:
-                self._wake()
-                self.writer.inbox.put(PutBack(request))
+                self.submit(PutBack(request))
                 return
         other = acquire(self.path)  # this engine ended between the answer and the moment nobody took it
-        with other.gate:
-            other._wake()
-            other.writer.inbox.put(PutBack(request))
+        other.submit(PutBack(request))
         other.release()
 
     # --- resting ------------------------------------------------------------------------------
@@ -221,7 +215,9 @@ class Engine:
         deadline = time.monotonic() + timeout_s
         ended = [worker.join(max(0.0, deadline - time.monotonic())) for worker in self._workers()]
         if not all(ended):
-            log.warning("%s is still busy after %s s; its threads end when the disk answers", self.path, timeout_s)
+            files.log.warning(
+                "%s is still busy after %s s; its threads end when the disk answers", self.path, timeout_s
+            )
 
     def _workers(self) -> list[Writer | Reader]:
         return [self.writer, *self.readers.all, *self._leaving]

@@ -151,13 +151,12 @@ class OpenedFile:
         """Whether it was opened before, so that another one in its place is another one."""
         return self._identity is not None
 
-    def made_and_connected(self) -> sqlite3.Connection:
-        """Connect, making the file first where there is none, readable by nobody else unless a mode was given.
+    def make(self) -> None:
+        """Make the file where there is none, readable by nobody else unless a mode was given.
 
         A conversation is private, and SQLite would make its file readable for everybody. Its log gets the same mode.
         """
         make_file(self._path, self._mode)
-        return connect(self._path)
 
     def check_names(self) -> None:
         """Refuse a file whose log is not its own, or that has several names, before SQLite opens it.

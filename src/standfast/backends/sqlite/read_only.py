@@ -58,15 +58,15 @@ class ReadOnlyFile:
 
     def answer(self, plan: Callable[[], Plan[T]], timeout_s: float) -> T:
         """The result of a plan, of one instant of the file. It may be carried out more than once."""
-        return self._asked(lambda db, layout: carried_out(Transaction(db, self._sql), plan()), timeout_s)
+        return self.asked(lambda db, layout: carried_out(Transaction(db, self._sql), plan()), timeout_s)
 
     def layout(self, timeout_s: float) -> int:
         """The version of the tables as they are in the file: 0 is the SDK's own."""
-        return self._asked(lambda db, layout: layout, timeout_s)
+        return self.asked(lambda db, layout: layout, timeout_s)
 
     def table_names(self, begins: str, timeout_s: float) -> list[str]:
         """The tables in the file whose names begin so."""
-        return self._asked(lambda db, layout: tables_beginning(db, begins), timeout_s)
+        return self.asked(lambda db, layout: tables_beginning(db, begins), timeout_s)
 
     def copy_to(self, path: str, timeout_s: float) -> None:
         """Write the database, as it is at one instant, into a new file."""
@@ -79,18 +79,15 @@ class ReadOnlyFile:
             with contextlib.closing(files.connect(path)) as target:
                 db.backup(target)
 
-        self._asked(copied, timeout_s)
-
-    def asked(self, ask: Callable[[sqlite3.Connection], T], timeout_s: float) -> T:
-        """What a function finds in the file, of one instant; it may be called more than once. For tools."""
-        return self._asked(lambda db, layout: ask(db), timeout_s)
+        self.asked(copied, timeout_s)
 
     def close(self) -> None:
         """Close what is open."""
         with self._lock:
             self._forget()
 
-    def _asked(self, ask: Callable[[sqlite3.Connection, int], T], timeout_s: float) -> T:
+    def asked(self, ask: Callable[[sqlite3.Connection, int], T], timeout_s: float) -> T:
+        """What a function of the connection and the layout finds, of one instant; it may be called more than once."""
         deadline = time.monotonic() + timeout_s
         if not self._lock.acquire(timeout=min(timeout_s, threading.TIMEOUT_MAX)):
             raise _busy(self.path, timeout_s)

@@ -6,7 +6,6 @@ sessions. A read sees everything that was acknowledged before it was asked for: 
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 import threading
 from queue import SimpleQueue
@@ -20,8 +19,6 @@ from standfast.backends.sqlite.store import Transaction
 from standfast.carrying.requests import Request, deliver
 from standfast.carrying.starting import started
 from standfast.sessions.port import Look, carried_out
-
-log = logging.getLogger("standfast.sessions")
 
 READERS_MAX = 4
 # More than the cores of a small machine gain nothing: decoding needs Python's own lock.
@@ -123,7 +120,7 @@ class Reader(Worker):
             if self._db is not None and self._db.in_transaction:
                 self._db.execute("ROLLBACK")
         except sqlite3.Error as error:
-            log.warning("a reading connection to %s was given up: %s", self._path, error)
+            files.log.warning("a reading connection to %s was given up: %s", self._path, error)
             self.disconnect()
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from typing import Any
 
 import msgspec
 
@@ -64,7 +63,7 @@ class _Conversion:
     def __init__(self, db: sqlite3.Connection, sessions: str, messages: str) -> None:
         self._db, self._sessions, self._messages = db, f'"{sessions}"', messages
         found = db.execute(f"SELECT session_id, standfast_epoch FROM {self._sessions}").fetchall()
-        self._epochs = {_text(session_id): _text(epoch or b"") for session_id, epoch in found}
+        self._epochs = {as_text(session_id): as_text(epoch or b"") for session_id, epoch in found}
 
     def run(self, *, keeps_old: bool = False) -> None:
         self._writers()
@@ -102,9 +101,9 @@ class _Conversion:
             digests = b"".join([*self._batches(last_batch), latest])
             known = count - len(digests) // DIGEST_BYTES
             cut = [digests[place : place + DIGEST_BYTES] for place in range(0, len(digests), DIGEST_BYTES)]
-            cells = writer_rules.grown(_text(writer), writer_rules.Written(known, known), cut)
+            cells = writer_rules.grown(as_text(writer), writer_rules.Written(known, known), cut)
             for cell, value in cells.items():
-                self._put_on_session(_text(session_id), cell, value)
+                self._put_on_session(as_text(session_id), cell, value)
 
     def _batches(self, last: int | None) -> list[bytes]:
         """A writer's older digests, oldest first: each batch knows the one before it."""
@@ -122,8 +121,8 @@ class _Conversion:
             f"SELECT session_id, number, epoch, created_at, item_count FROM {self._old('generations')} "
             "ORDER BY session_id, number"
         ):
-            if self._epochs.get(_text(session_id)) == _text(epoch):
-                kept.setdefault(_text(session_id), []).append((number, as_seconds(created_at), item_count))
+            if self._epochs.get(as_text(session_id)) == as_text(epoch):
+                kept.setdefault(as_text(session_id), []).append((number, as_seconds(created_at), item_count))
         for session_id, generations in kept.items():
             self._put_on_session(session_id, GENERATIONS, json.dumps(generations).encode())
         return kept
@@ -134,9 +133,9 @@ class _Conversion:
         self._db.executemany(
             f"DELETE FROM {self._own('archive')} WHERE session_id = ? AND generation = ?",
             [
-                (_text(session_id), number)
+                (as_text(session_id), number)
                 for session_id, number in archived
-                if number not in [one[0] for one in kept.get(_text(session_id), ())]
+                if number not in [one[0] for one in kept.get(as_text(session_id), ())]
             ],
         )
 
@@ -147,7 +146,7 @@ class _Conversion:
         ).fetchall():
             left = max(0.0, expires_at - now)  # whoever holds it may still be there
             held = lease_rules.Held(number, since=now if left else 0.0, ttl_s=left)
-            self._put_on_session(_text(session_id), LEASE, msgspec.json.encode(held))
+            self._put_on_session(as_text(session_id), LEASE, msgspec.json.encode(held))
 
     def _runs(self) -> None:
         rows = self._db.execute(
@@ -155,16 +154,19 @@ class _Conversion:
             f"FROM {self._old('runs')} ORDER BY updated_at, run_id"
         ).fetchall()
         for changed, (run_id, revision, status, session_id, agent, created, updated, head) in enumerate(rows, 1):
-            name, labels = _text(run_id), {"status": _text(status), "agent": _text(agent), "revision": str(revision)}
+            name, labels = (
+                as_text(run_id),
+                {"status": as_text(status), "agent": as_text(agent), "revision": str(revision)},
+            )
             if session_id is not None:
-                labels["session"] = _text(session_id)
+                labels["session"] = as_text(session_id)
                 if labels["status"] not in run_rules.ENDED:
                     value = lease_rules.open_run_value(labels["status"], None)
                     self._put_on_session(labels["session"], OPEN_RUN + name, value)
             self._db.execute(
                 f"INSERT INTO {self._own('runs')} (run_id, created_at, updated_at, epoch, changed, labels) "
                 "VALUES (?, ?, ?, ?, ?, ?)",
-                (name, _text(created), _text(updated), "1", changed, labels_text(labels)),
+                (name, as_text(created), as_text(updated), "1", changed, labels_text(labels)),
             )
             self._put(f"r{name}", run_rules.HEAD, "1", b"%d|" % revision + as_bytes(head))
             self._logs(name, revision)
@@ -174,7 +176,7 @@ class _Conversion:
         for log, data in self._db.execute(
             f"SELECT log, data FROM {self._old('run_log')} WHERE run_id = ? ORDER BY log, ordinal", (run_id,)
         ):
-            logs.setdefault(_text(log), []).append(data)
+            logs.setdefault(as_text(log), []).append(data)
         if logs:
             tails = {log: (0, records) for log, records in logs.items()}
             lengths = {log: len(records) for log, records in logs.items()}
@@ -186,9 +188,5 @@ class _Conversion:
         found = self._db.execute(f"SELECT session_id FROM {self._sessions} ORDER BY updated_at, session_id").fetchall()
         self._db.executemany(
             f"UPDATE {self._sessions} SET standfast_changed = ? WHERE session_id = ?",
-            [(number, _text(session_id)) for number, (session_id,) in enumerate(found, 1)],
+            [(number, as_text(session_id)) for number, (session_id,) in enumerate(found, 1)],
         )
-
-
-def _text(value: Any) -> str:
-    return as_text(value)

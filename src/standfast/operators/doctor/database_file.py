@@ -78,7 +78,7 @@ def file_system_of(path: str, mounts: str) -> str:
 def inside(file: ReadOnlyFile, timeout_s: float) -> list[Finding]:
     """What SQLite says of the file, and rows that belong to nothing; in time proportional to the file."""
     try:
-        return file.asked(lambda db: [*_damage(db), *_stray_rows(db, file.tables)], timeout_s)
+        return file.asked(lambda db, _: [*_damage(db), *_stray_rows(db, file.tables)], timeout_s)
     except StoreUnavailableError as error:
         if not is_damage(error):
             raise

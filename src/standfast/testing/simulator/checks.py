@@ -9,14 +9,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from standfast.engine.advance import DID_NOT_RUN, NOT_COMPLETED
 from standfast.ground.jsonvalue import Item
 from standfast.testing.simulator.journey import Journey, Outcome
 from standfast.testing.simulator.scripts import unsalted
 from standfast.testing.simulator.world import invalid
-from standfast.tools.texts import UNKNOWN_OUTCOME
+from standfast.words.model_texts import DEFAULT_TEXTS
 
-LOST = (UNKNOWN_OUTCOME, NOT_COMPLETED, DID_NOT_RUN)
+LOST = (DEFAULT_TEXTS.outcome_unknown, DEFAULT_TEXTS.not_completed, DEFAULT_TEXTS.did_not_run)
 
 
 def problems(life: Journey, calm: Journey, *, tells_on: bool = False) -> list[str]:
