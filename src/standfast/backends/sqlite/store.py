@@ -62,8 +62,7 @@ class Transaction(Looking):
                 if refusal is not None:
                     return refusal
         if len(step) == 1:  # nearly always
-            self._do(change, state)
-            marks: tuple[str, ...] = (self._states[change.name].mark,)
+            marks: tuple[str, ...] = (self._do(change, state).mark,)
         else:
             for change in step:
                 self._do(change, self._states[change.name])
@@ -121,8 +120,8 @@ class Transaction(Looking):
         cells = {name: Cell(found[1], found[0] == state.epoch) for name in change.cells if (found := state.cells[name])}
         return Refused(place, why, state.mark, cells)  # type: ignore[arg-type]  # one of the two words
 
-    def _do(self, change: Change, state: State) -> None:
-        """Do one change: what moves rows at once, the rest when it is written."""
+    def _do(self, change: Change, state: State) -> State:
+        """Do one change: what moves rows at once, the rest when it is written. Gives what is known of its name then."""
         name, push, is_touched = change.name, change.push, change.touch
         is_moved = change.drop or change.arrange or change.back or change.load
         if is_moved or change.sweep or change.remove or change.wipe is not None:
@@ -161,6 +160,7 @@ class Transaction(Looking):
             self.db.execute(self._sql.see, (self._seen,))
         if self._beside is not None:
             self._follow(change, self._beside)
+        return state
 
     def _push(self, session_id: str, state: State, rows: Sequence[tuple[bytes, Tag]]) -> None:
         """Add rows behind the live ones, now or when they are written: the ids that they will have are known."""
