@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 import sqlite3
 from collections.abc import Awaitable, Callable
@@ -20,7 +21,7 @@ from helpers.books import asked_next, done, lines, says_unknown, short, wrongs
 from helpers.dying import HUNG, STORED, Hang, program_that_is_signalled
 from helpers.processes import Child, eventually
 
-from standfast import RunConfig, Runner, SQLiteSession
+from standfast import OpenAIResponsesCompactionSession, RunConfig, Runner, SQLiteSession
 
 HOLDS = RunConfig(lease_ttl_s=300.0)
 
@@ -188,3 +189,17 @@ def test_a_child_of_multiprocessing_stores_it_though_the_store_is_busy_while_it_
     session = SQLiteSession("s", path)
     assert short(asyncio.run(session.get_items()))[:4] == STORED[:4]
     session.close()
+
+
+async def test_a_session_that_compacts_itself_stores_it_and_python_warns_of_nothing(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    """What closes the run is submitted through the wrapper, and nobody waits for it."""
+    hang, path = Hang(str(tmp_path / "book")), tmp_path / "s.db"
+    session = OpenAIResponsesCompactionSession("s", SQLiteSession("s", path), should_trigger_compaction=lambda _: False)
+    await by_two_cancellations(whole, hang, session)
+    gc.collect()
+    seen = await asked_next(session)
+    assert wrongs(lines(tmp_path / "book"), seen) == []
+    assert [str(one.message) for one in recwarn if "never awaited" in str(one.message)] == []
+    await session.close()

@@ -17,6 +17,7 @@ import pytest
 from procrastinate.jobs import Job
 
 from standfast import RunHandedOverError
+from standfast.workers import procrastinate_queue
 from tests.helpers import servers
 from tests.helpers.books import done, lines, says_unknown
 from tests.workers.office import QUEUE, queue_of
@@ -226,6 +227,73 @@ async def test_a_run_that_waits_in_the_queue_is_cancelled_there(settings: dict[s
     assert await queue.cancel("m1", by="ann") is True
     assert await jobs_end(queue) == ["cancelled"]
     assert lines(settings["book"]) == []
+
+
+async def test_a_run_that_was_cancelled_in_the_queue_does_not_begin_when_its_message_comes_again(
+    settings: dict[str, Any], queue: Any
+):
+    """The message is delivered twice, and the second one behind the cancellation."""
+    await queue.enqueue("m1", "Payer", "a", session_id="s")
+    assert await queue.cancel("m1", by="ann") is True
+    assert await queue.enqueue("m1", "Payer", "a", session_id="s") is None
+    await queue.enqueue("m2", "Payer", "b", session_id="s")
+    with office(ENGINE, settings):
+        await is_status(queue, "m2", "done")
+    assert lines(settings["book"]) == ["b"]
+
+
+async def test_a_cancelled_run_of_a_dead_worker_is_not_gone_on_with(
+    settings: dict[str, Any], queue: Any, monkeypatch: pytest.MonkeyPatch
+):
+    """Nobody tells a dead worker anything: the run is taken from it, and whoever looks for such runs finds it ended."""
+    monkeypatch.setattr(procrastinate_queue, "GIVING_UP_S", 0.5)
+    await queue.enqueue("m1", "Payer", "a b", session_id="s")
+    with office(ENGINE, settings, die="a") as victim:
+        assert victim.ended() == -signal.SIGKILL
+        assert await queue.cancel("m1", by="ann") is True  # while its lease lives
+    await queue.enqueue("m2", "Payer", "c", session_id="t")
+    with office(ENGINE, settings, tend=True):
+        await is_status(queue, "m1", "cancelled")
+        await is_status(queue, "m2", "done")
+        await jobs_end(queue)
+    assert lines(settings["book"]) == ["a", "c"]
+    assert says_unknown((await outputs(queue, "s"))["a"])
+
+
+async def test_a_run_that_somebody_without_a_job_goes_on_with_is_cancelled(settings: dict[str, Any], queue: Any):
+    """Whoever tends hears of no abortion: the run is taken from it, and its next call does not begin."""
+    await queue.enqueue("m1", "Payer", "ask1 b", session_id="s")
+    with office(ENGINE, settings):
+        await is_status(queue, "m1", "paused")
+        await jobs_end(queue)
+    await queue.jobs.store.decide("m1", "ask1", True, by="ann")  # and nobody enqueues it
+    with office(ENGINE, settings, tend=True, sleep="ask1") as worker:
+        worker.hears("paid ask1")
+        assert await queue.cancel("m1", by="ann") is True
+        worker.send(signal.SIGCONT)
+        worker.hears("woke ask1")
+        worker.send(signal.SIGTERM)
+        worker.hears("stopped")
+    assert lines(settings["book"]) == ["ask1"]
+    assert says_unknown((await outputs(queue, "s"))["ask1"])
+
+
+async def test_a_run_that_waits_while_another_is_under_way_is_not_said_to_be_cancelled(
+    settings: dict[str, Any], queue: Any
+):
+    await queue.enqueue("m1", "Payer", "ask1", session_id="s")
+    with office(ENGINE, settings):
+        await is_status(queue, "m1", "paused")
+        await jobs_end(queue)
+    await queue.enqueue("m2", "Payer", "b", session_id="s")
+    with office(ENGINE, settings, sleep="b") as worker:
+        worker.hears("paid b")
+        assert await queue.cancel("m1", by="ann") is False
+        await is_status(queue, "m1", "paused")
+        worker.send(signal.SIGCONT)
+        await is_status(queue, "m2", "done")
+        assert await queue.cancel("m1", by="ann") is True
+    assert lines(settings["book"]) == ["b"]
 
 
 async def test_the_periodic_job_is_one_of_the_queue(settings: dict[str, Any], queue: Any):

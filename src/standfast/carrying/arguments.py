@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from standfast.ground.errors import CallerError, ItemNotStorableError, SettingTypeError
-from standfast.ground.jsonvalue import DIGEST_BYTES, Item, digest, digests as digests_of, encode_many
+from standfast.ground.jsonvalue import DIGEST_BYTES, Item, digest, digest_many, encode_many
 from standfast.sessions.lease_rules import Fence
 from standfast.sessions.protocol import Head, Position
 from standfast.sessions.writer_rules import Batch
@@ -29,7 +29,7 @@ def batch_of(
 ) -> Batch:
     """What an append brings, checked and encoded."""
     encoded = encoded_of(items)
-    known_by = digests_of(encoded) if digests is None else [_digest(given) for given in digests]
+    known_by = digest_many(encoded) if digests is None else [_digest(given) for given in digests]
     if len(known_by) != len(encoded):
         raise CallerError(
             f"{len(encoded)} items came with {len(known_by)} digests", "Give one digest for each item, or none."

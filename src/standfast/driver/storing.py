@@ -23,7 +23,7 @@ from standfast.ground.errors import StandfastError
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.ground.operators import tell
 from standfast.sessions.run_rules import NestedItems
-from standfast.words.history import sanitise_for_store
+from standfast.words.history import output_key, sanitise_for_store
 
 
 def items_to_store(run: Run, start: int, end: int) -> list[Item]:
@@ -118,7 +118,7 @@ def unsent_note(run: Run) -> str:
 def note_if_unsent(error: StandfastError, run: Run) -> None:
     """Say it in an error that does not say it itself, where a server waits for outputs that it has not got (D11)."""
     remedy = getattr(error, "remedy", "")  # an error of the user's own may not have called ours
-    if "owed_items" not in remedy and any("call_id" in item for item in unsent_items(run)):
+    if "owed_items" not in remedy and any(output_key(item) for item in unsent_items(run)):
         said = f"Run {run.spec.run_id} has stopped{unsent_note(run)}"
         error.add_note(f"{said}. {UNSENT_REMEDY} They are error.run_data.owed_items.")
     elif run.spec.owner.kind == "conversation" and run.progress.outgoing is not None and "run_state" not in remedy:

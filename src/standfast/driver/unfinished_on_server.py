@@ -8,7 +8,7 @@ is sent would be the waiting call's output.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,17 +16,17 @@ from standfast.driver.call_lookup import tell_begun
 from standfast.driver.lost_answers import ask_server, not_sent, unknown_outcome
 from standfast.driver.reply_parsing import classify
 from standfast.driver.run_saver import RunSaver
-from standfast.driver.run_scope import RunScope
+from standfast.driver.run_scope import RunScope, logger
 from standfast.driver.unfinished import (
     AT_REST,
     Found,
+    as_known_around,
     is_own,
     listed,
     note,
     read_run,
     refuse,
     settling,
-    told_if_orphan,
 )
 from standfast.engine.advance import advance
 from standfast.engine.codec import RunRecord, conversation_of, decode_saved, has_ended, settler_of
@@ -35,9 +35,12 @@ from standfast.engine.log import Log
 from standfast.engine.request import offered
 from standfast.engine.run import Entry, Run, evolve
 from standfast.engine.run_store import RunStore, RunSummary, SavedRun
-from standfast.ground.errors import RunClaimedError
+from standfast.ground.errors import RunClaimedError, StandfastError
 from standfast.ground.jsonvalue import Item, copy_json
-from standfast.words.items import ModelResponse
+from standfast.ground.operators import tell
+from standfast.llm.settlement import Settled
+from standfast.words.history import output_key
+from standfast.words.items import ModelResponse, read
 from standfast.words.usage import Usage
 
 
@@ -52,24 +55,28 @@ async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Calla
         return fresh, []
     found = await _found_on_server(scope, fresh, store, waits=policy == "settle")
     refuse(found if policy == "refuse" else [one for one in found if one.state == "paused"])
-    given = {_output_of(entry.item) for entry in fresh.ledger} - {None}
+    given = {output_key(entry.item) for entry in fresh.ledger} - {None}
     owed: list[Entry] = []
     ends: list[Callable[[], Awaitable[None]]] = []
     for one in found:
         if not one.is_gone:
             note(scope.unfinished, one.run_id, "running", "left alone")
             continue
-        run = await _with_lost_answer(scope, one.run)
+        run = await _with_lost_answer(scope, one, found)
         if not (run.has_done_something or run.is_left_owing or one.is_orphan):
-            continue  # the request that had left was not taken: it has done nothing, and can be run again
+            # The request that had left was not taken, as far as is known: it has done nothing, and can be run again.
+            scope.when_accepted += (partial(_forget_request, one, run, store),)
+            continue
         tell_begun(one.run, f"run {run_id} has settled it and says so")
         run = advance(run, settling(run_id, 0, is_orphan=one.is_orphan))
         if run.paused:
             refuse([Found(run, one.revision, is_gone=True)])
         for entry in await _owed_entries(run, store):
-            if _output_of(entry.item) not in given:  # a caller may bring what an error handed over
+            # A caller may bring what an error handed over; and of two lost requests with equal words one has the reply.
+            if (answered := output_key(entry.item)) is None or answered not in given:
+                given.add(answered)
                 owed.append(Entry("input", fresh.spec.agent, copy_json(entry.item), {"owed_by": one.run_id}))
-        ends.append(partial(RunSaver(store, RunRecord, revision=one.revision, saved=one.run).save, run))
+        ends.append(partial(RunSaver(store, RunRecord, revision=one.revision, saved=one.kept).save, run))
         note(scope.unfinished, one.run_id, "gone", "settled")
     if owed:
         spec = evolve(fresh.spec.saying("took_over"), input_count=fresh.spec.input_count + len(owed))
@@ -98,12 +105,6 @@ def _source(entry: Entry) -> str | None:
     """The run that an item was taken over from; None for any other item."""
     source = (entry.extra or {}).get("owed_by")
     return source if isinstance(source, str) else None
-
-
-def _output_of(item: Item) -> tuple[Any, Any] | None:
-    """What an output answers: its kind and the id of its call; None for any other item."""
-    kind = str(item.get("type"))
-    return (kind, item["call_id"]) if kind.endswith("_output") and "call_id" in item else None
 
 
 def given_input_of(run: Run) -> list[Item]:
@@ -168,7 +169,7 @@ async def _found_on_server(scope: RunScope, fresh: Run, store: RunStore, *, wait
         if waits and one.state == "running":
             one = await _after_its_worker(scope, one, store)
         if one is not None:
-            found.append(await told_if_orphan(one, store))
+            found.append(await as_known_around(one, store))
     return found
 
 
@@ -205,27 +206,85 @@ async def _after_its_worker(scope: RunScope, one: Found, store: RunStore) -> Fou
 # --- a request that had left -----------------------------------------------------------------------------------------
 
 
-async def _with_lost_answer(scope: RunScope, run: Run) -> Run:
-    """The gone run with what became of a request that had left: the server is asked, nothing is sent again (D5)."""
+async def _with_lost_answer(scope: RunScope, one: Found, all_found: Sequence[Found]) -> Run:
+    """The gone run with what became of a request that had left: the server is asked, nothing is sent again (D5).
+
+    A reply with calls that another of the open runs there knows is that one's.
+    """
+    run = one.run
     if run.progress.outgoing is None:
         return run
-    resolved = await scope.agents.for_request(scope.graph.start, has_used_tools=False)
-    found = await ask_server(run, resolved)
+    found = await _told_by_server(scope, run)
     is_first = not (run.marks.acknowledged or run.spec.took_over)
-    is_settled = found is not None and (found.response is not None or found.is_over)
-    if (found is not None and not found.taken) or (is_first and not is_settled):
-        # Of a first request without a reply nothing says that the run has done anything. The next run asks again.
+    if is_first and found is not None:
+        others = {call_id for other in all_found if other is not one for call_id in _call_ids(other.run)}
+        output = found.response.output if found.response is not None else found.calls
+        if any(read(item, "call_id") in others for item in output):
+            found = None  # the same words were said again
+    known = _with_answer(run, found)
+    if known is not None:
+        return known
+    if is_first:
+        # Of a first request without a reply nothing says that the run has done anything.
         return advance(run, NotTaken())
-    response = found.response if found is not None else None
-    if found is not None and found.is_over:
-        response = ModelResponse([], Usage(), None)  # it was cut short, and nothing of it can be gone on from
+    error = unknown_outcome(run, found)
+    error.add_note(
+        f"That request is run {run.spec.run_id!r}'s, which has not ended. Start this one again later; or give that"
+        " one up first: Runner.cancel_run."
+    )
+    raise error
+
+
+async def with_answer_if_told(scope: RunScope, run: Run) -> Run:
+    """The same for a run that is given up: the calls of an answer that nobody got are closed with it, and owed.
+
+    What the server cannot tell stays unknown, and keeps nobody from giving the run up.
+    """
+    if run.progress.outgoing is None or run.spec.owner.kind != "conversation":
+        return run
+    try:
+        return _with_answer(run, await _told_by_server(scope, run)) or run
+    except Exception as error:
+        tell("outcome_unknown", what="a request", run=run.spec.run_id, done="the run is given up")
+        logger.warning("the server could not be asked about run %s: %s", run.spec.run_id, type(error).__name__)
+        return run
+
+
+async def _told_by_server(scope: RunScope, run: Run) -> Settled | None:
+    return await ask_server(run, await scope.agents.for_request(scope.graph.start, has_used_tools=False))
+
+
+def _with_answer(run: Run, found: Settled | None) -> Run | None:
+    """The run as it is by what the server says of its request; None if that does not tell."""
+    if found is None:
+        return None
+    if not found.taken:
+        return advance(run, NotTaken())
+    response = found.response
+    if found.is_over:
+        # It was cut short, and nothing of it can be gone on from; but its calls stand there, and want their outputs.
+        response = ModelResponse(list(found.calls), Usage(), None)
     if response is None:
-        error = unknown_outcome(run, found)
-        error.add_note(
-            f"That request is run {run.spec.run_id!r}'s, which has not ended. Start this one again later; or give that"
-            " one up first: Runner.cancel_run."
-        )
-        raise error
+        return None
     reply = classify(response.output, agent=run.progress.agent)
     usage = Usage.from_provider(response.usage)
     return advance(run, reply.event(run.progress.turns + 1, response, usage, not_sent(run)))
+
+
+def _call_ids(run: Run) -> Iterator[str]:
+    """The calls that the run knows to be made by its server."""
+    for entry in (*run.ledger[run.spec.input_count :], *(run.turn.reply if run.turn is not None else ())):
+        if isinstance(call_id := entry.item.get("call_id"), str):
+            yield call_id
+
+
+async def _forget_request(one: Found, run: Run, store: RunStore) -> None:
+    """Save that a first request came to nothing: the server has taken a later run's.
+
+    It takes none while a call has no output, nor while it works on another. So whatever became of the lost one, there
+    is nothing to make good, and nobody need ask again. What was said is not compared: equal words prove nothing.
+    """
+    try:
+        await RunSaver(store, RunRecord, revision=one.revision, saved=one.kept).save(run)
+    except StandfastError as error:  # somebody has gone on with it, or the store is away: then the next run asks again
+        logger.debug("that the request of run %s came to nothing was not saved: %s", one.run_id, error)

@@ -259,6 +259,8 @@ def _stopped(run: Run, event: Stopped) -> Run:
     if turn is not None and _stays_open(run, turn, event):
         return _progress(run, stop=Stop(event.mode, turn.number - 1))
     if turn is not None and _must_keep(run, turn, event):
+        if event.mode == "abandoned":
+            turn = _with_grants_withdrawn(run, turn, event.message or model_text("did_not_run"))
         calls = tuple(
             call if call.state == "returned" else with_not_completed(run, call, _last_word(call, event))
             for call in turn.calls
@@ -311,6 +313,7 @@ def _settled(run: Run, event: SettledBy) -> Run:
         turn = evolve(turn, calls=tuple(_settled_call(run, call, event) for call in turn.calls))
         if any(call.state == "waiting" for call in turn.calls):
             return evolve(run, turn=turn)
+        turn = _with_grants_withdrawn(run, turn, event.not_run_text)
         turn = _without_unjudged(run, turn)
     if turn is None:
         run = evolve(run, turn=None)
@@ -360,6 +363,12 @@ def with_not_completed(run: Run, call: Call, message: str) -> Call:
         item = call_output_item(asked or {"call_id": call.id}, message)
         kind = "tool_call_output_item"
     return evolve(call, state="returned", child=None, outputs=remembering((Entry(kind, "", item),), run, call))
+
+
+def _with_grants_withdrawn(run: Run, turn: Turn, message: str) -> Turn:
+    """The open turn without approvals of a provider's own tools: stored, the next request would make them act."""
+    calls = (with_not_completed(run, call, message) if call.is_granted else call for call in turn.calls)
+    return evolve(turn, calls=tuple(calls))
 
 
 def _join(run: Run, turn: Turn) -> Run:

@@ -42,8 +42,9 @@ def view_items(run: Run, history: Sequence[Item] = ()) -> list[Item]:
 def open_turn(run: Run, waits_text: str, begun_text: str) -> list[Item]:
     """The open turn of a paused run as another run's requests show it: every call has an output, once (C15).
 
-    What waits gets a fixed text: `waits_text`, or `begun_text` where something of the call may have happened. None of
-    this is stored anywhere: it stands in requests only.
+    What waits gets a fixed text: `waits_text`, or `begun_text` where something of the call may have happened. So does
+    what a provider may do and has not done: told so by another run's request, it would do it then and again later. None
+    of this is stored anywhere: it stands in requests only.
     """
     turn = run.turn
     if turn is None:
@@ -52,7 +53,7 @@ def open_turn(run: Run, waits_text: str, begun_text: str) -> list[Item]:
     for call in turn.calls:
         shown = (
             call
-            if call.state == "returned"
+            if call.state == "returned" and not call.is_granted
             else with_not_completed(run, call, begun_text if call.has_begun else waits_text)
         )
         items += [entry.item for entry in shown.outputs]

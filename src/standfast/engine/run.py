@@ -128,7 +128,7 @@ class Call(Struct, frozen=True):
     name: str
     kind: str
     """tool, agent, handoff, ignored (a second handoff), unknown (no such tool), hosted (a provider's request),
-    gone (its tool was no longer there when the run was resumed)."""
+    gone (its tool was no longer there when the run was resumed), repeated (of an earlier reply; not run again)."""
     arguments: str
     digest: str
     state: CallState = "asked"
@@ -153,6 +153,14 @@ class Call(Struct, frozen=True):
         """Whether something of it has happened, or may have: also before a crash, or in a nested run that waits."""
         # A decision does not undo a beginning: once entered, nobody can say that it did not run.
         return self.state in ("begun", "doubt") or self.child is not None or self.reason == "unknown"
+
+    @property
+    def is_granted(self) -> bool:
+        """Whether a provider's own tool may run and has not: the answer goes out with the turn, and is acted upon then.
+
+        By whichever request carries it: as long as the turn is open, no other run's may.
+        """
+        return self.kind == "hosted" and any(entry.item.get("approve") is True for entry in self.outputs)
 
     @property
     def is_question(self) -> bool:

@@ -12,11 +12,12 @@ response chain cannot be listed by parent, so only a response id that was seen i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from standfast.ground.jsonvalue import Item
+from standfast.words.history import LOCAL_CALL_TYPES, call_key, output_key
 from standfast.words.items import ModelResponse
 
 
@@ -50,6 +51,8 @@ class Settled:
     response: ModelResponse | None = None
     is_over: bool = False
     """Whether it was taken and cut short, so that no whole reply will come."""
+    calls: tuple[Item, ...] = ()
+    """Of one that was cut short: the calls in it. The server has them, and waits for their outputs all the same."""
 
 
 @runtime_checkable
@@ -70,9 +73,10 @@ class ModelSettlement(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Where the sent items stand in a listing: `output` is what the model said to them."""
+    """Where the sent items stand in a listing: `output` is what the model said to them, `later` all behind that."""
 
     output: tuple[Item, ...]
+    later: Sequence[Item] = ()
 
 
 def find_sent(sent: Sequence[Item], listed: Sequence[Item]) -> Found | None:
@@ -82,16 +86,29 @@ def find_sent(sent: Sequence[Item], listed: Sequence[Item]) -> Found | None:
     """
     if not sent:  # a filter left everything out: whatever the model said, it said to nothing new
         output = tuple(_output_after(listed))
-        return Found(output) if output else None
+        return Found(output, listed[len(output) :]) if output else None
     for start in range(len(listed) - len(sent), -1, -1):
         if all(alike(one, other) for one, other in zip(sent, listed[start:], strict=False)):
-            return Found(tuple(_output_after(listed[start + len(sent) :])))
+            output = tuple(_output_after(listed[start + len(sent) :]))
+            return Found(output, listed[start + len(sent) + len(output) :])
     return None
 
 
 def identifies_itself(sent: Sequence[Item]) -> bool:
-    """Whether equal items elsewhere cannot be meant: tool outputs name the one call they answer."""
-    return any(item.get("call_id") and "output" in item for item in sent)
+    """Whether equal items elsewhere cannot be meant: outputs and approvals name the one call they answer."""
+    return any(len(output_key(item) or ()) == 2 for item in sent)
+
+
+def calls_in(items: Iterable[Item]) -> tuple[Item, ...]:
+    """Those of a reply's items that the server wants an answer to, and that a program can answer."""
+    answered = LOCAL_CALL_TYPES | {"mcp_approval_request"}
+    return tuple(item for item in items if item.get("type") in answered)
+
+
+def is_answered(calls: Iterable[Item], listed: Sequence[Item]) -> bool:
+    """Whether one of these calls has its answer in the listing: somebody has gone on from there."""
+    asked = {call_key(item) for item in calls}
+    return any(output_key(item) in asked for item in listed if output_key(item) is not None)
 
 
 def _output_after(items: Sequence[Item]) -> list[Item]:

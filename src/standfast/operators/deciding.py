@@ -143,9 +143,11 @@ async def cancel(
         async with await runs.lease_run(run_id, ttl_s=LEASE_S, wait_s=0.0, takeover=take):
             saved, run = await _loaded_open(runs, run_id)
             after = given_up(text, run, 0)
-            if unsent_items(after):
+            is_asked_first = run.progress.outgoing is not None and run.spec.owner.kind == "conversation"
+            if is_asked_first or unsent_items(after):
+                lacks = "has to be asked about a request of it" if is_asked_first else "lacks the outputs of its calls"
                 raise RunStateError(
-                    f"a server keeps the conversation of run {run_id!r}, and has not got the outputs of its calls",
+                    f"a server keeps the conversation of run {run_id!r}, and {lacks}",
                     "Give it up with Runner.cancel_run(...), and bring what that returns with the next run.",
                 )
             await _save(runs, after, saved)

@@ -16,7 +16,7 @@ from standfast.ground.errors import ModelReplyError
 from standfast.ground.jsonvalue import Item
 from standfast.llm.interface import ModelRequest
 from standfast.llm.reply import reply_failed
-from standfast.llm.settlement import SendEvidence, Settled, find_sent, identifies_itself
+from standfast.llm.settlement import SendEvidence, Settled, calls_in, find_sent, identifies_itself, is_answered
 from standfast.llm.wire_responses import WITHOUT_EFFECT, input_param, request as wire_request
 from standfast.providers.client import ClientSource
 from standfast.providers.openai_model import RUN_AGAIN, OpenAIModel, how_it_broke
@@ -131,7 +131,7 @@ class OpenAIResponsesModel(OpenAIModel):
             if response.status in ("failed", "cancelled"):
                 return Settled(taken=False)
             if response.status == "incomplete":
-                return Settled(taken=True, is_over=True)
+                return Settled(taken=True, is_over=True, calls=calls_in(map(to_json_item, response.output)))
             if loop.time() >= deadline:
                 return None
             await asyncio.sleep(SETTLE_POLL_S)
@@ -144,12 +144,13 @@ class OpenAIResponsesModel(OpenAIModel):
             return Settled(taken=False)
         if evidence.after_item_id is None and not identifies_itself(sent):
             return None  # equal words may have been said before: without a mark, likeness proves nothing
-        asked = {item["call_id"] for item in found.output if "call_id" in item}
-        if any(item.get("call_id") in asked for item in listed if str(item.get("type")).endswith("_output")):
+        calls = calls_in(found.output)
+        if is_answered(calls, found.later):
             return None  # somebody has gone on from there: it is the reply to another request with equal words
         states = {item.get("status") for item in found.output}
         if not found.output or states & _UNFINISHED:
-            return Settled(taken=True, is_over="incomplete" in states and "in_progress" not in states)
+            is_over = "incomplete" in states and "in_progress" not in states
+            return Settled(taken=True, is_over=is_over, calls=calls if is_over else ())
         return Settled(taken=True, response=ModelResponse(list(found.output), Usage(requests=1), None))
 
     async def _items_after(self, conversation_id: str, item_id: str | None) -> Sequence[Item]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import time
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -32,6 +33,8 @@ with needed_by("a queue of procrastinate"):
 RUN, TEND = "standfast:run", "standfast:tend"
 CLOSING_S = 5.0
 # What a run that was cut may take to give back what it had, and a worker to take its leave of the queue.
+GIVING_UP_S, GIVING_UP_POLL_S = 10.0, 0.1
+# How long a worker that was told may take to give a run up: procrastinate's own 5 s to hear of it, and those to close.
 
 
 class RunQueue:
@@ -73,8 +76,12 @@ class RunQueue:
     ) -> int | None:
         """Put a run into the queue, and give the job's number; None if a job of this run waits there already.
 
-        Jobs of one session are worked off in order, one at a time. Asking twice does no harm, whenever it is.
+        Jobs of one session are worked off in order, one at a time. Asking twice does no harm, whenever it is: a run
+        that was cancelled before it began stays cancelled (None, too), as long as the queue keeps its cancelled job.
         """
+        jobs = await self.app.job_manager.list_jobs_async(task=RUN, queueing_lock=_name_of(run_id), status="cancelled")
+        if list(jobs):
+            return None
         return await self._defer(RunJob(run_id, agent, input, session_id))
 
     async def decide(self, run_id: str, call_id: str, approve: bool, *, by: str, reason: str | None = None) -> None:
@@ -87,21 +94,34 @@ class RunQueue:
             await self._defer(job)
 
     async def cancel(self, run_id: str, *, by: str, reason: str | None = None) -> bool:
-        """Give a run up, from any process. Whether it has ended now; False: its worker was told, and gives it up.
+        """Give a run up, from any process. Whether it has ended; False: another run of its conversation is under way,
+        and it is still as it was: ask again.
 
-        What its tools have done is stored. A run that is still in the queue does not begin.
+        A worker that is at it is told, and gives it up; from one that does not within some seconds, because it is dead
+        or nobody could tell it, the run is taken. What its tools have done is stored, or said to be unknown. A run that
+        is still in the queue does not begin.
         """
         manager = self.app.job_manager
+        is_told = False
         for job in await manager.list_jobs_async(task=RUN, queueing_lock=_name_of(run_id)):
             if job.id is not None and job.status in ("todo", "doing"):
                 await manager.cancel_job_by_id_async(job.id, abort=True)
-        try:
-            await self.jobs.store.cancel(run_id, by=by, reason=reason)
-        except (NotFoundError, RunStateError):
-            return True  # it had not begun, or has ended
-        except (SessionBusyError, RunClaimedError):
-            return False
-        return True
+                is_told = is_told or job.status == "doing"
+        # A job that is under way says that a worker has begun it, not that this worker lives; and whoever goes on with
+        # runs that have no job hears of no abortion.
+        end = time.monotonic() + (GIVING_UP_S if is_told else 0.0)
+        while True:
+            is_late = time.monotonic() >= end
+            try:
+                await self.jobs.store.cancel(run_id, by=by, reason=reason, take=is_late)
+            except (NotFoundError, RunStateError):
+                return True  # it had not begun, or has ended
+            except (SessionBusyError, RunClaimedError):
+                if is_late:
+                    return False
+                await asyncio.sleep(GIVING_UP_POLL_S)
+            else:
+                return True
 
     async def _defer(self, job: RunJob) -> int | None:
         # One run, or one conversation, at a time and in order: whoever waited for a lease would keep a place of its

@@ -227,8 +227,11 @@ class OpenAIResponsesCompactionSession(CompactingSession):
 
     def record(self, **given: Any) -> Coroutine[Any, Any, Recorded]:
         """Append items, save a run, and give the lease back, in one step or not at all."""
+        waiting = super().record(**given)
+        if given.get("detached"):
+            return waiting  # whoever submits it may not wait, and compacts nothing behind it
         is_append = bool(given.get("items") or given.get("nested"))
-        return self._recorded(super().record(**given), is_append, given.get("lease") is not None)
+        return self._recorded(waiting, is_append, given.get("lease") is not None)
 
     async def _recorded(self, waiting: Coroutine[Any, Any, Recorded], is_append: bool, is_leased: bool) -> Recorded:
         done = await waiting
