@@ -35,7 +35,8 @@ def batch_of(
         raise CallerError(
             f"{len(encoded)} items came with {len(known_by)} digests", "Give one digest for each item, or none."
         )
-    check_ordinal(start)
+    if type(start) is not int:
+        check_ordinal(start)
     if expect is not None:
         check_head(expect)
     return Batch(checked_writer(writer), start, encoded, known_by, expect, fence)

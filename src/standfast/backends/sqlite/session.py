@@ -65,7 +65,8 @@ class SQLiteSession(StoredSession):
         return done
 
     def _carrier(self) -> Carrier:
-        return self._engine()
+        found = self._found
+        return self._engine() if found is None or found.shared.inherited else found
 
     def _engine(self) -> FileCarrier | MemoryCarrier:
         """Whoever leads to the file's engine, of this process."""
