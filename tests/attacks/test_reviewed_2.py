@@ -22,7 +22,7 @@ from standfast import (
     function_tool,
 )
 from standfast.testing import ScriptedModel, final, function_call
-from standfast.testing.loopback import Asked, Drop, LoopbackServer, call
+from standfast.testing.loopback import Asked, Drop, LoopbackServer, Status, call
 
 # --- runs ------------------------------------------------------------------------------------------------------------
 
@@ -96,6 +96,40 @@ async def test_who_gives_a_lost_request_up_does_not_owe_the_output_of_anothers_c
     result = await Runner.run(agent, state, run_config=RunConfig(run_store=store))
     assert result.final_output == "paid for"
     assert short(server.history(conversation)) == ["U(pay)", "C(c1)", "O(c1: paid)", "A(paid for)"]
+
+
+def says_by_context(context: Any, agent: Any) -> str:
+    """Instructions that want the context of their application, which nobody who gives a run up has."""
+    return f"Serve {context.context['user']}."
+
+
+async def test_a_lost_request_is_asked_about_without_the_agents_instructions(
+    server: LoopbackServer, client: AsyncOpenAI
+) -> None:
+    """They failed, so nobody asked; the run was given up, and the server took nothing any more: its call was open."""
+
+    @function_tool
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    server.rule = lambda asked: call("pay", {}, call_id="c1") if asked.last_text == "pay" else "yes"
+    conversation, store = server.new_conversation(), InMemoryRunStore()
+    model = OpenAIResponsesModel("m", client)
+    agent = Agent(name="a", instructions=says_by_context, model=model, tools=[pay])
+
+    async def say(given: Any, **config: Any) -> Any:
+        settings = RunConfig(run_store=store, **config)
+        known = {"user": "ann"}
+        return await Runner.run(agent, given, context=known, conversation_id=conversation, run_config=settings)
+
+    server.fault(Drop(committed=True))
+    server.fault(Status(500), on="/items", skip=1)  # the server does not tell its own run
+    with pytest.raises(SendOutcomeUnknownError):
+        await say("pay", run_id="lost")
+    owed = await Runner.cancel_run(agent, "lost", run_store=store)
+    assert (await say([*owed, {"role": "user", "content": "next"}])).final_output == "yes"
+    assert [word[:3] for word in short(server.history(conversation))] == ["U(p", "C(c", "O(c", "U(n", "A(y"]
 
 
 def leaf() -> Agent[Any]:

@@ -251,7 +251,8 @@ async def _told_by_server(scope: RunScope, run: Run, others: Sequence[Run]) -> S
 
     A reply with calls that another of the open runs there (`others`) knows is that one's: it has said the same words.
     """
-    found = await ask_server(run, await scope.agents.for_request(scope.graph.start, has_used_tools=False))
+    # Of the agent no more than its model is needed: its instructions may want a context that nobody has here.
+    found = await ask_server(run, scope.agents.model_of(scope.graph.start))
     if found is None or not _is_first(run):
         return found
     output = found.response.output if found.response is not None else found.calls
