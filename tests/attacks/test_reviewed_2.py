@@ -13,13 +13,16 @@ from openai import AsyncOpenAI
 from standfast import (
     Agent,
     InMemoryRunStore,
+    InMemorySession,
     Model,
     OpenAIResponsesModel,
     RunConfig,
     Runner,
     SendOutcomeUnknownError,
+    SessionBusyError,
     SQLiteSession,
     function_tool,
+    handoff,
 )
 from standfast.testing import ScriptedModel, final, function_call
 from standfast.testing.loopback import Asked, Drop, LoopbackServer, Status, call
@@ -174,3 +177,20 @@ async def test_a_run_left_behind_in_a_thread_is_not_waited_for_by_the_call_that_
         assert (await left_behind[0]).final_output == "leaf done"
     for session in (first, second, third):
         session.close()
+
+
+async def test_a_run_that_a_handoff_starts_on_its_runs_session_does_not_wait_for_itself() -> None:
+    """C13: a handoff is a tool to the model, and its function code of the user's as any other."""
+    session, told = InMemorySession("s"), list[str]()
+
+    async def start(context: Any) -> None:
+        with pytest.raises(SessionBusyError) as refused:
+            await Runner.run(leaf(), "x", session=session, run_config=RunConfig(lease_wait_s=3_000))
+        told.append(str(refused.value))
+
+    to_leaf = handoff(leaf(), on_handoff=start)
+    model = ScriptedModel([[function_call(to_leaf.tool_name, {}, call_id="c1")]])
+    async with asyncio.timeout(200):
+        result = await Runner.run(Agent(name="a", model=model, handoffs=[to_leaf]), "go", session=session)
+    assert result.final_output == "leaf done"
+    assert ["wait for itself" in text for text in told] == [True]

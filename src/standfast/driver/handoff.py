@@ -7,6 +7,7 @@ from typing import Any
 from standfast.agents.agent import Agent
 from standfast.agents.handoffs import Handoff, HandoffInputData, nest_handoff_history
 from standfast.driver.hooks import handoff_hooks
+from standfast.driver.inside import inside_a_call
 from standfast.driver.loop import Loop
 from standfast.driver.reply_parsing import stored_form
 from standfast.driver.run_scope import RunScope, logger
@@ -28,7 +29,8 @@ async def hand_over(loop: Loop, scope: RunScope, effect: RunCall, agent: Agent[A
             "Resume with the agent graph the run was started with.",
         )
     # The handoff decides, and hooks are told, before anything of it is recorded: one that raises has not happened.
-    with scope.span("handoff", handoff.agent_name, agent=agent, call=call) as span:
+    asked = scope.span("handoff", handoff.agent_name, agent=agent, call=call)
+    with inside_a_call(scope.held, scope.started_in), asked as span:
         target = await handoff.on_invoke_handoff(scope.wrapper, call.arguments)
         if not hasattr(target, "handoffs"):
             raise UserError(
