@@ -7,7 +7,7 @@ loop starts with, and in what must be checked before anything of it happens.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -366,18 +366,29 @@ async def _claim(scope: RunScope, run: Run, revision: int) -> Opened:
         )
     await end_those_taken_over(scope, run)
     status, before = run.status, run
+    gone: list[Callable[[], Awaitable[None]]] = []
+    if _is_before_its_first_request(scope, run):
+        run, gone = await settle_on_server(scope, run)  # others may have come to the conversation meanwhile
     run = advance(run, Claimed(uuid.uuid4().hex, stored=await _stored_count(scope, run)))
     _restore(scope, run)
-    gone = await check_tools(scope, run)
-    if gone:
-        run = advance(run, ToolsGone(gone))
+    missing = await check_tools(scope, run)
+    if missing:
+        run = advance(run, ToolsGone(missing))
     # The whole run is written, not what is new: the state at hand may be ahead of what was saved.
     saver = _saver(scope, revision=revision, needed=revision > 0)
     if saver is not None and saver.needed:
         scope.give_back_claim = partial(saver.give_back, _to_be_taken(before))
         await saver.save(run)
+    for end_gone in gone:
+        await end_gone()
     tell("run_resumed", run=run.spec.run_id, status=status)
     return Opened(run, saver)
+
+
+def _is_before_its_first_request(scope: RunScope, run: Run) -> bool:
+    """Whether nothing of the run has left for its server, so that it comes to the conversation as a new one does."""
+    is_nested = scope.arguments.moved is not None
+    return not (is_nested or run.marks.acknowledged or run.turn is not None or run.progress.outgoing is not None)
 
 
 def _to_be_taken(run: Run) -> Run:
