@@ -25,6 +25,7 @@ from standfast.driver.unfinished_on_server import (
     end_those_taken_over,
     given_input_of,
     is_over,
+    looked_on_server,
     settle_on_server,
     with_answer_if_told,
 )
@@ -367,8 +368,11 @@ async def _claim(scope: RunScope, run: Run, revision: int) -> Opened:
     await end_those_taken_over(scope, run)
     status, before = run.status, run
     gone: list[Callable[[], Awaitable[None]]] = []
-    if _is_before_its_first_request(scope, run):
-        run, gone = await settle_on_server(scope, run)  # others may have come to the conversation meanwhile
+    if _had_no_reply(scope, run):  # others may have come to the conversation meanwhile
+        if run.progress.outgoing is None:
+            run, gone = await settle_on_server(scope, run)
+        else:
+            await looked_on_server(scope, run)  # what the request that had left carries cannot be added to
     run = advance(run, Claimed(uuid.uuid4().hex, stored=await _stored_count(scope, run)))
     _restore(scope, run)
     missing = await check_tools(scope, run)
@@ -385,10 +389,9 @@ async def _claim(scope: RunScope, run: Run, revision: int) -> Opened:
     return Opened(run, saver)
 
 
-def _is_before_its_first_request(scope: RunScope, run: Run) -> bool:
-    """Whether nothing of the run has left for its server, so that it comes to the conversation as a new one does."""
-    is_nested = scope.arguments.moved is not None
-    return not (is_nested or run.marks.acknowledged or run.turn is not None or run.progress.outgoing is not None)
+def _had_no_reply(scope: RunScope, run: Run) -> bool:
+    """Whether the run's server has said nothing to it, so that it comes to the conversation as a new one does."""
+    return scope.arguments.moved is None and not run.marks.acknowledged and run.turn is None
 
 
 def _to_be_taken(run: Run) -> Run:
