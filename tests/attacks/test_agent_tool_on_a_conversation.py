@@ -19,6 +19,7 @@ from openai import AsyncOpenAI
 
 from standfast import (
     Agent,
+    AgentHooks,
     GuardrailFunctionOutput,
     InMemoryRunStore,
     OpenAIResponsesModel,
@@ -143,6 +144,27 @@ async def test_the_same_run_may_call_it_again(office: Office) -> None:
     assert result.final_output == "ok"
     assert office.history() == ["U(pay)", "C(c1)", "O(c1: done)", "U(hello)", "A(re hello)"]
     await office.check()
+
+
+async def test_what_another_process_has_saved_of_it_is_not_removed_when_it_ends(office: Office) -> None:
+    """One that was taken for gone, and settled, comes back: it is told so, and does not remove the other's record."""
+    taken: list[int] = []
+
+    class Hooks(AgentHooks[Any]):
+        async def on_end(self, context: Any, agent: Any, output: Any) -> None:
+            saved = await office.store.load_run(INNER)
+            if saved is not None and not taken:  # as whoever settles it saves it; here it only has another revision
+                given = {"head": saved.head, "tails": {}, "status": "cancelled", "agent": "clerk"}
+                taken.append(await office.store.save_run(INNER, expect=saved.revision, **given))
+
+    office.inner = {"hooks": Hooks()}
+    await office.say("pay look")
+    (told,) = await office.told()
+    assert "Another process" in told
+    assert "pay, look" in told  # what was done is not hidden
+    left = await office.store.load_run(INNER)
+    assert left is not None
+    assert [left.revision] == taken
 
 
 # --- it waits for a person -------------------------------------------------------------------------------------------

@@ -5,7 +5,10 @@ What a fresh hour of attack found; the table is in this folder's README ("A fres
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import os
+import sqlite3
 import threading
 import uuid
 from collections.abc import Iterator
@@ -22,6 +25,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from standfast import (
     EncryptedSession,
     KeyFile,
+    NotFoundError,
     PostgresSession,
     RedisSession,
     SQLAlchemySession,
@@ -145,14 +149,21 @@ def test_a_url_object_keeps_its_password() -> None:
     assert SQLAlchemySession.from_url("a", url=url).engine.url.password == "s3cret"
 
 
+@pytest.mark.parametrize("is_handed_in", [False, True])
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
 async def test_an_sqlite_file_that_goes_away_under_sqlalchemy_is_noticed_before_an_acknowledgement(
-    how: str, tmp_path: Path
+    how: str, is_handed_in: bool, tmp_path: Path
 ) -> None:
     """What was acknowledged then went to a file without a name; the connection that reads found an empty history."""
     path = tmp_path / "talks.db"
     url = f"sqlite+aiosqlite:///{path}"
-    with closing(SQLAlchemySession.from_url("a", url=url, create_tables=True)) as session:
+    engine = create_async_engine(url)
+    made = (
+        SQLAlchemySession("a", engine=engine, create_tables=True)
+        if is_handed_in
+        else SQLAlchemySession.from_url("a", url=url, create_tables=True)
+    )
+    with closing(made) as session:
         await session.add_items([message("one")])
         kept = path.rename(tmp_path / "kept.db")
         if how == "replaced":
@@ -163,6 +174,33 @@ async def test_an_sqlite_file_that_goes_away_under_sqlalchemy_is_noticed_before_
         kept.rename(path)
         await session.add_items([message("three")])
         assert texts(await session.get_items()) == ["one", "three"]
+    await engine.dispose()
+
+
+async def test_a_connection_to_a_file_that_is_gone_is_not_used_by_sessions_that_are_opened_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pool of an engine outlives sessions; and a path that it was given may be meant from another folder."""
+    monkeypatch.chdir(tmp_path)
+    engine = create_async_engine("sqlite+aiosqlite:///talks.db")
+    with closing(SQLAlchemySession("a", engine=engine, create_tables=True)) as session:
+        await session.add_items([message("one")])
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        assert texts(await session.get_items()) == ["one"]
+    del session
+    gc.collect()
+    (tmp_path / "talks.db").unlink()
+    with closing(SQLAlchemySession("a", engine=engine, create_tables=True)) as session:
+        with pytest.raises(StoreUnavailableError, match="dispose your engine"):
+            await session.add_items([message("lost")])
+    del session
+    gc.collect()
+    await engine.dispose()
+    with closing(SQLAlchemySession("a", engine=engine, create_tables=True)) as session:
+        await session.add_items([message("new")])
+        assert texts(await session.get_items()) == ["new"]
+    await engine.dispose()
 
 
 # --- engines that were told otherwise -------------------------------------------------------------------------------
@@ -310,6 +348,38 @@ async def test_a_process_without_threads_is_told_so_and_its_session_works_later(
         threading.stack_size(0)
         await session.add_items([message("two")])
         assert texts(await session.get_items()) == ["two"]
+
+
+async def test_reads_go_on_where_no_thread_can_be_started_for_them(tmp_path: Path) -> None:
+    """Writes worked, because their thread was there; every read was refused, and left its question in the queue."""
+    with closing(SQLiteSession("a", tmp_path / "talks.db")) as session:
+        await session.add_items([message("one")])
+        before = threading.stack_size(2**60)
+        try:
+            assert texts(await session.get_items()) == ["one"]
+            await session.add_items([message("two")])
+            assert texts((await session.page(limit=1)).items) == ["two"]  # in a transaction of its own
+            assert texts(await session.get_items()) == ["one", "two"]
+            with pytest.raises(NotFoundError):
+                await session.page(before="no cursor", limit=1)
+            with closing(sqlite3.connect(tmp_path / "talks.db")) as another:
+                another.execute("BEGIN IMMEDIATE")  # which keeps nobody from reading
+                assert texts(await session.get_items()) == ["one", "two"]
+        finally:
+            threading.stack_size(before)
+        assert texts(await session.get_items()) == ["one", "two"]  # by a reader
+
+
+async def test_reads_wait_for_a_reader_that_is_busy_where_no_further_one_can_be_started(tmp_path: Path) -> None:
+    with closing(SQLiteSession("a", tmp_path / "talks.db")) as session:
+        await session.add_items([message("one")])
+        assert texts(await session.get_items()) == ["one"]  # there is one reader
+        before = threading.stack_size(2**60)
+        try:
+            found = await asyncio.gather(*(session.get_items() for _ in range(50)))
+        finally:
+            threading.stack_size(before)
+        assert [texts(one) for one in found] == [["one"]] * 50
 
 
 NO_DESCRIPTORS = """

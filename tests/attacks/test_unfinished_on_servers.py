@@ -23,6 +23,7 @@ from standfast import (
     Runner,
     SQLiteSession,
     StandfastError,
+    StoreUnavailableError,
     ToolContext,
     UnfinishedRunError,
     function_tool,
@@ -172,6 +173,101 @@ async def test_a_first_request_that_the_server_never_got_is_nothing_to_tell(
         await talk.say("hello", run_id="job")
     assert (await talk.say("hello")).unfinished == ()
     assert talk.history() == ["U(hello)", "A(re hello)"]
+
+
+# --- a first request that was lost is over once the server has taken a later one -------------------------------------
+
+
+async def lose(talk: Talk, words: str = "hello", run_id: str = "job") -> None:
+    """A first request that never reaches the server."""
+    talk.server.fault(Drop(committed=False))
+    with pytest.raises(Exception, match=r"."):
+        await talk.say(words, run_id=run_id)
+
+
+@pytest.mark.parametrize("words", ["other", "hello", "pay 5"])
+async def test_nobody_asks_about_a_lost_first_request_once_a_later_one_was_taken(
+    words: str, server: LoopbackServer, client: AsyncOpenAI, store: Any, tmp_path: Path
+) -> None:
+    """Each later run asked the server once more, for ever, and read all that had been said since. Also of equal words:
+    the server takes nothing while a call is open, so there is nothing to make good whatever it has of them."""
+    talk = Talk(server, client, store, tmp_path / "book")
+    await lose(talk, "pay 5" if words == "pay 5" else "hello")
+    await lose(talk, "hello", "another")
+    assert len(await store.open_on_conversation(talk.conversation)) == 2
+    await talk.say(words)
+    assert await store.open_on_conversation(talk.conversation) == []
+    before = len(server.requests)
+    assert (await talk.say("and now?")).unfinished == ()
+    assert len(server.requests) == before + 2  # where the conversation ends, and the request itself
+    assert talk.history().count(f"U({words})") == 1
+
+
+async def test_what_was_lost_can_be_run_again_after_that(
+    server: LoopbackServer, client: AsyncOpenAI, store: Any, tmp_path: Path
+) -> None:
+    """C3: whoever delivers a message again under its id, because it failed, has it answered, however late."""
+    talk = Talk(server, client, store, tmp_path / "book")
+    await lose(talk, "pay 5")
+    await talk.say("hello")
+    assert (await talk.say("pay 5", run_id="job")).final_output == "re pay 5"
+    assert talk.history() == ["U(hello)", "A(re hello)", "U(pay 5)", "C(c1)", "O(c1: done)", "A(re pay 5)"]
+    assert lines(talk.book) == ["c1"]
+
+
+async def test_a_lost_first_request_is_not_over_before_the_server_has_taken_another(
+    server: LoopbackServer, client: AsyncOpenAI, store: Any, tmp_path: Path
+) -> None:
+    """It was only slow, and arrives between a later run's look and that run's own request, which is then refused."""
+    talk = Talk(server, client, store, tmp_path / "book")
+    gate = Gate(before_commit=True)
+    server.fault(gate)
+    cut = asyncio.create_task(talk.say("pay 5", run_id="job"))
+    await gate.reached()
+    cut.cancel()
+    await asyncio.wait([cut])
+
+    async def arrive(data: Any) -> Any:
+        gate.release()
+        while len(talk.history()) < 2:
+            await asyncio.sleep(0.01)
+        return data.model_data
+
+    with pytest.raises(Exception, match="No tool output found"):
+        await talk.say("hello", call_model_input_filter=arrive)
+    result = await talk.say("hello")
+    assert ("job", "gone", "settled") in [(one.run_id, one.found, one.done) for one in result.unfinished]
+    assert "did not run" in server.model_calls[-1].input[0]["output"]
+    assert [word[:3] for word in talk.history()] == ["U(p", "C(c", "O(c", "U(h", "A(r"]
+    assert await store.open_on_conversation(talk.conversation) == []
+
+
+class AwayForOne(InMemoryRunStore):
+    """A store that is away when the run of this id is saved."""
+
+    run_id = ""
+
+    async def save_run(self, run_id: str, *given: Any, **more: Any) -> Any:
+        if run_id == self.run_id:
+            raise StoreUnavailableError("the store is away", "Try again.")
+        return await super().save_run(run_id, *given, **more)
+
+
+async def test_equal_words_of_another_open_run_are_not_a_lost_requests(
+    server: LoopbackServer, client: AsyncOpenAI, tmp_path: Path
+) -> None:
+    """Its call was answered twice: as what it did, and as one that did not run, by whoever had said the same before."""
+    store = AwayForOne()
+    talk = Talk(server, client, store, tmp_path / "book")
+    await lose(talk, "pay 5")
+    store.run_id = "job"  # else it is over with the next request that is taken
+    server.fault(Status(429), skip=1)
+    with pytest.raises(Exception, match="asked to fail"):
+        await talk.say("pay 5", run_id="open")
+    store.run_id = ""
+    result = await talk.say("hello")
+    assert [one.run_id for one in result.unfinished] == ["open"]
+    assert talk.history() == ["U(pay 5)", "C(c1)", "O(c1: done)", "U(hello)", "A(re hello)"]
 
 
 async def test_with_refuse_a_failed_run_on_a_conversation_is_named(

@@ -58,10 +58,15 @@ NEW: Any = st.recursive(
 def test_answers_are_read_as_they_were_meant(asked: tuple[int, list[Any]], piece: int) -> None:
     protocol, values = asked
     pushed = b">2\r\n+invalidate\r\n*1\r\n$1\r\na\r\n" if protocol == 3 else b""  # what nobody asked for is passed over
-    answers = Answers(Cut(b"".join(pushed + sent(value, protocol) for value in values), piece))
+    came = b"".join(pushed + sent(value, protocol) for value in values)
+    answers = Answers(Cut(came, piece))
     assert [answers.next() for _ in values] == values
     with pytest.raises(failed.ConnectionError):
         answers.next()
+    together = Answers(Cut(came, piece))
+    assert together.several(len(values)) == values
+    with pytest.raises(failed.ConnectionError):
+        together.several(1)
 
 
 @given(st.integers(1, 200))
@@ -86,13 +91,16 @@ def test_what_is_no_answer_is_said(data: bytes) -> None:
         Answers(Cut(data, 4000)).next()
 
 
-@given(st.lists(st.binary(max_size=2000), max_size=8))
-def test_a_command_is_packed_as_redis_py_packs_it(parts: list[bytes]) -> None:
+PARTS = st.lists(st.binary(max_size=2000), max_size=8)
+
+
+@given(PARTS, PARTS)
+def test_a_command_is_packed_as_redis_py_packs_it(keys: list[bytes], arguments: list[bytes]) -> None:
     from redis.connection import Connection
 
-    command = ("EVALSHA", "abc", len(parts), *parts)
     made: Any = Connection()
-    assert packed(command) == b"".join(made.pack_command(*command))
+    for command in (("EVALSHA", "abc", len(keys), *keys, *arguments), ("EVAL", "text", 1, *keys, -7, "é")):
+        assert packed(command) == packed(command) == b"".join(made.pack_command(*command))
 
 
 def test_a_socket_without_an_answer_is_given_up_in_time() -> None:

@@ -27,7 +27,21 @@ from standfast.ground.errors import (
 )
 from standfast.sessions import lease_rules, writer_rules
 from standfast.sessions.lease_rules import Asker, Fence, held_in
-from standfast.sessions.port import Answer, Ask, Count, Listing, Look, Name, Plan, Rows, carried_out
+from standfast.sessions.port import (
+    Answer,
+    Ask,
+    Change,
+    Count,
+    Listing,
+    Look,
+    Name,
+    Plan,
+    Refused,
+    Rows,
+    Sight,
+    carried_out,
+)
+from standfast.sessions.rules import value_of
 from standfast.sessions.run_rules import RunSave
 from tests.sessions.test_lost_answers import AwaitedNetwork, BreakingNetwork, NetworkSession
 
@@ -384,6 +398,34 @@ async def test_a_store_that_is_away_is_not_asked_without_a_pause() -> None:
     network.is_well()
     session.timeout_s = 60
     assert await words(session) == ["a"]
+
+
+@pytest.mark.parametrize("kind", ["pipelined", "loop"])
+@pytest.mark.parametrize("seen_at", [HERE, Name("session", "elsewhere")])
+@pytest.mark.parametrize("named", [(), ("x/1",)])
+async def test_what_was_guessed_is_a_condition_of_the_step_though_its_rule_does_not_name_it(
+    kind: str, seen_at: Name, named: tuple[str, ...]
+) -> None:
+    """A look at cells is answered from what was known of them; here another process has written one since."""
+    network = Network(InMemoryStore())
+    session = Session(network, kind)
+
+    def copied() -> Plan[bytes | None]:
+        sight = yield Look(seen_at, cells=("x/1", "x/2"), mark=False)
+        assert isinstance(sight, Sight)
+        conditions = {cell: value_of(sight, cell) for cell in named}
+        got = yield [Change(HERE, cells=conditions, put={"x/3": value_of(sight, "x/2") or b"nothing"})]
+        return (yield from copied()) if isinstance(got, Refused) else value_of(sight, "x/2")
+
+    def put(value: bytes) -> Plan[Answer]:
+        return (yield [Change(seen_at, put={"x/2": value})])
+
+    assert await session.changed(copied) is None
+    network.meanwhile(put(b"of another"))
+    assert await session.changed(copied) == b"of another"
+    network.meanwhile(put(b"once more"))
+    assert await session.changed(copied) == b"once more"
+    session.end()
 
 
 def test_what_has_left_is_undone_before_the_loop_ends() -> None:

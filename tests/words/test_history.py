@@ -378,6 +378,17 @@ def test_a_program_does_not_own_what_an_earlier_one_of_its_id_made():
     assert prepared.list() == prune(items)[0] == items[:-1]
 
 
+def test_what_a_program_made_stays_where_its_id_is_used_again_before_the_output():
+    """A list that grew forgot the first program when the second began behind a call of it, and left out that call."""
+    made = call("c", caller={"type": "program", "caller_id": "a"})
+    items = [call("a", "program"), output("a", "program"), made, call("a", "program"), output("c"), user()]
+    for cut in range(len(items)):
+        prepared = Prepared(items[:cut])
+        prepared.extend(items[cut:])
+        assert (prepared.list(), prepared.left_out) == prune(items)
+    assert prune(items)[0] == [*items[:3], *items[4:]]
+
+
 def test_a_program_does_not_own_what_came_before_it_however_the_list_grew():
     items = [call("a", caller={"type": "program", "caller_id": "p"}), call("p", "program"), output("a"), user()]
     prepared = Prepared()

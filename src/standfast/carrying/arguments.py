@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from standfast.ground.errors import CallerError, ItemNotStorableError, SettingTypeError
-from standfast.ground.jsonvalue import DIGEST_BYTES, Item, digest, encode
+from standfast.ground.jsonvalue import DIGEST_BYTES, Item, digest, digest_many, encode_many
 from standfast.sessions.lease_rules import Fence
 from standfast.sessions.protocol import Head, Position
 from standfast.sessions.writer_rules import Batch
@@ -14,9 +14,9 @@ from standfast.sessions.writer_rules import Batch
 
 def encoded_of(items: Iterable[Item]) -> list[bytes]:
     """The items of a batch as they are stored."""
-    if not isinstance(items, Iterable):
+    if type(items) is not list and not isinstance(items, Iterable):
         raise ItemNotStorableError(f"a {type(items).__name__} is no batch of items", "Give a list of dicts.")
-    return [encode(item) for item in items]
+    return encode_many(items)
 
 
 def batch_of(
@@ -29,7 +29,7 @@ def batch_of(
 ) -> Batch:
     """What an append brings, checked and encoded."""
     encoded = encoded_of(items)
-    known_by = [digest(data) for data in encoded] if digests is None else [_digest(given) for given in digests]
+    known_by = digest_many(encoded) if digests is None else [_digest(given) for given in digests]
     if len(known_by) != len(encoded):
         raise CallerError(
             f"{len(encoded)} items came with {len(known_by)} digests", "Give one digest for each item, or none."

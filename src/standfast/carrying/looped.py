@@ -19,8 +19,8 @@ from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
 from standfast.carrying.carrier import MakePlan, Then
-from standfast.carrying.pipelined import Pipelining, free_lane
-from standfast.carrying.requests import PutBack, Request, RequestCarrier
+from standfast.carrying.pipelined import Pipelining, lanes_of, question_of
+from standfast.carrying.requests import PutBack, RequestCarrier, posted
 from standfast.carrying.threads import LAST_WAIT_S, RETRY_FIRST_S, RETRY_MAX_S, AnyRequest
 from standfast.ground.errors import OutcomeUnknownError, StoreTimeoutError, StoreUnavailableError, WrongLoopError
 from standfast.sessions.port import Answer, Ask
@@ -47,7 +47,7 @@ class LoopCarrier(RequestCarrier):
     loses_answers = True
 
     def __init__(self, store: AwaitedStore) -> None:
-        self._base, self._under_way = uuid4().hex, set[int]()
+        self._lanes, self._under_way = lanes_of(uuid4().hex, LANES), set[int]()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._serving = _Serving(store, self._under_way)
         self._task: asyncio.Task[None] | None = None
@@ -55,13 +55,13 @@ class LoopCarrier(RequestCarrier):
     @property
     def lane(self) -> str | None:
         """What a write of now is known by."""
-        return free_lane(self._base, self._under_way, LANES)
+        return self._lanes[min(len(self._under_way), LANES - 1)]
 
     def post(
         self, plan: MakePlan[T], timeout_s: float, then: Then | None = None, context: Context | None = None
     ) -> None:
         """Carry out a plan without anybody who waits, from any thread."""
-        request = Request(plan, None, timeout_s, durable=False, detached=True, then=then, context=context)
+        request = posted(plan, None, timeout_s, then, context)
         try:
             assert self._loop is not None
             self._loop.call_soon_threadsafe(self._put, request)
@@ -138,10 +138,12 @@ class _Serving(Pipelining):
         ready = self._ready()
         if ready:
             try:
-                answers = await self._answered([active.question for active in ready])
-            except asyncio.CancelledError:
+                answers = await self._answered(list(map(question_of, ready)))
+            except BaseException:  # cancelled, nearly always; whatever has left may have been done
                 for active in ready:
-                    active.request.in_doubt |= active.is_step
+                    if active.is_step:
+                        active.request.in_doubt = True
+                        active.keep(active.question)
                 raise
             self._settle(ready, answers)
         elif self._active:

@@ -12,12 +12,17 @@ Two things make it fast, and neither is seen by a plan:
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Sequence, Set
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence, Set
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Any, Protocol, cast
+
+import msgspec
 
 from standfast.carrying import starting
-from standfast.carrying.requests import PutBack, deliver
+from standfast.carrying.requests import CLAIMED, OPEN, PutBack, claimed, deliver
 from standfast.carrying.threads import (
     DOUBTFUL,
     LOOK_AGAIN,
@@ -41,6 +46,7 @@ from standfast.sessions.port import (
     Plan,
     Refused,
     Sight,
+    Step,
     under,
 )
 from standfast.sessions.rules import LANE, LEASE
@@ -54,6 +60,8 @@ Used = tuple[Name, str]
 """A lane, by its session and its cell."""
 NONE_USED: frozenset[Used] = frozenset()
 NO_NAMES: frozenset[Name] = frozenset()
+NOTHING: Mapping[str, bytes | None] = MappingProxyType({})
+question_of = attrgetter("question")
 
 
 class Many(Protocol):
@@ -64,75 +72,76 @@ class Many(Protocol):
         ...
 
 
-def free_lane(base: str, under_way: Set[int], lanes: int = LANES) -> str:
-    """A lane of a carrier's for the next write. Those that are under way at once have several, so as not to meet."""
-    return f"{base}.{min(len(under_way), lanes - 1)}"
+def lanes_of(base: str, count: int = LANES) -> tuple[str, ...]:
+    """A carrier's lanes. Writes that are under way at once have several, so as not to meet."""
+    return tuple(f"{base}.{number}" for number in range(count))
 
 
 class PipelinedCarrier(ThreadCarrier):
     """Carries plans to a store on a network (`Many`)."""
 
+    _under_way: set[int]
+
     @property
     def lane(self) -> str | None:
         """What a write of now is known by."""
-        self._be_in_this_process()
-        return free_lane(str(self._base), self._under_way)
+        if self._pid != os.getpid():
+            self._begin()
+        return self._lanes[min(len(self._under_way), LANES - 1)]
 
     def _begin(self) -> None:
-        self._under_way = set[int]()
         super()._begin()
-
-    def _submit(self, request: AnyRequest) -> None:
-        self._be_in_this_process()
-        if request.kind == "write":
-            self._under_way.add(id(request))
-        try:
-            super()._submit(request)
-        except BaseException:
-            self._under_way.discard(id(request))
-            raise
+        self._under_way, self._lanes = set(), lanes_of(str(self._base))
 
     def _writing(self) -> Writing:
         return Pipelining(self._open_store, self._writes, self._loses_answers, self._under_way)
 
 
-class _Active:
+class _Active(msgspec.Struct, eq=False):
     """A request whose plan has begun."""
 
-    def __init__(self, request: AnyRequest) -> None:
-        self.request = request
-        self.guesses = True
-        self.held: frozenset[Used] = NONE_USED
-        """The lanes that it has written to, perhaps: what it wrote there may be all that tells of it."""
-        self.written: frozenset[Name] = NO_NAMES
-        """The names that it has changed, perhaps."""
-        self.begin()
+    request: AnyRequest
+    plan: Plan[Any]
+    question: Ask | None = None
+    is_step: bool = False
+    """Whether its question would change something."""
+    answer: Answer | None = None
+    guesses: bool = True
+    guessed: dict[Name, dict[str, bytes | None]] = msgspec.field(default_factory=dict)
+    pause: float = RETRY_FIRST_S
+    not_before: float = 0.0
+    held: frozenset[Used] = NONE_USED
+    """The lanes that it has written to, perhaps, and goes on with: what it wrote there may be all that tells of it."""
+    written: frozenset[Name] = NO_NAMES
+    """The names that it has changed, perhaps, and goes on with."""
 
-    def begin(self) -> None:
-        """Begin the plan, perhaps anew."""
-        self.plan: Plan[Any] = self.request.plan()
-        self.question: Ask | None = None
-        self.is_step = False
-        """Whether its question would change something."""
-        self.names: frozenset[Name] = NO_NAMES
-        """The names that its question is about."""
-        self.lanes: frozenset[Used] = NONE_USED
-        """The lanes that its step uses."""
-        self.answer: Answer | None = None
-        self.guessed: dict[Name, dict[str, bytes | None]] = {}
+    def begin_anew(self) -> None:
+        """Begin the plan once more, without guessing."""
+        self.plan, self.question, self.answer, self.is_step = self.request.plan(), None, None, False
+        self.guesses, self.guessed = False, {}
         self.pause, self.not_before = RETRY_FIRST_S, 0.0
 
-    def ask(self, question: Ask) -> None:
-        """Have a question for the store."""
-        self.question, self.answer = question, None
-        self.is_step = not isinstance(question, READS)
+    def keep(self, step: Any) -> None:
+        """Remember what a step was about that may have been done, and that was not the last of this."""
+        self.held |= frozenset(_lanes_in(step))
+        self.written |= frozenset([change.name for change in step])
+
+    def is_about(self, names: Set[Name]) -> bool:
+        """Whether its question is about one of these."""
+        question: Any = self.question
         if self.is_step:
-            step: Any = question
-            self.names = frozenset([change.name for change in step])
-            self.lanes = frozenset([(one.name, cell) for one in step for cell in one.put if cell.startswith(LANE)])
-        else:
-            self.names = frozenset([question.name]) if isinstance(question, Look) else NO_NAMES
-            self.lanes = NONE_USED
+            return any(change.name in names for change in question)
+        return isinstance(question, Look) and question.name in names
+
+
+def _lanes_in(step: Any) -> list[Used]:
+    """The lanes that a step uses."""
+    found: list[Used] = []
+    for change in step:
+        for cell in change.put:
+            if cell.startswith(LANE):
+                found.append((change.name, cell))
+    return found
 
 
 class Pipelining(Writing):
@@ -172,12 +181,13 @@ class Pipelining(Writing):
         if isinstance(message, PutBack):
             self._owed.append(message.request)
         else:
-            self._active.append(_Active(message))
+            self._active.append(_Active(message, message.plan()))
 
     # --- a round ----------------------------------------------------------------------------------------------------
 
     def _round(self) -> None:
-        self._look_for_orphans()
+        if self._handed:
+            self._look_for_orphans()
         if self._owed:
             self._believed.clear()
             self._undo_what_is_owed()
@@ -186,7 +196,7 @@ class Pipelining(Writing):
             if self._active:
                 time.sleep(self._pause())
             return
-        self._settle(ready, self._answers([active.question for active in ready if active.question is not None]))
+        self._settle(ready, self._answers(list(map(question_of, ready))))
 
     def _pause(self) -> float:
         """How long nothing can go out: until the first of those that wait for their time. Others wait for them."""
@@ -194,40 +204,56 @@ class Pipelining(Writing):
         return min((one.not_before - now for one in self._active if one.not_before > now), default=0.0)
 
     def _settle(self, ready: Sequence[_Active], answers: Sequence[Answer | Exception]) -> None:
-        ended = [active for active, answer in zip(ready, answers, strict=True) if self._is_ended(active, answer)]
-        self._deliver(ended)
+        ended: list[_Active] = []
+        for place, active in enumerate(ready):
+            answer = answers[place]
+            step = active.question if active.is_step else None
+            if self._is_ended(active, answer):
+                ended.append(active)
+            elif step is not None:
+                active.keep(step)
+        if ended:
+            self._deliver(ended)
 
     def _ready(self) -> list[_Active]:
         """Those whose question goes out now, in the order they came."""
         now, ready, ended = time.monotonic(), list[_Active](), list[_Active]()
+        is_alone = len(self._active) == 1  # as most are; then it waits for nobody
         # A lane is its user's until that one has ended, also while it only looks whether it was done: if another wrote
         # there meanwhile, it would find no trace of itself, and do it a second time.
-        users = {lane: active for active in self._active for lane in active.held}
+        users = {} if is_alone else {lane: active for active in self._active for lane in active.held}
         left = set[Name]()  # of these a change has left that nobody waits for: nothing that came later overtakes it
         for active in self._active:
-            is_withdrawn = not active.request.is_open  # also one that only looks: nobody waits for what it sees
+            request = active.request
+            is_withdrawn = request.stage not in OPEN  # also one that only looks: nobody waits for what it sees
             if is_withdrawn or (active.question is None and not self._advance(active)):
                 ended.append(active)
                 continue
             waits = active.not_before > now
-            for lane in active.lanes:
-                waits |= users.setdefault(lane, active) is not active
-            if left:
-                waits |= not left.isdisjoint(active.names)
-            if active.request.is_left:
-                left |= active.written
+            if not is_alone:
+                waits |= self._is_behind(active, users, left)
             if waits:
                 continue
             if active.is_step:
-                if not active.request.claim():
+                if not claimed((request,)):
                     ended.append(active)
                     continue
-                active.held |= active.lanes
-                active.written |= active.names
                 self._believe(active.question)  # what comes behind it may already rely on it
             ready.append(active)
-        self._deliver(ended)
+        if ended:
+            self._deliver(ended)
         return ready
+
+    @staticmethod
+    def _is_behind(active: _Active, users: dict[Used, _Active], left: set[Name]) -> bool:
+        """Whether it has to wait for another, who uses its lane, or whom nobody waits for."""
+        is_behind = bool(left) and active.is_about(left)
+        if active.is_step:
+            for lane in _lanes_in(active.question):
+                is_behind |= users.setdefault(lane, active) is not active
+        if active.request.is_left:
+            left |= active.written
+        return is_behind
 
     def _answers(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
         try:
@@ -243,7 +269,7 @@ class Pipelining(Writing):
         """Take an answer; whether the request has its outcome."""
         if isinstance(answer, Exception):
             return self._failed(active, answer)
-        if isinstance(answer, Done):
+        if type(answer) is Done:
             active.guesses, active.guessed = False, {}  # what follows is never begun anew: this would be done again
         elif isinstance(answer, Refused):
             self._learn(active, answer)
@@ -271,68 +297,59 @@ class Pipelining(Writing):
         return True
 
     def _deliver(self, ended: list[_Active]) -> None:
-        if not ended:
-            return
+        requests: list[AnyRequest] = []
         for active in ended:
             self._active.remove(active)
             request = active.request
-            if request.claim() and request.settle():
+            if (request.stage is CLAIMED or request.claim()) and request.settle():
                 self._owed.append(request)
+            if request.undo is not None:
+                self._remember([request])
             self._under_way.discard(id(request))
-        requests = [active.request for active in ended]
-        self._remember(requests)
+            requests.append(request)
         deliver(requests)
 
     # --- a plan -----------------------------------------------------------------------------------------------------
 
     def _advance(self, active: _Active) -> bool:
         """Bring a plan to its next question that only the store can answer; False if it has ended."""
-        request = active.request
+        request, plan = active.request, active.plan
         try:
-            question = next(active.plan) if active.answer is None else active.plan.send(active.answer)
-            while (guess := self._guess(active, question)) is not None:
-                question = active.plan.send(guess)
+            question = next(plan) if active.answer is None else plan.send(active.answer)
+            while active.guesses and type(question) is Look and (guess := self._guess(active, question)) is not None:
+                question = plan.send(guess)
         except StopIteration as end:
             request.result, error = end.value, None
         except Exception as fault:
             error = fault
         else:
-            active.ask(self._proving(active, question))
+            active.is_step = not isinstance(question, READS)
             if active.is_step:
                 request.in_doubt = False  # it has seen that the step before was not done
+                if active.guessed:
+                    question = _proving(question, active.guessed)
+            active.question, active.answer = question, None
             return True
         if active.guessed:  # it ended by what was guessed, and nothing has proved that
-            active.guesses = False
-            active.begin()
+            active.begin_anew()
             return self._advance(active)
         request.error = error
         return False
 
-    def _guess(self, active: _Active, question: Ask) -> Sight | None:
+    def _guess(self, active: _Active, question: Look) -> Sight | None:
         """An answer to a look that asks for cells only. Not for the lease alone: that asks for the time as well."""
-        if not active.guesses or not isinstance(question, Look) or not question.cells or question.cells == (LEASE,):
+        if not question.cells or question.cells == (LEASE,):
             return None
         if question.mark or question.times or question.rows or question.prefixes or question.upto is not None:
             return None
-        known = self._believed.get(question.name, {})
-        found = {cell: known.get(cell) for cell in question.cells}
-        active.guessed.setdefault(question.name, {}).update(found)
-        return Sight(cells={cell: Cell(value, True) for cell, value in found.items() if value is not None})
-
-    def _proving(self, active: _Active, question: Ask) -> Ask:
-        """The step with every guess as a condition; another question as it is."""
-        if not active.guessed or isinstance(question, READS):
-            return question
-        step: list[Change] = []
-        left = dict(active.guessed)
-        changes: Any = question
-        for change in changes:
-            guessed = left.pop(change.name, None)
-            if guessed and not guessed.keys() <= change.cells.keys():  # most name themselves what they saw
-                step.append(under(change, guessed))
-            else:
-                step.append(change)
-        return [*step, *(Change(name, cells=cells) for name, cells in left.items())]
+        known = self._believed.get(question.name, NOTHING)
+        guessed = active.guessed.setdefault(question.name, {})
+        cells: dict[str, Cell] = {}
+        for cell in question.cells:
+            value = guessed[cell] = known.get(cell)
+            if value is not None:
+                cells[cell] = Cell(value, True)
+        return Sight(cells=cells)
 
     # --- what is believed about cells -------------------------------------------------------------------------------
 
@@ -361,3 +378,22 @@ class Pipelining(Writing):
         self._believed[change.name] = {
             cell: refused.cells[cell].value if cell in refused.cells else None for cell in change.cells
         }
+
+
+def _proving(question: Ask, guessed: Mapping[Name, Mapping[str, bytes | None]]) -> Ask:
+    """The step with every guess as a condition."""
+    step: list[Change] = []
+    left, changes = dict(guessed), cast(Step, question)
+    if len(changes) == len(left) == 1:  # most are of one name, and name themselves what they saw
+        own = left.get(changes[0].name)
+        if own is not None and own.keys() <= changes[0].cells.keys():
+            return question
+    for change in changes:
+        own = left.pop(change.name, None)
+        if own and not own.keys() <= change.cells.keys():
+            step.append(under(change, own))
+        else:
+            step.append(change)
+    for name, cells in left.items():
+        step.append(Change(name, cells=cells))
+    return step

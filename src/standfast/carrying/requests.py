@@ -22,6 +22,7 @@ import weakref
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextvars import Context, copy_context
 from enum import Enum
+from functools import partial
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
@@ -50,6 +51,7 @@ class Stage(Enum):
 
 
 QUEUED, CLAIMED, SETTLED, WITHDRAWN = Stage
+OPEN = (QUEUED, CLAIMED)
 
 
 class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
@@ -62,6 +64,7 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
     plan: MakePlan[T]
     where: Any
     timeout_s: float
+    deadline: float
     kind: Kind = "write"
     undo: UndoPlan[T] | None = None
     durable: bool = True
@@ -77,15 +80,11 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
     in_doubt: bool = False
     """Whether a step of it has left and its answer was lost, and nobody has seen since that it was not done."""
     stage: Stage = QUEUED
-    deadline: float = 0.0
     _abandoned: bool = False
     _undo_given: bool = False
     _lock: threading.Lock = msgspec.field(default_factory=threading.Lock)
     _loop: asyncio.AbstractEventLoop | None = None
     _future: asyncio.Future[T] | None = None
-
-    def __post_init__(self) -> None:
-        self.deadline = time.monotonic() + self.timeout_s
 
     # --- the caller's side ------------------------------------------------------------------------------
 
@@ -97,10 +96,10 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
         """
         loop = asyncio.get_running_loop()
         future = loop.create_future()
-        with self._lock:
+        if self.detached:
+            self._await_in(loop, future)
+        else:  # nobody else knows it yet
             self._loop, self._future = loop, future
-            if self.detached and self.stage is SETTLED:
-                self.hand_over()
         waiting = waiting_in(loop, self)
         try:
             if not self.detached:
@@ -115,6 +114,12 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
             waiting.pop(self, None)
             if self.retries:
                 self._tell_retries()  # in the task of whoever asked, and not by the thread that does the work
+
+    def _await_in(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[T]) -> None:
+        with self._lock:
+            self._loop, self._future = loop, future
+            if self.stage is SETTLED:
+                self.hand_over()
 
     def tell_unheard(self) -> None:
         """Tell of retries for which nobody waits, as if whoever asked did so; from the thread that did the work."""
@@ -160,7 +165,7 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
     @property
     def is_open(self) -> bool:
         """Whether there is still something to do."""
-        return self.stage is QUEUED or self.stage is CLAIMED
+        return self.stage in OPEN
 
     @property
     def is_claimed(self) -> bool:
@@ -279,6 +284,12 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
             future.set_result(self.result)  # type: ignore[arg-type]  # settled without an error: it has its result
 
 
+def posted(plan: MakePlan[T], where: Any, timeout_s: float, then: Then | None, context: Context | None) -> Request[T]:
+    """A write that nobody waits for; see `Carrier.post`."""
+    until = time.monotonic() + timeout_s
+    return Request(plan, where, timeout_s, until, durable=False, detached=True, then=then, context=context)
+
+
 def claimed(requests: Sequence[Request[Any]]) -> list[Request[Any]]:
     """Begin requests; gives those that were not withdrawn before, and whose time is not up."""
     now, found = time.monotonic(), []
@@ -345,7 +356,10 @@ class RequestCarrier:
     ) -> Coroutine[Any, Any, T]:
         """Carry out a plan; see `Carrier.carry`."""
         context = copy_context() if detached else None  # else whoever asks waits, and hears of it where it waits
-        return self._answered(Request(plan, self._where, timeout_s, kind, undo, durable, detached, then, context))
+        until = time.monotonic() + timeout_s
+        return self._answered(
+            Request(plan, self._where, timeout_s, until, kind, undo, durable, detached, then, context)
+        )
 
     # Not a coroutine of its own: in a group of many turns, passing through one more frame each is measurable.
     def _answered(self, request: Request[T]) -> Coroutine[Any, Any, T]:
@@ -358,9 +372,7 @@ class RequestCarrier:
     ) -> None:
         """Carry out a write without anybody who waits; see `Carrier.post`."""
         try:
-            self._submit(
-                Request(plan, self._where, timeout_s, durable=False, detached=True, then=then, context=context)
-            )
+            self._submit(posted(plan, self._where, timeout_s, then, context))
         except Exception as error:  # closed, or no thread can be started
             if then is not None:
                 then(None, error)
@@ -390,7 +402,10 @@ def deliver(requests: Iterable[Request[Any]]) -> None:
             by_loop.setdefault(request._loop, []).append(request)
     for loop, ready in by_loop.items():
         try:
-            loop.call_soon_threadsafe(_hand_over_all, ready)
+            if len(ready) == 1:
+                loop.call_soon_threadsafe(ready[0].hand_over)
+            else:
+                loop.call_soon_threadsafe(_hand_over_all, ready)
         except RuntimeError:
             continue  # the loop was closed: these are orphans now
 
@@ -431,13 +446,20 @@ class _Deadlines:
             self.arm(min(later))
 
 
-_deadlines: weakref.WeakValueDictionary[int, _Deadlines] = weakref.WeakValueDictionary()
-# By the identity of a loop, which is nobody else's as long as what is found here lives: it refers to the loop.
+_deadlines: dict[int, weakref.ref[_Deadlines]] = {}
+# By the identity of a loop, which is nobody else's as long as what is found here lives: it refers to the loop. No
+# WeakValueDictionary: that is written in Python, and this is asked by every request.
+
+
+def _forget(loop_id: int, gone: weakref.ref[_Deadlines]) -> None:
+    if _deadlines.get(loop_id) is gone:
+        del _deadlines[loop_id]
 
 
 def idle_timers() -> set[asyncio.TimerHandle]:
     """The timers that are left running while no request waits in their loop."""
-    return {one.timer for one in _deadlines.values() if one.timer is not None and not one.waiting}
+    found = [ref() for ref in list(_deadlines.values())]
+    return {one.timer for one in found if one is not None and one.timer is not None and not one.waiting}
 
 
 def waiting_in(loop: asyncio.AbstractEventLoop, request: Request[Any]) -> dict[Request[Any], None]:
@@ -445,9 +467,11 @@ def waiting_in(loop: asyncio.AbstractEventLoop, request: Request[Any]) -> dict[R
 
     Call it in the loop's own thread.
     """
-    found = _deadlines.get(id(loop))
+    known = _deadlines.get(id(loop))
+    found = None if known is None else known()
     if found is None:
-        found = _deadlines[id(loop)] = _Deadlines(loop)
+        found = _Deadlines(loop)
+        _deadlines[id(loop)] = weakref.ref(found, partial(_forget, id(loop)))
     found.waiting[request] = None
     if request.deadline < found.due:
         found.arm(request.deadline)

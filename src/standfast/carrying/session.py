@@ -139,9 +139,10 @@ class StoredSession(LooksInto, SessionABC):
     async def add_items(self, items: list[Item]) -> None:
         """Append one batch, in order, whole or not at all."""
         encoded = encoded_of(items)
-        self._check_open()
-        if encoded:
-            await self._write(partial(rules.add, self._name, encoded, self._lane()))
+        if not encoded:
+            return self._check_open()
+        carrier = self._opened()
+        await carrier.carry(partial(rules.add, self._name, encoded, _lane_of(carrier)), self.timeout_s)
 
     async def pop_item(self) -> Item | None:
         """Remove and return the newest valid item; None when there is none. Corrupt records stay."""
@@ -184,7 +185,8 @@ class StoredSession(LooksInto, SessionABC):
         digests: Sequence[bytes] | None = None,
     ) -> Head:
         """Store `items` as this writer's items number `start` and on, once, however often it is asked (B1)."""
-        batch = batch_of(items, writer, start, expect, self._fence(lease), digests)
+        fence = None if lease is None else self._fence(lease)
+        batch = batch_of(items, writer, start, expect, fence, digests)
         return await self._write(partial(writer_rules.append, self._name, batch))
 
     def _fence(self, lease: Lease | None) -> Fence | None:
@@ -420,8 +422,7 @@ class StoredSession(LooksInto, SessionABC):
 
     def _lane(self, own: str = "") -> Lane | None:
         """What a write is known by if its answer is lost, on stores that can lose one."""
-        lane = self._opened().lane
-        return None if lane is None else Lane(LANE + lane + own, time.time_ns().to_bytes(8) + _tokens.randbytes(8))
+        return _lane_of(self._opened(), own)
 
     def _report(self, row: Row, fault: str) -> None:
         """Log a corrupt record, once, without its content (A14)."""
@@ -545,6 +546,14 @@ class _Asking:
             holder=by,
             since=since,
         )
+
+
+def _lane_of(carrier: Carrier, own: str = "") -> Lane | None:
+    """What a write is known by if its answer is lost, where the carrier says that one can be."""
+    lane = carrier.lane
+    if lane is None:
+        return None
+    return Lane(LANE + lane + own, (time.time_ns() << 64 | _tokens.getrandbits(64)).to_bytes(16))
 
 
 def _given_back(lease: StoredLease, result: object, error: BaseException | None) -> None:

@@ -55,6 +55,9 @@ Inbox = SimpleQueue["AnyRequest | PutBack | None"]
 class ThreadCarrier(RequestCarrier):
     """Carries plans to one store. `open_store` is called in the thread that will use it, when it is first needed."""
 
+    _under_way: set[int] | None = None
+    """The writes that have not ended, for a carrier that has several lanes for them."""
+
     def __init__(self, open_store: Callable[[], Store], *, loses_answers: bool = False, readers: int = 0) -> None:
         self._open_store, self._loses_answers, self._reader_count = open_store, loses_answers, readers
         self._begin()
@@ -62,16 +65,13 @@ class ThreadCarrier(RequestCarrier):
     @property
     def lane(self) -> str | None:
         """What this carrier's writes are known by."""
-        self._be_in_this_process()  # a child that used its parent's would seem to repeat, or hide what the parent did
+        if self._pid != os.getpid():  # a child that used its parent's would seem to repeat, or hide what the parent did
+            self._begin()
         return self._base
 
-    def _be_in_this_process(self) -> None:
-        """Begin anew in a child: the threads, and whatever they hold, are the parent's."""
-        if self._pid != os.getpid():
-            self._begin()
-
     def _begin(self) -> None:
-        self._pid = os.getpid()
+        """Begin, also anew in a child: the threads, and whatever they hold, are the parent's."""
+        self._pid, self._is_closed = os.getpid(), False
         self._base = uuid4().hex if self._loses_answers else None
         self._gate = threading.RLock()  # taken again when a request is given up by being collected as garbage in here
         self._left: list[AnyRequest] = []  # writes that nobody waits for any more, and that may still have to end
@@ -84,15 +84,19 @@ class ThreadCarrier(RequestCarrier):
     # --- requests ----------------------------------------------------------------------------------------------------
 
     def _submit(self, request: AnyRequest) -> None:
-        self._be_in_this_process()
+        if self._pid != os.getpid():
+            self._begin()
         with self._gate:
-            if not self._ending.alive:
+            if self._is_closed:
                 raise SessionClosedError("the session was closed", "Open a new session object for this id.")
             if not self._threads:
                 self._start()
             # What follows a cancelled write waits until that is done or never will be, and a popped item is back (A13).
-            self._left = [left for left in self._left if not left.is_over]
+            if self._left:
+                self._left = [left for left in self._left if not left.is_over]
             if request.kind == "write" or self._left:
+                if self._under_way is not None and request.kind == "write":
+                    self._under_way.add(id(request))
                 self._writes.put(request)
             else:
                 self._reads.put(request)
@@ -128,6 +132,7 @@ class ThreadCarrier(RequestCarrier):
     def close(self, timeout_s: float = LAST_WAIT_S) -> None:
         """End when all that was submitted is done, and wait for that; the store is closed if it has a `close`."""
         with self._gate:
+            self._is_closed = True
             self._ending()
         deadline = time.monotonic() + timeout_s
         for thread in self._threads:

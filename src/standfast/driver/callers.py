@@ -66,7 +66,7 @@ class Callers:
             self._known = {}
             for item in self._history():
                 if item.get("type") == "program":
-                    self._known.setdefault(str(item.get("call_id")), False)
+                    self._known[str(item.get("call_id"))] = False  # also behind one of its id that has ended
                 elif item.get("type") == "program_output" and item.get("status") == "completed":
                     self._known[str(item.get("call_id"))] = True
         return self._known

@@ -21,10 +21,10 @@ from standfast.driver.call_lookup import (
     tool_of,
 )
 from standfast.driver.handoff import hand_over
+from standfast.driver.inside import inside_a_call
 from standfast.driver.loop import Loop
 from standfast.driver.nested import by_hand_runner, child_runner
 from standfast.driver.run_scope import RunScope, Span
-from standfast.driver.session_hold import inside_a_call
 from standfast.driver.unfinished import open_question
 from standfast.engine.events import ApprovalNeeded, Begun, ChildMoved, Decided, NotTaken, Returned, RunCall, Settle
 from standfast.engine.run import Call, Entry, Response, Run, Turn
@@ -45,6 +45,8 @@ async def perform_call(loop: Loop, scope: RunScope, effect: RunCall) -> None:
             await hand_over(loop, scope, effect, one.agent, one.turn, one.call)
         case "ignored":
             await one.answer(model_text("handoff_ignored"))
+        case "repeated":
+            await one.answer(model_text("call_repeated"))
         case "unknown" | "gone":
             await one.answer_unknown()
         case "hosted":
@@ -115,7 +117,7 @@ class _CallOfRun:
             await self.answer_unknown()
             return
         try:
-            with inside_a_call(scope.session, scope.started_in):
+            with inside_a_call(scope.held, scope.started_in):
                 outcome = await carry_out(self, call, tool, self._context(tool), agent=self.agent)
         except ChildPaused:
             # A pause is no failure and no result: the call is entered again, with its run where it was.

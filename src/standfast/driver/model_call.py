@@ -112,6 +112,7 @@ async def take_reply(
                 await loop.record(seen.event(effect.turn, response, counted, owed), completes=effect)
         raise
     scope.asked_calls = {call.id: call.digest for call in reply.calls}
+    scope.shown_calls.clear()  # of earlier turns: a server may use an id again
     for entry, original in zip(reply.entries, reply.originals, strict=True):
         scope.remember(entry.item, original)
     scope.responses.append(response)
@@ -119,6 +120,9 @@ async def take_reply(
     name = getattr(resolved.model, "model", None)
     asked = name if isinstance(name, str) else None
     await loop.record(reply.event(effect.turn, response, counted, owed, asked, run.progress.agent), completes=effect)
+    for do in scope.when_accepted:
+        await do()
+    scope.when_accepted = ()
     # After the reply is recorded: it was paid for, and a hook that raises must not throw it away.
     await observers(loop, scope, agent, "on_llm_end", scope.wrapper, agent, response)
 
@@ -137,6 +141,7 @@ def _read(scope: RunScope, run: Run, agent: Agent[Any], resolved: ResolvedAgent,
             history=lambda: view_items(run, scope.history),
             is_elsewhere=run.spec.owner.is_server,
         ),
+        answers_repeats=run.spec.owner.is_server,
     )
 
 

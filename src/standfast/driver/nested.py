@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 from weakref import WeakValueDictionary
@@ -18,6 +17,7 @@ from weakref import WeakValueDictionary
 from standfast.agents.as_tool import AgentTool, AgentToolRun, relay_events
 from standfast.agents.context import ChildClosed, ChildPaused
 from standfast.driver.event_buffer import EventBuffer
+from standfast.driver.inside import held_around, waiting_for
 from standfast.driver.loop import Children
 from standfast.driver.owners import owner_of_tool
 from standfast.driver.result import RunResult, RunResultBase, RunResultStreaming
@@ -172,8 +172,14 @@ def by_hand_runner(children: Children, scope: RunScope, call: Call, parent: str)
 
 _turns: WeakValueDictionary[str, TurnLock] = WeakValueDictionary()
 """By the server's conversation: whose turn it is there, of the agent tools of this process."""
-_at: ContextVar[frozenset[str]] = ContextVar("standfast_conversations_at", default=frozenset())
-"""The server's conversations at which agent tools are that this code runs inside of: nobody waits for itself."""
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A nested run's turn on a server's conversation."""
+
+    key: tuple[str, str]
+    is_held: bool = False
 
 
 def _inside_itself(owner: Owner, tool_name: str) -> OwnerError:
@@ -195,22 +201,25 @@ async def _turn_of(child: StartedRun) -> AsyncIterator[None]:
     if owner.conversation_id is None or config.concurrency == "allow":
         yield
         return
-    if owner.conversation_id in _at.get():
+    turn, around = _Turn(("conversation", owner.conversation_id)), held_around(child.scope.started_in)
+    if any(one.key == turn.key for one in around):
         invocation = child.scope.arguments.invocation
         raise _inside_itself(owner, invocation.tool_name if invocation is not None else "")
-    turn = _turns.setdefault(owner.conversation_id, TurnLock())
+    lock = _turns.setdefault(owner.conversation_id, TurnLock())
     wait_s = config.lease_wait_s if config.concurrency == "wait" else 0.0
-    if not await turn.enter(wait_s):
+    with waiting_for(turn.key, around, what=f"conversation {owner.id!r}"):
+        is_entered = await lock.enter(wait_s)
+    if not is_entered:
         raise SessionBusyError(
             f"another agent tool of this process is at conversation {owner.id!r} and did not end within {wait_s} s",
             "Call it again later, or give the agent tools conversations of their own.",
         )
-    before = _at.set(_at.get() | {owner.conversation_id})
+    child.scope.turn, turn.is_held = turn, True
     try:
         yield
     finally:
-        _at.reset(before)
-        turn.leave()
+        turn.is_held = False
+        lock.leave()
 
 
 def _note_calls(request: AgentToolRun, child: Run) -> None:

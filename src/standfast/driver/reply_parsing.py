@@ -1,7 +1,7 @@
 """What a reply asks for: its items as entries, and its calls.
 
 Pure but for the names it is given. Checks the one promise the engine builds on: a call id never stands for two calls
-(a repeated one with the same content is dropped, with other content the reply is refused), and none is empty.
+(a repeated one with the same content is not run again, with other content the reply is refused), and none is empty.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Reply:
 
 def call_digest(item: Mapping[str, Any]) -> str:
     """What a call is known by, besides its id: what it asks for, however its JSON is spaced and ordered."""
-    return _digest(item, _canonical(item.get("arguments")) if item.get("type") != CUSTOM_CALL else item.get("input"))
+    return _digest(item, normal_json(item.get("arguments")) if item.get("type") != CUSTOM_CALL else item.get("input"))
 
 
 def is_digest_of(digest: str, item: Mapping[str, Any]) -> bool:
@@ -76,7 +76,8 @@ def _digest(item: Mapping[str, Any], arguments: object) -> str:
     return blake2b(encode_value(meaning), digest_size=16).hexdigest()
 
 
-def _canonical(arguments: object) -> object:
+def normal_json(arguments: object) -> object:
+    """Arguments as text that is equal for equal ones, however their JSON is spaced and ordered; else as they are."""
     if not isinstance(arguments, str):
         return arguments
     try:
@@ -114,14 +115,16 @@ def classify(
     known: Mapping[str, str] = _NOBODY,
     unknown_tool: Callable[[str], str] = lambda name: "tool",
     callers: Callers | None = None,
+    answers_repeats: bool = False,
 ) -> Reply:
     """The reply's entries and calls. `known` maps the ids of calls already in history to their digests.
 
     `unknown_tool(name)` says what to do about a tool that is not there: it raises, or returns the call's kind. Read
     without names, for a run whose agents are not at hand, every call is one of a tool. `callers` says who may call;
-    without it nobody is asked.
+    without it nobody is asked. `answers_repeats`: a server keeps the conversation, and has a call of `known` that
+    stands in this reply as another one, which needs an output of its own.
     """
-    reading = _Reading(agent, tools, handoffs, known, unknown_tool, callers)
+    reading = _Reading(agent, tools, handoffs, known, unknown_tool, callers, answers_repeats)
     for original in output:
         reading.take(original)
     return reading.reply
@@ -137,6 +140,7 @@ class _Reading:
     known: Mapping[str, str]
     unknown_tool: Callable[[str], str]
     callers: Callers | None = None
+    answers_repeats: bool = False
     reply: Reply = field(default_factory=Reply)
     seen: dict[str, str] = field(default_factory=dict)
     """The calls of this reply so far: their ids and digests."""
@@ -162,9 +166,8 @@ class _Reading:
     def _local_call(self, call_type: str, item: Item, original: object) -> None:
         call_id, digest = _call_id(item.get("call_id"), call_type), call_digest(item)
         if self._is_repeated(call_id, digest):
-            # A call repeated within one reply is one call. One from history was answered, and is not run again.
-            if call_id not in self.seen:
-                self.reply.skipped += 1
+            if call_id not in self.seen:  # else it was repeated within one reply, where it is one call
+                self._repeated(call_id, digest, item, original)
             return
         name, namespace = str(item.get("name", "")), item.get("namespace")
         qualified = f"{namespace}.{name}" if namespace else name
@@ -187,6 +190,19 @@ class _Reading:
         arguments = arguments_text(item)
         self.reply.calls.append(Call(call_id, name, kind, arguments, digest, on_unknown=on_unknown, behind=behind))
         self._keep(Entry(entry_kind, self.agent, item, extra), original)
+
+    def _repeated(self, call_id: str, digest: str, item: Item, original: object) -> None:
+        """Take in a call of an earlier reply. It was answered, and is not run again.
+
+        Run as another, it would have what belongs to the first by its id: a person's approval, the idempotency key, the
+        run inside it.
+        """
+        self.reply.skipped += 1
+        if self.answers_repeats:
+            self.seen[call_id] = digest
+            name = str(item.get("name", ""))
+            self.reply.calls.append(Call(call_id, name, "repeated", arguments_text(item), digest))
+            self._keep(Entry("tool_call_item", self.agent, item), original)
 
     def _tool(self, call_type: str, name: str, namespace: Any) -> Any:
         key = lookup_name(call_type, name)

@@ -14,10 +14,11 @@ from standfast.driver import under_way
 from standfast.driver.calls import perform_call, settle_call, show_outputs
 from standfast.driver.compact_after import compact_after, may_compact
 from standfast.driver.conclude import perform_conclude
+from standfast.driver.fresh import fresh_run
 from standfast.driver.guardrails import perform_judge
 from standfast.driver.loop import Loop, handed_over
 from standfast.driver.model_call import call_model, settle_model
-from standfast.driver.opening import Opened, fresh_run, open_abandoned, open_finished, open_new, open_resumed
+from standfast.driver.opening import Opened, open_abandoned, open_finished, open_new, open_resumed
 from standfast.driver.result import RunResultBase
 from standfast.driver.run_scope import ResumedRun, RunArguments, RunScope, logger, usage_of
 from standfast.driver.session_hold import SessionHold

@@ -128,11 +128,18 @@ class RunSaver(Generic[State]):
             self._newest = state
             await self._write(state, new, release)
 
-    async def forget(self) -> None:
-        """Remove the record, if there is one: whoever might have had to know of it need not any more."""
+    async def forget(self, state: State) -> None:
+        """Remove the record, if there is one: whoever might have had to know of it need not any more.
+
+        This last state is saved first, because a store removes whatever it has, and another process may have settled
+        what this one took for its own: then that is told, and theirs stays.
+        """
         async with self._lock:
             await self._settle()
             record = self._confirmed
+            if record is not None:
+                last = self._record_of(state)
+                await self._send(_Write(state, last, self._save_of(last), NewItems(last.run_id), release=False))
             # Before it is asked for: cut there, nothing is to be saved in its place.
             self._confirmed, self._head, self.revision, self.needed = None, None, 0, False
             if record is not None:

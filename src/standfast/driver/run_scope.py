@@ -26,6 +26,7 @@ from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig
 from standfast.driver.agent_graph import AgentGraph
 from standfast.driver.agent_offer import AgentResolver
 from standfast.driver.event_buffer import EventBuffer
+from standfast.driver.inside import Held
 from standfast.driver.loop import Loop
 from standfast.driver.session_hold import SessionHold, current_task
 from standfast.engine.run import Entry, Owner, Response, Run
@@ -34,6 +35,7 @@ from standfast.ground.jsonvalue import Item, copy_json
 from standfast.ground.log_helpers import logger as logger
 from standfast.llm.interface import ModelProvider
 from standfast.sessions.protocol import Lease, Session
+from standfast.sessions.records import summed
 from standfast.tools.desk import Places
 from standfast.words.history import Prepared
 from standfast.words.item_kinds import output_of, shown
@@ -219,6 +221,8 @@ def _plain_origin(raw: Any) -> ToolOrigin | None:
 class RunScope:
     """What this process has of one run."""
 
+    turn: Held | None = None
+    """That it is this run's turn on a server's conversation, among the agent tools of this process."""
     history_tail = 0
     """How much of the run's own ledger `history` already contains."""
     run_lease: Lease | None = None
@@ -227,9 +231,8 @@ class RunScope:
     """Undoes that a saved run was taken, for one who has to leave before anything of it has begun."""
     shown_base: list[Item] | None = None
     """What a session callback made of history, open turns and input; the run keeps it without the open turns."""
-    not_stored: tuple[tuple[str, int], ...] = ()
-    """Earlier runs of this process whose last items the session did not get: run id and number of items (C14)."""
-    final_output: Any = None
+    when_accepted: tuple[Callable[[], Awaitable[None]], ...] = ()
+    """What is to be done once the server's conversation has taken a request of this run, and has replied."""
     tripped: BaseException | None = None
     announced_agent: str | None = None
     """The agent whose start hooks have been called."""
@@ -274,6 +277,9 @@ class RunScope:
         """What waits for a person in those runs."""
         self.unfinished: list[UnfinishedRun] = []
         """The runs of this conversation that had not ended, and what was done about each."""
+        self.not_stored: tuple[tuple[str, int], ...] = ()
+        """Earlier runs of this process whose last items the session did not get: run id and number of items (C14)."""
+        self.final_output: Any = None
         self.responses: list[ModelResponse] = []
         self.results = GuardrailResults()
         self.shown_calls: set[str] = set()
@@ -292,6 +298,11 @@ class RunScope:
         """What this process has of nested runs that are paused, by call id."""
         self._originals: dict[int, tuple[Item, Any, Any]] = {}
         self._views: dict[int, tuple[Entry, RunItem]] = {}
+
+    @property
+    def held(self) -> Held | None:
+        """What this run has for itself, and keeps while its calls are carried out."""
+        return self.session if self.session is not None else self.turn
 
     @property
     def store(self) -> RunStore | None:
@@ -402,10 +413,5 @@ class RunScope:
 
 def usage_of(run: Run) -> Usage:
     """What the run has used so far, nested runs included, as its responses say."""
-    total = Usage()
-    for response in run.responses:
-        total.add(Usage.from_json(response.usage))
-    for call in run.calls:
-        if call.child is not None:
-            total.add(usage_of(call.child))
-    return total
+    inside = [usage_of(call.child) for call in run.calls if call.child is not None]
+    return summed([*(Usage.from_json(response.usage) for response in run.responses), *inside])

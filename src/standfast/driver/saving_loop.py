@@ -175,7 +175,7 @@ class SavingLoop(Reconciler[Run, Event, Effect]):
             return  # one that was only looked at is not written either, however the looking ends
         self.saver.needed = True
         try:
-            await (self.saver.forget() if self._is_only_its_parents else self.save())
+            await (self.saver.forget(self.state) if self._is_only_its_parents else self.save())
         except (RunClaimedError, LeaseLostError):
             raise
         except Exception as error:

@@ -10,15 +10,14 @@ from __future__ import annotations
 import asyncio
 import time
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
 
 from standfast.agents.context import RunContextWrapper
 from standfast.agents.run_config import Concurrency
+from standfast.driver.inside import Held, all_around, held_around, waiting_for
 from standfast.engine.costs import Costs
 from standfast.engine.run_store import RunStore
 from standfast.ground.errors import OwnerError, SessionBusyError, StoreError, UserError
@@ -85,45 +84,6 @@ class NewItems:
         if self.nested:
             given["nested"] = self.nested
         return given
-
-
-# --- a run inside a call of a run ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class _Inside:
-    """A call that is being carried out, and where: what it starts there, it waits for."""
-
-    hold: SessionHold
-    task: asyncio.Task[Any] | None
-    loop: asyncio.AbstractEventLoop
-    over: asyncio.Event
-    """Set when it has ended: a run that it left behind, which may go on for long, it does not wait for any more."""
-
-
-_inside: ContextVar[tuple[_Inside, ...]] = ContextVar("standfast_inside", default=())
-
-
-@contextmanager
-def inside_a_call(hold: SessionHold | None, started_in: asyncio.Task[Any] | None) -> Iterator[None]:
-    """While a call of the run that has this hold, and was started in that task, is carried out in the current one."""
-    here, around = asyncio.current_task(), _inside.get()
-    if hold is None and not around:
-        yield  # most calls: nobody could come to wait for anybody
-        return
-    if here is not started_in:
-        # Calls that are carried out side by side have tasks of their own: what is started in one of them is waited for
-        # by the call that this run was started in all the same.
-        around = tuple(replace(one, task=here) if one.task is started_in else one for one in around)
-    over = asyncio.Event()
-    if hold is not None:
-        around = (*around, _Inside(hold, here, asyncio.get_running_loop(), over))
-    token = _inside.set(around)
-    try:
-        yield
-    finally:
-        over.set()
-        _inside.reset(token)
 
 
 _told: weakref.WeakSet[type] = weakref.WeakSet()
@@ -201,12 +161,17 @@ class SessionHold:
 
     def is_same(self, session: Session) -> bool:
         """Whether this is the same conversation in the same store, also through another object or a wrapper."""
-        return conversation_key(self.session) == conversation_key(session)
+        return self.key == conversation_key(session)
+
+    @property
+    def key(self) -> Hashable:
+        """What the conversation is known by in this process."""
+        return conversation_key(self.session)
 
     def has_namesake_around(self) -> bool:
         """Whether a run around this one is on another conversation of the same id: a user's, in another store."""
-        around = [one.hold for one in _inside.get() if one.hold.session_id == self.session_id]
-        return any(not hold.is_same(self.session) for hold in around)
+        around = [one for one in all_around() if isinstance(one, SessionHold) and one.session_id == self.session_id]
+        return any(one.key != self.key for one in around)
 
     @property
     def is_covered(self) -> bool:
@@ -239,15 +204,23 @@ class SessionHold:
         held = (self._outer, self._lease, self._turn)
         if self._concurrency == "allow" or any(one is not None for one in held):
             return
-        self._refuse_to_wait_for_itself()
         wait_s = 0.0 if at_once or self._concurrency == "reject" else self._lease_wait_s
         asked_at = time.monotonic()
+        if around := held_around(self._started_in):
+            self._refuse_to_wait_for_itself(around)
+        if around and wait_s > 0:
+            with waiting_for(self.key, around, what=f"session {self.session_id!r}"):
+                await self._take(wait_s)
+        else:
+            await self._take(wait_s)
+        self._tell_of_waiting(time.monotonic() - asked_at)
+
+    async def _take(self, wait_s: float) -> None:
         if self._leasable:
             named = {"holder": self.holder} if _says_who(cast("Hashable", type(self.session))) else {}
             self._lease = await self.session.lease(ttl_s=self._lease_ttl_s, wait_s=wait_s, **named)
         elif self._plain is not None:
             self._turn = await self._plain.hold(wait_s)
-        self._tell_of_waiting(time.monotonic() - asked_at)
 
     def _tell_of_waiting(self, waited_s: float) -> None:
         who, session = self.holder or "a run", self.session_id or "?"
@@ -257,19 +230,16 @@ class SessionHold:
         if before:
             tell("lease_taken_over", holder=who, what=f"session {session!r}", before=before)
 
-    def _refuse_to_wait_for_itself(self) -> None:
+    def _refuse_to_wait_for_itself(self, around: Sequence[Held]) -> None:
         """Refuse a run that a call of the run that has this conversation has started, and will wait for."""
-        loop = asyncio.get_running_loop()
-        for one in _inside.get():
-            # In another loop: the call runs in a thread, and has started this loop there to wait for the run.
-            is_waited_for = (one.task is self._started_in or one.loop is not loop) and not one.over.is_set()
-            if is_waited_for and one.hold.is_held and one.hold.is_same(self.session):
+        for one in around:
+            if isinstance(one, SessionHold) and one.key == self.key:
                 raise SessionBusyError(
                     f"session {self.session_id!r} is held by the run whose tool has started this run: it would wait"
                     " for itself",
                     "Give the inner run another session or none, use the agent as a tool (agent.as_tool), or start it"
                     " in a task of its own, which waits its turn.",
-                    holder=one.hold.holder or None,
+                    holder=one.holder or None,
                 )
 
     @property

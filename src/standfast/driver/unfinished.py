@@ -8,7 +8,6 @@ alone and reported.
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from standfast.driver.call_lookup import Question, questions_of, tell_begun
+from standfast.driver.reply_parsing import normal_json
 from standfast.driver.run_saver import RunSaver
 from standfast.driver.run_scope import OpenQuestion, RunScope, UnfinishedRun, logger
 from standfast.driver.session_hold import NewItems, SessionHold
@@ -25,7 +25,7 @@ from standfast.engine.advance import advance
 from standfast.engine.codec import RunRecord, decode_saved, has_ended
 from standfast.engine.events import Claimed, SettledBy, Stopped
 from standfast.engine.request import open_turn
-from standfast.engine.run import Call, Owner, Run
+from standfast.engine.run import Call, Owner, Run, evolve
 from standfast.engine.run_store import RunStore, RunSummary, SavedRun
 from standfast.ground.errors import RunClaimedError, StandfastError, UnfinishedRunError
 from standfast.ground.jsonvalue import Item
@@ -50,6 +50,13 @@ class Found:
     """Whether it is certain that nobody is at it."""
     is_orphan: bool = False
     """Whether the run around it will not go on with it, so that nobody can."""
+    own: Run | None = None
+    """What its own record says, where `run` is what that of the run around it says."""
+
+    @property
+    def kept(self) -> Run:
+        """The run as its own record has it, which is the one that is written."""
+        return self.own or self.run
 
     @property
     def remedy(self) -> str:
@@ -217,40 +224,70 @@ async def _found(candidates: Mapping[str, bool], store: RunStore) -> list[Found 
         else:
             read = read_run(saved, is_gone=is_gone)
             if read is not None:
-                read = await told_if_orphan(read, store)
+                read = await as_known_around(read, store)
         if read is not None:
             found.append(read)
     return found
 
 
-async def told_if_orphan(found: Found, store: RunStore) -> Found:
-    """The same, saying so if nobody is at the run and nobody can go on with it."""
-    is_idle = found.is_gone or found.run.is_parked
-    return replace(found, is_gone=True, is_orphan=True) if is_idle and await _is_orphan(found.run, store) else found
+async def as_known_around(found: Found, store: RunStore) -> Found:
+    """A nested run that nobody is at, as the record of the run around it has it, if that is kept here too.
 
-
-async def _is_orphan(run: Run, store: RunStore) -> bool:
-    """Whether the run that this one is inside of is kept here too, and says that it does not go on with it.
-
-    Where it is kept elsewhere nothing is known, and what waits is taken to wait.
+    That one is saved first: a kill between the two leaves the nested run's own record a step behind. If it does not
+    have the run any more, nobody can go on with it. Where it is kept elsewhere nothing is known, and what waits is
+    taken to wait.
     """
-    if run.spec.inside is None:
-        return False
+    run = found.run
+    if run.spec.inside is None or not (found.is_gone or run.is_parked):
+        return found
     outer = await store.load_run(run.spec.inside)
     if outer is None:
-        return run.spec.is_beside  # it was kept here, and was removed
-    if is_call(outer):
-        calls: Sequence[Call] = calls_in(outer)
+        known, is_orphan = None, run.spec.is_beside  # it was kept here, and was removed
     else:
-        calls = () if has_ended(outer) else decode_saved(outer).calls
-    return run.spec.run_id not in set(_inside(calls))
+        known = next((one for one in _runs_inside(outer) if one.spec.run_id == run.spec.run_id), None)
+        is_orphan = known is None
+    if is_orphan:
+        return replace(found, is_gone=True, is_orphan=True)
+    if known is None or not _is_behind(run, known):
+        return found
+    return replace(found, run=_begun_in_both(known, run), own=run)
 
 
-def _inside(calls: Sequence[Call]) -> Iterator[str]:
-    """The ids of the runs inside these calls, however deep."""
+def _is_behind(own: Run, known: Run) -> bool:
+    """Whether a nested run's own record was saved by the worker that had told the run around it more, or as much.
+
+    One that waits or has stopped, or was taken since, was saved by itself.
+    """
+    is_at_work = not (own.finished or own.is_parked) and own.progress.stop is None
+    return is_at_work and own.progress.claim == known.progress.claim
+
+
+def _begun_in_both(known: Run, own: Run) -> Run:
+    """The run as it is known around it, but for calls whose beginning its own record lacks: both are saved before."""
+    not_begun = {call.id for call in own.calls if call.state == "asked"}
+    if known.turn is None or not any(call.state == "begun" and call.id in not_begun for call in known.calls):
+        return known
+    calls = tuple(
+        evolve(call, state="asked") if call.state == "begun" and call.id in not_begun else call for call in known.calls
+    )
+    return evolve(known, turn=evolve(known.turn, calls=calls))
+
+
+def _runs_inside(outer: SavedRun) -> Iterator[Run]:
+    """The runs inside the open calls of a saved run or voice call, however deep."""
+    if is_call(outer):
+        yield from _inside(calls_in(outer))
+    elif not has_ended(outer):
+        run = decode_saved(outer)
+        for child in _inside(run.calls):
+            # One that a person has decided about, and no worker has taken, is to be taken with the run around it.
+            yield evolve(child, progress=evolve(child.progress, is_ready=True)) if run.progress.is_ready else child
+
+
+def _inside(calls: Sequence[Call]) -> Iterator[Run]:
     for call in calls:
         if call.child is not None and call.state != "returned":
-            yield call.child.spec.run_id
+            yield call.child
             yield from _inside(call.child.calls)
 
 
@@ -269,12 +306,7 @@ def read_run(saved: SavedRun | None, *, is_gone: bool) -> Found | None:
 
 def open_question(asked: Question, run_id: str = "") -> OpenQuestion:
     """What two questions share that are the same: agent, tool, and arguments, however their JSON is written."""
-    arguments = asked.call.arguments
-    try:
-        said = json.dumps(json.loads(arguments), sort_keys=True)
-    except (ValueError, RecursionError):
-        said = arguments
-    return OpenQuestion(asked.agent, asked.scope, said, run_id)
+    return OpenQuestion(asked.agent, asked.scope, str(normal_json(asked.call.arguments)), run_id)
 
 
 # --- settling --------------------------------------------------------------------------------------------------------
@@ -283,7 +315,7 @@ def open_question(asked: Question, run_id: str = "") -> OpenQuestion:
 async def _settle(hold: SessionHold, by: str, one: Found, store: RunStore) -> Found:
     """Close what a gone run left open, and store it; of a run that another has taken meanwhile nothing is changed."""
     run, run_id = one.run, one.run_id
-    saver = RunSaver(store, RunRecord, hold=hold, revision=one.revision, saved=run)
+    saver = RunSaver(store, RunRecord, hold=hold, revision=one.revision, saved=one.kept)
     end = partial(_settled, by, is_orphan=one.is_orphan)
     nested = await ended_nested(hold.accepted, run.calls, run.spec.owner, end)
     run = end(run, await hold.accepted(run_id))

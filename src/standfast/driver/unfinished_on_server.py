@@ -8,7 +8,7 @@ is sent would be the waiting call's output.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,13 +20,13 @@ from standfast.driver.run_scope import RunScope, logger
 from standfast.driver.unfinished import (
     AT_REST,
     Found,
+    as_known_around,
     is_own,
     listed,
     note,
     read_run,
     refuse,
     settling,
-    told_if_orphan,
 )
 from standfast.engine.advance import advance
 from standfast.engine.codec import RunRecord, conversation_of, decode_saved, has_ended, settler_of
@@ -35,12 +35,12 @@ from standfast.engine.log import Log
 from standfast.engine.request import offered
 from standfast.engine.run import Entry, Run, evolve
 from standfast.engine.run_store import RunStore, RunSummary, SavedRun
-from standfast.ground.errors import RunClaimedError
+from standfast.ground.errors import RunClaimedError, StandfastError
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.ground.operators import tell
 from standfast.llm.settlement import Settled
 from standfast.words.history import output_key
-from standfast.words.items import ModelResponse
+from standfast.words.items import ModelResponse, read
 from standfast.words.usage import Usage
 
 
@@ -61,17 +61,21 @@ async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Calla
         if not one.is_gone:
             note(scope.unfinished, one.run_id, "running", "left alone")
             continue
-        run = await with_lost_answer(scope, one.run)
+        run = await _with_lost_answer(scope, one, found)
         if not (run.has_done_something or run.is_left_owing or one.is_orphan):
-            continue  # the request that had left was not taken: it has done nothing, and can be run again
+            # The request that had left was not taken, as far as is known: it has done nothing, and can be run again.
+            scope.when_accepted += (partial(_forget_request, one, run, store),)
+            continue
         tell_begun(one.run, f"run {run_id} has settled it and says so")
         run = advance(run, settling(run_id, 0, is_orphan=one.is_orphan))
         if run.paused:
             refuse([Found(run, one.revision, is_gone=True)])
         for entry in await _owed_entries(run, store):
-            if output_key(entry.item) not in given:  # a caller may bring what an error handed over
+            # A caller may bring what an error handed over; and of two lost requests with equal words one has the reply.
+            if (answered := output_key(entry.item)) is None or answered not in given:
+                given.add(answered)
                 owed.append(Entry("input", fresh.spec.agent, copy_json(entry.item), {"owed_by": one.run_id}))
-        ends.append(partial(RunSaver(store, RunRecord, revision=one.revision, saved=one.run).save, run))
+        ends.append(partial(RunSaver(store, RunRecord, revision=one.revision, saved=one.kept).save, run))
         note(scope.unfinished, one.run_id, "gone", "settled")
     if owed:
         spec = evolve(fresh.spec.saying("took_over"), input_count=fresh.spec.input_count + len(owed))
@@ -174,7 +178,7 @@ async def _found_on_server(scope: RunScope, fresh: Run, store: RunStore, *, wait
         if waits and one.state == "running":
             one = await _after_its_worker(scope, one, store)
         if one is not None:
-            found.append(await told_if_orphan(one, store))
+            found.append(await as_known_around(one, store))
     return found
 
 
@@ -211,16 +215,26 @@ async def _after_its_worker(scope: RunScope, one: Found, store: RunStore) -> Fou
 # --- a request that had left -----------------------------------------------------------------------------------------
 
 
-async def with_lost_answer(scope: RunScope, run: Run) -> Run:
-    """The gone run with what became of a request that had left: the server is asked, nothing is sent again (D5)."""
+async def _with_lost_answer(scope: RunScope, one: Found, all_found: Sequence[Found]) -> Run:
+    """The gone run with what became of a request that had left: the server is asked, nothing is sent again (D5).
+
+    A reply with calls that another of the open runs there knows is that one's.
+    """
+    run = one.run
     if run.progress.outgoing is None:
         return run
     found = await _told_by_server(scope, run)
+    is_first = not (run.marks.acknowledged or run.spec.took_over)
+    if is_first and found is not None:
+        others = {call_id for other in all_found if other is not one for call_id in _call_ids(other.run)}
+        output = found.response.output if found.response is not None else found.calls
+        if any(read(item, "call_id") in others for item in output):
+            found = None  # the same words were said again
     known = _with_answer(run, found)
     if known is not None:
         return known
-    if not (run.marks.acknowledged or run.spec.took_over):
-        # Of a first request without a reply nothing says that the run has done anything. The next run asks again.
+    if is_first:
+        # Of a first request without a reply nothing says that the run has done anything.
         return advance(run, NotTaken())
     error = unknown_outcome(run, found)
     error.add_note(
@@ -264,3 +278,22 @@ def _with_answer(run: Run, found: Settled | None) -> Run | None:
     reply = classify(response.output, agent=run.progress.agent)
     usage = Usage.from_provider(response.usage)
     return advance(run, reply.event(run.progress.turns + 1, response, usage, not_sent(run)))
+
+
+def _call_ids(run: Run) -> Iterator[str]:
+    """The calls that the run knows to be made by its server."""
+    for entry in (*run.ledger[run.spec.input_count :], *(run.turn.reply if run.turn is not None else ())):
+        if isinstance(call_id := entry.item.get("call_id"), str):
+            yield call_id
+
+
+async def _forget_request(one: Found, run: Run, store: RunStore) -> None:
+    """Save that a first request came to nothing: the server has taken a later run's.
+
+    It takes none while a call has no output, nor while it works on another. So whatever became of the lost one, there
+    is nothing to make good, and nobody need ask again. What was said is not compared: equal words prove nothing.
+    """
+    try:
+        await RunSaver(store, RunRecord, revision=one.revision, saved=one.kept).save(run)
+    except StandfastError as error:  # somebody has gone on with it, or the store is away: then the next run asks again
+        logger.debug("that the request of run %s came to nothing was not saved: %s", one.run_id, error)

@@ -128,7 +128,7 @@ class Call(Struct, frozen=True):
     name: str
     kind: str
     """tool, agent, handoff, ignored (a second handoff), unknown (no such tool), hosted (a provider's request),
-    gone (its tool was no longer there when the run was resumed)."""
+    gone (its tool was no longer there when the run was resumed), repeated (of an earlier reply; not run again)."""
     arguments: str
     digest: str
     state: CallState = "asked"

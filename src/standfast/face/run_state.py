@@ -21,7 +21,7 @@ from standfast.agents.hooks import TAgent
 from standfast.agents.run_config import RunConfig
 from standfast.driver.agent_graph import AgentGraph
 from standfast.driver.call_lookup import idempotency_key, question_shown, questions_of
-from standfast.driver.opening import own_items
+from standfast.driver.fresh import own_items
 from standfast.driver.owners import owner_of
 from standfast.driver.reply_parsing import arguments_text
 from standfast.driver.result import interruptions_of

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
+from operator import eq
 from typing import Any
 
 import msgspec
@@ -27,6 +28,7 @@ _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _fast_encode = msgspec.json.Encoder().encode
 _fast_decode = msgspec.json.Decoder().decode
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
+_OBJECTS = frozenset([dict])
 
 
 class CorruptJSON(ValueError):
@@ -53,6 +55,18 @@ def encode(item: Any) -> bytes:
             "Use only dict (string keys), list, str, int, finite float, bool and None; convert the rest first.",
         )
     return text
+
+
+def encode_many(items: Iterable[Any]) -> list[bytes]:
+    """`encode` of each, faster for a whole batch; raises ItemNotStorableError if one of them is none."""
+    given = list(items)
+    try:
+        made = list(map(_fast_encode, given))
+        if set(map(type, given)) <= _OBJECTS and all(map(eq, map(_fast_decode, made), given)):
+            return made
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError, OverflowError):
+        pass
+    return [encode(item) for item in given]
 
 
 def decode(data: bytes) -> Item:
@@ -107,9 +121,17 @@ def are_items(records: Sequence[bytes]) -> bool:
 
 def digest(data: bytes) -> bytes:
     """What an encoded item is known by: the same bytes, the same digest."""
-    made = _no_data.copy()  # two thirds of the time of one with this size made anew
-    made.update(data)
-    return made.digest()
+    return digest_many((data,))[0]
+
+
+def digest_many(records: Iterable[bytes]) -> list[bytes]:
+    """`digest` of each."""
+    found: list[bytes] = []
+    for data in records:
+        made = _no_data.copy()  # two thirds of the time of one with this size made anew
+        made.update(data)
+        found.append(made.digest())
+    return found
 
 
 _no_data = blake2b(digest_size=DIGEST_BYTES)

@@ -73,9 +73,10 @@ class ModelSettlement(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Where the sent items stand in a listing: `output` is what the model said to them."""
+    """Where the sent items stand in a listing: `output` is what the model said to them, `later` all behind that."""
 
     output: tuple[Item, ...]
+    later: Sequence[Item] = ()
 
 
 def find_sent(sent: Sequence[Item], listed: Sequence[Item]) -> Found | None:
@@ -85,10 +86,11 @@ def find_sent(sent: Sequence[Item], listed: Sequence[Item]) -> Found | None:
     """
     if not sent:  # a filter left everything out: whatever the model said, it said to nothing new
         output = tuple(_output_after(listed))
-        return Found(output) if output else None
+        return Found(output, listed[len(output) :]) if output else None
     for start in range(len(listed) - len(sent), -1, -1):
         if all(alike(one, other) for one, other in zip(sent, listed[start:], strict=False)):
-            return Found(tuple(_output_after(listed[start + len(sent) :])))
+            output = tuple(_output_after(listed[start + len(sent) :]))
+            return Found(output, listed[start + len(sent) + len(output) :])
     return None
 
 

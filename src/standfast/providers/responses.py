@@ -145,7 +145,7 @@ class OpenAIResponsesModel(OpenAIModel):
         if evidence.after_item_id is None and not identifies_itself(sent):
             return None  # equal words may have been said before: without a mark, likeness proves nothing
         calls = calls_in(found.output)
-        if is_answered(calls, listed):
+        if is_answered(calls, found.later):
             return None  # somebody has gone on from there: it is the reply to another request with equal words
         states = {item.get("status") for item in found.output}
         if not found.output or states & _UNFINISHED:

@@ -259,7 +259,7 @@ def _is_text(data: bytes) -> bool:
 def _writers(sight: Sight) -> dict[str, WriterPicture]:
     found: dict[str, WriterPicture] = {}
     for cell, value in sorted(sight.cells.items()):
-        if not cell.startswith(WRITER):
+        if not cell.startswith(WRITER) or value.expired:
             continue
         writer, known = cell[len(WRITER) :], written_in(value)
         chunks = [sight.cells.get(chunk_cell(writer, number)) for number in range(known.chunks)]

@@ -80,10 +80,14 @@ class Row(NamedTuple):
 
 
 class Cell(msgspec.Struct, frozen=True, gc=False):
-    """A cell's value. `alive`: it was written since the name was last cleared, by whomever (A12, B10)."""
+    """A cell's value. `alive`: it was written since the name was last cleared, by whomever (A12, B10).
+
+    `expired`: it was written in an incarnation that has expired since, and is there only because a lease holds it.
+    """
 
     value: bytes
     alive: bool
+    expired: bool = False
 
 
 # --- looking ---------------------------------------------------------------------------------------------------------

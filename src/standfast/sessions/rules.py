@@ -124,7 +124,7 @@ def listed_runs(labels: Mapping[str, str]) -> Plan[list[Listed]]:
 # --- repeats ---------------------------------------------------------------------------------------------------------
 
 
-class Lane(NamedTuple):
+class Lane(msgspec.Struct, frozen=True, gc=False):
     """How a change is known again after its answer was lost: a cell, and what this change writes there.
 
     A lane is used by one change at a time. Stores that cannot lose an answer get none, and pay nothing.
@@ -141,17 +141,18 @@ def lane_cells(lane: Lane | None) -> tuple[str, ...]:
 
 def noted(lane: Lane | None, sight: Sight) -> bytes | None:
     """What this change wrote beside its token, if it was done already; None if it was not."""
-    cell = None if lane is None else sight.cells.get(lane.cell)
-    if lane is None or cell is None or not cell.value.startswith(lane.token):
+    if lane is None:
         return None
-    return cell.value[len(lane.token) :]
+    cell = sight.cells.get(lane.cell)
+    return cell.value[len(lane.token) :] if cell is not None and cell.value.startswith(lane.token) else None
 
 
 def once(lane: Lane | None, sight: Sight, change: Change, note: bytes = b"") -> Change:
     """The change with what it is known by; it is done only if it was not done before."""
     if lane is None:
         return change
-    cells = {**change.cells, lane.cell: value_of(sight, lane.cell)}
+    found = sight.cells.get(lane.cell)
+    cells = {**change.cells, lane.cell: None if found is None else found.value}
     return msgspec.structs.replace(change, cells=cells, put={**change.put, lane.cell: lane.token + note})
 
 
@@ -357,12 +358,14 @@ def add(name: Name, encoded: Sequence[bytes], lane: Lane | None) -> Plan[None]:
     """Append a batch of nobody in particular, whole or not at all (A5); an empty one is not asked for (A7)."""
     change = Change(name, push=[(data, NOBODY) for data in encoded], touch=True)
     while True:
-        sight = Sight()
+        known = change
         if lane is not None:
-            sight = yield from look(Look(name, cells=(lane.cell,), mark=False))
+            sight = yield Look(name, cells=(lane.cell,), mark=False)  # without `look`: few things are done as often
+            assert isinstance(sight, Sight)
             if noted(lane, sight) is not None:
                 return
-        got = yield [change if lane is None else once(lane, sight, change)]
+            known = once(lane, sight, change)
+        got = yield [known]
         if isinstance(got, Done):
             return
 

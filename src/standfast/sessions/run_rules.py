@@ -347,6 +347,7 @@ def _session_part(
     # One change of the name, whoever wrote what: each writer has cells of its own, so none gets in another's way.
     return Change(
         session,
+        mark=next((one.mark for one in changes if one.mark is not None), None),
         cells={**{cell: value for one in changes for cell, value in one.cells.items()}, **cells},
         push=[row for one in changes for row in one.push],
         put={**{cell: value for one in changes for cell, value in one.put.items()}, **put},

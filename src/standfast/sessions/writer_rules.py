@@ -2,7 +2,9 @@
 
 A writer has one cell on the session: how many items it has written, and the digests of the latest. Older digests are
 in cells of their own, a fixed number each, so that an append writes what is new and not all that came before. Cells of
-an earlier incarnation of the session still tell the count, and nothing else: what is below it is taken for a repeat.
+an earlier incarnation of the session still tell the count, and nothing else: what is below it is taken for a repeat. A
+count ends with the session's expiry. A lease may keep its cell for longer: then whoever goes on at that number may (a
+run that is under way), and whoever begins with number 0 begins anew.
 """
 
 from __future__ import annotations
@@ -78,6 +80,11 @@ def written_in(cell: Cell | None) -> Written:
     return Written(count, base, chunks, cell.value[_COUNTS.size :]) if cell.alive else Written(count, count)
 
 
+def _known_to(batch: Batch, cell: Cell | None) -> Written:
+    """What a writer has written, as far as it matters to a batch: nothing, if that has expired and this begins anew."""
+    return Written() if cell is not None and cell.expired and batch.start == 0 else written_in(cell)
+
+
 def is_counted(value: bytes, ordinal: int) -> bool:
     """Whether a writer's cell counts the item of that number among those it has written."""
     return ordinal < int(_COUNTS.unpack_from(value)[0])
@@ -150,7 +157,7 @@ def batch_look(name: Name, batch: Batch) -> Look:
 
 def is_repeat(name: Name, batch: Batch, sight: Sight) -> Plan[bool]:
     """Whether all of a batch was stored before: its answer was lost."""
-    known = written_in(sight.cells.get(WRITER + batch.writer))
+    known = _known_to(batch, sight.cells.get(WRITER + batch.writer))
     if batch.start < 0 or batch.start + len(batch.encoded) > known.total:
         return False
     try:
@@ -173,7 +180,7 @@ def appended(name: Name, batch: Batch, sight: Sight) -> Plan[Change | None]:
             return None
     cell = WRITER + writer
     found = sight.cells.get(cell)
-    known = written_in(found)
+    known = _known_to(batch, found)
     total = known.total
     if not 0 <= start <= total:
         raise AppendGapError(
@@ -185,6 +192,11 @@ def appended(name: Name, batch: Batch, sight: Sight) -> Plan[Change | None]:
         encoded, digests = encoded[total - start :], digests[total - start :]
     if not encoded:
         return None
+    if start < total and expect is None:
+        # A part of it is skipped, by what was seen: that may be a guess, or over when this is stored. The value of a
+        # count does not tell whether it has expired; where the history ends does, which has then expired too.
+        sight = yield from look(Look(name, cells=batch_look(name, batch).cells))
+        return (yield from appended(name, batch._replace(expect=Head(sight.mark)), sight))
     if expect is not None and sight.mark != expect.value:
         raise moved(name, expect, sight.mark)
     now, full = grown(known, digests)
@@ -352,7 +364,7 @@ def counts_at(sight: Sight, lowest: Mapping[str, int]) -> dict[str, bytes]:
     """The writers' cells as of a point behind which each writer's lowest number is `lowest` (B6)."""
     made: dict[str, bytes] = {}
     for cell, found in sight.cells.items():
-        if not cell.startswith(WRITER):
+        if not cell.startswith(WRITER) or found.expired:
             continue
         writer = cell[len(WRITER) :]
         known = written_in(found)

@@ -282,7 +282,8 @@ class _Judged(NamedTuple):
     items: Sequence[Item]
     dropped: Mapping[int, str] = MappingProxyType({})
     unanswered: Mapping[Key, int] = MappingProxyType({})
-    programs: Set[Key] = frozenset()
+    programs: Mapping[Key, int] = MappingProxyType({})
+    """By key, the first place of each program; -1 if it came before the list."""
     kept_owners: Set[Key] = frozenset()
 
     def split(self) -> tuple[list[Item], list[LeftOut]]:
@@ -301,7 +302,7 @@ def _judge(items: Sequence[Item], programs: Iterable[Key] = _NONE, at_work: Iter
     dropped: dict[int, str] = {}
     waiting: dict[Key, list[int]] = {}
     owned: dict[Key, list[int]] = {}
-    known = set(programs)
+    known = dict.fromkeys(programs, -1)
     running = set(at_work)
     reasoned = False
     for place, item in enumerate(items):
@@ -325,7 +326,7 @@ def _judge(items: Sequence[Item], programs: Iterable[Key] = _NONE, at_work: Iter
                 continue
             waiting.setdefault(key, []).append(place)
             if kind == "program":
-                known.add(key)
+                known.setdefault(key, place)
         elif kind in OUTPUT_CALLS:
             key = output_key(item)
             if key is not None and (calls := waiting.get(key)):
@@ -510,5 +511,5 @@ class Prepared:
             if place >= start:
                 continue
             (self._unanswered if place in dropped else self._at_work).add(key)
-        in_tail = {key for key, place in judged.unanswered.items() if place >= start}
-        self._programs |= judged.programs - in_tail
+        # By place, not by what is unanswered: the id of one in the open end may be that of one before it.
+        self._programs.update(key for key, place in judged.programs.items() if place < start)

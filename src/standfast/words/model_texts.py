@@ -62,6 +62,11 @@ class ModelTexts:
     did_not_run: str = "This call did not run: the run stopped before it began."
     """A run was stopped before a call."""
 
+    call_repeated: str = (
+        "This call has the id and the arguments of an earlier one, whose output stands above. It was not run again."
+    )
+    """A provider used a call id twice in a conversation that it keeps itself."""
+
     output_withheld: str = "Output withheld by an output guardrail."
     """An output guardrail refused a tool's result. One run's: `RunConfig.output_guardrail_blocked_message`."""
 

@@ -60,12 +60,17 @@ class ExpiringSession(ReferenceSession):
 
     seconds = 0.0
     renews = True
+    forgets_counts = True
 
     async def add_items(self, items: Items) -> None:
         await self._expire()
         await super().add_items(list(items))
         if items and (self.renews or "until" not in self.store.__dict__):
             self.store.__dict__["until"] = time.monotonic() + self.seconds
+
+    async def append(self, items: Items, **given: Any) -> Any:
+        await self._expire()
+        return await super().append(items, **given)
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
         await self._expire()
@@ -74,7 +79,9 @@ class ExpiringSession(ReferenceSession):
     async def _expire(self) -> None:
         if time.monotonic() > self.store.__dict__.get("until", time.monotonic() + 1):
             del self.store.__dict__["until"]
-            await self.clear_session()  # which leaves the lease and its number
+            await self.clear_session()  # which leaves the lease and its number, and counts
+            for talk in self.store.conversations.values() if self.forgets_counts else ():
+                talk.writers.clear()
 
 
 class Expires(Reference):
@@ -113,6 +120,18 @@ class ExpiryTakesTheLease(Expires):
 
 
 BROKEN.append(Mistake(ExpiryTakesTheLease(), "B7", "a_lease_is_held_though_the_history_expires"))
+
+
+class _KeepsCounts(ExpiringSession):
+    forgets_counts = False
+
+
+class CountsOutliveTheExpiry(Expires):
+    name = "takes for a repeat what begins anew after an expiry"
+    kind = _KeepsCounts
+
+
+BROKEN.append(Mistake(CountsOutliveTheExpiry(), "B7", "a_lease_is_held_though_the_history_expires"))
 
 
 @breaks("A21", "many_session_objects_hold_a_constant_number_of_descriptors_and_threads")

@@ -41,6 +41,7 @@ from standfast.sessions.port import (
 )
 
 TICK_S = 1e-6
+EXPIRED = "expired"  # in place of a cell's epoch, where that has expired under a lease
 
 
 @dataclass(slots=True)
@@ -81,7 +82,7 @@ class Stored:
     def cell(self, name: str) -> Cell | None:
         """A cell, and whether it was written since the name was last cleared."""
         found = self.cells.get(name)
-        return None if found is None else Cell(found[0], found[1] == self.epoch)
+        return None if found is None else Cell(found[0], found[1] == self.epoch, found[1] == EXPIRED)
 
 
 class MemoryStore:
@@ -298,8 +299,8 @@ class MemoryStore:
         if now > stored.held_until:
             self._forget_times(self._names.pop(name))
             return None
-        if stored.epoch:  # somebody holds it: as after a clear, its cells are left, and no longer alive
-            self._empty(stored, stored.cells)
+        if stored.epoch:  # somebody holds it: its cells are left, and say that what they belong to has expired
+            self._empty(stored, {name: (value, EXPIRED) for name, (value, _) in stored.cells.items()})
         return stored
 
     def _empty(self, stored: Stored, kept: Mapping[str, tuple[bytes, str]]) -> None:

@@ -11,12 +11,12 @@ local wants, puts, writers = tonumber(A[4]), tonumber(A[5]), tonumber(A[6])
 local first_put, first_writer = 8 + 2 * wants, 8 + 2 * wants + 2 * puts
 local first_row = first_writer + 2 * writers
 local about = call('HMGET', KEYS[1], 'standfast_epoch', 'standfast_updated', 'updated_at')
-local names = {'!edition', '!ref'}
-for i = 1, wants do names[i + 2] = A[6 + 2 * i] end
+local names = {'!edition', '!ref', '!held'}
+for i = 1, wants do names[i + 3] = A[6 + 2 * i] end
 local cells = call('HMGET', KEYS[4], unpack(names))
 local is_new = wants ~= puts -- whether a cell may be put that was not there
 for i = 1, wants do
-  local cell = cells[i + 2]
+  local cell = cells[i + 3]
   if not cell or A[6 + 2 * i] ~= A[first_put + 2 * i - 2] then is_new = true end
   if (cell and 'v' .. string.sub(cell, 17) or 'n') ~= A[7 + 2 * i] then return 0 end
 end
@@ -39,6 +39,8 @@ local size
 for i = first_row, #A, 1000 do size = call('RPUSH', KEYS[2], unpack(A, i, math.min(i + 999, #A))) end
 local last = string.format('%.0f', ref + #A - first_row)
 local fields, added = {'!ref', last}, {}
+local ends = A[3] ~= '' and A[3] ~= '0' and math.floor(now / 1000) + tonumber(A[3])
+if ends then fields[3] = '!ends'; fields[4] = string.format('%.0f', ends) end
 for i = first_put, first_writer - 1, 2 do
   fields[#fields + 1] = A[i]; fields[#fields + 1] = epoch .. A[i + 1]
   added[#added + 1] = 0; added[#added + 1] = A[i]
@@ -47,12 +49,8 @@ for i = first_writer, first_row - 1, 2 do
   fields[#fields + 1] = '!' .. A[i]; fields[#fields + 1] = A[i + 1]
 end
 if call('HSET', KEYS[4], unpack(fields)) > 0 and is_new and #added > 0 then call('ZADD', KEYS[5], unpack(added)) end
-if A[3] ~= '' and A[3] ~= '0' then
-  local ttl = tonumber(A[3])
-  local at = string.format('%.0f', math.floor(now / 1000) + ttl)
-  for i = 1, 6 do
-    -- 4 and 5 are the cells: a lease may hold them for longer.
-    if i < 4 or i > 5 or call('PTTL', KEYS[i]) < ttl then call('PEXPIREAT', KEYS[i], at) end
-  end
+if ends then
+  local held = string.format('%.0f', math.max(ends, tonumber(cells[3] or '0'))) -- a lease may hold the cells for longer
+  for i = 1, 6 do call('PEXPIREAT', KEYS[i], (i == 4 or i == 5) and held or fields[4]) end
 end
 return (cells[1] or '0') .. '.' .. size .. '.' .. last .. '.0.'

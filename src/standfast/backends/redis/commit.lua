@@ -23,6 +23,18 @@ local function chunked(command, key, list)
   return done
 end
 
+-- The session has expired, and its cells are there because a lease holds them: from here on they say so themselves.
+local function end_cells(name)
+  local every, ended = call('HGETALL', name.cells), {}
+  for i = 1, #every, 2 do
+    if string.sub(every[i], 1, 1) ~= '!' then
+      ended[#ended + 1] = every[i]; ended[#ended + 1] = EXPIRED .. string.sub(every[i + 1], 17)
+    end
+  end
+  chunked('HSET', name.cells, ended)
+  call('HDEL', name.cells, '!ends')
+end
+
 local function list_again(name)
   local added = {}
   for _, cell in ipairs(cells_with(name, '')) do added[#added + 1] = 0; added[#added + 1] = cell end
@@ -320,26 +332,35 @@ end
 -- When a name ends. A change says so by the setting it is made with: so long after it, or never (a ttl of 0), which takes
 -- off what an earlier setting gave it. Whatever else is written (a lease), and a change that is told to keep things as they
 -- are (no ttl), leaves it as the name's hash has it. It is the same for all keys, so that nothing of a name is left without
--- the rest; only cells may have more time: a lease holds them, and nothing that is written meanwhile takes it away.
+-- the rest; only cells stay for as long as a lease holds them (`!held`). When the rest ends stands among them (`!ends`), so
+-- that they are known for what is left of a session that has expired.
 local function expire(name, ttl, hold, touched)
-  local ms, ends, sets = math.floor(now / 1000), call('PTTL', name.meta), touched and ttl
-  if ends == -1 then ends = 0 end
-  if sets then
-    ends = ttl
-  elseif ends == -2 then -- nobody has written to it, or it has expired: its cells must end as well, and never are kept
+  local ms, left = math.floor(now / 1000), call('PTTL', name.meta)
+  local is_there, ends = left ~= -2, left == -1 and 0 or math.max(left, 1) -- 0: never
+  if not is_there then -- nobody has written to it, or it has expired: its cells must end as well, and never are kept
     ends = ttl ~= 0 and ttl or nil
+  elseif touched and ttl then
+    ends = ttl
+  end
+  if hold > 0 then
+    name.held = math.max(name.held, ms + hold)
+    call('HSET', name.cells, '!held', whole(name.held))
+  end
+  if is_there and ends > 0 then
+    call('HSET', name.cells, '!ends', whole(ms + ends))
+  elseif is_there then
+    call('HDEL', name.cells, '!ends')
   end
   local function expire_key(key, held)
     if ends == 0 then return call('PERSIST', key) end
-    local left = call('PTTL', key)
-    if left == -1 and not ends then return end
-    local wanted = math.max((sets or left == -1) and ends or left, held or 0)
-    if wanted > left or (sets and not held) then call('PEXPIREAT', key, whole(ms + wanted)) end
+    local own, wanted = is_there and -1 or call('PTTL', key), ends
+    if own ~= -1 then wanted = own end
+    if wanted then call('PEXPIREAT', key, whole(math.max(ms + wanted, held))) end
   end
   if touched then
-    for _, key in ipairs({name.meta, name.rows, name.counter, name.boxes}) do expire_key(key) end
+    for _, key in ipairs({name.meta, name.rows, name.counter, name.boxes}) do expire_key(key, 0) end
   end
-  for _, key in ipairs({name.cells, name.names}) do expire_key(key, hold) end
+  for _, key in ipairs({name.cells, name.names}) do expire_key(key, name.held) end
 end
 
 local function apply(change, name)
@@ -368,6 +389,7 @@ end
 for place, change in ipairs(step) do
   names[place] = opened(change.first)
   if names[place].is_unlisted then list_again(names[place]) end
+  if names[place].is_over then end_cells(names[place]) end
   call('ZCARD', names[place].index)
   for _, key in ipairs(change.labels_at) do call('ZCARD', KEYS[key]) end
 end

@@ -45,6 +45,8 @@ class NameKeys(NamedTuple):
     index_of: Callable[[Kind, tuple[str, str]], bytes]
     is_shared: bool
     """Whether the SDK may write to them as well; then all sessions are in one index."""
+    id: bytes
+    """What the indexes have of it."""
 
 
 class Keys:
@@ -77,7 +79,7 @@ class Keys:
         else:
             parts = [f"{self.root(bucket)}{name.kind}{end or ':meta'}:{name.id}" for end in _ENDS]
         keys = (*map(to_bytes, parts), self.index(bucket, name.kind))
-        return NameKeys(keys, partial(self.index, bucket), self.layout == "sdk")
+        return NameKeys(keys, partial(self.index, bucket), self.layout == "sdk", to_bytes(name.id))
 
 
 _ENDS = ("", ":messages", ":counter", ":standfast", ":standfast:names", ":standfast:boxes")

@@ -34,7 +34,7 @@ class Link:
         answers = self._answers or self._opened()
         try:
             self._socket.sendall(packed(commands[0]) if len(commands) == 1 else b"".join(map(packed, commands)))
-            return [answers.next() for _ in commands]
+            return answers.several(len(commands))
         except BlockingIOError as error:  # the kernel's word for it
             self.close()
             raise unanswered("Redis", "its time for an answer is up", reading=reading) from error

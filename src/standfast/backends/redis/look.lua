@@ -7,6 +7,7 @@ local time = call('TIME')
 local cells = {}
 local function add(cell)
   local value = call('HGET', name.cells, cell)
+  if value and name.is_over then value = EXPIRED .. string.sub(value, 17) end
   if value then cells[#cells + 1] = cell; cells[#cells + 1] = value end
 end
 for _, at in ipairs(want.cells) do add(ARGV[at]) end

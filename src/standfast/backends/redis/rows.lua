@@ -3,6 +3,7 @@
 local TAG, REPLACES, REF = 88, 12, 28
 local VALUE = {[32] = 0, [9] = 1, [10] = 2, [13] = 3}
 local SPACE = {[0] = ' ', '\t', '\n', '\r'}
+local EXPIRED = 'expired-expired-' -- stands before a cell in place of an incarnation that has expired; of no other's form
 local call = redis.call
 
 -- fakeredis, which people test with, has no sha1hex; there two sums will do.
@@ -45,7 +46,7 @@ local function opened(first)
   }
   name.about = call('HMGET', name.meta, 'standfast_epoch', 'created_at', 'updated_at', 'standfast_created',
     'standfast_updated', 'standfast_labels')
-  local own = call('HMGET', name.cells, '!edition', '!ref', '!next', '!floor', '!parts')
+  local own = call('HMGET', name.cells, '!edition', '!ref', '!next', '!floor', '!parts', '!ends', '!held')
   -- A cell written before the session is (a lease) begins an incarnation that the first write then joins.
   name.epoch = name.about[1] or own[3] or ''
   name.edition, name.ref = tonumber(own[1] or '0'), tonumber(own[2] or '0')
@@ -53,6 +54,13 @@ local function opened(first)
   name.floor, name.below = tonumber(floor), tonumber(below)
   name.old_floor, name.old_below = name.floor, name.below
   name.size, name.parts, name.has_ref = call('LLEN', name.rows), own[5], own[2]
+  -- Cells that something holds may be left when their incarnation has expired. Who finds its hash gone, or another program's
+  -- in its place, knows by the time whether it has: a clear by the SDK leaves the same keys, and counts outlive that.
+  name.held, name.is_over = tonumber(own[7] or '0'), false
+  if own[6] and not name.about[1] then
+    local time = call('TIME')
+    name.is_over = time[1] * 1000 + math.floor(time[2] / 1000) >= tonumber(own[6])
+  end
   name.named, name.boxed = call('ZCARD', name.names), call('HLEN', name.boxes)
   -- The list of names says nothing that the cells do not: if it was lost, they are gone through.
   name.is_unlisted = name.named == 0 and string.find(name.parts or '', 'n', 1, true)

@@ -13,9 +13,11 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from standfast.backends.redis.exchange import Command
 from standfast.backends.redis.keys import NameKeys, to_bytes, to_text
@@ -40,6 +42,7 @@ from standfast.sessions.port import (
 )
 
 EPOCH = 16  # characters in front of a cell's value: the incarnation it was written in
+EXPIRED = b"expired-expired-"  # in place of the incarnation, if that has expired; see rows.lua
 NAMES_REMEMBERED_MAX = 10_000
 
 OLDEST_REF = 10**15
@@ -60,8 +63,11 @@ LOOK, COMMIT, APPEND = _script("rows", "look"), _script("rows", "commit"), _scri
 
 APPEND_CELLS_MAX = 100
 
+cell_key = lru_cache(1024)(to_bytes)
+# The same few cells are named by every write of a process: its lanes, and those of the writers that are at work.
 
-class Asked(NamedTuple):
+
+class Asked(msgspec.Struct, frozen=True, gc=False):
     """A command, what its answer means, and the text of the script that it names."""
 
     command: Command
@@ -163,7 +169,7 @@ def times_of(about: Sequence[bytes | None]) -> tuple[float | None, float | None]
 
 def _cells(flat: Sequence[bytes], epoch: bytes) -> dict[str, Cell]:
     return {
-        to_text(name): Cell(value[EPOCH:], bool(epoch) and value[:EPOCH] == epoch)
+        to_text(name): Cell(value[EPOCH:], bool(epoch) and value[:EPOCH] == epoch, value[:EPOCH] == EXPIRED)
         for name, value in zip(flat[::2], flat[1::2], strict=True)
     }
 
@@ -183,14 +189,15 @@ class Refs:
 
     def guess(self, name: Name, count: int) -> int:
         """The first of `count` refs."""
-        first = max(self._last.get(name, 0) + 1, time.time_ns() // 1000)
-        self.note(name, first + count - 1)
+        last = self._last
+        first = max(last.get(name, 0) + 1, time.time_ns() // 1000)
+        if len(last) >= NAMES_REMEMBERED_MAX:
+            last.clear()
+        last[name] = first + count - 1
         return first
 
     def note(self, name: Name, ref: int) -> None:
-        """Remember that this one is taken."""
-        if len(self._last) >= NAMES_REMEMBERED_MAX:
-            self._last.clear()
+        """Remember that this one is taken, of a name that was guessed for."""
         self._last[name] = max(ref, self._last.get(name, 0))
 
 
@@ -225,19 +232,27 @@ def appended(step: Step, keys: NameKeys, refs: Refs, ttl_ms: int | None) -> Aske
     change = step[0]
     if not only_appends(step) or len(change.put) > APPEND_CELLS_MAX:
         return None
-    base = refs.guess(change.name, len(change.push))
-    writers = {tag.writer for _, tag in change.push if tag.writer}
-    args = [to_bytes(change.name.id), b"%d" % base, b"" if ttl_ms is None else b"%d" % ttl_ms]
-    args += [b"%d" % len(counted) for counted in (change.cells, change.put, writers)]
-    args.append(b"1" if keys.is_shared else b"")
+    push = change.push
+    base = refs.guess(change.name, len(push))
+    writers: dict[str, None] = {}
+    for _, tag in push:
+        if tag.writer:
+            writers[tag.writer] = None
+    wants, puts, names = b"%d" % len(change.cells), b"%d" % len(change.put), b"%d" % len(writers)
+    ttl = b"" if ttl_ms is None else b"%d" % ttl_ms
+    args = [keys.id, b"%d" % base, ttl, wants, puts, names, b"1" if keys.is_shared else b""]
     for cell, value in change.cells.items():
-        args += (to_bytes(cell), b"n" if value is None else b"v" + value)
+        args += (cell_key(cell), b"n" if value is None else b"v" + value)
     for cell, value in change.put.items():
-        args += (to_bytes(cell), value or b"")
+        args += (cell_key(cell), value or b"")
     for writer in writers:
         args += (writer_mark(writer), to_bytes(writer))
-    args += [tagged(data, tag, base + place) for place, (data, tag) in enumerate(change.push)]
-    return _called(APPEND, keys.keys, args, lambda mark: Done((mark.decode(),)))
+    args += tagged(push, range(base, base + len(push)))
+    return Asked(("EVALSHA", APPEND[1], len(keys.keys), *keys.keys, *args), _done_at, APPEND[0])
+
+
+def _done_at(mark: bytes) -> Done:
+    return Done((mark.decode(),))
 
 
 class _Numbered(Description):
@@ -256,10 +271,10 @@ class _Numbered(Description):
 
     def rows(self, rows: Sequence[tuple[bytes, Tag]], refs: Sequence[int] = ()) -> tuple[int, int]:
         first = len(self._args.values) + 1
-        for (data, tag), ref in zip(rows, refs or range(len(rows)), strict=True):
+        for _, tag in rows:
             if tag.writer:
                 self._writers[tag.writer] = None
-            self._args.values.append(tagged(data, tag, ref))
+        self._args.values += tagged(rows, refs or range(len(rows)))
         return first, len(self._args.values)
 
     def put_back(self, row: Row) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import redis.exceptions as failed
@@ -20,6 +21,12 @@ from standfast.sessions.port import Answer, Ask, Count, Listing, Look, Name, Ste
 
 WAIT_MS = 2000
 """How long a write waits for replicas, where that is asked for; everything behind it on its connection waits too."""
+
+
+_LISTINGS, _LOOKS = {Listing, Count}, {Look}
+_PLAIN = {bytes, list}
+"""Answers that are no errors, and not the small script's word that this is nothing for it."""
+_command_of = attrgetter("command")
 
 
 class Codec:
@@ -64,13 +71,36 @@ class Codec:
         """What is sent for questions: looks and steps in a row in one write, a listing in several."""
         if not self._greeting.is_readable:
             yield from self._greeting.before_reading()
+        kinds = set(map(type, questions))
+        if not kinds.isdisjoint(_LISTINGS):
+            return (yield from self._in_turn(questions))
+        asked, reading = list(map(self.asked, questions)), kinds == _LOOKS
+        if not reading and not self._greeting.is_writable:
+            yield from self._greeting.before_writing()
+        wait = [("WAIT", self._wait_replicas, WAIT_MS)] if self._wait_replicas and not reading else []
+        found = list((yield [*map(_command_of, asked), *wait], reading))
+        while not _PLAIN.issuperset(map(type, found)):
+            more = self.again(questions, asked, found[: len(asked)])
+            if not more:
+                break
+            got = yield [*more.values(), *wait], reading
+            for place, one in zip([*more, len(asked)], got, strict=False):
+                found[place] = one
+        meant: list[Answer | Exception] = []
+        for place, question in enumerate(asked):  # behind them: what the replicas have
+            told = found[place]
+            meant.append(refused(told) if isinstance(told, failed.ResponseError) else question.meaning(told))
+        return self._acknowledged(questions, meant, found[-1]) if wait else meant
+
+    def _in_turn(self, questions: Sequence[Any]) -> Exchange[list[Answer | Exception]]:
+        """Listings among other questions."""
         answered: list[Answer | Exception] = []
         for is_listing, some in groupby(questions, lambda question: isinstance(question, (Listing, Count))):
             if is_listing:
                 for question in some:
                     answered.append((yield from self._listed(question)))
             else:
-                answered += yield from self._together(list(some))
+                answered += yield from self.exchange(list(some))
         return answered
 
     def _listed(self, question: Listing | Count) -> Exchange[Answer | Exception]:
@@ -80,23 +110,6 @@ class Codec:
             return (yield from listing.page(self.keys, question))
         except StandfastError as error:  # of this question, and not of those that were asked with it
             return error
-
-    def _together(self, questions: Sequence[Any]) -> Exchange[list[Answer | Exception]]:
-        asked = [self.asked(question) for question in questions]
-        reading = all(isinstance(question, Look) for question in questions)
-        if not reading and not self._greeting.is_writable:
-            yield from self._greeting.before_writing()
-        wait = [("WAIT", self._wait_replicas, WAIT_MS)] if self._wait_replicas and not reading else []
-        found = list((yield [*(one.command for one in asked), *wait], reading))
-        while more := self.again(questions, asked, found[: len(asked)]):
-            got = yield [*more.values(), *wait], reading
-            for place, one in zip([*more, len(asked)], got, strict=False):
-                found[place] = one
-        meant: list[Answer | Exception] = [
-            refused(got) if isinstance(got, failed.ResponseError) else one.meaning(got)
-            for one, got in zip(asked, found, strict=False)  # the last: what the replicas have
-        ]
-        return self._acknowledged(questions, meant, found[-1]) if wait else meant
 
     def _acknowledged(self, questions: Sequence[Ask], answers: Sequence[Answer | Exception], count: Any) -> list[Any]:
         """The answers, if so many replicas have what was written; else errors in place of those to steps.

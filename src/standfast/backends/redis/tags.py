@@ -8,10 +8,10 @@ tell two equal items apart, and a wrapped item would no longer be the SDK's (B10
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
-from standfast.sessions.port import Row, Tag
+from standfast.sessions.port import NOBODY, Row, Tag
 
 TAG, WRITER, ORDINAL, REPLACES, REF = 88, 32, 16, 12, 28
 _TO = bytes.maketrans(b"0123", b" \t\n\r")
@@ -35,17 +35,24 @@ def writer_mark(writer: str) -> bytes:
     return b"".join([_BYTE[byte] for byte in digest])
 
 
-def tagged(data: bytes, tag: Tag, ref: int) -> bytes:
-    """A row as it is stored."""
-    ordinal, low = tag.ordinal, ref & 0xFFFF
-    middle = _BYTE[ordinal >> 24] + _BYTE[ordinal >> 16 & 255] + _PAIR[ordinal >> 8 & 255][ordinal & 255]
-    replaces = _NONE if not tag.replaces else spaced(tag.replaces, REPLACES)
-    return b"".join(
-        (data, writer_mark(tag.writer), middle, replaces, spaced(ref >> 16, REF - 8), _PAIR[low >> 8][low & 255])
-    )
+def tagged(rows: Iterable[tuple[bytes, Tag]], refs: Iterable[int]) -> list[bytes]:
+    """Rows as they are stored, under these refs."""
+    found: list[bytes] = []
+    latest, who, high, before = NOBODY, _NOBODYS, -1, b""  # what the rows of a batch have in common is made once
+    for (data, tag), ref in zip(rows, refs, strict=True):
+        if tag is not latest:
+            latest, (writer, ordinal, replaces) = tag, tag
+            number = _BYTE[ordinal >> 24] + _BYTE[ordinal >> 16 & 255] + _PAIR[ordinal >> 8 & 255][ordinal & 255]
+            who = writer_mark(writer) + number + (spaced(replaces, REPLACES) if replaces else _NONE)
+        if ref >> 16 != high:
+            high = ref >> 16
+            before = spaced(high, REF - 8)
+        found.append(b"".join((data, who, before, _PAIR[ref >> 8 & 255][ref & 255])))
+    return found
 
 
 _NONE = b" " * REPLACES
+_NOBODYS = b" " * (WRITER + ORDINAL + REPLACES)
 
 
 def bare(row: bytes) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import struct
 import sys
+from functools import lru_cache
 from typing import Any
 
 import redis.exceptions as failed
@@ -22,13 +23,22 @@ _LENGTHS = [b"\r\n$%d\r\n" % size for size in range(1024)]
 
 def packed(command: Command) -> bytes:
     """A command as it is sent."""
-    parts = [b"*%d" % len(command)]
-    for part in command:
+    start = 3 + command[2] if command[0] == "EVALSHA" else 1
+    parts = [b"*%d" % len(command), _before_arguments(command[:start])]
+    for part in command[start:]:
         data = part if type(part) is bytes else str(part).encode()
         size = len(data)
-        parts += (_LENGTHS[size] if size < 1024 else b"\r\n$%d\r\n" % size, data)
+        parts.append(_LENGTHS[size] if size < 1024 else b"\r\n$%d\r\n" % size)
+        parts.append(data)
     parts.append(b"\r\n")
     return b"".join(parts)
+
+
+@lru_cache(1024)
+def _before_arguments(parts: Command) -> bytes:
+    """The name of a command, or of a script with the keys of a session: the same each time."""
+    strings = [part if type(part) is bytes else str(part).encode() for part in parts]
+    return b"".join([b"\r\n$%d\r\n%b" % (len(data), data) for data in strings])
 
 
 def wait_in_kernel(sock: Any, timeout_s: float | None) -> None:
@@ -58,7 +68,7 @@ class Answers:
             if kind == b"$":
                 return self._bulk(rest)
             if kind in (b"*", b"~"):
-                return None if rest == b"-1" else self._several(int(rest))
+                return None if rest == b"-1" else self.several(int(rest))
             if kind in (b"-", b"!"):
                 return _error(rest if kind == b"-" else self._exactly(int(rest)))
             if kind in (b":", b"("):
@@ -66,7 +76,7 @@ class Answers:
             if kind == b"+":
                 return rest
             if kind == b"%":
-                flat = self._several(2 * int(rest))
+                flat = self.several(2 * int(rest))
                 return dict(zip(flat[::2], flat[1::2], strict=True))
             if kind in _SIMPLE:
                 return _SIMPLE[kind](rest)
@@ -74,13 +84,15 @@ class Answers:
                 return self._exactly(int(rest))[4:]
             if kind != b">":
                 raise failed.InvalidResponse(f"what is no answer came: {line[:100]!r}")
-            self._several(int(rest))  # a message that nobody asked for
+            self.several(int(rest))  # a message that nobody asked for
 
-    def _several(self, count: int) -> list[Any]:
-        """So many answers. Most are strings that are here already, of which there may be ten thousand."""
+    def several(self, count: int) -> list[Any]:
+        """The next answers, so many. Most are strings that come whole; a history may have ten thousand of them."""
         found: list[Any] = []
         while len(found) < count:
             data, at = self._data, self._at
+            if at == len(data):
+                data, at = self._data, self._at = self._sock.recv(READ_BYTES) or _gone(), 0
             end = data.find(b"\r\n", at)
             if end > at and data[at] == _BULK:
                 stop = end + 2 + int(data[at + 1 : end])
@@ -115,9 +127,11 @@ class Answers:
 
     def _received(self, size: int) -> bytes:
         got: bytes = self._sock.recv(size)
-        if not got:
-            raise failed.ConnectionError("the server closed the connection")
-        return got
+        return got or _gone()
+
+
+def _gone() -> bytes:
+    raise failed.ConnectionError("the server closed the connection")
 
 
 _BULK = ord("$")

@@ -177,7 +177,7 @@ class SealedPlan:
                     raise
                 value = b""  # it only says that no write of ours was the last: somebody used the session unsealed
             self._seen[name, cell] = value, stored
-            found[cell] = Cell(value, held.alive)
+            found[cell] = Cell(value, held.alive, held.expired)
         return found
 
     # --- changing ----------------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ def _anew(cell: str, found: Cell) -> bytes | None:
     if cell == GENERATIONS:
         return b"[]"
     if cell.startswith(WRITER):
-        return written_in(found).value()
+        return None if found.expired else written_in(found).value()
     return found.value if found.alive or cell.startswith(KEPT_BY_CLEAR) else None
 
 

@@ -40,6 +40,9 @@ _LATER = ("40001", "40P01", "55P03", "57014", "23505", "42P07")
 # Serialisation, deadlock, a lock that is not to be had, cancelled; and a table or its type that another program, which
 # does not know of our lock, has made at the same moment.
 
+_FILE = "standfast: the file"
+"""Where a connection keeps which file it has open."""
+
 _NUMBERS = {
     1205: "55P03", 3572: "55P03", 1213: "40001", 1020: "40001", 1317: "57014", 1969: "57014",
     1050: "42P07", 1060: "42P07", 1061: "42P07", 1062: "23505", 1054: "42703", 1146: "42P01", 1406: "22001",
@@ -154,37 +157,6 @@ def _check(connection: sa.Connection) -> None:
     raise made
 
 
-class AwaitedLink(Link):
-    """An engine of SQLAlchemy's asyncio, awaited in its own event loop."""
-
-    def __init__(self, engine: AsyncEngine, sessions: str, messages: str, **given: bool) -> None:
-        super().__init__(engine.dialect.name, sessions, messages, **given)
-        self._engine = engine
-
-    async def ask(self, question: Ask) -> Answer:
-        """One transaction."""
-        is_committing = False
-        try:
-            async with asyncio.timeout(ANSWER_S_MAX), self._engine.connect() as connection:
-                answer = await connection.run_sync(self.answered, question)
-                if not _is_read(question) and not isinstance(answer, Refused):
-                    is_committing = True
-                    await connection.commit()
-                return answer
-        except (SQLAlchemyError, OSError, TimeoutError) as error:
-            raise meaning(error, is_committing=is_committing) from error
-
-    async def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
-        """Each by itself: a refusal or an error of one must not undo another."""
-        found: list[Answer | Exception] = []
-        for question in questions:
-            try:
-                found.append(await self.ask(question))
-            except Exception as error:  # also one of an engine's listener: what others have committed stays said
-                found.append(error)
-        return found
-
-
 class SameFile:
     """Notices that an SQLite file was deleted or replaced while connections have it open.
 
@@ -195,6 +167,11 @@ class SameFile:
     def __init__(self, path: str | None = None) -> None:
         self._path = path
         self._known: tuple[int, int] | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it was seen."""
+        return self._known is not None
 
     def check(self) -> None:
         """Raise StoreUnavailableError if the path names another file than the first time, or none."""
@@ -209,10 +186,60 @@ class SameFile:
         if found != self._known:
             made = StoreUnavailableError(
                 f"{self._path!r} was deleted or replaced while it was open; nothing more is written to what it was",
-                "Put the file back or accept the new one, then close these sessions and open new ones.",
+                "Put the file back or accept the new one; then close these sessions, dispose your engine (if you gave "
+                "one) and open new ones.",
             )
             made.is_lasting = True
             raise made
+
+
+class AwaitedLink(Link):
+    """An engine of SQLAlchemy's asyncio, awaited in its own event loop."""
+
+    def __init__(self, engine: AsyncEngine, sessions: str, messages: str, **given: bool) -> None:
+        super().__init__(engine.dialect.name, sessions, messages, **given)
+        self._engine, self._same = engine, SameFile()
+
+    async def ask(self, question: Ask) -> Answer:
+        """One transaction."""
+        is_committing = False
+        self._same.check()  # before a connection is opened: it would make a file that is not there
+        try:
+            async with asyncio.timeout(ANSWER_S_MAX), self._engine.connect() as connection:
+                answer = await connection.run_sync(self._answered_by_the_same, question)
+                if not _is_read(question) and not isinstance(answer, Refused):
+                    self._same.check()
+                    is_committing = True
+                    await connection.commit()
+                return answer
+        except (SQLAlchemyError, OSError, TimeoutError) as error:
+            raise meaning(error, is_committing=is_committing) from error
+
+    def _answered_by_the_same(self, connection: sa.Connection, question: Ask) -> Answer:
+        """What the database answers, if it is still the file that this connection, and the first one, have opened.
+
+        The engine is its owner's: it may have been made in another folder, or with a `creator`. So each connection is
+        asked which file it has, when it is first used here, and keeps the answer for as long as it lives.
+        """
+        if connection.dialect.name == "sqlite":
+            file: SameFile | None = connection.info.get(_FILE)
+            if file is None:
+                (_, _, path), *_ = connection.exec_driver_sql("PRAGMA database_list").all()  # the main one, then others
+                file = connection.info[_FILE] = SameFile(path or None)
+            file.check()
+            self._same = self._same if self._same.is_known else file
+            self._same.check()
+        return self.answered(connection, question)
+
+    async def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
+        """Each by itself: a refusal or an error of one must not undo another."""
+        found: list[Answer | Exception] = []
+        for question in questions:
+            try:
+                found.append(await self.ask(question))
+            except Exception as error:  # also one of an engine's listener: what others have committed stays said
+                found.append(error)
+        return found
 
 
 class ThreadStore(Answering):

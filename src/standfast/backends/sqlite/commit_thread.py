@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from standfast.backends.sqlite import files
 from standfast.backends.sqlite.faults import is_busy, is_lasting, replaced_file, translated
-from standfast.backends.sqlite.read_threads import Worker
+from standfast.backends.sqlite.read_threads import Worker, read
 from standfast.backends.sqlite.schema import Tables, is_current, migrate, version_of
 from standfast.backends.sqlite.statements import statements
 from standfast.backends.sqlite.store import Transaction
@@ -188,6 +188,8 @@ class Writer(Worker, Owing):
             if request.kind == "write":
                 requests.append(request)
                 is_durable = is_durable or request.durable
+            elif request.kind == "read":
+                self._read(request)
             elif request.claim():
                 request.settle()  # all it wanted was the file and its tables
         if not requests and not self._owed:
@@ -207,6 +209,20 @@ class Writer(Worker, Owing):
         finally:
             if not is_durable and self._db is not None:
                 self._db.execute("PRAGMA synchronous=FULL")
+
+    def _read(self, request: AnyRequest) -> None:
+        """Do a read for which no thread could be started; a lock of another program's does not keep it waiting."""
+        if not request.claim():
+            return
+        try:
+            db = self._connected([request])
+            request.result = read(db, request)
+            if not self.file.is_same(db):
+                raise replaced_file(self.path)
+            request.settle()
+        except Exception as error:
+            self._roll_back()
+            self._fail([request], error)
 
     def _commit_each(self, requests: list[AnyRequest]) -> None:
         """The group failed: what is owed first, then each request alone, so that one failure touches one request."""

@@ -73,7 +73,7 @@ class Engine:
         """The first question opens the file and brings its tables up to date; and one that follows a cancelled pop
         waits until the item is back at its place."""
         given_up = self._given_up
-        passing = Request(_nothing, request.where, request.timeout_s, "open")
+        passing = Request(_nothing, request.where, request.timeout_s, time.monotonic() + request.timeout_s, "open")
         await passing.answer(self.submit, self.give_up)
         self._made_up_for = max(self._made_up_for, given_up)
         return await request.answer(self._submit_read, self.give_up)
@@ -87,7 +87,8 @@ class Engine:
     def _submit_read(self, request: Request[Any]) -> None:
         with self.gate:
             self._wake()
-            self.readers.submit(request)
+            if not self.readers.submit(request):
+                self.writer.inbox.put(request)  # behind what is to be written, which is better than not at all
 
     def give_up(self, request: Request[Any], owes_undo: bool) -> None:
         """Nobody waits for it any more; what was done and can be undone is."""

@@ -18,12 +18,28 @@ from standfast.backends.sqlite.statements import statements
 from standfast.backends.sqlite.store import Transaction
 from standfast.carrying.requests import Request, deliver
 from standfast.carrying.starting import started
+from standfast.ground.errors import StoreUnavailableError
 from standfast.sessions.port import Look, carried_out
 
 READERS_MAX = 4
 # More than the cores of a small machine gain nothing: decoding needs Python's own lock.
 
 AnyRequest = Request[Any]
+
+
+def read(db: sqlite3.Connection, request: AnyRequest) -> Any:
+    """The result of a read; all that it looks at is of one instant. If it raises, a transaction may be open."""
+    sql, plan = statements(request.where), request.plan()
+    try:
+        question = next(plan)
+        if isinstance(question, Look) and is_one_statement(question):  # that is one instant by itself
+            question = plan.send(Transaction(db, sql).look(question))
+    except StopIteration as end:
+        return end.value
+    db.execute("BEGIN")
+    result = carried_out(Transaction(db, sql), plan, question)
+    db.execute("COMMIT")
+    return result
 
 
 class Worker:
@@ -79,7 +95,7 @@ class Reader(Worker):
     def _serve(self, request: AnyRequest) -> None:
         if request.claim():
             try:
-                request.result = self._carry_out(self._db or self._connected(), request)
+                request.result = read(self._db or self._connected(), request)
                 if not self._file.is_same(self._db):  # afterwards: what was read from a file that is gone is no answer
                     raise replaced_file(self._path)
                 request.settle()
@@ -87,21 +103,6 @@ class Reader(Worker):
                 request.fail(translated(error, self._path))
                 self._end_transaction()
         deliver([request])
-
-    @staticmethod
-    def _carry_out(db: sqlite3.Connection, request: AnyRequest) -> Any:
-        """The plan's result; all that it looks at is of one instant."""
-        sql, plan = statements(request.where), request.plan()
-        try:
-            question = next(plan)
-            if isinstance(question, Look) and is_one_statement(question):  # that is one instant by itself
-                question = plan.send(Transaction(db, sql).look(question))
-        except StopIteration as end:
-            return end.value
-        db.execute("BEGIN")
-        result = carried_out(Transaction(db, sql), plan, question)
-        db.execute("COMMIT")
-        return result
 
     def _connected(self) -> sqlite3.Connection:
         if not self._file.is_same(None):
@@ -134,12 +135,22 @@ class Readers:
         self._idle = 0  # how many wait for something to do; below 0: so much waits for one of them
         self._lock = threading.Lock()
 
-    def submit(self, request: AnyRequest) -> None:
-        """Queue a read; the caller holds the engine's gate, so nobody else starts a reader meanwhile."""
-        self.inbox.put(request)
+    def submit(self, request: AnyRequest) -> bool:
+        """Queue a read; the caller holds the engine's gate, so nobody else starts a reader meanwhile.
+
+        Whether somebody will serve it: not if there is no reader, and no thread to be had for one.
+        """
         if self._count(-1) < 0 and len(self.all) < READERS_MAX:
-            self.all.append(Reader(self))
-            self._count(1)
+            try:
+                self.all.append(Reader(self))
+            except StoreUnavailableError:
+                if not self.all:
+                    self._count(1)
+                    return False  # else it waits for those that are busy
+            else:
+                self._count(1)
+        self.inbox.put(request)
+        return True
 
     def finished(self) -> None:
         """One of them is free again."""

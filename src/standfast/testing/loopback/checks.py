@@ -264,7 +264,7 @@ def check_context(
 
 def _check_ids(context: Iterable[Item]) -> None:
     seen: set[str] = set()
-    outputs: set[tuple[str, str]] = set()
+    answered: set[tuple[str, str]] = set()
     for item in context:
         item_id, kind = item.get("id"), kind_of(item) or ""
         if item_id is not None and kind != "item_reference":
@@ -277,20 +277,21 @@ def _check_ids(context: Iterable[Item]) -> None:
                 )
             seen.add(item_id)
         if kind in OUTPUT_OF:
-            if (kind, item["call_id"]) in outputs:
+            if (OUTPUT_OF[kind], item["call_id"]) in answered:
                 raise Refused(400, f"Duplicate output for call_id {item['call_id']}.", param="input")
-            outputs.add((kind, item["call_id"]))
+            answered.add((OUTPUT_OF[kind], item["call_id"]))
+        elif kind in OUTPUT_OF.values():
+            answered.discard((kind, str(item.get("call_id"))))  # used again behind its output: another call
 
 
 def _check_answered(context: Sequence[Item]) -> None:
-    kinds = [kind_of(item) or "" for item in context]
-    answered = {
-        (OUTPUT_OF[kind], item.get("call_id")) for kind, item in zip(kinds, context, strict=True) if kind in OUTPUT_OF
-    }
-    for item in context:
-        kind = kind_of(item)
-        if kind in OUTPUT_OF.values() and (kind, item.get("call_id")) not in answered:
-            raise Refused(400, f"No tool output found for {_words(kind)} {item.get('call_id')}.", param="input")
+    answered: set[tuple[str, Any]] = set()
+    for item in reversed(context):
+        kind, call_id = kind_of(item) or "", item.get("call_id")
+        if kind in OUTPUT_OF:
+            answered.add((OUTPUT_OF[kind], call_id))
+        elif kind in OUTPUT_OF.values() and (kind, call_id) not in answered:
+            raise Refused(400, f"No tool output found for {_words(kind)} {call_id}.", param="input")
 
 
 def _check_reasoning(context: Sequence[Item], new: Sequence[Item], known_ids: Collection[str]) -> None:
