@@ -87,8 +87,9 @@ async def test_a_first_reply_that_was_cut_short_does_not_end_a_conversation(
         await say("next")
 
 
+@pytest.mark.parametrize("in_a_task", [False, True])
 async def test_an_agent_tool_does_not_wait_for_the_one_that_it_is_inside_of(
-    server: LoopbackServer, client: AsyncOpenAI
+    in_a_task: bool, server: LoopbackServer, client: AsyncOpenAI
 ) -> None:
     """By a run of its own that a tool starts: nothing ties the two together but where the code runs."""
     conversation = server.new_conversation()
@@ -101,9 +102,8 @@ async def test_an_agent_tool_does_not_wait_for_the_one_that_it_is_inside_of(
         """Start another run."""
         helper = leaf.as_tool("helper", "h", conversation_id=conversation)
         asks = ScriptedModel([[function_call("helper", {"input": "hello"}, call_id="z")], final("ok")])
-        result = await Runner.run(
-            Agent(name="o", model=asks, tools=[helper]), "x", run_config=RunConfig(lease_wait_s=3_000)
-        )
+        run = Runner.run(Agent(name="o", model=asks, tools=[helper]), "x", run_config=RunConfig(lease_wait_s=3_000))
+        result = await (asyncio.create_task(run) if in_a_task else run)
         told.extend(item["output"] for item in result.to_input_list() if "output" in item)
         return "seen"
 

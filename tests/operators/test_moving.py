@@ -511,7 +511,9 @@ async def test_times_are_kept_as_exactly_as_the_target_can(kind: str, tmp_path: 
         await there.close()
 
 
-async def test_a_full_disk_and_an_interrupt_leave_nothing_behind(tmp_path: Path) -> None:
+async def test_a_full_disk_and_an_interrupt_leave_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupted() -> None:
         with written_whole(str(tmp_path / "x.jsonl")) as part:
             part.write(b"half")
@@ -522,9 +524,12 @@ async def test_a_full_disk_and_an_interrupt_leave_nothing_behind(tmp_path: Path)
     session = await talk(tmp_path / "a.db", count=2000)
     await session.close()
     if os.path.exists("/dev/full"):
-        os.symlink("/dev/full", tmp_path / f"y.jsonl.{os.getpid()}.part")
-        with pytest.raises(StoreFullError, match="nothing is left of it"):
-            await export_session(tmp_path / "a.db", "talk", tmp_path / "y.jsonl")
+        name = uuid.uuid4()
+        os.symlink("/dev/full", tmp_path / f"y.jsonl.{name.hex}.part")
+        with monkeypatch.context() as patched:
+            patched.setattr("standfast.operators.exporting.uuid4", lambda: name)
+            with pytest.raises(StoreFullError, match="nothing is left of it"):
+                await export_session(tmp_path / "a.db", "talk", tmp_path / "y.jsonl")
     with pytest.raises(StoreUnavailableError, match="could not be written"):
         await export_session(tmp_path / "a.db", "talk", tmp_path / "no folder" / "y.jsonl")
     assert {one.name for one in tmp_path.iterdir() if "jsonl" in one.name} == set()

@@ -13,7 +13,8 @@ from typing import Any
 
 from standfast.conformance.check_context import batch, close, message
 from standfast.conformance.pipe import Wire
-from standfast.ground.errors import SessionConflictError
+from standfast.ground.errors import RunClaimedError, SessionConflictError
+from standfast.sessions.run_rules import RunSave
 
 
 def append_batches(backend: Any, wire: Wire, *, name: str, size: int, method: str, stream: bool = False) -> None:
@@ -184,6 +185,31 @@ def append_same(backend: Any, wire: Wire, *, number: int, size: int) -> None:
             await session.append(batch("once", size)[:end], writer="run", start=0)
         await close(session)
         wire.tell(wrote=number)
+
+    asyncio.run(work())
+
+
+def save_turns(backend: Any, wire: Wire, *, number: int, turns: int) -> None:
+    """Store turns of a run that others save too: an item and the run's next state, in one step or not at all."""
+
+    async def work() -> None:
+        session = backend.open("conversation")
+        runs, writer = session.run_store(), f"process {number}"
+        wire.tell(ready=True)
+        wire.wait()
+        saved = 0
+        while saved < turns:
+            found = await runs.load_run("run")
+            expect = 0 if found is None else found.revision
+            run = RunSave("run", expect, b"%d by %d" % (saved, number), session_id="conversation")
+            start = await session.accepted(writer)
+            try:
+                await session.record(items=batch(f"{writer} item {start}", 1), writer=writer, start=start, run=run)
+            except RunClaimedError:
+                continue
+            saved += 1
+        wire.tell(saved=saved)
+        await close(session)
 
     asyncio.run(work())
 

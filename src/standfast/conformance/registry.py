@@ -66,6 +66,7 @@ _WITHHELD = {
     "shift_times": "times are changed behind the store's back, which is not done to the file itself",
     "watch_durability": "it looks into connections that are made for it",
     "handed_in": "it needs a client made for it",
+    "port": "a store is asked for steps by names that others may use",
     "peer": "the OpenAI Agents SDK would have to write beside it",
 }
 """Why a check is not made on a store that others use (`Backend.permitted`), by what it needs."""
@@ -98,6 +99,8 @@ def _lack(need: str, backend: Backend, abilities: frozenset[str]) -> str | None:
         return None if "corrupt" in abilities or backend.can("raw_records") else "stored records cannot be looked at"
     if need == "clock times":
         return None if "times" in abilities or backend.can("stored_times") else "times cannot be read"
+    if need == "port":
+        return None if need in abilities else "its sessions are not made over a store of the port (`StoredSession`)"
     if need == "close":
         return None if need in abilities else "its sessions have no close()"
     if need in backend.hooks:

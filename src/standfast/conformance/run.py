@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
+from standfast.carrying.session import StoredSession
 from standfast.conformance.backend import Backend
 from standfast.conformance.catalogue import checks_of
 from standfast.conformance.check_context import Lab, Options, fresh
@@ -52,12 +53,15 @@ def _made(backend: Backend, found: Check, options: Options | None) -> Result:
 
 
 def declared_abilities(backend: Backend) -> frozenset[str]:
-    """What the backend's sessions declare, and "close" if they have one; looked up on a session of an empty store."""
+    """What the backend's sessions declare, "close" if they have one, and "port" if they stand on a store of the port;
+    looked up on a session of an empty store.
+    """
     with fresh(backend) as live:
         lab = Lab(live, Check("A1", "declared_abilities", lambda lab: None, ()), Options())
         probe = lab.open("probe")
         _in_thread(lambda: asyncio.run(lab.close()), backend.patience_s)  # a thread, as a loop may be running here
-        return abilities(probe) | ({"close"} if hasattr(probe, "close") else frozenset())
+        more = {"close": hasattr(probe, "close"), "port": isinstance(probe, StoredSession)}
+        return abilities(probe) | {name for name, has in more.items() if has}
 
 
 def run_check(backend: Backend, found: Check, options: Options) -> None:

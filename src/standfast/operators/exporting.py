@@ -23,6 +23,7 @@ from standfast.operators.moving import (
     Decision,
     Outcome,
     SessionCopied,
+    branches_of,
     brought_to,
     check_target,
     closed_runs,
@@ -94,7 +95,7 @@ def _holds(path: str, moving: Iterable[MovingRun]) -> bool:
 def _exported(seen: Picture, moved: tuple[str, ...]) -> SessionCopied:
     return SessionCopied(
         seen.session_id, "copied", seen.item_count, len(seen.generations), len(seen.runs), moved=moved,
-        left=tuple(run.run_id for run in seen.unfinished), untold=seen.untold,
+        left=tuple(run.run_id for run in seen.unfinished), untold=seen.untold, branches=branches_of(seen),
     )  # fmt: skip
 
 
@@ -153,7 +154,7 @@ def _write(seen: Picture, moved: list[RunPicture], file: str | IO[bytes], *, ove
 @contextmanager
 def written_whole(path: str) -> Iterator[IO[bytes]]:
     """A file that comes to its place when all of it is on the disk; whatever goes wrong, nothing is left behind."""
-    part = f"{path}.{os.getpid()}.part"
+    part = f"{path}.{uuid4().hex}.part"  # nobody else's: two may be writing to this place at once
     try:
         try:
             with open(part, "wb") as file:

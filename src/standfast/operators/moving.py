@@ -16,6 +16,7 @@ from functools import partial
 from typing import Literal
 from uuid import uuid4
 
+from standfast.backends.advanced.branches import sessions_in
 from standfast.carrying.runs import fence_of
 from standfast.carrying.session import StoredSession
 from standfast.ground.errors import (
@@ -50,8 +51,8 @@ from standfast.sessions.picture_rules import (
     picture,
 )
 from standfast.sessions.port import Name
+from standfast.sessions.rules import BRANCHES, every
 
-PAGE = 256
 LEASE_S = 10.0
 # Of a mover that was killed: whoever repeats the move waits for its end where nobody can tell that it is gone.
 RECORDS_A_SECOND = 1000
@@ -86,6 +87,9 @@ class SessionCopied:
     """Ids of runs that could still act, left at the source."""
     untold: int = 0
     """How many corrupt records are no text and were left at the source."""
+    branches: tuple[str, ...] = ()
+    """Ids of the sessions that its branches are kept in (see `AdvancedSQLiteSession`). A copy brings them too; a file
+    holds one session, so each is exported by itself."""
     is_verified: bool = True
     """Whether the target was read again and found equal. False: somebody wrote to it before it could be."""
 
@@ -119,7 +123,7 @@ async def copy_sessions(
     wait_s: float = 15.0,
     elsewhere: bool = False,
 ) -> SessionsCopied:
-    """Copy sessions to another store: these, or all of them, each whole and in one step, while both are in use.
+    """Copy sessions to another store: these with their branches, or all, each whole and in one step, while in use.
 
     Stores are given as such, or by their URLs or paths; a file that is not there is made for the target. Each session
     is read again at the target and compared. Repeating a copy that broke off goes on where it was, and brings what has
@@ -139,6 +143,7 @@ async def copy_sessions(
         if place_of(here) == place_of(there) and here.backend != "memory":
             raise InvalidSettingError("source and target are one store", "Use fork() for a second session in a store.")
         ids = list(session_ids) if session_ids is not None else await _all_ids(here)
+        known = set(ids)
         report = SessionsCopied()
         items = 0
         for session_id in ids:
@@ -149,6 +154,8 @@ async def copy_sessions(
             else:
                 report.copied.append(done)
                 items += done.items
+                ids += [one for one in done.branches if one not in known]  # without them it would be there in part
+                known.update(done.branches)
             if progress is not None:
                 progress(CopyProgress(len(report.copied) + len(report.refused), len(ids), items, session_id))
         return report
@@ -295,8 +302,13 @@ async def reported(
     return SessionCopied(
         seen.session_id, outcome, seen.item_count, len(seen.generations), len(seen.runs),
         moved=() if brought is None else brought.moved, left=tuple(run.run_id for run in seen.unfinished),
-        untold=seen.untold, is_verified=is_verified,
+        untold=seen.untold, branches=branches_of(seen), is_verified=is_verified,
     )  # fmt: skip
+
+
+def branches_of(seen: Picture) -> tuple[str, ...]:
+    """The ids of the sessions that a session's branches are kept in."""
+    return tuple(sessions_in(seen.others.get(BRANCHES)))
 
 
 # --- closing runs at the source --------------------------------------------------------------------------------------
@@ -362,11 +374,5 @@ def place_of(store: Store) -> str:
 
 async def _all_ids(store: Store) -> list[str]:
     """The ids of all sessions, the one that was changed longest ago first: so the target lists them in this order."""
-    ids: list[str] = []
-    after: str | None = None
-    while True:
-        page = await store.sessions(after=after, limit=PAGE, details=False)
-        ids += [one.session_id for one in page.sessions]
-        after = page.after
-        if after is None:
-            return list(dict.fromkeys(reversed(ids)))
+    found = await store.looked(partial(every, "session", {}))
+    return [one.id for one in reversed(found)]

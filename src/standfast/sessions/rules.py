@@ -82,7 +82,8 @@ Report = Callable[[Row, str], None]
 
 WINDOW = 16
 
-LISTED_AT_ONCE = 256
+EVERY_AT_ONCE, EVERY_LOOKS_MAX = 256, 8
+# How many names of a listing are read at once where all of them are, and how often those that came meanwhile.
 
 
 # --- asking ----------------------------------------------------------------------------------------------------------
@@ -109,16 +110,28 @@ def listing(kind: Kind, after: str | None, limit: int, labels: Mapping[str, str]
     return found
 
 
-def listed_runs(labels: Mapping[str, str]) -> Plan[list[Listed]]:
-    """Ask for every saved run with these labels, newest change first, a page at a time."""
-    found: list[Listed] = []
-    after: str | None = None
-    while True:
-        some = yield from listing("run", after, LISTED_AT_ONCE, labels)
-        found += some
-        if len(some) < LISTED_AT_ONCE:
-            return found
-        after = some[-1].cursor
+def every(kind: Kind, labels: Mapping[str, str]) -> Plan[list[Listed]]:
+    """Every name of a kind with these labels, newest change first, each once.
+
+    A page is one instant, several are not: a name that is changed before its page is read moves to the front of the
+    listing, past the cursor, and is in no page. So the front is looked at again until nobody has come there unseen; not
+    for ever, because where new names keep coming there is always one more.
+    """
+    found: dict[str, Listed] = {}
+    for _ in range(EVERY_LOOKS_MAX):
+        front: dict[str, Listed] = {}
+        after: str | None = None
+        while True:
+            some = yield from listing(kind, after, EVERY_AT_ONCE, labels)
+            front |= {one.id: one for one in some}
+            if len(some) < EVERY_AT_ONCE or all(found.get(one.id) == one for one in some):
+                break  # behind a page that is as it was before, everything is
+            after = some[-1].cursor
+        is_complete = after is None or front.keys() <= found.keys()
+        found = front | {id_: one for id_, one in found.items() if id_ not in front}
+        if is_complete:
+            break
+    return list(found.values())
 
 
 # --- repeats ---------------------------------------------------------------------------------------------------------
@@ -473,8 +486,7 @@ def clear(name: Name, keeps_run: Callable[[Sight, bytes | None], bool], lane: La
 
 def runs_of(name: Name) -> Plan[list[str]]:
     """Every saved run of a session, newest change first, those that ended long ago included."""
-    found = yield from listed_runs({"session": name.id})
-    return list(dict.fromkeys(one.id for one in found))  # one that was saved meanwhile may be listed twice
+    return [one.id for one in (yield from every("run", {"session": name.id}))]
 
 
 def tagged(rows: Iterable[Row], writer: str) -> dict[int, Row]:

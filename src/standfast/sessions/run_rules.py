@@ -33,7 +33,7 @@ from standfast.sessions.rules import (
     WRITER,
     as_time,
     commit,
-    listed_runs,
+    every,
     listing,
     look,
     usage_cell,
@@ -384,14 +384,14 @@ def _summary(one: Listed) -> RunSummary:
 
 def open_on_conversation(conversation_id: str) -> Plan[list[RunSummary]]:
     """The runs on a server's conversation that have not ended or have something to tell, newest change first."""
-    found = yield from listed_runs({CONVERSATION: conversation_id})
+    found = yield from every("run", {CONVERSATION: conversation_id})
     return [_summary(one) for one in found]
 
 
 def open_without_conversation() -> Plan[list[RunSummary]]:
     """The runs that run or wait and name neither session nor conversation: saved before there was that label."""
-    running = yield from listed_runs({"status": "running"})
-    paused = yield from listed_runs({"status": "paused"})
+    running = yield from every("run", {"status": "running"})
+    paused = yield from every("run", {"status": "paused"})
     return [_summary(one) for one in (*running, *paused) if one.labels.keys().isdisjoint(("session", CONVERSATION))]
 
 
@@ -425,7 +425,7 @@ def prune_runs(older_than_s: float | None, keep: int | None) -> Plan[int]:
 
     A run that failed or was cut is left while it has something to tell: what its tools did would be forgotten (C15).
     """
-    known = yield from listed_runs({})
+    known = yield from every("run", {})
     ended = [one for one in known if one.labels.get("status") in ENDED and LEFT_OPEN not in one.labels]
     clock = yield from look(Look(Name("run", "-"), mark=False))
     leaving: set[str] = set()

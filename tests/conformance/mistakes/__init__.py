@@ -12,6 +12,7 @@ from tests.conformance.mistakes import (
     interruptions,
     lifetime,
     looking,
+    steps,
     values,
     whole_stores,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "interruptions",
     "lifetime",
     "looking",
+    "steps",
     "values",
     "whole_stores",
 ]

@@ -281,6 +281,22 @@ class ForksItsOwn(StandfastSQLite):
         return _ForksItsOwn(session_id, self.path, **options)
 
 
+class _RecordsInSteps(SQLiteSession):
+    def record(self, *, run: Any = None, **options: Any) -> Any:
+        return self._recorded_in_steps(run, options)
+
+    async def _recorded_in_steps(self, run: Any, options: dict[str, Any]) -> Any:
+        done = await super().record(**options)
+        return done if run is None else await super().record(run=run)
+
+
+class RecordsInSteps(StandfastSQLite):
+    name = "stores a turn, and then the run that made it"
+
+    def open(self, session_id: str, **options: Any) -> Any:
+        return _RecordsInSteps(session_id, self.path, **options)
+
+
 BROKEN += [
     Mistake(TornInTheFile(), "A5", "no_reader_in_another_process_sees_part_of_a_batch"),
     Mistake(DoesNotSync(), "A23", "an_acknowledged_write_has_reached_the_disk"),
@@ -292,6 +308,7 @@ BROKEN += [
     Mistake(OrderedByStoredTime(), "A4", "stored_times_from_the_future_change_no_order"),
     Mistake(CountsBeside(), "B1", "an_append_repeated_after_a_kill_stores_each_item_once"),
     Mistake(CountsBeside(), "B1", "repeats_from_several_processes_store_each_item_once"),
+    Mistake(RecordsInSteps(), "C12", "a_turn_and_the_run_that_made_it_are_stored_together_or_not_at_all"),
     Mistake(LeaseRace(), "B7", "processes_take_turns"),
     Mistake(Remembers(), "B10", "each_reads_what_the_other_wrote"),
     Mistake(Remembers(), "B10", "both_write_at_once_and_nothing_is_lost"),

@@ -84,6 +84,14 @@ def branch_session_id(session_id: str, branch: str, nonce: str) -> str:
     return f"{session_id} [branch {branch}] {nonce[:16]}"
 
 
+def sessions_in(cell: bytes | None) -> list[str]:
+    """The ids of the sessions that the branches of a conversation are kept in, as its cell says (None: it has none)."""
+    if cell is None:
+        return []
+    found = msgspec.json.decode(cell, type=Branches)
+    return [*([found.main] if found.main else []), *(branch.id for branch in found.made.values())]
+
+
 def known(name: Name) -> Plan[tuple[Branches | None, bytes | None]]:
     """The branches of a conversation, and the cell as it is stored; None if none were made since it was cleared."""
     sight = yield from rules.look(Look(name, cells=(BRANCHES,), mark=False))

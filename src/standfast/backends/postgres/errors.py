@@ -10,11 +10,17 @@ from standfast.ground.errors import (
     StoreError,
     StoreFullError,
     StoreReadOnlyError,
+    StoreTimeoutError,
     StoreUnavailableError,
 )
 
+BUSY = ("55P03", "57014")
+"""A lock that was not to be had in time; told to stop, by us or by statement_timeout. Nothing was done."""
+
+_BUSY = (StoreTimeoutError, "Look for what keeps the tables locked or the server busy: pg_stat_activity, pg_locks.")
 _BY_CODE: dict[str, tuple[type[StoreError], str]] = {
     "53": (StoreFullError, "Look at the server's disk, memory and max_connections."),
+    **dict.fromkeys(BUSY, _BUSY),
     "25006": (StoreReadOnlyError, "Connect to the primary; this server is read-only."),
     "25001": (
         StoreUnavailableError,

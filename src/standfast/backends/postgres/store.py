@@ -24,7 +24,7 @@ from psycopg.pq import ExecStatus, Format
 from psycopg.pq.abc import PGresult
 from psycopg.types.json import Jsonb
 
-from standfast.backends.postgres.errors import is_lost, is_unsendable, refused, said, unreachable, unsendable
+from standfast.backends.postgres.errors import BUSY, is_lost, is_unsendable, refused, said, unreachable, unsendable
 from standfast.backends.postgres.schema import Tables, install
 from standfast.sessions.answering import NUMBER_MAX, Description, asked_alone, read_cursor, unanswered
 from standfast.sessions.port import (
@@ -55,6 +55,7 @@ T = TypeVar("T")
 NewRow = tuple[bytes, Tag | None]
 
 ANSWER_S_MAX = 20.0
+CALL_OFF_S_MAX = 2.0
 CONNECT_S_MAX = 5
 # A pooler that gives each transaction another server connection does not know a statement prepared on the last one.
 # Such a statement was never executed; from then on none is prepared.
@@ -71,12 +72,25 @@ _ALL_BINARY = [Format.BINARY] * 9
 class LimitedConnection(psycopg.Connection[Any]):
     """A connection that gives up on an answer that does not come: a broken network may never say so."""
 
+    share = 1
+    """How many statements have to share the time there is for an answer."""
+
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
-        """Wait for the server, for so long and no longer."""
+        """Wait for the server, for so long and no longer.
+
+        What it has not answered by then it is told to stop. A statement that waits for a lock does not notice that its
+        client is gone, and would be done when the lock is free: after others had seen that it was not (A13).
+        """
+        patience_s = ANSWER_S_MAX / self.share if timeout is None else timeout
         try:
-            return super().wait(gen, interval, ANSWER_S_MAX if timeout is None else timeout)
+            return super().wait(gen, interval, patience_s)
         except psycopg.errors._WaitTimeout as error:
-            raise psycopg.OperationalError(f"no answer within {ANSWER_S_MAX} s") from error
+            late = error
+        try:
+            self.cancel_safe(timeout=CALL_OFF_S_MAX)
+            return super().wait(gen, interval, CALL_OFF_S_MAX)  # it says that it stopped, or what it had done by then
+        except (psycopg.errors._WaitTimeout, psycopg.errors.CancellationTimeout):
+            raise psycopg.OperationalError(f"no answer within {patience_s} s") from late
 
     def answer(self) -> PGresult:
         """What the server answers to what was sent past a cursor; raises the error that it answers with."""
@@ -134,6 +148,7 @@ class PostgresStore:
         self._dsn, self._tables, self._options, self._create = dsn, tables, dict(options), create_tables
         self._connection: LimitedConnection | None = None
         self._prepares, self._sets_level = True, False
+        self._share = 1
         own = tables.own
         self._look_sql = f'SELECT * FROM {own}look"($1, $2, $3::bytea[], $4::bytea[], $5, $6::bytea[], $7, $8, $9)'
         self._commit_sql = (
@@ -224,7 +239,10 @@ class PostgresStore:
             done = self._together(questions)
             if done is not None:
                 return done
-        return [asked_alone(self, question) for question in questions]
+        try:
+            return [asked_alone(self, question) for question in questions]
+        finally:
+            self._share = 1
 
     def _together(self, steps: Sequence[Any]) -> list[Answer | Exception] | None:
         # Everybody locks in one order, whatever else they lock.
@@ -240,6 +258,8 @@ class PostgresStore:
                 self.close()  # what was sent of the others is undone with the connection
                 return None
             if not is_lost(error):
+                if error.sqlstate in BUSY:  # what waits for somebody's lock must not keep each of the others so long
+                    self._share = len(steps)
                 return None  # undone, all of it
             self.close()
             return [unanswered("PostgreSQL", said(error), reading=False)] * len(steps)
@@ -342,6 +362,7 @@ class PostgresStore:
                 raise (unreachable(error) if connection is None or is_lost(error) else refused(error)) from error
             connection.adapters.register_dumper(Packed, _PackedDumper)
             self._connection = connection
+        self._connection.share = self._share
         return self._connection
 
     def close(self) -> None:

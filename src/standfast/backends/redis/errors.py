@@ -88,7 +88,7 @@ def unreachable(error: BaseException, where: str) -> StoreUnavailableError:
 LOST = (
     failed.ConnectionError,
     failed.TimeoutError,
-    failed.ClusterDownError,
+    failed.ClusterError,  # the cluster is down, or its nodes send a command back and forth
     failed.RedisClusterException,  # of redis-py's own: no node can be reached, or nobody has the slot; no RedisError
     OSError,
 )
@@ -99,6 +99,12 @@ def lost(error: Exception, where: str, *, reading: bool) -> StoreError:
     """No answer came. Who was not let in has sent nothing."""
     if isinstance(error, failed.AuthenticationError):
         return unreachable(error, where)
+    if isinstance(error, failed.ClusterError) and not isinstance(error, failed.ResponseError):
+        # Each node that was asked has sent it on, or said to come again: some keys of its slot are here, some there.
+        return StoreUnavailableError(
+            f"the cluster is moving the slot that this is in: {error}",
+            "Nothing was done; try again when it has moved, or look for a move that was left half-way (CLUSTER NODES).",
+        )
     return unanswered("Redis", str(error), reading=reading)
 
 

@@ -20,6 +20,16 @@ from standfast.sessions.port import Kind, Listed, Listing, Name
 _ABOUT = ("standfast_epoch", "created_at", "updated_at", "standfast_created", "standfast_updated", "standfast_labels")
 SCAN_COUNT = 1000
 
+_TAKE_OUT = """
+for i = 1, #ARGV, 2 do
+  local score = redis.call('ZSCORE', KEYS[1], ARGV[i])
+  if score and tonumber(score) == tonumber(ARGV[i + 1]) then redis.call('ZREM', KEYS[1], ARGV[i]) end
+end
+return 0
+"""
+# Only what stands where it stood when it was looked at: a run that has paused again since, or a session that was
+# written anew, has a higher score and belongs there. Taken out, nobody would list it before its next change.
+
 
 def page(keys: Keys, asked: Listing) -> Exchange[list[Listed]]:
     """The names that are asked for."""
@@ -29,6 +39,7 @@ def page(keys: Keys, asked: Listing) -> Exchange[list[Listed]]:
     indexes = yield from _indexes(keys, kind, labels)
     below = None if after is None else _read_cursor(after)
     found: list[Listed] = []
+    wrong: dict[bytes, list[tuple[bytes, int]]] = {}
     while len(found) < limit:
         batch = yield from _next(indexes, below, max(limit - len(found), 16))
         if not batch:
@@ -40,10 +51,19 @@ def page(keys: Keys, asked: Listing) -> Exchange[list[Listed]]:
             created, updated = times_of(about)
             has = labels_of(about[5])
             if created is None or updated is None or any(has.get(key) != value for key, value in labels.items()):
-                yield from answers([("ZREM", index, to_bytes(id_))])
+                wrong.setdefault(index, []).append((to_bytes(id_), score))
             elif len(found) < limit:
                 found.append(Listed(id_, created, updated, has, f"{score}:{id_}"))
+    for index, some in wrong.items():
+        yield from _taken_out(index, some)
     return found
+
+
+def _taken_out(index: bytes, wrong: Sequence[tuple[bytes, int]]) -> Exchange[None]:
+    """Take out of an index what was found to be wrong there, and has not come again since."""
+    for start in range(0, len(wrong), SCAN_COUNT):
+        flat = [part for id_, score in wrong[start : start + SCAN_COUNT] for part in (id_, b"%d" % score)]
+        yield from answers([("EVAL", _TAKE_OUT, 1, index, *flat)])
 
 
 def count(keys: Keys, kind: Kind) -> Exchange[int]:
@@ -51,14 +71,14 @@ def count(keys: Keys, kind: Kind) -> Exchange[int]:
     yield from _adopt(keys, kind)
     total = 0
     for index, bucket in (yield from _indexes(keys, kind, {})).items():
-        (members,) = yield from answers([("ZRANGE", index, 0, -1)])
+        (entries,) = yield from answers([("ZRANGE", index, 0, -1, "WITHSCORES")])
+        members = list(_pairs(entries))
         for start in range(0, len(members), SCAN_COUNT):
             some = members[start : start + SCAN_COUNT]
-            metas = [keys.of(Name(kind, to_text(id_)), bucket).keys[0] for id_ in some]
+            metas = [keys.of(Name(kind, to_text(id_)), bucket).keys[0] for id_, _ in some]
             there = yield from answers([("EXISTS", meta) for meta in metas])
-            gone = [id_ for id_, exists in zip(some, there, strict=True) if not exists]
-            if gone:
-                yield from answers([("ZREM", index, *gone)])
+            gone = [entry for entry, exists in zip(some, there, strict=True) if not exists]
+            yield from _taken_out(index, gone)
             total += len(some) - len(gone)
     return total
 

@@ -221,6 +221,8 @@ class SealedPlan:
         if arrange is not None:
             arrange = yield from self._arranged(change.name, arrange)
         name = change.name
+        if change.push or change.wipe is not None:
+            yield from self._check_key(name)  # first: sealing makes a key where a key file has none
         put: dict[str, bytes | None] = {}
         for cell, value in change.put.items():
             put[cell] = value if value is None or is_open(cell) else self._sealed_cell(change, cell, value)
@@ -230,16 +232,16 @@ class SealedPlan:
             back = [row._replace(data=data) for row, data in zip(back, datas, strict=True)]
         push = change.push
         if push:
-            yield from self._check_key(name)
             datas = self._new(name, push)
             push = [(data, tag) for data, (_, tag) in zip(datas, push, strict=True)]
         load = None if change.load is None else self._loaded(name, change.load)
         return replace(change, cells=conditions, arrange=arrange, back=back, push=push, load=load, put=put)
 
     def _check_key(self, name: Name) -> Asking[None]:
-        """Refuse to write under a wrong key beside what is there: a look at the newest row, once in a session object.
+        """Refuse to write under a wrong key beside what is there, or to clear it: a look at the newest row, once in a
+        session object.
 
-        Without it items would be stored that nobody with the right key can read.
+        Without it items would be stored that nobody with the right key can read, or theirs be lost.
         """
         if name in self._records.fitting or self._records.unreadable != "raise":
             return

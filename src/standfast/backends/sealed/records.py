@@ -284,7 +284,8 @@ def wrong(name: Name, key_id: str) -> SealKeyError:
     """The error for a key that opens nothing."""
     return SealKeyError(
         f"the key {key_id!r} is not the one that {name.kind} {name.id!r} was sealed with; nothing was changed",
-        "Give the secret, tenant and session_keys that it was written with.",
+        "Give the secret, tenant and session_keys that it was written with. If they are lost for good, open it with "
+        "unreadable='leave_out'.",
     )
 
 

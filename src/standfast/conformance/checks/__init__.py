@@ -18,6 +18,7 @@ for _name in (
     "reading",
     "removing",
     "saved_runs",
+    "steps",
     "times",
     "values",
     "whole_stores",

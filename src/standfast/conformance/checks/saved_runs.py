@@ -8,6 +8,7 @@ import asyncio
 from typing import Any
 
 from standfast.conformance.check_context import Lab
+from standfast.conformance.processes import together
 from standfast.conformance.registry import proves
 from standfast.engine.run_store import LogTail
 from standfast.ground.errors import RunClaimedError
@@ -31,6 +32,17 @@ async def of_two_who_save_on_one_revision_the_second_is_told(lab: Lab) -> None:
     lab.same((found.revision, found.head), (2, b"%d" % winner), "six who saved on one revision")
     for expect in (0, 1, 5):
         await lab.refuses(_save(runs, "r", expect, b"late"), f"a save on revision {expect}", RunClaimedError)
+
+
+@proves("C12", "runs", "record", "processes")
+async def a_turn_and_the_run_that_made_it_are_stored_together_or_not_at_all(lab: Lab) -> None:
+    session, turns = lab.open(), 8
+    with together(lab.backend, 3, "save_turns", turns=turns) as children:
+        for child in children:
+            lab.same(await asyncio.to_thread(child.rest), [{"saved": turns}], "one of three who save one run")
+    found = await session.run_store().load_run("run")
+    items = len(await session.get_items())
+    lab.same((found.revision, items), (3 * turns, 3 * turns), "saves of a run and the items they brought")
 
 
 @proves("C12", "runs")
