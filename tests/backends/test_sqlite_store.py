@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 import tempfile
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from standfast.backends.sqlite import files
 from standfast.backends.sqlite.schema import Tables, migrate
 from standfast.backends.sqlite.statements import statements
 from standfast.backends.sqlite.store import Transaction
+from standfast.backends.sqlite.values import as_seconds, now_text
 from standfast.sessions.port import (
     NOBODY,
     Arrange,
@@ -609,3 +612,33 @@ def test_what_is_done_at_once_is_done_to_what_was_put_off(effects: dict[str, Any
     steps: Steps = [*before, ({"name": name, "touch": True, **effects}, "listing"), *before[:1]]
     together, apart = (carried(tmp_path, [steps, before], together=each) for each in (True, False))
     assert together == apart
+
+
+@pytest.mark.parametrize("looks", ["once", "before each"])
+def test_where_a_history_ends_is_known_in_whatever_order_its_rows_are_dropped(looks: str) -> None:
+    """What stands before the newest row is known from a look at that row, until something else is dropped."""
+    with closing(files.connect(files.MEMORY)) as db:
+        db.execute("BEGIN IMMEDIATE")
+        migrate(db, TABLES)
+        transaction = Transaction(db, statements(TABLES))
+        for number, order in enumerate(itertools.permutations(range(4))):
+            name = Name("session", str(number))
+            transaction.commit([Change(name, push=[(b"{}", NOBODY)] * 4, touch=True)])
+            refs = [row.ref for row in transaction.look(Look(name, rows=(Rows(),))).rows[0]]
+            transaction.look(Look(name, rows=(Rows(limit=1),)))
+            for place in order:
+                transaction.commit([Change(name, drop=[refs[place]], touch=True)])
+                known = transaction.look(Look(name)).mark
+                assert known == Transaction(db, statements(TABLES)).look(Look(name)).mark
+                if looks == "before each":
+                    transaction.look(Look(name, rows=(Rows(limit=1),)))
+
+
+@given(st.floats(0, 4e9))
+def test_a_time_that_was_written_here_is_read_as_any_other(at: float) -> None:
+    text = now_text(at)
+    assert as_seconds(text.encode()) == datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+
+
+def test_what_only_looks_like_a_time_is_read_as_none() -> None:
+    assert [as_seconds(text) for text in (b"2026-99-16 16:47:26.123456", b"\xff" * 19 + b".123456")] == [0.0, 0.0]

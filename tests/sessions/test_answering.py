@@ -31,6 +31,7 @@ from standfast.sessions.port import (
     Load,
     Look,
     Name,
+    NewRows,
     Range,
     Row,
     Sight,
@@ -175,3 +176,13 @@ def test_a_step_in_numbers_holds_no_text_of_the_conversation() -> None:
     assert made["put"][0][1] == 0
     assert arguments[made["put"][1][1] - 1] == b"secret"
     assert "remove" in Numbers(Change(NAME, remove=True)).made()
+
+
+def test_new_rows_are_a_sequence_of_rows_with_their_tags() -> None:
+    data = [b"1", b"2", b"3"]
+    for rows, expected in (
+        (NewRows(data), [(one, NOBODY) for one in data]),
+        (NewRows(data, "w", 5), [(b"1", Tag("w", 5)), (b"2", Tag("w", 6)), (b"3", Tag("w", 7))]),
+    ):
+        assert (list(rows), len(rows), rows[-1], rows[1:]) == (expected, 3, expected[-1], expected[1:])
+        assert all(isinstance(tag, Tag) for _, tag in rows)

@@ -243,9 +243,7 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
 
     def settle(self) -> bool:
         """The result or refusal stands. True if it must be undone because nobody waits for it."""
-        with self._lock:
-            self.stage = SETTLED
-            return self._abandoned and self._owes_undo()
+        return bool(settled((self,)))
 
     def fail(self, error: BaseException) -> None:
         """End it with an error, unless it has ended."""
@@ -305,6 +303,17 @@ def claimed(requests: Sequence[Request[Any]]) -> list[Request[Any]]:
             if stage is CLAIMED:
                 found.append(request)
     return found
+
+
+def settled(requests: Sequence[Request[Any]]) -> list[Request[Any]]:
+    """End requests: their results and refusals stand. Gives those that must be undone because nobody waits for them."""
+    owed = []
+    for request in requests:
+        with request._lock:
+            request.stage = SETTLED
+            if request._abandoned and request._owes_undo():
+                owed.append(request)
+    return owed
 
 
 class PutBack:

@@ -37,7 +37,7 @@ from standfast.carrying.reading_only import ReadingOnly
 from standfast.carrying.runs import StoredRunStore, fence_of
 from standfast.ground.durations import check_seconds
 from standfast.ground.errors import CallerError, SessionBusyError, SessionClosedError, StandfastError, StoreError
-from standfast.ground.jsonvalue import Item, decode
+from standfast.ground.jsonvalue import Item
 from standfast.ground.operators import tell
 from standfast.sessions import fork_rules, generation_rules, lease_rules, rules, run_rules, writer_rules
 from standfast.sessions.lease_rules import TICKET_S, Asker, Busy, Fence, Taken, Watch
@@ -152,7 +152,7 @@ class StoredSession(LooksInto, SessionABC):
             partial(rules.pop, self._name, self._report, lane),
             undo=partial(rules.put_back, self._name, undo_lane, writer_rules.is_counted),
         )
-        return None if popped is None else decode(popped.row.data)
+        return None if popped is None else popped.item
 
     async def clear_session(self) -> None:
         """Remove everything stored for this id, except how much each writer wrote and the lease's number."""

@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
-from operator import eq
 from typing import Any
 
 import msgspec
@@ -28,7 +27,6 @@ _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _fast_encode = msgspec.json.Encoder().encode
 _fast_decode = msgspec.json.Decoder().decode
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
-_OBJECTS = frozenset([dict])
 
 
 class CorruptJSON(ValueError):
@@ -58,15 +56,21 @@ def encode(item: Any) -> bytes:
 
 
 def encode_many(items: Iterable[Any]) -> list[bytes]:
-    """`encode` of each, faster for a whole batch; raises ItemNotStorableError if one of them is none."""
-    given = list(items)
-    try:
-        made = list(map(_fast_encode, given))
-        if set(map(type, given)) <= _OBJECTS and all(map(eq, map(_fast_decode, made), given)):
-            return made
-    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError, OverflowError):
-        pass
-    return [encode(item) for item in given]
+    """`encode` of each; raises ItemNotStorableError if one of them is none.
+
+    One loop and not `map` over the whole batch: a turn has few items, and for one it takes half the time.
+    """
+    found: list[bytes] = []
+    for item in items:
+        try:
+            data = _fast_encode(item)
+            if type(item) is dict and _fast_decode(data) == item:
+                found.append(data)
+                continue
+        except (msgspec.MsgspecError, TypeError, ValueError, RecursionError, OverflowError):
+            pass
+        found.append(encode(item))
+    return found
 
 
 def decode(data: bytes) -> Item:

@@ -24,14 +24,13 @@ from standfast.sessions.rules import (
     LEASE,
     OPEN_RUN,
     ORIGIN,
-    WRITER,
     as_time,
     commit,
     look,
     value_of,
 )
 from standfast.sessions.run_rules import HEAD, LOG, is_open_run
-from standfast.sessions.writer_rules import Written, chunk_cell, grown
+from standfast.sessions.writer_rules import Written, grown
 
 Mode = Literal["whole", "rest", "anew", "runs"]
 """What is brought: everything; what has come behind; everything, in place of an earlier copy; only runs."""
@@ -122,10 +121,7 @@ def cells_of(seen: Picture) -> dict[str, bytes | None]:
     put: dict[str, bytes | None] = {}
     for writer, (_, base, digests) in seen.writers.items():
         each = [digests[at : at + DIGEST_BYTES] for at in range(0, len(digests), DIGEST_BYTES)]
-        now, full = grown(Written(base, base), each)
-        put[WRITER + writer] = now.value()
-        for number, value in full.items():
-            put[chunk_cell(writer, number)] = value
+        put |= grown(writer, Written(base, base), each)
     if seen.generations:
         kept = [Kept(one.number, one.created, one.item_count, one.by) for one in seen.generations]
         put[GENERATIONS] = kept_value(kept)

@@ -21,7 +21,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count, repeat
 from types import MappingProxyType
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from typing import Literal, NamedTuple, Protocol, TypeVar, overload
 
 import msgspec
 
@@ -60,9 +60,32 @@ as_tag = partial(tuple.__new__, Tag)
 """What `Tag(*values)` does, of a tuple, without a Python frame for each of ten thousand."""
 
 
-def tags(writer: str, start: int) -> Iterator[Tag]:
-    """The tags of a writer's items from that number on, without end."""
-    return map(as_tag, zip(repeat(writer), count(start), repeat(0)))
+class NewRows(Sequence[tuple[bytes, Tag]]):
+    """Rows to add, each with its tag: a writer's items from number `start` on, or, of writer "", nobody's.
+
+    They are kept as columns, and a tag is made for who asks for it: of four items that was a tenth of an append. A
+    store may take the columns.
+    """
+
+    __slots__ = ("data", "start", "writer")
+
+    def __init__(self, data: Sequence[bytes], writer: str = "", start: int = 0) -> None:
+        self.data, self.writer, self.start = data, writer, start
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __iter__(self) -> Iterator[tuple[bytes, Tag]]:
+        if not self.writer:
+            return zip(self.data, repeat(NOBODY))
+        return zip(self.data, map(as_tag, zip(repeat(self.writer), count(self.start), repeat(0))))  # noqa: B905
+
+    @overload
+    def __getitem__(self, place: int) -> tuple[bytes, Tag]: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[tuple[bytes, Tag]]: ...
+    def __getitem__(self, place: int | slice) -> tuple[bytes, Tag] | Sequence[tuple[bytes, Tag]]:
+        return list(self)[place]
 
 
 class Row(NamedTuple):

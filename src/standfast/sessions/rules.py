@@ -19,7 +19,6 @@ import msgspec
 from standfast.ground.errors import NotFoundError, SessionConflictError
 from standfast.ground.jsonvalue import CorruptJSON, Item, are_items, decode, decode_many
 from standfast.sessions.port import (
-    NOBODY,
     Change,
     Count,
     Done,
@@ -28,6 +27,7 @@ from standfast.sessions.port import (
     Listing,
     Look,
     Name,
+    NewRows,
     Plan,
     Range,
     Refused,
@@ -369,7 +369,7 @@ def repair(name: Name, lane: Lane | None) -> Plan[list[CorruptRecord]]:
 
 def add(name: Name, encoded: Sequence[bytes], lane: Lane | None) -> Plan[None]:
     """Append a batch of nobody in particular, whole or not at all (A5); an empty one is not asked for (A7)."""
-    change = Change(name, push=[(data, NOBODY) for data in encoded], touch=True)
+    change = Change(name, push=NewRows(encoded), touch=True)
     while True:
         known = change
         if lane is not None:
@@ -390,6 +390,7 @@ class Popped(NamedTuple):
     epoch: str
     created: float | None
     generations: bytes | None
+    item: Item
 
     def is_of(self, sight: Sight) -> bool:
         """Whether it came from this incarnation. One that only another program has written to has no epoch yet."""
@@ -398,13 +399,17 @@ class Popped(NamedTuple):
         )
 
 
+_NEWEST = (Rows(limit=1),)
+
+
 def pop(name: Name, report: Report, lane: Lane | None) -> Plan[Popped | None]:
     """Remove the newest item; records behind it that are none stay where they are (A11, A14)."""
     window = 1
     tried: dict[bytes, Popped] = {}
     while True:
         cells = (GENERATIONS,) if lane is None else (GENERATIONS, lane.cell)
-        sight = yield Look(name, cells=cells, rows=(Rows(limit=window),), times=True)
+        wanted = _NEWEST if window == 1 else (Rows(limit=window),)
+        sight = yield Look(name, cells=cells, rows=wanted, times=True)
         assert isinstance(sight, Sight)
         note = None if lane is None else noted(lane, sight)
         if note is not None:
@@ -416,7 +421,7 @@ def pop(name: Name, report: Report, lane: Lane | None) -> Plan[Popped | None]:
                 return None
             window = window * 4 + WINDOW
             continue
-        popped = Popped(found[-1][0], sight.epoch, sight.created, value_of(sight, GENERATIONS))
+        popped = Popped(found[-1][0], sight.epoch, sight.created, value_of(sight, GENERATIONS), found[-1][1])
         change = Change(name, mark=sight.mark, drop=[popped.row.ref], touch=True)
         if lane is not None:  # which one it was; not what it said, which would outlive a clear there
             note = b"%d" % popped.row.ref

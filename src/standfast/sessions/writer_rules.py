@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -27,7 +26,7 @@ from standfast.ground.errors import (
 from standfast.ground.jsonvalue import DIGEST_BYTES, CorruptJSON, Item, decode_many
 from standfast.sessions.generation_rules import everything
 from standfast.sessions.lease_rules import Fence, check_fence, fence_cells, fence_conditions, open_runs_in
-from standfast.sessions.port import Cell, Change, Done, Look, Name, Plan, Row, Rows, Sight, tags
+from standfast.sessions.port import Cell, Change, Done, Look, Name, NewRows, Plan, Row, Rows, Sight
 from standfast.sessions.protocol import Head
 from standfast.sessions.rules import (
     DIGESTS,
@@ -95,14 +94,17 @@ def chunk_cell(writer: str, number: int) -> str:
     return f"{DIGESTS}{number}/{writer}"
 
 
-def grown(known: Written, digests: Sequence[bytes]) -> tuple[Written, dict[int, bytes]]:
-    """What a writer has written after these, and the cells of older digests that have become full."""
-    data, total = known.latest + b"".join(digests), known.total + len(digests)
+def grown(writer: str, known: Written, digests: Sequence[bytes]) -> dict[str, bytes]:
+    """The cells that a writer has after these: its own, and those of older digests that have become full."""
+    data, total, chunks = known.latest + b"".join(digests), known.total + len(digests), known.chunks
     if len(data) <= _CHUNK_BYTES:  # nearly always; the latest stay in the writer's own cell, even if they fill another
-        return Written(total, known.base, known.chunks, data), {}
+        return {WRITER + writer: _COUNTS.pack(total, known.base, chunks) + data}
     count = (len(data) - 1) // _CHUNK_BYTES
-    full = {known.chunks + n: data[n * _CHUNK_BYTES : (n + 1) * _CHUNK_BYTES] for n in range(count)}
-    return Written(total, known.base, known.chunks + count, data[count * _CHUNK_BYTES :]), full
+    put: dict[str, bytes] = {}
+    for number in range(count):
+        put[chunk_cell(writer, chunks + number)] = data[number * _CHUNK_BYTES : (number + 1) * _CHUNK_BYTES]
+    put[WRITER + writer] = Written(total, known.base, chunks + count, data[count * _CHUNK_BYTES :]).value()
+    return put
 
 
 def chunk_of(known: Written, number: int) -> int | None:
@@ -123,7 +125,7 @@ def cut(known: Written, to: int, chunk: bytes | None) -> Written:
 # --- append ----------------------------------------------------------------------------------------------------------
 
 
-class Batch(NamedTuple):
+class Batch(msgspec.Struct, frozen=True, gc=False):
     """What one append brings: encoded items as a writer's numbers `start` and on, and what each is known by."""
 
     writer: str
@@ -140,7 +142,11 @@ def append(name: Name, batch: Batch) -> Plan[Head]:
     while True:
         sight = yield asked  # without the helpers of other plans: nothing is done as often as this
         assert isinstance(sight, Sight)
-        change = yield from appended(name, batch, sight)
+        known = _known_to(batch, sight.cells.get(asked.cells[0]))
+        if batch.start == known.total and batch.fence is None:  # nothing to compare it with: nearly always
+            change = _added(name, batch, sight, known)
+        else:
+            change = yield from appended(name, batch, sight)
         if change is None:  # a repeat after a lost acknowledgement: whatever was expected then has come true
             sight = yield from look(Look(name))
             return Head(sight.mark)
@@ -169,7 +175,7 @@ def is_repeat(name: Name, batch: Batch, sight: Sight) -> Plan[bool]:
 
 def appended(name: Name, batch: Batch, sight: Sight) -> Plan[Change | None]:
     """The change that stores what is new of a batch; None if nothing is. Refuses what B1, B2 and B7 refuse."""
-    writer, start, encoded, digests, expect, fence = batch
+    writer, start, encoded, digests, fence = batch.writer, batch.start, batch.encoded, batch.digests, batch.fence
     if fence is not None:
         try:
             check_fence(name, fence, sight)
@@ -178,9 +184,7 @@ def appended(name: Name, batch: Batch, sight: Sight) -> Plan[Change | None]:
             if not (yield from is_repeat(name, batch, sight)):
                 raise
             return None
-    cell = WRITER + writer
-    found = sight.cells.get(cell)
-    known = _known_to(batch, found)
+    known = _known_to(batch, sight.cells.get(WRITER + writer))
     total = known.total
     if not 0 <= start <= total:
         raise AppendGapError(
@@ -190,27 +194,33 @@ def appended(name: Name, batch: Batch, sight: Sight) -> Plan[Change | None]:
     if start < total:
         yield from _check_digests(name, batch, known)
         encoded, digests = encoded[total - start :], digests[total - start :]
-    if not encoded:
+        if encoded and batch.expect is None:
+            # A part of it is skipped, by what was seen: that may be a guess, or over when this is stored. The value of
+            # a count does not tell whether it has expired; where the history ends does, which has then expired too.
+            sight = yield from look(Look(name, cells=batch_look(name, batch).cells))
+            seen = msgspec.structs.replace(batch, expect=Head(sight.mark))
+            return (yield from appended(name, seen, sight))
+        batch = Batch(writer, total, encoded, digests, batch.expect, fence)
+    return _added(name, batch, sight, known)
+
+
+def _added(name: Name, batch: Batch, sight: Sight, known: Written) -> Change | None:
+    """The change that stores a batch which begins where its writer has ended; None if it holds nothing."""
+    if not batch.encoded:
         return None
-    if start < total and expect is None:
-        # A part of it is skipped, by what was seen: that may be a guess, or over when this is stored. The value of a
-        # count does not tell whether it has expired; where the history ends does, which has then expired too.
-        sight = yield from look(Look(name, cells=batch_look(name, batch).cells))
-        return (yield from appended(name, batch._replace(expect=Head(sight.mark)), sight))
+    writer, expect, fence = batch.writer, batch.expect, batch.fence
     if expect is not None and sight.mark != expect.value:
         raise moved(name, expect, sight.mark)
-    now, full = grown(known, digests)
-    cells = {cell: None if found is None else found.value}
+    put = grown(writer, known, batch.digests)
+    found = sight.cells.get(WRITER + writer)
+    cells = {WRITER + writer: None if found is None else found.value}
     if fence is not None:
         cells |= fence_conditions(fence, sight)
-    put: dict[str, bytes | None] = {cell: now.value()}
-    for number, value in full.items():
-        put[chunk_cell(writer, number)] = value
     return Change(
         name,
         mark=None if expect is None else expect.value,
         cells=cells,
-        push=list(zip(encoded, tags(writer, total), strict=False)),
+        push=NewRows(batch.encoded, writer, known.total),
         put=put,
         touch=True,
     )

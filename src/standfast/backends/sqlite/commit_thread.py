@@ -28,7 +28,7 @@ from standfast.backends.sqlite.schema import Tables, is_current, migrate, versio
 from standfast.backends.sqlite.statements import statements
 from standfast.backends.sqlite.store import Transaction
 from standfast.backends.sqlite.together import carry_out
-from standfast.carrying.requests import QUEUED, Owing, PutBack, Request, claimed, deliver
+from standfast.carrying.requests import QUEUED, Owing, PutBack, Request, claimed, deliver, settled
 from standfast.ground.errors import OutcomeUnknownError, StoreUnavailableError
 from standfast.sessions.port import carried_out
 
@@ -295,9 +295,7 @@ class Writer(Worker, Owing):
         if not self.file.is_same(db):
             raise self._lost_meanwhile(done)
         self._checkpoints.wrote(len(done), db.total_changes - before)
-        for request in done:
-            if request.settle():
-                self._owed.append(request)
+        self._owed += settled(done)
 
     def _of(self, known: dict[Tables, Transaction], tables: Tables) -> Transaction:
         """What is known in this transaction of a pair of tables."""

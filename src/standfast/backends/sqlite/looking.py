@@ -39,11 +39,12 @@ class State:
     """What is known of one name in this transaction."""
 
     __slots__ = (
-        "cells", "created", "edition", "epoch", "first", "labels", "made", "new_labels", "newest", "owner", "taken",
-        "updated",
+        "before_newest", "cells", "created", "edition", "epoch", "first", "id", "labels", "made", "new_labels",
+        "newest", "owner", "taken", "updated",
     )  # fmt: skip
 
     def __init__(self, name: Name, row: Sequence[Any]) -> None:
+        self.id = name[1]
         self.owner = name[0][0] + name[1]
         _, self.created, updated, self.labels, epoch, edition, first, newest = row
         self.updated: bytes | None = None if updated is None else as_bytes(updated)
@@ -52,6 +53,9 @@ class State:
         self.cells: dict[str, _Stored | None] = {}
         self.made: str | None = None  # when it was made, if not now: to be written with its next touch
         self.new_labels: str | None = None  # to be written with its next touch
+        self.before_newest: tuple[int, int] | None = (
+            None  # the newest row and the one before it (0: none), if looked at
+        )
         self.taken: tuple[int, tuple[int, int, int]] | None = None  # the row that was dropped last, and the ends then
 
     @property
@@ -156,7 +160,17 @@ class Looking:
             return RowsOf.read(writer, self._read(columns, session_id, wanted))
         if not wanted.tags:
             return RowsOf.read(None, self._read("id, message_data", session_id, wanted))
+        if wanted.limit == 1 and wanted.before is None and wanted.after is None:
+            return self._newest_row(session_id, self._states[name])
         return as_rows(self._read(f"id, {ROW_COLUMNS}", session_id, wanted))
+
+    def _newest_row(self, session_id: str, state: State) -> Sequence[Row]:
+        """The newest live row. Which one stands before it is read too: who looks at one row is about to pop it."""
+        found = self.db.execute(self._sql.newest_row, (session_id,)).fetchone()
+        if found is None:
+            return []
+        state.before_newest = (found[0], found[5] or 0)
+        return as_rows((found[:5],))
 
     def _read(self, columns: str, session_id: str, wanted: Rows) -> Iterable[tuple[Any, ...]]:
         """Columns of live rows, oldest first; of many, one after the other: each is used before the next is read."""

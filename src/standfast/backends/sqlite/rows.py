@@ -10,7 +10,7 @@ from typing import Any, overload
 
 from standfast.backends.sqlite.statements import Statements, chunks
 from standfast.backends.sqlite.values import as_bytes, time_text
-from standfast.sessions.port import Load, Row, Tag, as_tag
+from standfast.sessions.port import Load, NewRows, Row, Tag, as_tag
 
 _as_row = partial(tuple.__new__, Row)  # as `as_tag`
 
@@ -97,6 +97,13 @@ def insert(db: sqlite3.Connection, sql: Statements, parts: Parts) -> int:
     values: list[Any] = []
     try:
         for session_id, rows in parts:
+            if type(rows) is NewRows:  # nearly always
+                writer, ordinal = rows.writer, rows.start
+                step = 1 if writer else 0
+                for data in rows.data:
+                    values += (session_id, data.decode(), writer, ordinal)
+                    ordinal += step
+                continue
             for data, (writer, ordinal, replaces) in rows:
                 if replaces:
                     return _insert_each(db, sql, parts)

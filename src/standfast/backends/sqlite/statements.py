@@ -143,6 +143,10 @@ class Statements:
     def _history(self, m: str) -> None:
         self.newest_of = f"SELECT id FROM {m} WHERE session_id = ? ORDER BY id DESC LIMIT 1"
         self.ends = f"SELECT (SELECT id FROM {m} WHERE session_id = ? ORDER BY id LIMIT 1), ({self.newest_of})"
+        before = f"SELECT id FROM {m} AS b WHERE b.session_id = m.session_id AND b.id < m.id ORDER BY id DESC LIMIT 1"
+        self.newest_row = (
+            f"SELECT id, {ROW_COLUMNS}, ({before}) FROM {m} AS m WHERE session_id = ? ORDER BY id DESC LIMIT 1"
+        )
         self.reading = cache(partial(_reading, m))
         self.count_rows = f"SELECT count(*) FROM {m} WHERE session_id = ?"
         self.row_here = f"SELECT 1 FROM {m} WHERE id = ? AND session_id = ?"

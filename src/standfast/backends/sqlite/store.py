@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -43,29 +43,34 @@ class Transaction(Looking):
         self._is_together = self._is_unwritten = False
         self._parts: list[tuple[str, Sequence[tuple[bytes, Tag]]]] = []
         self._cells: dict[tuple[State, str], None] = {}
-        self._touched: dict[Kind, dict[str, State]] = {"session": {}, "run": {}}  # the last one changed last
+        self._touched: dict[Kind, dict[State, None]] = {"session": {}, "run": {}}  # the last one changed last
         self.step_count = 0
 
     # --- changing ------------------------------------------------------------------------------
 
     def commit(self, step: Step) -> Done | Refused:
         """Do the whole step if all conditions hold."""
-        states = self._states
         for place, change in enumerate(step):
-            if change.name not in states:
-                self._load(change.name)
-            if change.cells or change.mark is not None or change.prefix is not None:
-                refusal = self._refusal(place, change)
+            state = self._states.get(change.name) or self._load(change.name)
+            is_doubted = change.mark is not None or change.prefix is not None
+            for cell, value in change.cells.items():
+                stored = state.cells.get(cell)
+                if stored is None or stored[1] is not value:  # else it is the very one that was looked at
+                    is_doubted = True
+            if is_doubted:
+                refusal = self._refusal(place, change, state)
                 if refusal is not None:
                     return refusal
-        for change in step:
-            self._do(change)
-        self.step_count += 1
-        if not self._is_together:
-            self.flush()
         if len(step) == 1:  # nearly always
-            return Done((states[change.name].mark,))
-        return Done(tuple([states[change.name].mark for change in step]))
+            marks: tuple[str, ...] = (self._do(change, state).mark,)
+        else:
+            for change in step:
+                self._do(change, self._states[change.name])
+            marks = tuple([self._states[change.name].mark for change in step])
+        self.step_count += 1
+        if self._is_unwritten and not self._is_together:
+            self.flush()
+        return Done(marks)
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -98,8 +103,8 @@ class Transaction(Looking):
                 self._touch(kind, touched)
                 touched.clear()
 
-    def _refusal(self, place: int, change: Change) -> Refused | None:
-        state, why = self._states[change.name], ""
+    def _refusal(self, place: int, change: Change, state: State) -> Refused | None:
+        why = ""
         for name, value in change.cells.items():
             if name not in state.cells:
                 self._load_cells(state, change.cells)
@@ -115,15 +120,16 @@ class Transaction(Looking):
         cells = {name: Cell(found[1], found[0] == state.epoch) for name in change.cells if (found := state.cells[name])}
         return Refused(place, why, state.mark, cells)  # type: ignore[arg-type]  # one of the two words
 
-    def _do(self, change: Change) -> None:
-        """Do one change: what moves rows at once, the rest when it is written."""
+    def _do(self, change: Change, state: State) -> State:
+        """Do one change: what moves rows at once, the rest when it is written. Gives what is known of its name then."""
         name, push, is_touched = change.name, change.push, change.touch
         is_moved = change.drop or change.arrange or change.back or change.load
-        if is_moved or change.sweep:
-            self.flush()
-        if change.remove or change.wipe is not None:
-            self._wipe(change)
-        state = self._states[name]
+        if is_moved or change.sweep or change.remove or change.wipe is not None:
+            if self._is_unwritten:
+                self.flush()
+            if change.remove or change.wipe is not None:
+                self._wipe(change, state)
+                state = self._states[name]
         if not self._changed and (is_touched or push or is_moved):
             self._put_in_order()
         if is_touched:
@@ -131,36 +137,43 @@ class Transaction(Looking):
                 self._begin(name, state)
             self._is_unwritten = True
             touched = self._touched[name[0]]
-            touched.pop(name[1], None)
-            touched[name[1]] = state
+            touched.pop(state, None)
+            touched[state] = None
         if change.labels is not None:
             self._label(change, state)
         if is_moved:
             self._move(change, state)
         if push:
-            first = self._to_insert(name[1], push)
-            state.first = state.first or first
-            state.newest = self._seen = self._last_id = first + len(push) - 1
+            self._push(name[1], state, push)
         for prefix in change.sweep:
             self.db.execute(self._sql.delete_cells_between, (state.owner, *between(prefix)))
             state.cells.clear()
         for cell, value in change.put.items():
-            self._put(state, cell, value)
+            if value is None:
+                self._take(state, cell)
+            else:
+                self._cells[state, cell], self._is_unwritten = None, True
+                state.cells[cell] = (state.epoch, value)
+                self._known_bytes += len(value)
         if not is_touched and (push or change.arrange):  # rows that a listing would take for another program's
             self.flush()
             self.db.execute(self._sql.see, (self._seen,))
         if self._beside is not None:
             self._follow(change, self._beside)
+        return state
 
-    def _to_insert(self, session_id: str, rows: Sequence[tuple[bytes, Tag]]) -> int:
-        """The id that the first of these new rows has, or will have when they are written."""
+    def _push(self, session_id: str, state: State, rows: Sequence[tuple[bytes, Tag]]) -> None:
+        """Add rows behind the live ones, now or when they are written: the ids that they will have are known."""
         first = self._last_id + 1
         if first == 1:  # which ids come next is known once some were given
-            return insert(self.db, self._sql, [(session_id, rows)])
-        if not self._parts:
-            self._first_id, self._is_unwritten = first, True
-        self._parts.append((session_id, rows))
-        return first
+            first = insert(self.db, self._sql, [(session_id, rows)])
+        else:
+            if not self._parts:
+                self._first_id, self._is_unwritten = first, True
+            self._parts.append((session_id, rows))
+        if not state.first:
+            state.first = first
+        state.newest = self._seen = self._last_id = first + len(rows) - 1
 
     def _follow(self, change: Change, beside: TablesBeside) -> None:
         """Bring what another program says of messages up to date with them."""
@@ -173,17 +186,15 @@ class Transaction(Looking):
 
     def _move(self, change: Change, state: State) -> None:
         """Do what concerns rows that are there."""
-        if change.arrange is not None or change.back or change.load is not None or state.created is None:
-            self._doubtful.add(change.name)  # nothing is done so often that it pays to know what stands then
         session_id, self._last_id = change.name.id, 0
+        before, state.before_newest = state.before_newest, None
+        is_only_dropped = change.arrange is None and not change.back and change.load is None
+        if not is_only_dropped or state.created is None:
+            self._doubtful.add(change.name)  # nothing is done so often that it pays to know what stands then
         if change.drop:
-            for ref in change.drop:
-                self.db.execute(self._sql.delete_row, (ref, session_id))
-            lowest = min(change.drop)
-            self._read_ends(session_id, state, has_first=state.first < lowest)
-            if state.newest > lowest:
-                self._next_edition(session_id, state)
-            state.taken = (change.drop[0], state.ends) if len(change.drop) == 1 else None
+            self._drop(session_id, state, change.drop, before)
+        if is_only_dropped:
+            return
         if change.arrange is not None:
             self._arrange(session_id, state, change.arrange)
         is_undone = len(change.back) == 1 and state.taken == (change.back[0].ref, state.ends)
@@ -200,14 +211,26 @@ class Transaction(Looking):
             self._read_ends(session_id, state)
             self._seen = max(self._seen, state.newest)
 
+    def _drop(self, session_id: str, state: State, refs: Sequence[int], before: tuple[int, int] | None) -> None:
+        """Remove live rows; `before`: as `State.before_newest` was."""
+        for ref in refs:
+            self.db.execute(self._sql.delete_row, (ref, session_id))
+        lowest = min(refs)
+        if before is not None and len(refs) == 1 and lowest == state.newest == before[0]:
+            state.newest = before[1]
+            state.first = state.first if state.newest else 0
+        else:
+            self._read_ends(session_id, state, has_first=state.first < lowest)
+        if state.newest > lowest:
+            self._next_edition(session_id, state)
+        state.taken = (lowest, state.ends) if len(refs) == 1 else None
+
     def _next_edition(self, session_id: str, state: State) -> None:
         state.edition += 1
         self.db.execute(self._sql.set_edition, (session_id, state.edition))
 
-    def _wipe(self, change: Change) -> None:
-        self.flush()
-        db, sql, name = self.db, self._sql, change.name
-        owner = self._states[name].owner
+    def _wipe(self, change: Change, state: State) -> None:
+        db, sql, name, owner = self.db, self._sql, change.name, state.owner
         if name.kind == "session":
             db.execute(sql.delete_rows, (name.id, 0, BEYOND))
             db.execute(sql.delete_boxes, (name.id,))
@@ -292,15 +315,11 @@ class Transaction(Looking):
             if stored is not None and stored[0] == NO_EPOCH:
                 state.cells[cell] = (state.epoch, stored[1])
 
-    def _put(self, state: State, cell: str, value: bytes | None) -> None:
-        if value is None:
-            self._cells.pop((state, cell), None)
-            self.db.execute(self._sql.delete_cell, (state.owner, cell))
-            state.cells[cell] = None
-        else:
-            self._cells[state, cell], self._is_unwritten = None, True
-            state.cells[cell] = (state.epoch, value)
-            self._known_bytes += len(value)
+    def _take(self, state: State, cell: str) -> None:
+        """Remove a cell."""
+        self._cells.pop((state, cell), None)
+        self.db.execute(self._sql.delete_cell, (state.owner, cell))
+        state.cells[cell] = None
 
     def _label(self, change: Change, state: State) -> None:
         text = labels_text(change.labels or {})
@@ -311,33 +330,34 @@ class Transaction(Looking):
         self.db.execute(self._sql.set_labels(change.name.kind), (text, change.name.id))
         self._doubtful.add(change.name)
 
-    def _touch(self, kind: Kind, touched: Mapping[str, State]) -> None:
+    def _touch(self, kind: Kind, touched: Collection[State]) -> None:
         """Move these names on: the last of them comes first in a listing."""
-        now = now_text(self._now)
+        now, is_one = now_text(self._now), len(touched) == 1
         now_bytes = now.encode()
         values: list[str | int | None] = []
         if kind not in self._changed:
             self._changed[kind] = self.db.execute(self._sql.newest_run).fetchone()[0] or 0
         number, seen = self._changed[kind], (self._seen,) if kind == "session" else ()
-        for name, state in touched.items():
-            updated, text = now, state.new_labels
-            if state.updated is not None and state.updated >= now_bytes:
-                updated = after_text(state.updated)
-            state.updated = now_bytes if updated is now else updated.encode()
-            created, state.made = state.made or updated, None
+        for state in touched:
+            updated, state.updated, before = now, now_bytes, state.updated
+            if before is not None and before >= now_bytes:
+                updated = after_text(before)
+                state.updated = updated.encode()
             if state.created is None:
                 state.created = state.updated
-            is_as_it_was = text is None or text.encode() == state.labels
+            text = state.new_labels
+            if is_one and self._newest.get(kind) == state.id and (text is None or text.encode() == state.labels):
+                # It stands first already. Its number is left alone, and with it every index over it.
+                state.made = state.new_labels = None
+                self.db.execute(self._sql.still_newest[kind], (updated, *seen, state.id))
+                return
             if text is not None:
                 state.labels, state.new_labels = text.encode(), None
-            if len(touched) == 1 and is_as_it_was and self._newest.get(kind) == name:
-                # It stands first already. Its number is left alone, and with it every index over it.
-                self.db.execute(self._sql.still_newest[kind], (updated, *seen, name))
-                return
             number += 1
             # Of a name that is there, the time when it was made stays as it is: the statement says so.
-            values += (name, created, updated, state.epoch.decode(), number, text, *seen)
-        self._newest[kind], self._changed[kind] = name, number
+            values += (state.id, state.made or updated, updated, state.epoch.decode(), number, text, *seen)
+            state.made = None
+        self._newest[kind], self._changed[kind] = state.id, number
         write_all(self.db, self._sql.touch[kind], 6 + len(seen), values)
 
     # --- the order of changes ------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ import msgspec
 from standfast.backends.sqlite.values import as_bytes, as_seconds, as_text, labels_text
 from standfast.ground.jsonvalue import DIGEST_BYTES
 from standfast.sessions import lease_rules, run_rules, writer_rules
-from standfast.sessions.rules import GENERATIONS, LEASE, OPEN_RUN, WRITER
+from standfast.sessions.rules import GENERATIONS, LEASE, OPEN_RUN
 
 VERSIONS_TABLE = "holdfast_schema"
 LOCK_SUFFIX = "-holdfast-lock"
@@ -101,11 +101,9 @@ class _Conversion:
             digests = b"".join([*self._batches(last_batch), latest])
             known = count - len(digests) // DIGEST_BYTES
             cut = [digests[place : place + DIGEST_BYTES] for place in range(0, len(digests), DIGEST_BYTES)]
-            written, full = writer_rules.grown(writer_rules.Written(known, known), cut)
-            name = as_text(writer)
-            self._put_on_session(as_text(session_id), WRITER + name, written.value())
-            for number, chunk in full.items():
-                self._put_on_session(as_text(session_id), writer_rules.chunk_cell(name, number), chunk)
+            cells = writer_rules.grown(as_text(writer), writer_rules.Written(known, known), cut)
+            for cell, value in cells.items():
+                self._put_on_session(as_text(session_id), cell, value)
 
     def _batches(self, last: int | None) -> list[bytes]:
         """A writer's older digests, oldest first: each batch knows the one before it."""

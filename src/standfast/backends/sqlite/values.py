@@ -13,6 +13,9 @@ BEYOND = 2**63 - 1
 """Larger than any row id."""
 
 
+_NOW_BYTES = len("2026-01-31 12:00:00.000000")
+
+
 def now_text(now: float) -> str:
     """A time as SQLite and the SDK write it, in UTC, with microseconds."""
     seconds, part = divmod(now, 1)
@@ -44,11 +47,18 @@ def after_text(stored: bytes) -> str:
 @lru_cache(maxsize=256)
 def as_seconds(value: Any) -> float:
     """A stored time in seconds since 1970; the SDK writes UTC without saying so."""
-    text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
     try:
+        if type(value) is bytes and len(value) == _NOW_BYTES and value[19:20] == b"." and value[20:].isdigit():
+            return (_whole_seconds(value[:19]) * 1e6 + int(value[20:])) / 1e6  # as `now_text` writes: nearly always
+        text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
         return _as_time(text).timestamp()
     except ValueError:
         return 0.0  # somebody else's notion of a time; not worth failing a listing
+
+
+@lru_cache(maxsize=4)
+def _whole_seconds(second: bytes) -> float:
+    return _as_time(second.decode(errors="replace")).timestamp()
 
 
 def _as_time(text: str) -> datetime:
