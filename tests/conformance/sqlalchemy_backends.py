@@ -16,6 +16,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
+from standfast.backends.sqlalchemy.dialects import ID_CHARS_MAX
 from standfast.backends.sqlalchemy.session import SQLAlchemySession
 from standfast.backends.sqlalchemy.tables import Tables
 from standfast.conformance import Backend, message
@@ -177,6 +178,7 @@ class SQLAlchemyPostgres(Networked):
 
 class SQLAlchemyMariaDB(Networked):
     name = "SQLAlchemySession on MariaDB"
+    id_chars_max = ID_CHARS_MAX
     patience_s = 400  # as on PostgreSQL
     persistent = True
     closes_when_called = True

@@ -22,6 +22,7 @@ from standfast.ground.errors import (
     RunStateError,
     SessionBusyError,
 )
+from standfast.testing import UnexpectedModelCall
 from tests.helpers.children import import_path
 from tests.helpers.processes import eventually
 from tests.saved_runs.desk import Desk, asks, look, pay, says
@@ -310,6 +311,21 @@ async def test_a_lease_that_an_operator_took_away_lets_the_next_one_in(path: Pat
         again = await store.session("invoice-7").lease(ttl_s=5, wait_s=0)
         await again.release()
     await session.close()
+
+
+async def test_a_run_that_failed_is_not_forgotten_before_what_it_did_is_told(path: Path) -> None:
+    """What is not to be forgotten was decided in two places, and a store forgot what a runner refuses to (C15)."""
+    session = SQLiteSession("invoice-9", path)
+    clerk = Desk([asks(look("the book", "call-0"))])
+    with pytest.raises(UnexpectedModelCall):  # after the tool has run
+        await clerk.run("Look.", session=session, run_config=RunConfig(run_id="run-9"))
+    await session.close()
+    async with open_store(path) as store:
+        assert (await store.run("run-9")).status == "failed"
+        with pytest.raises(RunStateError, match=r"has not ended \(failed\).*Store.cancel"):
+            await store.delete_run("run-9")
+        await store.cancel("run-9", by="ada")
+        assert await store.delete_run("run-9")
 
 
 async def test_a_run_that_has_not_ended_cannot_be_deleted(store: Store) -> None:

@@ -214,8 +214,8 @@ MUTANTS = [
     Mutant(
         "what had begun is settled as if it had not",
         "surviving",
-        "event.unknown_text if has_begun else event.not_run_text",
-        "event.not_run_text",
+        '"outcome_unknown" if has_begun else "did_not_run"',
+        '"did_not_run"',
         seed=9,
     ),
     Mutant(

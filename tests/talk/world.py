@@ -39,6 +39,7 @@ from standfast.testing.realtime.answering import Answering, Habits
 from standfast.testing.realtime.audio import silence
 from standfast.testing.realtime.conversation import Conversation
 from standfast.testing.realtime.speech import Ears, tones
+from standfast.words.model_texts import DEFAULT_TEXTS
 
 ALLOWED = {
     "conversation_already_has_active_response",
@@ -420,7 +421,7 @@ class World:
     def text_run(self) -> None:
         """Somebody writes on the session before anybody has taken the call over (C15)."""
         waited = [call.id for call in self.talk.waiting]
-        event = SettledBy("text", "claim", "unknown", "did not run", len(self.rows))
+        event = SettledBy("text", "claim", len(self.rows))
         self.did("settled", lambda: self.exchange.tell(event, self.now))
         assert [call.id for call in self.talk.waiting] == waited, "a call that waits was settled, or another waits"
         assert not self.talk.open, "something stands in the way of a history that is whole"
@@ -537,7 +538,9 @@ class World:
         for place, item in calls:
             assert self.rows[place + 1].get("call_id") == item["call_id"], "a call without its output (C8)"
             has_run = json.loads(item["arguments"])["wish"] in self.effects
-            assert not has_run or self.rows[place + 1]["output"] != "did not run", "done, and said not to have run"
+            assert not has_run or self.rows[place + 1]["output"] != DEFAULT_TEXTS.did_not_run, (
+                "done, and said not to have run"
+            )
         assert len({item["call_id"] for _, item in calls}) == len(calls)
         if self.final:
             said = " ".join(words_in(item) for item in self.rows if item.get("role") == "user")

@@ -25,12 +25,12 @@ from standfast.agents.realtime_events import (
 )
 from standfast.calls.offer import Offer
 from standfast.calls.scope import CallScope
-from standfast.driver.call_lookup import Question
+from standfast.driver.call_lookup import Question, idempotency_key
 from standfast.driver.loop import Children
 from standfast.driver.nested import child_runner
 from standfast.driver.run_attempt import RunAttempt
 from standfast.driver.run_scope import RunArguments, RunScope
-from standfast.driver.unfinished import open_question
+from standfast.driver.unfinished import asked_in
 from standfast.engine.run import Call, Run
 from standfast.ground.errors import UserError
 from standfast.talk.events import Began, ChildMoved, Decided, Do, NotTaken, Returned, Waits
@@ -182,17 +182,11 @@ class Performing:
             failure.__cause__ = cancelled
             return self._failed(one, tool, offer, failure)
         if isinstance(outcome, WaitsForPerson):
-            scope.hands.tell(Waits(call.id, same_as_run=self._same_question(one)))
+            asked = Question((), call, tool_scope(call.name), one.agent)
+            scope.hands.tell(Waits(call.id, same_as_run=asked_in(scope.open_questions, asked)))
             return None
         output: Any = outcome.text if isinstance(outcome, Refused) else outcome.output
         return self._returned(one, tool, offer, output)
-
-    def _same_question(self, one: OpenCall) -> str | None:
-        """The run of this conversation in which the same question waits already, so that nobody answers it twice."""
-        if not self._scope.open_questions:
-            return None
-        asked = open_question(Question((), one.call, tool_scope(one.call.name), one.agent))
-        return next((other.run_id for other in self._scope.open_questions if other[:3] == asked[:3]), None)
 
     def _returned(self, one: OpenCall, tool: FunctionTool, offer: Offer, output: Any) -> None:
         scope, call = self._scope, one.call
@@ -244,7 +238,7 @@ class Performing:
             tool_name=call.name,
             tool_arguments=call.arguments,
             run_config=scope.run_config,
-            idempotency_key=f"{scope.hands.talk.run_id}:{call.id}",
+            idempotency_key=idempotency_key(scope.hands.talk.run_id, call.id),
             run_agent=self._child_runner(one, tool) if tool.agent_tool is not None else None,
         )
 

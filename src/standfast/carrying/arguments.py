@@ -7,6 +7,7 @@ from typing import Any
 
 from standfast.ground.errors import CallerError, ItemNotStorableError, SettingTypeError
 from standfast.ground.jsonvalue import DIGEST_BYTES, Item, digest, digest_many, encode_many
+from standfast.ground.names import is_name
 from standfast.sessions.lease_rules import Fence
 from standfast.sessions.protocol import Head, Position
 from standfast.sessions.writer_rules import Batch
@@ -43,11 +44,8 @@ def batch_of(
 
 def checked_writer(writer: Any) -> str:
     """The name of a writer, if it is one."""
-    try:
-        if isinstance(writer, str) and writer.encode():
-            return writer
-    except UnicodeEncodeError:
-        pass
+    if is_name(writer):
+        return writer
     raise CallerError(
         f"{writer!r} is not the name of a writer", "Use a non-empty string of valid Unicode, for example the run's id."
     )

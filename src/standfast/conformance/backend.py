@@ -52,6 +52,9 @@ class Backend:
     closes_when_called: bool = False
     """`close()` takes effect without an await and without a loop (A19: memory and SQLite)."""
 
+    id_chars_max: int = 1000
+    """The longest session id that this store takes. Longer ones may be refused; those up to here may not (A18)."""
+
     names: Mapping[str, Any] = {}
     """Options of `open` that configure other names than the default ones (A15)."""
 

@@ -33,10 +33,10 @@ def scope_of_call(call: Call, item: Item) -> str:
     return tool_scope(call.name, namespace=item.get("namespace"), kind=kind)
 
 
-def tool_of(tools: Mapping[str, LocalTool], item: Item | None, call: Call) -> LocalTool | None:
-    """The tool a call is for: one of its kind, and that of its namespace, where the call names one."""
+def tool_of(tools: Mapping[str, LocalTool], item: Item | None, name: str) -> LocalTool | None:
+    """The tool of this name that a call is for: one of its kind, and that of its namespace, where the call has one."""
     item = item or {}
-    name, namespace = lookup_name(item.get("type"), call.name), item.get("namespace")
+    name, namespace = lookup_name(item.get("type"), name), item.get("namespace")
     return tools.get(f"{namespace}.{name}" if namespace else name) or tools.get(name)
 
 

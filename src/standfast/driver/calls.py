@@ -25,7 +25,7 @@ from standfast.driver.inside import inside_a_call
 from standfast.driver.loop import Loop
 from standfast.driver.nested import by_hand_runner, child_runner
 from standfast.driver.run_scope import RunScope, Span
-from standfast.driver.unfinished import open_question
+from standfast.driver.unfinished import asked_in
 from standfast.engine.events import ApprovalNeeded, Begun, ChildMoved, Decided, NotTaken, Returned, RunCall, Settle
 from standfast.engine.run import Call, Entry, Response, Run, Turn
 from standfast.ground.jsonvalue import Item
@@ -105,7 +105,7 @@ class _CallOfRun:
 
     async def tool(self) -> LocalTool | None:
         """The tool it is for, if its agent has it and it is enabled."""
-        return tool_of(await self._scope.agents.tools(self.agent), self.item, self.call)
+        return tool_of(await self._scope.agents.tools(self.agent), self.item, self.call.name)
 
     async def run_tool(self) -> None:
         """Run it, or note that it waits for a person."""
@@ -173,18 +173,11 @@ class _CallOfRun:
         return child_runner(loop.children, self._scope, call, parent=parent, record=record, is_saved=is_saved)
 
     async def _wait(self, results: tuple[Item, ...] = ()) -> None:
-        same_as = self._same_question()
+        asked = Question((), self.call, scope_of_call(self.call, self.item), self.turn.agent)
+        same_as = asked_in(self._scope.open_questions, asked)
         await self._loop.record(
             ApprovalNeeded(self.call.id, results=results, same_as_run=same_as), completes=self._effect
         )
-
-    def _same_question(self) -> str | None:
-        """The run of this conversation in which the same question waits, so that nobody answers it twice (C15)."""
-        if not self._scope.open_questions:
-            return None
-        scope = scope_of_call(self.call, self.item)
-        asked = open_question(Question((), self.call, scope, self.turn.agent))
-        return next((one.run_id for one in self._scope.open_questions if one[:3] == asked[:3]), None)
 
     # --- its output --------------------------------------------------------------------------------------------------
 

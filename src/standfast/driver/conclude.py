@@ -178,7 +178,7 @@ def _json_or_text(value: object) -> Any:
 def _results(scope: RunScope, tools: dict[str, LocalTool], turn: Turn) -> list[tuple[str, FunctionToolResult]]:
     results = []
     for call in turn.calls:
-        tool = tool_of(tools, turn.item_of(call), call)
+        tool = tool_of(tools, turn.item_of(call), call.name)
         # Outputs of free-form tools never end a run, as in the SDK: their text is meant for the model.
         if call.kind not in ("tool", "agent") or not isinstance(tool, FunctionTool) or not call.outputs:
             continue

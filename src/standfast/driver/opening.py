@@ -17,7 +17,7 @@ from standfast.driver.conclude import restored_output
 from standfast.driver.fresh import as_shown
 from standfast.driver.guardrails import restored_results
 from standfast.driver.owners import check_owner
-from standfast.driver.rebuild import rebuilt_from_items
+from standfast.driver.rebuild import another_input, rebuilt_from_items
 from standfast.driver.run_saver import RunSaver
 from standfast.driver.run_scope import ResumedRun, RunScope, usage_of
 from standfast.driver.saved_checks import check_saved, check_tools, check_unclaimed
@@ -173,10 +173,7 @@ async def _open_earlier(scope: RunScope, fresh: Run) -> Opened | None:
 
 async def _open_again(scope: RunScope, fresh: Run, earlier: Run, revision: int) -> Opened:
     if [entry.item for entry in fresh.ledger] != given_input_of(earlier):
-        raise SessionConflictError(
-            f"run {fresh.spec.run_id!r} was started with another input than it is given now",
-            "Give the same input to continue it, or another run_id to start a new run.",
-        )
+        raise another_input(fresh)
     check_owner(earlier, scope.arguments.session)
     check_saved(earlier, scope.graph)
     scope.wrapper.usage.add(usage_of(earlier))  # what it cost before is part of what it costs

@@ -20,6 +20,7 @@ from standfast.driver.session_hold import session_id_of
 from standfast.engine.run import Owner, Run
 from standfast.ground.errors import OwnerError, UserError
 from standfast.ground.log_helpers import logger
+from standfast.ground.names import is_name
 from standfast.sessions.protocol import Session
 
 _KEEP = "let the application or a session own the conversation"
@@ -41,7 +42,7 @@ def owner_of(
             "Keep one: a session stores the history here; the other two leave it to the server.",
         )
     for name, value in (("conversation_id", conversation_id), ("previous_response_id", previous_response_id)):
-        if value is not None and not _is_id(value):
+        if value is not None and not is_name(value):
             raise OwnerError(f"{value!r} is no {name}", "Give the id that the server gave, or leave it out.")
     if session is not None:
         return Owner("session", session_id_of(session))
@@ -53,11 +54,6 @@ def owner_of(
 def owner_of_tool(tool: AgentTool) -> Owner:
     """Who owns the conversation of an agent that runs as a tool."""
     return owner_of(tool.session, tool.conversation_id, tool.previous_response_id)
-
-
-def _is_id(value: object) -> bool:
-    """Whether a server can have given it: text that is not empty, and holds no half of a surrogate pair."""
-    return isinstance(value, str) and bool(value) and not any("\ud800" <= char <= "\udfff" for char in value)
 
 
 def owner_on_resume(run: Run, given: Owner, previous_response_id: str | None) -> Owner:

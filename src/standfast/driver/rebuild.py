@@ -31,10 +31,7 @@ async def rebuilt_from_items(
     count = fresh.spec.input_count
     given = [entry.item for entry in fresh.ledger]
     if [encode_value(item) for item in items[:count]] != [encode_value(item) for item in given]:
-        raise SessionConflictError(
-            f"run {fresh.spec.run_id!r} was started with another input than it is given now",
-            "Give the same input to continue it, or another run_id to start a new run.",
-        )
+        raise another_input(fresh)
     entries = list(fresh.ledger)
     agent_key, turns, last = fresh.spec.agent, 0, []  # type: str, int, list[Entry]
     answering = True
@@ -69,6 +66,14 @@ async def rebuilt_from_items(
         stop = Stop("abandoned", turns)
         return evolve(run, progress=evolve(run.progress, agent=ending["agent"], ended=True, stop=stop))
     return await _finished(scope, run, last)
+
+
+def another_input(fresh: Run) -> SessionConflictError:
+    """The error of a run that is started again, under its id, with another input."""
+    return SessionConflictError(
+        f"run {fresh.spec.run_id!r} was started with another input than it is given now",
+        "Give the same input to continue it, or another run_id to start a new run.",
+    )
 
 
 async def _entry(scope: RunScope, called: dict[str, str], agent_key: str, item: Item) -> tuple[Entry, str]:

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
+from standfast.driver.call_lookup import tool_of
 from standfast.driver.callers import Callers, check_allowed
 from standfast.engine.events import Replied
 from standfast.engine.run import Call, Entry, Response
 from standfast.ground.errors import ItemNotStorableError, ModelBehaviorError, UserError
 from standfast.ground.jsonvalue import Item, encode, encode_value
-from standfast.tools.custom import CUSTOM_CALL, CustomTool, lookup_name
+from standfast.tools.custom import CUSTOM_CALL, CustomTool
 from standfast.tools.function import facts_of
 from standfast.words.history import APPROVAL_PLACEHOLDER
 from standfast.words.item_kinds import KINDS, TOOL_CALL
@@ -171,7 +172,7 @@ class _Reading:
             return
         name, namespace = str(item.get("name", "")), item.get("namespace")
         qualified = f"{namespace}.{name}" if namespace else name
-        found = self._tool(call_type, name, namespace)
+        found = tool_of(self.tools, item, name)
         entry_kind, extra = "tool_call_item", None
         on_unknown, behind = "report", None
         # Two handoffs cannot both be followed: the first wins, and the model is told of the other.
@@ -203,10 +204,6 @@ class _Reading:
             name = str(item.get("name", ""))
             self.reply.calls.append(Call(call_id, name, "repeated", arguments_text(item), digest))
             self._keep(Entry("tool_call_item", self.agent, item), original)
-
-    def _tool(self, call_type: str, name: str, namespace: Any) -> Any:
-        key = lookup_name(call_type, name)
-        return (self.tools.get(f"{namespace}.{key}") if namespace else None) or self.tools.get(key)
 
     def _hosted_request(self, item: Item, original: object) -> None:
         call_id, digest = _call_id(item.get("id"), "mcp_approval_request"), call_digest(item)

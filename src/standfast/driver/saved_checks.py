@@ -125,7 +125,7 @@ async def check_tools(scope: RunScope, run: Run, graph: AgentGraph | None = None
                 raise _another(agent, call, "it is gone")
             _check_behind(agent, call, behind_handoff(target))
             continue
-        tool = tool_of(await scope.agents.tools(agent), turn.item_of(call), call)
+        tool = tool_of(await scope.agents.tools(agent), turn.item_of(call), call.name)
         if tool is not None:
             _check_behind(agent, call, behind_tool(tool))
         elif scope.config.tool_not_found_behavior != "return_error_to_model":
@@ -198,8 +198,11 @@ async def check_unclaimed(run: Run, store: RunStore | None, revision: int) -> st
     return known.status
 
 
-def refuse_to_delete(saved: SavedRun) -> None:
-    """Raise if this saved run, or voice call, has not ended: what it did or waits for would be forgotten (C15)."""
+def refuse_to_delete(saved: SavedRun, cancel: str) -> None:
+    """Raise if this saved run, or voice call, has not ended: what it did or waits for would be forgotten (C15).
+
+    `cancel` is what gives a run up, as the caller's own users know it.
+    """
     try:
         if is_call(saved):
             status = decode_call(saved).status
@@ -207,9 +210,9 @@ def refuse_to_delete(saved: SavedRun) -> None:
         else:
             run = decode_saved(saved)
             status, is_open = run.status, not run.is_closed
-            remedy = "Resume it, or give it up with Runner.cancel_run(...)"
+            remedy = f"Resume it, or give it up with {cancel}"
     except StandfastError:
-        return  # nobody can resume or cancel it either: this is how to be rid of it
+        return  # only its end is kept; or nobody can resume or cancel it either, and this is how to be rid of it
     if is_open:
         raise RunStateError(
             f"run {saved.run_id!r} has not ended ({status}), and what it did or waits for would be forgotten",

@@ -32,7 +32,6 @@ from standfast.ground.jsonvalue import Item
 from standfast.ground.operators import tell
 from standfast.sessions.run_rules import NestedItems
 from standfast.talk.codec import is_call
-from standfast.words.model_texts import model_text
 
 OPEN = ("running", "paused", "ready")
 
@@ -89,7 +88,7 @@ class Found:
 
     def shown(self) -> list[Item]:
         """Its open turn, as requests of others show it."""
-        return open_turn(self.run, model_text("waits_for_a_person"), model_text("begun_and_waits"))
+        return open_turn(self.run)
 
     def questions(self) -> Iterator[Question]:
         """Every question of it that waits."""
@@ -304,9 +303,14 @@ def read_run(saved: SavedRun | None, *, is_gone: bool) -> Found | None:
     return None if run.is_closed or not run.has_done_something else Found(run, saved.revision, is_gone)
 
 
-def open_question(asked: Question, run_id: str = "") -> OpenQuestion:
-    """What two questions share that are the same: agent, tool, and arguments, however their JSON is written."""
+def open_question(asked: Question, run_id: str) -> OpenQuestion:
+    """A question of this run as it is compared: agent, tool, and arguments, however their JSON is written."""
     return OpenQuestion(asked.agent, asked.scope, str(normal_json(asked.call.arguments)), run_id)
+
+
+def asked_in(questions: Sequence[OpenQuestion], asked: Question) -> str | None:
+    """The run in which the same question waits already, so that nobody answers it twice; None if none has it (C15)."""
+    return next((one.run_id for one in questions if one == open_question(asked, one.run_id)), None)
 
 
 # --- settling --------------------------------------------------------------------------------------------------------
@@ -352,8 +356,7 @@ def settling(by: str, stored: int, *, is_orphan: bool = False) -> SettledBy:
 
     Of an orphan nothing may be left waiting: whatever a person decided, nobody would go on.
     """
-    texts = model_text("outcome_unknown"), model_text("did_not_run")
-    return SettledBy(by, uuid.uuid4().hex, *texts, stored, is_orphan)
+    return SettledBy(by, uuid.uuid4().hex, stored, is_orphan)
 
 
 def _settled(by: str, child: Run, stored: int, *, is_orphan: bool = False) -> Run:

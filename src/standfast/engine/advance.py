@@ -313,7 +313,7 @@ def _settled(run: Run, event: SettledBy) -> Run:
         turn = evolve(turn, calls=tuple(_settled_call(run, call, event) for call in turn.calls))
         if any(call.state == "waiting" for call in turn.calls):
             return evolve(run, turn=turn)
-        turn = _with_grants_withdrawn(run, turn, event.not_run_text)
+        turn = _with_grants_withdrawn(run, turn, model_text("did_not_run"))
         turn = _without_unjudged(run, turn)
     if turn is None:
         run = evolve(run, turn=None)
@@ -332,7 +332,7 @@ def _settled_call(run: Run, call: Call, event: SettledBy) -> Call:
         return call
     if call.state == "doubt" and call.on_unknown == "ask" and not event.is_orphan:
         return evolve(call, state="waiting", reason="unknown")
-    return with_not_completed(run, call, event.unknown_text if call.has_begun else event.not_run_text)
+    return with_not_completed(run, call, model_text("outcome_unknown" if call.has_begun else "did_not_run"))
 
 
 def _without_unjudged(run: Run, turn: Turn) -> Turn | None:

@@ -246,10 +246,6 @@ class SettledBy(Struct, frozen=True):
     run_id: str
     """The run that settles this one."""
     claim: str
-    unknown_text: str
-    """What a call gets that had begun: nobody knows what it did."""
-    not_run_text: str
-    """What a call gets that had not begun."""
     stored: int = 0
     """See Claimed."""
     is_orphan: bool = False

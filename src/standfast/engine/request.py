@@ -17,6 +17,7 @@ from standfast.engine.advance import with_not_completed
 from standfast.engine.run import Run
 from standfast.ground.jsonvalue import Item
 from standfast.ground.likeness import canonical
+from standfast.words.model_texts import model_text
 
 
 def offered(run: Run) -> tuple[int, ...]:
@@ -39,24 +40,22 @@ def view_items(run: Run, history: Sequence[Item] = ()) -> list[Item]:
     return [*base, *(entry.item for entry in run.ledger.since(view.tail))]
 
 
-def open_turn(run: Run, waits_text: str, begun_text: str) -> list[Item]:
+def open_turn(run: Run) -> list[Item]:
     """The open turn of a paused run as another run's requests show it: every call has an output, once (C15).
 
-    What waits gets a fixed text: `waits_text`, or `begun_text` where something of the call may have happened. So does
-    what a provider may do and has not done: told so by another run's request, it would do it then and again later. None
-    of this is stored anywhere: it stands in requests only.
+    What waits gets a fixed text, another one where something of the call may have happened. So does what a provider may
+    do and has not done: told so by another run's request, it would do it then and again later. None of this is stored
+    anywhere: it stands in requests only.
     """
     turn = run.turn
     if turn is None:
         return []
     items = [entry.item for entry in turn.reply]
     for call in turn.calls:
-        shown = (
-            call
-            if call.state == "returned" and not call.is_granted
-            else with_not_completed(run, call, begun_text if call.has_begun else waits_text)
-        )
-        items += [entry.item for entry in shown.outputs]
+        if call.state != "returned" or call.is_granted:
+            text = model_text("begun_and_waits" if call.has_begun else "waits_for_a_person")
+            call = with_not_completed(run, call, text)
+        items += [entry.item for entry in call.outputs]
     return items
 
 

@@ -13,15 +13,13 @@ from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 from standfast.ground.errors import InvalidSettingError
+from standfast.ground.names import is_name
 
 
 def check_run_id(run_id: object) -> str:
-    """The id itself, if it is a non-empty string that every store can hold: not one with half of a surrogate pair."""
-    try:
-        if isinstance(run_id, str) and run_id.encode():
-            return run_id
-    except UnicodeEncodeError:
-        pass
+    """The id itself, if every store can hold it."""
+    if is_name(run_id):
+        return run_id
     raise InvalidSettingError(
         f"a run_id of {run_id!r} names no run", "Give a non-empty string of valid Unicode, or leave it to the runner."
     )

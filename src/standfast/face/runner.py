@@ -31,7 +31,7 @@ from standfast.driver.session_hold import run_store_of
 from standfast.driver.storing import unsent_items
 from standfast.driver.thread_loop import run_on_thread_loop
 from standfast.driver.under_way import HAND_OVER_S, hand_over_all
-from standfast.engine.codec import decode_saved, ending_of, has_ended
+from standfast.engine.codec import decode_saved, ending_of
 from standfast.engine.run import evolve
 from standfast.engine.run_store import RunStore, RunSummary
 from standfast.face.run_state import RunState
@@ -376,8 +376,8 @@ class Runner:
         """
         store = run_store_of(session, run_store)
         saved = await store.load_run(run_id)
-        if saved is not None and not has_ended(saved):
-            refuse_to_delete(saved)
+        if saved is not None:
+            refuse_to_delete(saved, "Runner.cancel_run(...)")
         return await store.delete_run(run_id)
 
     @classmethod

@@ -17,6 +17,7 @@ from typing import Any, Literal, Protocol, Self, get_args, runtime_checkable
 
 from standfast.ground.errors import AbilityMissingError, InvalidLimitError, InvalidSessionIdError
 from standfast.ground.jsonvalue import Item
+from standfast.ground.names import is_name
 
 NO_LIMIT = 2**31 - 1
 """A limit for `get_items` that means the whole history: an explicit one beats a session's default (A3)."""
@@ -119,7 +120,7 @@ def check_session_id(session_id: Any) -> str:
 def check_text_id(session_id: Any) -> str:
     """The id itself, if a database that keeps text can hold it exactly (A18)."""
     found = check_session_id(session_id)
-    if "\0" in found or any("\ud800" <= character <= "\udfff" for character in found):
+    if "\0" in found or not is_name(found):
         raise InvalidSessionIdError(
             f"{session_id!r} holds a NUL or half of a surrogate pair, which a database of text cannot store",
             "Use an id that is valid Unicode, without NUL.",

@@ -12,6 +12,7 @@ from standfast.engine.run import evolve
 from standfast.talk.calling import change_refused, put_call, returned
 from standfast.talk.events import Opened, Returned, Shown
 from standfast.talk.talk import SPEECH, OpenCall, Part, Talk
+from standfast.words.model_texts import model_text
 
 
 def lost(talk: Talk, attached: bool, shown: list[Shown]) -> Talk:
@@ -104,7 +105,7 @@ def _call_settled(talk: Talk, one: OpenCall, event: SettledBy) -> Talk:
     if call.state == "doubt" and call.on_unknown == "ask":
         return put_call(talk, evolve(one, call=evolve(call, state="waiting")))
     has_begun = call.has_begun and one.asked_for is None
-    return returned(talk, Returned(call.id, event.unknown_text if has_begun else event.not_run_text))
+    return returned(talk, Returned(call.id, model_text("outcome_unknown" if has_begun else "did_not_run")))
 
 
 def _broken_off(part: Part) -> Part:

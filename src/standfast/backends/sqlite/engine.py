@@ -147,11 +147,6 @@ class Engine:
 
     # --- life ------------------------------------------------------------------------------
 
-    def add_user(self) -> None:
-        """One user more."""
-        with registry_lock:
-            self.users += 1
-
     def release(self) -> None:
         """One user less; the last one waits until every connection is closed."""
         if self.inherited:

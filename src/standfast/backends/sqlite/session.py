@@ -20,6 +20,7 @@ from standfast.backends.sqlite.schema import Tables
 from standfast.carrying.carrier import Carrier
 from standfast.carrying.session import StoredSession
 from standfast.ground.errors import CallerError, InvalidSessionIdError, InvalidSettingError, SettingTypeError
+from standfast.ground.names import is_name
 from standfast.sessions.protocol import SessionSettings, check_session_id
 
 __all__ = ["SQLiteSession"]
@@ -107,6 +108,7 @@ class SQLiteSession(StoredSession):
         """Let another session object of the same store use the same private database, if it is one."""
         if self._path is None:
             carrier = self._engine()
+            assert isinstance(carrier, MemoryCarrier)  # without a path there is no other
             with registry_lock:
                 carrier.shared.add_user()
                 made._adopt(carrier)
@@ -119,13 +121,11 @@ class SQLiteSession(StoredSession):
     def _check_id(self, session_id: str) -> str:
         """The id, if SQLite can hold it exactly (A18)."""
         found = check_session_id(session_id)
-        try:
-            found.encode()
-        except UnicodeEncodeError:
+        if not is_name(found):
             raise InvalidSessionIdError(
                 f"{session_id!r} holds half of a surrogate pair, which SQLite cannot store",
                 "Use an id that is valid Unicode.",
-            ) from None
+            )
         return found
 
     def _process(self) -> str:
