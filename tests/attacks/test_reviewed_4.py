@@ -1,0 +1,63 @@
+"""What a reader of the changes to stores of one day found before they were out: each failed when it was written."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from standfast import AdvancedSQLiteSession, SQLAlchemySession, StoreUnavailableError, copy_sessions
+from standfast.operators.moving import CopyProgress
+
+HELLO = {"role": "user", "content": "hello"}
+
+
+@pytest.mark.parametrize("session_ids", [["talk"], None])
+async def test_a_branch_that_nothing_was_stored_on_is_copied_and_not_refused(
+    session_ids: list[str] | None, tmp_path: Path
+) -> None:
+    """The copy named the branch's session as one that is not there, and `sessions copy` ended with an error."""
+    source, target = str(tmp_path / "source.db"), str(tmp_path / "target.db")
+    with closing(AdvancedSQLiteSession(session_id="talk", db_path=source, create_tables=True)) as session:
+        await session.add_items([HELLO])
+        await session.create_branch_from_turn(1, "again")
+    seen: list[CopyProgress] = []
+    report = await copy_sessions(source, target, session_ids, progress=seen.append)
+    assert [one.session_id for one in report.copied] == ["talk"]
+    assert report.refused == []
+    assert seen[-1].done == seen[-1].total
+    with closing(AdvancedSQLiteSession(session_id="talk", db_path=target, create_tables=True)) as copy:
+        assert [(one["branch_id"], one["message_count"]) for one in await copy.list_branches()] == [
+            ("main", 1),
+            ("again", 0),
+        ]
+    (refused,) = (await copy_sessions(source, target, ["nobody"])).refused
+    assert refused[0] == "nobody"
+
+
+@pytest.mark.parametrize("is_handed_in", [False, True])
+async def test_what_an_error_about_a_file_that_is_gone_advises_helps_at_once(
+    is_handed_in: bool, tmp_path: Path
+) -> None:
+    """New sessions were refused too, until garbage was collected: they got the connections of closed ones."""
+    path = tmp_path / "talks.db"
+    url = f"sqlite+aiosqlite:///{path}"
+    engine = create_async_engine(url)
+
+    def opened() -> SQLAlchemySession:
+        if is_handed_in:
+            return SQLAlchemySession("a", engine=engine, create_tables=True)
+        return SQLAlchemySession.from_url("a", url=url, create_tables=True)
+
+    with closing(opened()) as session:
+        await session.add_items([HELLO])
+        path.unlink()
+        with pytest.raises(StoreUnavailableError, match="close these sessions"):
+            await session.add_items([HELLO])
+    await engine.dispose()
+    with closing(opened()) as session:
+        await session.add_items([HELLO])
+        assert await session.get_items() == [HELLO]
+    await engine.dispose()
