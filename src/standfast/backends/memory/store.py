@@ -299,8 +299,8 @@ class MemoryStore:
         if now > stored.held_until:
             self._forget_times(self._names.pop(name))
             return None
-        # Somebody holds it: its cells are left, and say that what they belong to has expired; also those that a clear had
-        # left before. What was put while there was no incarnation belongs to none, and from now on ends with the hold.
+        # Somebody holds it: its cells are left, and say that what they belong to has expired; also those that a clear
+        # had left. What was put while there was no incarnation belongs to none, and from now on ends with the hold.
         if stored.epoch:
             self._empty(stored, stored.cells)
         stored.cells = {cell: (value, epoch and EXPIRED) for cell, (value, epoch) in stored.cells.items()}
