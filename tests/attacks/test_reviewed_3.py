@@ -64,7 +64,7 @@ async def test_a_pop_that_was_answered_is_not_denied_because_the_server_went_awa
     """A clear lists the runs of its session: what went out with it was told that nobody was there (A6, A8)."""
     doorway, prefix = Doorway(servers.redis_url()), uuid.uuid4().hex
     url = await doorway.open()
-    sessions = [RedisSession.from_url(name, url=url, key_prefix=prefix, timeout_s=3) for name in "abc"]
+    sessions = [RedisSession.from_url(name, url=url, key_prefix=prefix, timeout_s=5) for name in "abc"]
     for session in sessions:
         await session.add_items([message("one"), message("two")])
     doorway.passes.clear()
