@@ -347,6 +347,9 @@ class RequestCarrier:
 
     _where: Any = None
 
+    is_gone: Callable[[], bool] | None = None
+    """Says whether the store it leads to is gone for good: then sessions that are opened later get another carrier."""
+
     @property
     def lane(self) -> str | None:
         """See `Carrier.lane`: None, unless the store loses answers."""

@@ -278,13 +278,20 @@ class Writing(_Worker, Owing):
 
 _running: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 _carriers: weakref.WeakValueDictionary[Hashable, Any] = weakref.WeakValueDictionary()
+_left_behind: weakref.WeakSet[RequestCarrier] = weakref.WeakSet()
 _registry = threading.Lock()
 
 
 def shared(key: Hashable, make: Callable[[], T]) -> T:
-    """The carrier of the store with that key, made if nobody uses one. It ends when nobody refers to it any more."""
+    """The carrier of the store with that key, made if nobody uses one. It ends when nobody refers to it any more.
+
+    One whose store is gone for good is left to those who have it.
+    """
     with _registry:
         found: T | None = _carriers.get(key)
+        if isinstance(found, RequestCarrier) and found.is_gone is not None and found.is_gone():
+            _left_behind.add(found)
+            found = None
         if found is None:
             found = _carriers[key] = make()
             _process_end.is_needed()
@@ -292,7 +299,7 @@ def shared(key: Hashable, make: Callable[[], T]) -> T:
 
 
 def _at_exit() -> None:
-    for carrier in list(_carriers.values()):
+    for carrier in [*_carriers.values(), *_left_behind]:
         if isinstance(carrier, ThreadCarrier):
             carrier.close(0)
     deadline = time.monotonic() + LAST_WAIT_S

@@ -50,11 +50,10 @@ async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Calla
     A waiting call refuses the run. The gone runs are ended by the caller once the new run is saved: killed in between,
     what they owe is still theirs.
     """
-    owner, store, policy, run_id = fresh.spec.owner, scope.store, scope.config.unfinished, fresh.spec.run_id
-    if owner.kind != "conversation" or store is None or policy == "ignore":
+    store, run_id = scope.store, fresh.spec.run_id
+    found = await looked_on_server(scope, fresh)
+    if store is None or not found:
         return fresh, []
-    found = await _found_on_server(scope, fresh, store, waits=policy == "settle")
-    refuse(found if policy == "refuse" else [one for one in found if one.state == "paused"])
     given = {output_key(entry.item) for entry in fresh.ledger} - {None}
     owed: list[Entry] = []
     ends: list[Callable[[], Awaitable[None]]] = []
@@ -84,6 +83,16 @@ async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Calla
         spec = evolve(fresh.spec.saying("took_over"), input_count=fresh.spec.input_count + len(owed))
         fresh = evolve(fresh, spec=spec, ledger=Log([*owed, *fresh.ledger]))
     return fresh, ends
+
+
+async def looked_on_server(scope: RunScope, run: Run) -> list[Found]:
+    """The unfinished runs of the run's conversation with a server; raises if one of them waits, or by the policy."""
+    store, policy = scope.store, scope.config.unfinished
+    if run.spec.owner.kind != "conversation" or store is None or policy == "ignore":
+        return []
+    found = await _found_on_server(scope, run, store, waits=policy == "settle")
+    refuse(found if policy == "refuse" else [one for one in found if one.state == "paused"])
+    return found
 
 
 async def _owed_entries(run: Run, store: RunStore) -> list[Entry]:

@@ -89,7 +89,7 @@ class SessionCopied:
     """How many corrupt records are no text and were left at the source."""
     branches: tuple[str, ...] = ()
     """Ids of the sessions that its branches are kept in (see `AdvancedSQLiteSession`). A copy brings them too; a file
-    holds one session, so each is exported by itself."""
+    holds one session, so each is exported by itself. A branch that nothing was stored on has none yet."""
     is_verified: bool = True
     """Whether the target was read again and found equal. False: somebody wrote to it before it could be."""
 
@@ -143,21 +143,23 @@ async def copy_sessions(
         if place_of(here) == place_of(there) and here.backend != "memory":
             raise InvalidSettingError("source and target are one store", "Use fork() for a second session in a store.")
         ids = list(session_ids) if session_ids is not None else await _all_ids(here)
-        known = set(ids)
+        asked, known = frozenset(ids), set(ids)
         report = SessionsCopied()
         items = 0
-        for session_id in ids:
+        for count, session_id in enumerate(ids, 1):
             try:
                 done = await _Copying(here, there, session_id, wait_s, elsewhere).copied(move=move)
             except _OF_ONE_SESSION as error:
-                report.refused.append((session_id, error))
+                # Of a branch that nothing was stored on there is no session: what it is stands in the conversation's.
+                if session_id in asked or not isinstance(error, NotFoundError):
+                    report.refused.append((session_id, error))
             else:
                 report.copied.append(done)
                 items += done.items
                 ids += [one for one in done.branches if one not in known]  # without them it would be there in part
                 known.update(done.branches)
             if progress is not None:
-                progress(CopyProgress(len(report.copied) + len(report.refused), len(ids), items, session_id))
+                progress(CopyProgress(count, len(ids), items, session_id))
         return report
 
 

@@ -13,9 +13,18 @@ from standfast.ground.errors import (
     StoreTimeoutError,
     StoreUnavailableError,
 )
+from standfast.sessions.answering import unanswered
 
 BUSY = ("55P03", "57014")
 """A lock that was not to be had in time; told to stop, by us or by statement_timeout. Nothing was done."""
+
+WARNING = "01000"
+"""What is told beside an answer. Behind a statement that was told to stop: its commit no longer waits for a standby."""
+
+
+class OnlyHere(psycopg.OperationalError):
+    """A commit was told to stop while it waited for a standby: it is done here, and nobody knows where else."""
+
 
 _BUSY = (StoreTimeoutError, "Look for what keeps the tables locked or the server busy: pg_stat_activity, pg_locks.")
 _BY_CODE: dict[str, tuple[type[StoreError], str]] = {
@@ -64,6 +73,13 @@ def is_unsendable(error: Exception) -> bool:
 def is_lost(error: psycopg.Error) -> bool:
     """Whether a connection broke. Whoever gives another code has answered: nothing was done."""
     return error.sqlstate is None or error.sqlstate[:3] in ("080", "57P")
+
+
+def lost(error: psycopg.Error, *, reading: bool) -> StoreError:
+    """An answer that did not come, or that promises less than was asked for (A23)."""
+    made = unanswered("PostgreSQL", said(error), reading=reading)
+    made.is_lasting = isinstance(error, OnlyHere)  # asked again it would find its write, and say that all is well
+    return made
 
 
 def unreachable(error: psycopg.Error) -> StoreUnavailableError:

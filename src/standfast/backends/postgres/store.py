@@ -24,9 +24,19 @@ from psycopg.pq import ExecStatus, Format
 from psycopg.pq.abc import PGresult
 from psycopg.types.json import Jsonb
 
-from standfast.backends.postgres.errors import BUSY, is_lost, is_unsendable, refused, said, unreachable, unsendable
+from standfast.backends.postgres.errors import (
+    BUSY,
+    WARNING,
+    OnlyHere,
+    is_lost,
+    is_unsendable,
+    lost,
+    refused,
+    unreachable,
+    unsendable,
+)
 from standfast.backends.postgres.schema import Tables, install
-from standfast.sessions.answering import NUMBER_MAX, Description, asked_alone, read_cursor, unanswered
+from standfast.sessions.answering import NUMBER_MAX, Description, asked_alone, read_cursor
 from standfast.sessions.port import (
     NOBODY,
     Answer,
@@ -86,11 +96,22 @@ class LimitedConnection(psycopg.Connection[Any]):
             return super().wait(gen, interval, patience_s)
         except psycopg.errors._WaitTimeout as error:
             late = error
+        told: list[str | None] = []
+
+        def hear(notice: psycopg.errors.Diagnostic) -> None:
+            told.append(notice.sqlstate)  # now: what it reads from is gone afterwards
+
+        self.add_notice_handler(hear)
         try:
             self.cancel_safe(timeout=CALL_OFF_S_MAX)
-            return super().wait(gen, interval, CALL_OFF_S_MAX)  # it says that it stopped, or what it had done by then
+            done = super().wait(gen, interval, CALL_OFF_S_MAX)  # it says that it stopped, or what it had done by then
         except (psycopg.errors._WaitTimeout, psycopg.errors.CancellationTimeout):
             raise psycopg.OperationalError(f"no answer within {patience_s} s") from late
+        finally:
+            self.remove_notice_handler(hear)
+        if WARNING in told:
+            raise OnlyHere("its commit waited for a standby in vain: what it did is on this server, maybe nowhere else")
+        return done
 
     def answer(self) -> PGresult:
         """What the server answers to what was sent past a cursor; raises the error that it answers with."""
@@ -262,7 +283,7 @@ class PostgresStore:
                     self._share = len(steps)
                 return None  # undone, all of it
             self.close()
-            return [unanswered("PostgreSQL", said(error), reading=False)] * len(steps)
+            return [lost(error, reading=False)] * len(steps)
         # What the small function leaves alone was not done, nor what came behind it and relied on it.
         return [
             asked_alone(self, step) if answers[place] == (None,) else _outcome(answers[place])
@@ -338,7 +359,7 @@ class PostgresStore:
             if connection.closed or connection.broken or error.sqlstate is None:
                 self.close()
             if is_lost(error):
-                raise unanswered("PostgreSQL", said(error), reading=reading) from error
+                raise lost(error, reading=reading) from error
             raise refused(error) from error
 
     def _opened(self) -> LimitedConnection:

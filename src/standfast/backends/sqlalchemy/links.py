@@ -173,17 +173,21 @@ class SameFile:
         """Whether it was seen."""
         return self._known is not None
 
-    def check(self) -> None:
-        """Raise StoreUnavailableError if the path names another file than the first time, or none."""
+    def is_gone(self) -> bool:
+        """Whether the path names another file than the first time, or none."""
         if self._path is None:
-            return
+            return False
         try:
             stat = os.stat(self._path)
             found = (stat.st_dev, stat.st_ino)
         except (OSError, ValueError):  # whatever else is wrong with the path, SQLite says when it opens it
             found = None
         self._known = self._known or found
-        if found != self._known:
+        return found != self._known
+
+    def check(self) -> None:
+        """Raise StoreUnavailableError if the path names another file than the first time, or none."""
+        if self.is_gone():
             made = StoreUnavailableError(
                 f"{self._path!r} was deleted or replaced while it was open; nothing more is written to what it was",
                 "Put the file back or accept the new one; then close these sessions, dispose your engine (if you gave "
@@ -199,6 +203,10 @@ class AwaitedLink(Link):
     def __init__(self, engine: AsyncEngine, sessions: str, messages: str, **given: bool) -> None:
         super().__init__(engine.dialect.name, sessions, messages, **given)
         self._engine, self._same = engine, SameFile()
+
+    def is_gone(self) -> bool:
+        """Whether the file that it has seen was deleted or replaced."""
+        return self._same.is_gone()
 
     async def ask(self, question: Ask) -> Answer:
         """One transaction."""

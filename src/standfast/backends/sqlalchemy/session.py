@@ -103,14 +103,20 @@ class SQLAlchemySession(ServerSession):
         target, given = self._target, {"create": self.create_tables, "ascii": self.ensure_ascii}
         sessions, messages = self.sessions_table, self.messages_table
         if not isinstance(target, Address):
-            return LoopCarrier(AwaitedLink(target, sessions, messages, **given))
+            link = AwaitedLink(target, sessions, messages, **given)
+            awaited = LoopCarrier(link)
+            awaited.is_gone = link.is_gone
+            return awaited
         url, options = target.url, dict(target.options)
         same = SameFile(target.file)
 
         def opened() -> ThreadStore:
             return ThreadStore(url, options, sessions, messages, same=same, **given)
 
-        return ThreadCarrier(opened, loses_answers=not url.startswith("sqlite"), readers=0 if self._is_private else 1)
+        loses_answers = not url.startswith("sqlite")
+        carrier = ThreadCarrier(opened, loses_answers=loses_answers, readers=0 if self._is_private else 1)
+        carrier.is_gone = same.is_gone
+        return carrier
 
     @property
     def _is_private(self) -> bool:

@@ -223,6 +223,7 @@ class Writer(Worker, Owing):
         except Exception as error:
             self._roll_back()
             self._fail([request], error)
+        deliver([request])  # now: the writes of its group may wait for a lock
 
     def _commit_each(self, requests: list[AnyRequest]) -> None:
         """The group failed: what is owed first, then each request alone, so that one failure touches one request."""
