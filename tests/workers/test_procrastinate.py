@@ -242,6 +242,28 @@ async def test_a_run_that_was_cancelled_in_the_queue_does_not_begin_when_its_mes
     assert lines(settings["book"]) == ["b"]
 
 
+async def test_a_run_that_was_cancelled_while_it_waited_for_its_session_does_not_begin_when_its_message_comes_again(
+    settings: dict[str, Any], queue: Any
+):
+    """A worker had taken its job, and nothing of it had begun: no record says that it was cancelled."""
+    session = queue.jobs.store.session("s")
+    lease = await session.lease(ttl_s=600.0, wait_s=PATIENCE_S)  # somebody outside of the queue is at the session
+    await queue.enqueue("m1", "Payer", "a", session_id="s")
+    with office(ENGINE, settings):
+        end = asyncio.get_running_loop().time() + PATIENCE_S
+        while [job.status for job in await queue.app.job_manager.list_jobs_async()] != ["doing"]:
+            assert asyncio.get_running_loop().time() < end
+            await asyncio.sleep(0.05)
+        assert await queue.cancel("m1", by="ann") is True
+        assert await jobs_end(queue) == ["aborted"]
+        await lease.release()
+        assert await queue.enqueue("m1", "Payer", "a", session_id="s") is None
+        await queue.enqueue("m2", "Payer", "b", session_id="s")
+        await is_status(queue, "m2", "done")
+    assert lines(settings["book"]) == ["b"]
+    await session.close()
+
+
 async def test_a_cancelled_run_of_a_dead_worker_is_not_gone_on_with(
     settings: dict[str, Any], queue: Any, monkeypatch: pytest.MonkeyPatch
 ):

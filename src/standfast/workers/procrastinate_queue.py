@@ -79,10 +79,21 @@ class RunQueue:
         Jobs of one session are worked off in order, one at a time. Asking twice does no harm, whenever it is: a run
         that was cancelled before it began stays cancelled (None, too), as long as the queue keeps its cancelled job.
         """
-        jobs = await self.app.job_manager.list_jobs_async(task=RUN, queueing_lock=_name_of(run_id), status="cancelled")
-        if list(jobs):
+        if await self._was_cancelled_before_it_began(run_id):
             return None
         return await self._defer(RunJob(run_id, agent, input, session_id))
+
+    async def _was_cancelled_before_it_began(self, run_id: str) -> bool:
+        jobs = list(await self.app.job_manager.list_jobs_async(task=RUN, queueing_lock=_name_of(run_id)))
+        if any(job.status == "cancelled" for job in jobs):
+            return True
+        if not any(job.status == "aborted" for job in jobs):
+            return False
+        try:
+            await self.jobs.store.run(run_id)
+        except NotFoundError:
+            return True  # its worker was told while the run waited for its session
+        return False  # it had begun, and its record says how it has ended
 
     async def decide(self, run_id: str, call_id: str, approve: bool, *, by: str, reason: str | None = None) -> None:
         """Approve or reject a call that waits, from any process; when none waits any more, enqueue the run.
