@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import redis
 
 from standfast import InMemorySession, InMemoryStore, OutcomeUnknownError, RedisSession
 from standfast.conformance import message
@@ -83,3 +85,25 @@ async def test_a_pop_that_was_answered_is_not_denied_because_the_server_went_awa
         assert outcomes[0] == message("three") or isinstance(outcomes[0], OutcomeUnknownError), outcomes
     for session in (*sessions, direct):
         await session.close()
+
+
+@pytest.mark.redis
+async def test_who_may_only_read_lists_and_counts_though_a_session_has_expired() -> None:
+    """What has expired is taken out of the index by who meets it there: that was refused, and with it the answer."""
+    url, prefix, user = servers.redis_url(), uuid.uuid4().hex, uuid.uuid4().hex
+    place = urlsplit(url)
+    with redis.Redis.from_url(url) as direct:
+        direct.execute_command("ACL", "SETUSER", user, "on", ">secret", "~*", "+@all", "-@write")  # type: ignore[no-untyped-call]
+        for name in ("stays", "expires"):
+            session = RedisSession.from_url(name, url=url, key_prefix=prefix, ttl=1000)
+            await session.add_items([message(name)])
+            await session.close()
+        gone: Any = direct.keys(f"{prefix}:expires*")
+        assert direct.delete(*gone)
+        looker = f"redis://{user}:secret@{place.hostname}:{place.port}"
+        reader = RedisSession.from_url("stays", url=looker, key_prefix=prefix)
+        for _ in range(2):
+            assert [one.session_id for one in (await reader.list_sessions(limit=10)).sessions] == ["stays"]
+            assert await reader.count_sessions() == 1
+        await reader.close()
+        direct.execute_command("ACL", "DELUSER", user)  # type: ignore[no-untyped-call]
