@@ -19,6 +19,7 @@ from standfast import (
     RunConfig,
     Runner,
     RunStateError,
+    UnfinishedRunError,
     UserError,
     function_tool,
     open_store,
@@ -143,3 +144,47 @@ async def test_an_approval_that_the_caller_brings_is_sent_once(server: LoopbackS
     await said(agent, [*owed, user("and now?")], conversation, store)
     kinds = [item["type"] for item in server.history(conversation)]
     assert kinds == ["message", "mcp_approval_request", "mcp_approval_response", "message", "message"]
+
+
+@pytest.mark.parametrize("again", ["resumed", "run again"])
+async def test_a_run_that_had_sent_nothing_finds_what_came_to_the_conversation_since(
+    again: str, server: LoopbackServer, client: AsyncOpenAI
+) -> None:
+    """It was refused at its first request; another run came, asked for two payments, and failed behind them."""
+    server.rule, conversation, store = asks_to_pay, server.new_conversation(), InMemoryRunStore()
+    agent = clerk(client)
+    server.fault(Status(429))
+    with pytest.raises(Exception, match="429"):
+        await said(agent, "and now?", conversation, store, **FIRST)
+    server.fault(Status(429), skip=1)
+    with pytest.raises(Exception, match="429"):
+        await said(agent, "pay", conversation, store)
+    if again == "resumed":
+        result = await Runner.resume(agent, "r0", run_store=store)
+    else:
+        result = await said(agent, "and now?", conversation, store, **FIRST)
+    assert result.final_output == "yes"
+    outputs = [item["output"] for item in server.history(conversation) if item["type"] == "function_call_output"]
+    assert outputs == ["paid", "paid"]
+    assert (await said(agent, "and then?", conversation, store)).final_output == "yes"
+
+
+@pytest.mark.parametrize("fault", [Status(429), Drop(committed=False)])
+async def test_a_run_that_had_sent_nothing_is_refused_while_another_waits_there(
+    fault: Any, server: LoopbackServer, client: AsyncOpenAI
+) -> None:
+    server.rule, conversation, store = asks_to_pay, server.new_conversation(), InMemoryRunStore()
+    agent = clerk(client)
+    asking = agent.clone(tools=[function_tool(name_override="pay", needs_approval=True)(lambda: "paid")])
+    server.fault(fault)
+    with pytest.raises(Exception, match=r"429|[Cc]onnection"):
+        await said(agent, "and now?", conversation, store, **FIRST)
+    assert (await said(asking, "pay", conversation, store, run_id="r1")).interruptions
+    with pytest.raises(UnfinishedRunError, match="r1"):
+        await Runner.resume(agent, "r0", run_store=store)
+    state = await Runner.load(asking, "r1", run_store=store)
+    for item in state.get_interruptions():
+        state.approve(item)
+    assert (await Runner.run(asking, state, run_config=RunConfig(run_store=store))).final_output == "done"
+    assert (await Runner.resume(agent, "r0", run_store=store)).final_output == "yes"
+    assert not [one for one in server.model_calls if one.error_message and not one.faults]

@@ -52,6 +52,7 @@ from standfast.engine.request import offered, view_items
 from standfast.engine.run import Call, Decision, Run, StopMode
 from standfast.engine.run_store import SavedRun
 from standfast.ground.jsonvalue import Item
+from standfast.words.history import output_key
 
 Action = tuple[str, int]
 """What, and which of those possible: start, go, fail, a mode of stopping, "other" (a stranger writes), crash, strike
@@ -399,6 +400,10 @@ class Play:
         if before.turn is not None and len(after.ledger) > len(before.ledger) and not isinstance(event, Judged):
             settled = [entry.item for entry in after.ledger.since(len(before.ledger))]
             for call in before.turn.calls:
+                if call.is_granted and isinstance(event, Stopped) and event.mode == "abandoned":
+                    answer = next(item for item in settled if output_key(item) == output_key(call.outputs[0].item))
+                    assert answer["approve"] is False, "a run was given up, and its provider may still act"
+                    continue
                 assert call.state != "returned" or call.outputs[0].item in settled, "an output that was there is gone"
         states = {call.id: call.state for call in before.turn.calls} if before.turn else {}
         for call in after.turn.calls if after.turn else ():

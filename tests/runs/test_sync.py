@@ -237,7 +237,7 @@ def test_ctrl_c_while_a_sync_tool_is_stuck_in_its_thread_still_ends_the_program(
     program = """
         @function_tool
         def stuck() -> str:
-            print("ready", flush=True)
+            os.write(1, b"ready\\n")  # print keeps a lock that Python's end needs until its thread is on
             threading.Event().wait()
 
         agent = Agent(name="clerk", model=ScriptedModel([[function_call("stuck", "{}", call_id="c")]]), tools=[stuck])

@@ -122,7 +122,7 @@ class AgentResolver:
             elif isinstance(tool, CustomTool):
                 by_name[lookup_name(CUSTOM_CALL, tool.name)] = tool
         return ResolvedAgent(
-            model=self._model_of(agent),
+            model=self.model_of(agent),
             settings=self._settings_of(agent),
             tools=tools,
             handoffs=handoffs,
@@ -138,7 +138,7 @@ class AgentResolver:
             settings = get_default_model_settings(self._model)
         return settings.resolve(self._settings)
 
-    def _model_of(self, agent: Agent[Any]) -> Any:
+    def model_of(self, agent: Agent[Any]) -> Any:
         """The model that answers for this agent: the run's, else the agent's; names go to the run's provider."""
         wanted = self._model if self._model is not None else agent.model
         if hasattr(wanted, "get_response"):  # a Model, or what has its methods

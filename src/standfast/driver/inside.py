@@ -43,6 +43,11 @@ class _Inside:
     over: asyncio.Event
     """Set when it has ended: a run that it left behind, which may go on for long, it does not wait for any more."""
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it goes on, and its run still has what it had."""
+        return not self.over.is_set() and self.held.is_held
+
 
 _inside: ContextVar[tuple[_Inside, ...]] = ContextVar("standfast_inside", default=())
 
@@ -76,13 +81,16 @@ def all_around() -> list[Held]:
 
 def held_around(started_in: asyncio.Task[Any] | None) -> list[Held]:
     """What those runs have that wait for a run which was started in this task, the outermost first."""
+    return [one.held for one in _calls_around(started_in)]
+
+
+def _calls_around(started_in: asyncio.Task[Any] | None) -> list[_Inside]:
     inside = _inside.get()
     if not inside:
         return []
     loop = asyncio.get_running_loop()
     # In another loop: the call runs in a thread, and has started this loop there to wait for the run.
-    waits = [one for one in inside if (one.task is started_in or one.loop is not loop) and not one.over.is_set()]
-    return [one.held for one in waits if one.held.is_held]
+    return [one for one in inside if (one.task is started_in or one.loop is not loop) and one.is_waiting]
 
 
 # --- waiting ---------------------------------------------------------------------------------------------------------
@@ -90,10 +98,14 @@ def held_around(started_in: asyncio.Task[Any] | None) -> list[Held]:
 
 @dataclass(frozen=True, eq=False)
 class _Wait:
-    """A run that waits for a conversation, and what those around it keep until it has it."""
+    """A run that waits for a conversation, inside of these calls."""
 
     wanted: Hashable
-    kept: frozenset[Hashable]
+    around: Sequence[_Inside]
+
+    def kept(self) -> set[Hashable]:
+        """What those around it keep until it has it: no longer one whose call was cut, and left it in its thread."""
+        return {one.held.key for one in self.around if one.is_waiting}
 
 
 _waits: set[_Wait] = set()
@@ -101,14 +113,14 @@ _guard = threading.Lock()
 
 
 @contextmanager
-def waiting_for(wanted: Hashable, around: Sequence[Held], *, what: str) -> Iterator[None]:
-    """While a run waits for `wanted`, which people know as `what`, and those around it keep what they have.
+def waiting_for(wanted: Hashable, started_in: asyncio.Task[Any] | None, *, what: str) -> Iterator[None]:
+    """While a run that was started in this task waits for `wanted`, which people know as `what`.
 
-    Raises SessionBusyError, before anybody waits, if whoever has it waits for one of these.
+    Raises SessionBusyError, before anybody waits, if whoever has it waits for what a run around this one has.
     """
-    wait = _Wait(wanted, frozenset(one.key for one in around))
+    wait = _Wait(wanted, _calls_around(started_in))
     with _guard:
-        if wait.kept & _waited_for_behind(wanted):
+        if wait.kept() & _waited_for_behind(wanted):
             raise SessionBusyError(
                 f"{what} is held by a run that waits for a conversation which a run around this one has: they would"
                 " wait for each other",
@@ -126,6 +138,6 @@ def waiting_for(wanted: Hashable, around: Sequence[Held], *, what: str) -> Itera
 def _waited_for_behind(wanted: Hashable) -> set[Hashable]:
     """What must be given up before `wanted` can be: what runs wait for inside of it, and inside of those, and so on."""
     found: set[Hashable] = {wanted}
-    while more := {one.wanted for one in _waits if one.kept & found} - found:
+    while more := {one.wanted for one in _waits if one.kept() & found} - found:
         found |= more
     return found

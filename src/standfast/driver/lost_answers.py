@@ -10,6 +10,7 @@ unknown, and stays as it is, so that resuming asks again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from standfast.driver.agent_offer import ResolvedAgent
 from standfast.driver.run_scope import logger
@@ -52,10 +53,10 @@ async def newest_item_id(run: Run, resolved: ResolvedAgent) -> str | None:
 
 
 async def ask_server(
-    run: Run, resolved: ResolvedAgent, items: Sequence[Item] | None = None, error: Exception | None = None
+    run: Run, model: Any, items: Sequence[Item] | None = None, error: Exception | None = None
 ) -> Settled | None:
     """What the server says about the request that carried `items` (else, what the run says it did); None: unknown."""
-    ask = getattr(resolved.model, "settle", None)
+    ask = getattr(model, "settle", None)
     if ask is None:
         return None
     seen_id = run.progress.outgoing.reply_id if run.progress.outgoing is not None else None

@@ -70,7 +70,7 @@ async def settle_model(loop: Loop, scope: RunScope, effect: Settle) -> None:
     run = loop.run
     agent = scope.graph.agent(run.progress.agent)
     resolved = await scope.agents.for_request(agent, has_used_tools=any(run.used_by(run.progress.agent)))
-    found = await ask_server(run, resolved)
+    found = await ask_server(run, resolved.model)
     if found is not None and found.response is not None:
         await take_reply(loop, scope, effect, agent, resolved, found.response, owed=not_sent(run))
     elif found is not None and not found.taken:

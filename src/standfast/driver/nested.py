@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 from standfast.agents.as_tool import AgentTool, AgentToolRun, relay_events
 from standfast.agents.context import ChildClosed, ChildPaused
 from standfast.driver.event_buffer import EventBuffer
-from standfast.driver.inside import all_around, held_around, waiting_for
+from standfast.driver.inside import all_around, waiting_for
 from standfast.driver.loop import Children
 from standfast.driver.owners import owner_of_tool
 from standfast.driver.result import RunResult, RunResultBase, RunResultStreaming
@@ -201,14 +201,14 @@ async def _turn_of(child: StartedRun) -> AsyncIterator[None]:
     if owner.conversation_id is None or config.concurrency == "allow":
         yield
         return
-    turn, around = _Turn(("conversation", owner.conversation_id)), held_around(child.scope.started_in)
+    turn = _Turn(("conversation", owner.conversation_id))
     # Also from a task of its own, which the call around it may or may not wait for: nothing can be sent meanwhile.
     if any(one.is_held and one.key == turn.key for one in all_around()):
         invocation = child.scope.arguments.invocation
         raise _inside_itself(owner, invocation.tool_name if invocation is not None else "")
     lock = _turns.setdefault(owner.conversation_id, TurnLock())
     wait_s = config.lease_wait_s if config.concurrency == "wait" else 0.0
-    with waiting_for(turn.key, around, what=f"conversation {owner.id!r}"):
+    with waiting_for(turn.key, child.scope.started_in, what=f"conversation {owner.id!r}"):
         is_entered = await lock.enter(wait_s)
     if not is_entered:
         raise SessionBusyError(

@@ -7,7 +7,7 @@ loop starts with, and in what must be checked before anything of it happens.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,6 +26,7 @@ from standfast.driver.unfinished_on_server import (
     end_those_taken_over,
     given_input_of,
     is_over,
+    looked_on_server,
     settle_on_server,
     with_answer_if_told,
 )
@@ -277,18 +278,31 @@ async def _claim(scope: RunScope, run: Run, revision: int) -> Opened:
         )
     await end_those_taken_over(scope, run)
     status, before = run.status, run
+    gone: list[Callable[[], Awaitable[None]]] = []
+    if _had_no_reply(scope, run):  # others may have come to the conversation meanwhile
+        if run.progress.outgoing is None:
+            run, gone = await settle_on_server(scope, run)
+        else:
+            await looked_on_server(scope, run)  # what the request that had left carries cannot be added to
     run = advance(run, Claimed(uuid.uuid4().hex, stored=await _stored_count(scope, run)))
     _restore(scope, run)
-    gone = await check_tools(scope, run)
-    if gone:
-        run = advance(run, ToolsGone(gone))
+    missing = await check_tools(scope, run)
+    if missing:
+        run = advance(run, ToolsGone(missing))
     # The whole run is written, not what is new: the state at hand may be ahead of what was saved.
     saver = _saver(scope, revision=revision, needed=revision > 0)
     if saver is not None and saver.needed:
         scope.give_back_claim = partial(saver.give_back, _to_be_taken(before))
         await saver.save(run)
+    for end_gone in gone:
+        await end_gone()
     tell("run_resumed", run=run.spec.run_id, status=status)
     return Opened(run, saver)
+
+
+def _had_no_reply(scope: RunScope, run: Run) -> bool:
+    """Whether the run's server has said nothing to it, so that it comes to the conversation as a new one does."""
+    return scope.arguments.moved is None and not run.marks.acknowledged and run.turn is None
 
 
 def _to_be_taken(run: Run) -> Run:

@@ -209,7 +209,7 @@ class SessionHold:
         if around := held_around(self._started_in):
             self._refuse_to_wait_for_itself(around)
         if around and wait_s > 0:
-            with waiting_for(self.key, around, what=f"session {self.session_id!r}"):
+            with waiting_for(self.key, self._started_in, what=f"session {self.session_id!r}"):
                 await self._take(wait_s)
         else:
             await self._take(wait_s)

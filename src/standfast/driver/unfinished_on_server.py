@@ -39,8 +39,8 @@ from standfast.ground.errors import RunClaimedError, StandfastError
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.ground.operators import tell
 from standfast.llm.settlement import Settled
-from standfast.words.history import output_key
-from standfast.words.items import ModelResponse, read
+from standfast.words.history import Key, call_key, output_key
+from standfast.words.items import ModelResponse, to_input_json
 from standfast.words.usage import Usage
 
 
@@ -50,11 +50,10 @@ async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Calla
     A waiting call refuses the run. The gone runs are ended by the caller once the new run is saved: killed in between,
     what they owe is still theirs.
     """
-    owner, store, policy, run_id = fresh.spec.owner, scope.store, scope.config.unfinished, fresh.spec.run_id
-    if owner.kind != "conversation" or store is None or policy == "ignore":
+    store, run_id = scope.store, fresh.spec.run_id
+    found = await looked_on_server(scope, fresh)
+    if store is None or not found:
         return fresh, []
-    found = await _found_on_server(scope, fresh, store, waits=policy == "settle")
-    refuse(found if policy == "refuse" else [one for one in found if one.state == "paused"])
     given = {output_key(entry.item) for entry in fresh.ledger} - {None}
     owed: list[Entry] = []
     ends: list[Callable[[], Awaitable[None]]] = []
@@ -63,8 +62,10 @@ async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Calla
             note(scope.unfinished, one.run_id, "running", "left alone")
             continue
         run = await _with_lost_answer(scope, one, found)
+        if run is None:
+            continue  # nobody knows what became of its first request: it stays as it is, and run again it says so (D5)
         if not (run.has_done_something or run.is_left_owing or one.is_orphan):
-            # The request that had left was not taken, as far as is known: it has done nothing, and can be run again.
+            # The server has not taken the request that had left: it has done nothing, and can be run again.
             scope.when_accepted += (partial(_forget_request, one, run, store),)
             continue
         tell_begun(one.run, f"run {run_id} has settled it and says so")
@@ -82,6 +83,16 @@ async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Calla
         spec = evolve(fresh.spec.saying("took_over"), input_count=fresh.spec.input_count + len(owed))
         fresh = evolve(fresh, spec=spec, ledger=Log([*owed, *fresh.ledger]))
     return fresh, ends
+
+
+async def looked_on_server(scope: RunScope, run: Run) -> list[Found]:
+    """The unfinished runs of the run's conversation with a server; raises if one of them waits, or by the policy."""
+    store, policy = scope.store, scope.config.unfinished
+    if run.spec.owner.kind != "conversation" or store is None or policy == "ignore":
+        return []
+    found = await _found_on_server(scope, run, store, waits=policy == "settle")
+    refuse(found if policy == "refuse" else [one for one in found if one.state == "paused"])
+    return found
 
 
 async def _owed_entries(run: Run, store: RunStore) -> list[Entry]:
@@ -206,27 +217,20 @@ async def _after_its_worker(scope: RunScope, one: Found, store: RunStore) -> Fou
 # --- a request that had left -----------------------------------------------------------------------------------------
 
 
-async def _with_lost_answer(scope: RunScope, one: Found, all_found: Sequence[Found]) -> Run:
+async def _with_lost_answer(scope: RunScope, one: Found, all_found: Sequence[Found]) -> Run | None:
     """The gone run with what became of a request that had left: the server is asked, nothing is sent again (D5).
 
-    A reply with calls that another of the open runs there knows is that one's.
+    None if that is not known of a first one: nothing says that the run has done anything, and nothing that it has not.
     """
     run = one.run
     if run.progress.outgoing is None:
         return run
-    found = await _told_by_server(scope, run)
-    is_first = not (run.marks.acknowledged or run.spec.took_over)
-    if is_first and found is not None:
-        others = {call_id for other in all_found if other is not one for call_id in _call_ids(other.run)}
-        output = found.response.output if found.response is not None else found.calls
-        if any(read(item, "call_id") in others for item in output):
-            found = None  # the same words were said again
+    found = await _told_by_server(scope, run, [other.run for other in all_found if other is not one])
     known = _with_answer(run, found)
     if known is not None:
         return known
-    if is_first:
-        # Of a first request without a reply nothing says that the run has done anything.
-        return advance(run, NotTaken())
+    if _is_first(run):
+        return advance(run, NotTaken()) if one.is_orphan else None  # an orphan cannot be run again
     error = unknown_outcome(run, found)
     error.add_note(
         f"That request is run {run.spec.run_id!r}'s, which has not ended. Start this one again later; or give that"
@@ -243,15 +247,30 @@ async def with_answer_if_told(scope: RunScope, run: Run) -> Run:
     if run.progress.outgoing is None or run.spec.owner.kind != "conversation":
         return run
     try:
-        return _with_answer(run, await _told_by_server(scope, run)) or run
+        others = await _found_on_server(scope, run, scope.store, waits=False) if scope.store is not None else []
+        return _with_answer(run, await _told_by_server(scope, run, [other.run for other in others])) or run
     except Exception as error:
         tell("outcome_unknown", what="a request", run=run.spec.run_id, done="the run is given up")
         logger.warning("the server could not be asked about run %s: %s", run.spec.run_id, type(error).__name__)
         return run
 
 
-async def _told_by_server(scope: RunScope, run: Run) -> Settled | None:
-    return await ask_server(run, await scope.agents.for_request(scope.graph.start, has_used_tools=False))
+async def _told_by_server(scope: RunScope, run: Run, others: Sequence[Run]) -> Settled | None:
+    """What the server says of the request that had left; None if it does not tell.
+
+    A reply with calls that another of the open runs there (`others`) knows is that one's: it has said the same words.
+    """
+    # Of the agent no more than its model is needed: its instructions may want a context that nobody has here.
+    found = await ask_server(run, scope.agents.model_of(scope.graph.start))
+    if found is None or not _is_first(run):
+        return found
+    output = found.response.output if found.response is not None else found.calls
+    asked = {call_key(to_input_json(item)) for item in output} - {None}
+    return None if any(asked & _calls_known_to(other) for other in others) else found
+
+
+def _is_first(run: Run) -> bool:
+    return not (run.marks.acknowledged or run.spec.took_over)
 
 
 def _with_answer(run: Run, found: Settled | None) -> Run | None:
@@ -271,18 +290,16 @@ def _with_answer(run: Run, found: Settled | None) -> Run | None:
     return advance(run, reply.event(run.progress.turns + 1, response, usage, not_sent(run)))
 
 
-def _call_ids(run: Run) -> Iterator[str]:
+def _calls_known_to(run: Run) -> set[Key | None]:
     """The calls that the run knows to be made by its server."""
-    for entry in (*run.ledger[run.spec.input_count :], *(run.turn.reply if run.turn is not None else ())):
-        if isinstance(call_id := entry.item.get("call_id"), str):
-            yield call_id
+    replies = (*run.ledger[run.spec.input_count :], *(run.turn.reply if run.turn is not None else ()))
+    return {call_key(entry.item) for entry in replies}
 
 
 async def _forget_request(one: Found, run: Run, store: RunStore) -> None:
-    """Save that a first request came to nothing: the server has taken a later run's.
+    """Save that a first request came to nothing, as the server has said: it has taken a later run's since.
 
-    It takes none while a call has no output, nor while it works on another. So whatever became of the lost one, there
-    is nothing to make good, and nobody need ask again. What was said is not compared: equal words prove nothing.
+    Not before that: one that was only slow could still arrive, and make calls that nobody would answer.
     """
     try:
         await RunSaver(store, RunRecord, revision=one.revision, saved=one.kept).save(run)

@@ -299,8 +299,12 @@ class MemoryStore:
         if now > stored.held_until:
             self._forget_times(self._names.pop(name))
             return None
-        if stored.epoch:  # somebody holds it: its cells are left, and say that what they belong to has expired
-            self._empty(stored, {name: (value, EXPIRED) for name, (value, _) in stored.cells.items()})
+        # Somebody holds it: its cells are left, and say that what they belong to has expired; also those that a clear
+        # had left. What was put while there was no incarnation belongs to none, and from now on ends with the hold.
+        if stored.epoch:
+            self._empty(stored, stored.cells)
+        stored.cells = {cell: (value, epoch and EXPIRED) for cell, (value, epoch) in stored.cells.items()}
+        stored.expires = stored.held_until
         return stored
 
     def _empty(self, stored: Stored, kept: Mapping[str, tuple[bytes, str]]) -> None:

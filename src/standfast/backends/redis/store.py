@@ -93,14 +93,18 @@ class Codec:
         return self._acknowledged(questions, meant, found[-1]) if wait else meant
 
     def _in_turn(self, questions: Sequence[Any]) -> Exchange[list[Answer | Exception]]:
-        """Listings among other questions."""
+        """Listings among other questions. An error of some is none of those before: these were answered."""
         answered: list[Answer | Exception] = []
         for is_listing, some in groupby(questions, lambda question: isinstance(question, (Listing, Count))):
             if is_listing:
                 for question in some:
                     answered.append((yield from self._listed(question)))
-            else:
-                answered += yield from self.exchange(list(some))
+                continue
+            together = list(some)
+            try:
+                answered += yield from self.exchange(together)
+            except StandfastError as error:
+                answered += [error] * len(together)
         return answered
 
     def _listed(self, question: Listing | Count) -> Exchange[Answer | Exception]:
