@@ -7,9 +7,11 @@ import sqlite3
 import threading
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
+from sqlalchemy import event
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from standfast import (
@@ -127,3 +129,28 @@ async def test_what_a_synchronous_standby_does_not_confirm_is_not_acknowledged(m
                 await write_until_refused()
     finally:
         server.stop()
+
+
+async def test_an_engine_by_sqlalchemys_recipe_for_sqlite_has_its_sessions(tmp_path: Path) -> None:
+    """Its listener begins a transaction before ours, which was refused within it. (The recipe: "Enabling Non-Legacy
+    SQLite Transactional Modes" in SQLAlchemy's documentation.)"""
+    engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path / 'talks.db'}")
+
+    @event.listens_for(engine.sync_engine, "connect")
+    def leave_transactions_alone(connection: Any, _: Any) -> None:
+        connection.isolation_level = None
+
+    @event.listens_for(engine.sync_engine, "begin")
+    def begin(connection: Any) -> None:
+        connection.exec_driver_sql("BEGIN")
+
+    with closing(SQLAlchemySession("a", engine=engine, create_tables=True)) as session:
+        await asyncio.gather(*(session.add_items([HELLO, HELLO]) for _ in range(4)))
+        assert await session.pop_item() == HELLO
+        assert await session.get_items() == [HELLO] * 7
+    async with engine.connect() as connected:  # for its owner the engine is as it was
+        raw: Any = (await connected.get_raw_connection()).driver_connection
+        assert not raw.in_transaction
+        await connected.begin()
+        assert raw.in_transaction
+    await engine.dispose()

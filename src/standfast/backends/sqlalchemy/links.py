@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, InterfaceError, SQLAlchemyError, TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.pool import StaticPool
 
 from standfast.backends.sqlalchemy.store import Transaction
 from standfast.backends.sqlalchemy.tables import LOCK_WAIT_S, Tables
@@ -121,8 +122,23 @@ class Link:
 
     @staticmethod
     def _begin(connection: sa.Connection, statements: Sequence[str]) -> None:
+        if connection.dialect.name == "sqlite":
+            _end_what_began_by_itself(connection)
         for statement in statements:
             connection.exec_driver_sql(statement)
+
+
+def _end_what_began_by_itself(connection: sa.Connection) -> None:
+    """End a transaction of SQLite's that the engine has begun on this connection: it is not of the kind that we need.
+
+    SQLAlchemy's recipe for SQLite begins one in a listener, and a driver with `autocommit=False` always has one. It is
+    empty, unless others use the connection at the same time, as they do in a `StaticPool`: then it is left alone.
+    """
+    if not connection.in_transaction():
+        connection.begin()
+    raw: Any = connection.connection.driver_connection
+    if raw.in_transaction and not isinstance(connection.engine.pool, StaticPool):
+        connection.exec_driver_sql("ROLLBACK")
 
 
 def _keep_together(connection: sa.Connection) -> None:
