@@ -13,22 +13,12 @@ from typing import Any
 
 from standfast.backends.redis.exchange import Command, Exchange, answers
 from standfast.backends.redis.keys import Keys, bucket_of, session_of, to_bytes, to_text
-from standfast.backends.redis.scripts import times_of
+from standfast.backends.redis.scripts import TAKE_OUT, times_of
 from standfast.sessions.answering import labels_of, not_a_cursor
 from standfast.sessions.port import Kind, Listed, Listing, Name
 
 _ABOUT = ("standfast_epoch", "created_at", "updated_at", "standfast_created", "standfast_updated", "standfast_labels")
 SCAN_COUNT = 1000
-
-_TAKE_OUT = """
-for i = 1, #ARGV, 2 do
-  local score = redis.call('ZSCORE', KEYS[1], ARGV[i])
-  if score and tonumber(score) == tonumber(ARGV[i + 1]) then redis.call('ZREM', KEYS[1], ARGV[i]) end
-end
-return 0
-"""
-# Only what stands where it stood when it was looked at: a run that has paused again since, or a session that was
-# written anew, has a higher score and belongs there. Taken out, nobody would list it before its next change.
 
 
 def page(keys: Keys, asked: Listing) -> Exchange[list[Listed]]:
@@ -64,7 +54,7 @@ def _taken_out(index: bytes, wrong: Sequence[tuple[bytes, int]]) -> Exchange[Non
     for start in range(0, len(wrong), SCAN_COUNT):
         flat = [part for id_, score in wrong[start : start + SCAN_COUNT] for part in (id_, b"%d" % score)]
         # Not `answers`: whoever lists may be allowed only to read. Then it stays there, and is passed over again.
-        yield [("EVAL", _TAKE_OUT, 1, index, *flat)], True
+        yield [("EVAL", TAKE_OUT[0], 1, index, *flat)], True
 
 
 def count(keys: Keys, kind: Kind) -> Exchange[int]:

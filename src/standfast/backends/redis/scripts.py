@@ -60,6 +60,7 @@ def _script(*names: str) -> Script:
 
 
 LOOK, COMMIT, APPEND = _script("rows", "look"), _script("rows", "commit"), _script("append")
+TAKE_OUT = _script("take_out")
 
 APPEND_CELLS_MAX = 100
 
