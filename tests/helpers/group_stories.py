@@ -80,9 +80,9 @@ class Side:
         return "held"
 
     async def _give_back(self, one: str) -> str:
-        lease = self.leases.pop(one, None)
-        if lease is not None:
-            await lease.release()
+        if one in self.leases:
+            await self.leases[one].release()
+            del self.leases[one]  # not before: where the disk is full it is still held
         return "free"
 
     async def seen(self) -> dict[str, Any]:

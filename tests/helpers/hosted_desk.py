@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers.books import Item, done, lines, says_unknown, write
+from helpers.offices import tools_of
 
 from standfast import Agent, HostedMCPTool, OpenAIResponsesModel, ToolContext, function_tool, handoff
 from standfast.testing.loopback import Asked, call, reasoning, text
@@ -136,17 +137,7 @@ def _asked_for(run_id: str, turn: int, word: str, number: int) -> list[Item]:
 def desk(client: Any, book: Path, run_id: str, plan: str, seen: list[str] | None = None) -> Agent[Any]:
     """The agent of a run: the program's tools, the provider's, and a second agent with the same."""
 
-    @function_tool
-    async def pay(ctx: ToolContext[Any]) -> str:
-        """Pay."""
-        write(book, ctx.tool_call_id)
-        return done(ctx.tool_call_id)
-
-    @function_tool(needs_approval=True)
-    async def ask(ctx: ToolContext[Any]) -> str:
-        """Pay if a person agrees."""
-        write(book, ctx.tool_call_id)
-        return done(ctx.tool_call_id)
+    pay, _, ask, _ = tools_of(book)
 
     @function_tool
     async def boom(ctx: ToolContext[Any]) -> str:

@@ -1,23 +1,5 @@
 """A loopback provider and the real `openai` client for every test of this folder."""
 
-from __future__ import annotations
+from tests.helpers.loopback_fixtures import client, server
 
-from collections.abc import AsyncIterator, Iterator
-
-import pytest
-from openai import AsyncOpenAI
-
-from standfast.testing.loopback import LoopbackServer
-
-
-@pytest.fixture
-def server() -> Iterator[LoopbackServer]:
-    with LoopbackServer() as running:
-        yield running
-        assert running.faults_waiting == 0, "a fault was prepared that no request met"
-
-
-@pytest.fixture
-async def client(server: LoopbackServer) -> AsyncIterator[AsyncOpenAI]:
-    async with server.client(max_retries=0) as real:
-        yield real
+__all__ = ["client", "server"]
