@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from standfast import RunConfig, Runner, SQLiteSession, Store, open_store
+from standfast import RunConfig, Runner, SQLiteSession, Store, open_store, store_of
 from standfast.ground.errors import (
     AlreadyDecidedError,
     ApprovalError,
@@ -21,6 +21,7 @@ from standfast.ground.errors import (
     RunClaimedError,
     RunStateError,
     SessionBusyError,
+    StoreTimeoutError,
 )
 from standfast.testing import UnexpectedModelCall
 from tests.helpers.children import import_path
@@ -326,6 +327,34 @@ async def test_a_run_that_failed_is_not_forgotten_before_what_it_did_is_told(pat
             await store.delete_run("run-9")
         await store.cancel("run-9", by="ada")
         assert await store.delete_run("run-9")
+
+
+class AwayOnce(SQLiteSession):
+    """A session of somebody's own whose store does not answer when it is first asked for a saved run."""
+
+    was_away = False
+
+    def run_store(self) -> Any:
+        runs, load = super().run_store(), super().run_store().load_run
+
+        async def load_run(run_id: str) -> Any:
+            if not AwayOnce.was_away:
+                AwayOnce.was_away = True
+                raise StoreTimeoutError("the store did not answer", "Ask again.")
+            return await load(run_id)
+
+        runs.load_run = load_run
+        return runs
+
+
+async def test_a_run_that_could_not_be_read_just_now_is_not_deleted_unseen(path: Path) -> None:
+    await paused(path)
+    store = store_of(lambda session_id: AwayOnce(session_id, path), "somebody's own")
+    with pytest.raises(StoreTimeoutError):
+        await store.delete_run("run-7")
+    with pytest.raises(RunStateError, match="has not ended"):
+        await store.delete_run("run-7")
+    await store.close()
 
 
 async def test_a_run_that_has_not_ended_cannot_be_deleted(store: Store) -> None:

@@ -19,7 +19,7 @@ from standfast.carrying.runs import StoredRunStore
 from standfast.carrying.session import StoredSession
 from standfast.engine.codec import has_ended
 from standfast.engine.run_store import RunSummary
-from standfast.ground.errors import NotFoundError, RunStateError, StandfastError
+from standfast.ground.errors import CorruptRecordError, NotFoundError, RunStateError, SchemaTooNewError, SealBrokenError
 from standfast.operators.run_view import CallView, RunView, load, view_of
 from standfast.sessions import look_rules, rules, writer_rules
 from standfast.sessions.look_rules import Seen
@@ -399,8 +399,8 @@ class Store:
         self._check_writable()
         try:
             saved = await self._runs.load_run(run_id)
-        except StandfastError:
-            saved = None  # nobody can read it: this is how to be rid of it
+        except (CorruptRecordError, SealBrokenError, SchemaTooNewError):
+            saved = None  # nobody can read it: this is how to be rid of it. Not one that a store was too slow to give.
         if saved is not None:
             refuse_to_delete(saved, "Store.cancel()")
         return await self._runs.delete_run(run_id)
