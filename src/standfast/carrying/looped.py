@@ -141,9 +141,7 @@ class _Serving(Pipelining):
                 answers = await self._answered(list(map(question_of, ready)))
             except BaseException:  # cancelled, nearly always; whatever has left may have been done
                 for active in ready:
-                    if active.is_step:
-                        active.request.in_doubt = True
-                        active.keep(active.question)
+                    active.asks_again()
                 raise
             self._settle(ready, answers)
         elif self._active:

@@ -97,7 +97,7 @@ class PipelinedCarrier(ThreadCarrier):
         return Pipelining(self._open_store, self._writes, self._loses_answers, self._under_way)
 
 
-class _Active(msgspec.Struct, eq=False):
+class Active(msgspec.Struct, eq=False):
     """A request whose plan has begun."""
 
     request: AnyRequest
@@ -126,6 +126,18 @@ class _Active(msgspec.Struct, eq=False):
         self.held |= frozenset(_lanes_in(step))
         self.written |= frozenset([change.name for change in step])
 
+    def asks_again(self) -> bool:
+        """Whether its question can be asked once more after somebody was interrupted: no answer was taken for it.
+
+        A step may have been done, and is known by its lane when it comes again.
+        """
+        if self.question is None:
+            return False
+        if self.is_step:
+            self.request.in_doubt = True
+            self.keep(self.question)
+        return True
+
     def is_about(self, names: Set[Name]) -> bool:
         """Whether its question is about one of these."""
         question: Any = self.question
@@ -149,7 +161,7 @@ class Pipelining(Writing):
 
     def __init__(self, open_store: Any, inbox: Any, loses_answers: bool, under_way: set[int]) -> None:
         super().__init__(open_store, inbox, loses_answers)
-        self._active: list[_Active] = []
+        self._active: list[Active] = []
         self._believed: dict[Name, dict[str, bytes | None]] = {}
         self._under_way = under_way
 
@@ -169,7 +181,7 @@ class Pipelining(Writing):
         while not ending and len(self._active) < AT_ONCE_MAX:
             if self._active and self._inbox.empty():  # nobody else takes from it
                 break
-            message = self._inbox.get()
+            message = self._next_message()
             if message is None:
                 return True
             self._accept(message)
@@ -177,11 +189,14 @@ class Pipelining(Writing):
                 break
         return ending
 
+    def _next_message(self) -> AnyRequest | PutBack | None:
+        return self._inbox.get()
+
     def _accept(self, message: AnyRequest | PutBack) -> None:
         if isinstance(message, PutBack):
             self._owed.append(message.request)
         else:
-            self._active.append(_Active(message, message.plan()))
+            self._active.append(Active(message, message.plan()))
 
     # --- a round ----------------------------------------------------------------------------------------------------
 
@@ -203,8 +218,8 @@ class Pipelining(Writing):
         now = time.monotonic()
         return min((one.not_before - now for one in self._active if one.not_before > now), default=0.0)
 
-    def _settle(self, ready: Sequence[_Active], answers: Sequence[Answer | Exception]) -> None:
-        ended: list[_Active] = []
+    def _settle(self, ready: Sequence[Active], answers: Sequence[Answer | Exception]) -> None:
+        ended: list[Active] = []
         for place, active in enumerate(ready):
             answer = answers[place]
             step = active.question if active.is_step else None
@@ -215,9 +230,9 @@ class Pipelining(Writing):
         if ended:
             self._deliver(ended)
 
-    def _ready(self) -> list[_Active]:
+    def _ready(self) -> list[Active]:
         """Those whose question goes out now, in the order they came."""
-        now, ready, ended = time.monotonic(), list[_Active](), list[_Active]()
+        now, ready, ended = time.monotonic(), list[Active](), list[Active]()
         is_alone = len(self._active) == 1  # as most are; then it waits for nobody
         # A lane is its user's until that one has ended, also while it only looks whether it was done: if another wrote
         # there meanwhile, it would find no trace of itself, and do it a second time.
@@ -245,7 +260,7 @@ class Pipelining(Writing):
         return ready
 
     @staticmethod
-    def _is_behind(active: _Active, users: dict[Used, _Active], left: set[Name]) -> bool:
+    def _is_behind(active: Active, users: dict[Used, Active], left: set[Name]) -> bool:
         """Whether it has to wait for another, who uses its lane, or whom nobody waits for."""
         is_behind = bool(left) and active.is_about(left)
         if active.is_step:
@@ -265,7 +280,7 @@ class Pipelining(Writing):
             return [error] * len(questions)
         return found
 
-    def _is_ended(self, active: _Active, answer: Answer | Exception) -> bool:
+    def _is_ended(self, active: Active, answer: Answer | Exception) -> bool:
         """Take an answer; whether the request has its outcome."""
         if isinstance(answer, Exception):
             return self._failed(active, answer)
@@ -276,7 +291,7 @@ class Pipelining(Writing):
         active.question, active.answer, active.pause = None, answer, RETRY_FIRST_S
         return not self._advance(active)
 
-    def _failed(self, active: _Active, error: Exception) -> bool:
+    def _failed(self, active: Active, error: Exception) -> bool:
         """Whether an error stands. A lost answer is asked for again: the step carries what a repeat is known by."""
         if active.is_step:
             step: Any = active.question
@@ -296,7 +311,7 @@ class Pipelining(Writing):
         request.error = request.last_word(error)
         return True
 
-    def _deliver(self, ended: list[_Active]) -> None:
+    def _deliver(self, ended: list[Active]) -> None:
         requests: list[AnyRequest] = []
         for active in ended:
             self._active.remove(active)
@@ -307,11 +322,14 @@ class Pipelining(Writing):
                 self._remember([request])
             self._under_way.discard(id(request))
             requests.append(request)
+        self._hand_over(requests)
+
+    def _hand_over(self, requests: list[AnyRequest]) -> None:
         deliver(requests)
 
     # --- a plan -----------------------------------------------------------------------------------------------------
 
-    def _advance(self, active: _Active) -> bool:
+    def _advance(self, active: Active) -> bool:
         """Bring a plan to its next question that only the store can answer; False if it has ended."""
         request, plan = active.request, active.plan
         try:
@@ -336,7 +354,7 @@ class Pipelining(Writing):
         request.error = error
         return False
 
-    def _guess(self, active: _Active, question: Look) -> Sight | None:
+    def _guess(self, active: Active, question: Look) -> Sight | None:
         """An answer to a look that asks for cells only. Not for the lease alone: that asks for the time as well."""
         if not question.cells or question.cells == (LEASE,):
             return None
@@ -368,7 +386,7 @@ class Pipelining(Writing):
             known.update(change.cells)
             known.update(change.put)
 
-    def _learn(self, active: _Active, refused: Refused) -> None:
+    def _learn(self, active: Active, refused: Refused) -> None:
         """A guess was wrong: whatever came after it from here was too."""
         active.guesses, active.guessed = False, {}
         step: Any = active.question

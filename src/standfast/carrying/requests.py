@@ -80,6 +80,9 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
     in_doubt: bool = False
     """Whether a step of it has left and its answer was lost, and nobody has seen since that it was not done."""
     stage: Stage = QUEUED
+    hurry_at: float = math.inf
+    hurry: Callable[[], None] | None = None
+    """What is called in the caller's loop if it has no outcome at that time."""
     _abandoned: bool = False
     _undo_given: bool = False
     _lock: threading.Lock = msgspec.field(default_factory=threading.Lock)
@@ -161,6 +164,11 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
         )
 
     # --- the side of the thread that does it ------------------------------------------------------------------------
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The loop in which somebody waits for it."""
+        return self._loop
 
     @property
     def is_open(self) -> bool:
@@ -450,9 +458,13 @@ class _Deadlines:
 
     def _look(self) -> None:
         now = time.monotonic()
-        for request in [request for request in self.waiting if request.deadline <= now]:
-            request.expire()
-        later = [request.deadline for request in self.waiting if request.deadline > now]
+        for request in list(self.waiting):
+            if request.deadline <= now:
+                request.expire()
+            elif request.hurry is not None and request.hurry_at <= now:
+                request.hurry_at = math.inf
+                request.hurry()
+        later = [due for request in self.waiting if (due := min(request.deadline, request.hurry_at)) > now]
         self.due = math.inf
         if later:
             self.arm(min(later))
@@ -485,6 +497,7 @@ def waiting_in(loop: asyncio.AbstractEventLoop, request: Request[Any]) -> dict[R
         found = _Deadlines(loop)
         _deadlines[id(loop)] = weakref.ref(found, partial(_forget, id(loop)))
     found.waiting[request] = None
-    if request.deadline < found.due:
-        found.arm(request.deadline)
+    due = min(request.deadline, request.hurry_at)
+    if due < found.due:
+        found.arm(due)
     return found.waiting

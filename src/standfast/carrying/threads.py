@@ -91,15 +91,19 @@ class ThreadCarrier(RequestCarrier):
                 raise SessionClosedError("the session was closed", "Open a new session object for this id.")
             if not self._threads:
                 self._start()
-            # What follows a cancelled write waits until that is done or never will be, and a popped item is back (A13).
-            if self._left:
-                self._left = [left for left in self._left if not left.is_over]
-            if request.kind == "write" or self._left:
+            has_left = self._has_left()
+            if request.kind == "write" or has_left:
                 if self._under_way is not None and request.kind == "write":
                     self._under_way.add(id(request))
                 self._writes.put(request)
             else:
                 self._reads.put(request)
+
+    def _has_left(self) -> bool:
+        """Whether cancelled writes are neither done nor taken back: what follows waits for them (A13)."""
+        if self._left:
+            self._left = [left for left in self._left if not left.is_over]
+        return bool(self._left)
 
     def _give_up(self, request: AnyRequest, owes_undo: bool) -> None:
         if request.kind != "write" or self._pid != os.getpid():

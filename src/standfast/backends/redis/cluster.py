@@ -88,6 +88,9 @@ class ClusterStore(RedisStore):
         self._runs: dict[str, int] = {}
         self._greeting.has_one_layout = True
 
+    def line(self) -> None:
+        """None: an answer may come over any of several connections."""
+
     # --- where names are
 
     def keys_of(self, name: Name) -> NameKeys:

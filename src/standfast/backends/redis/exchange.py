@@ -26,10 +26,16 @@ def answers(commands: Sequence[Command]) -> Exchange[Sequence[Any]]:
     return found
 
 
-def driven(exchange: Exchange[T], ask: Callable[[Sequence[Command], bool], list[Any]]) -> T:
-    """The result of an exchange, in a thread that waits for the answers. An error of `ask` is raised inside it."""
+Asking = Callable[[Sequence[Command], bool], list[Any]]
+
+
+def driven(exchange: Exchange[T], ask: Asking, sent: tuple[Sequence[Command], bool] | None = None) -> T:
+    """The result of an exchange, in a thread that waits for the answers. An error of `ask` is raised inside it.
+
+    `sent` is what the exchange asks for, if it has begun.
+    """
     try:
-        sent = next(exchange)
+        sent = sent or next(exchange)
         while True:
             try:
                 found = ask(*sent)

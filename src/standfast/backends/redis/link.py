@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import redis.exceptions as failed
 from redis.backoff import NoBackoff
 from redis.connection import Connection, ConnectionPool
@@ -12,7 +14,7 @@ from redis.retry import Retry
 
 from standfast.backends.redis.errors import refused, unreachable
 from standfast.backends.redis.exchange import Command
-from standfast.backends.redis.wire import Answers, packed, wait_in_kernel
+from standfast.backends.redis.wire import Answers, can_be_asked_without_waiting, packed, sent_now, wait_in_kernel
 from standfast.sessions.answering import unanswered
 
 
@@ -27,14 +29,21 @@ class Link:
         self._connection: Connection | None = None
         self._socket: Any = None
         self._answers: Answers | None = None
+        self._is_lendable = False
+        self.patience_s = math.inf
         self.where = redis_address(url)
 
     def ask(self, commands: Sequence[Command], reading: bool) -> list[Any]:
         """The answers, in order. An error that the server answered with is among them."""
         answers = self._answers or self._opened()
+        return self._told(answers, len(commands), _joined(commands), reading)
+
+    def _told(self, answers: Answers, count: int, data: bytes, reading: bool) -> list[Any]:
+        """The answers to what was sent, with this."""
         try:
-            self._socket.sendall(packed(commands[0]) if len(commands) == 1 else b"".join(map(packed, commands)))
-            return answers.several(len(commands))
+            if data:
+                self._socket.sendall(data)
+            return answers.several(count)
         except BlockingIOError as error:  # the kernel's word for it
             self.close()
             raise unanswered("Redis", "its time for an answer is up", reading=reading) from error
@@ -44,6 +53,35 @@ class Link:
         except BaseException:
             self.close()  # a late answer must not be taken for another one
             raise
+
+    # --- without waiting ----------------------------------------------------------------------------------------------
+
+    @property
+    def line(self) -> Any:
+        """The socket, if one is open over which `sent` can be used."""
+        return self._socket if self._is_lendable else None
+
+    def sent(self, commands: Sequence[Command], reading: bool) -> Sent:
+        """Send commands, as far as that goes without waiting."""
+        return Sent(len(commands), sent_now(self._socket, _joined(commands)), reading)
+
+    def come(self, sent: Sent) -> list[Any] | None:
+        """The answers, if they have come."""
+        if sent.rest or self._answers is None:
+            return None
+        try:
+            return self._answers.come(sent.count)
+        except (failed.RedisError, ValueError) as error:
+            self.close()
+            raise unanswered("Redis", str(error), reading=sent.reading) from error
+
+    def awaited(self, sent: Sent) -> list[Any]:
+        """The answers, waited for."""
+        if self._answers is None:  # it was closed, by an error that was told
+            raise unanswered("Redis", "the connection was closed", reading=sent.reading)
+        return self._told(self._answers, sent.count, sent.rest, sent.reading)
+
+    # --- the connection -----------------------------------------------------------------------------------------------
 
     def _opened(self) -> Answers:
         # Not `make_connection()`: it counts what it ever made, and refuses for good after a hundred reconnects.
@@ -57,14 +95,28 @@ class Link:
         # redis-py connects, says who this is and chooses the database; from here on its socket is spoken to directly.
         self._connection, self._socket = connection, connection._sock
         wait_in_kernel(self._socket, connection.socket_timeout)
-        self._answers = Answers(self._socket)
+        self._answers, self._is_lendable = Answers(self._socket), can_be_asked_without_waiting(self._socket)
+        self.patience_s = connection.socket_timeout or math.inf
         return self._answers
 
     def close(self) -> None:
         """Close the connection; it is opened again when it is needed."""
         connection, self._connection, self._socket, self._answers = self._connection, None, None, None
+        self._is_lendable = False
         if connection is not None:
             connection.disconnect()  # type: ignore[no-untyped-call]
+
+
+class Sent(msgspec.Struct, eq=False):
+    """Commands that were sent, whole or but for a rest, and whose answers nobody has read."""
+
+    count: int
+    rest: bytes
+    reading: bool
+
+
+def _joined(commands: Sequence[Command]) -> bytes:
+    return packed(commands[0]) if len(commands) == 1 else b"".join(map(packed, commands))
 
 
 def redis_address(url: str) -> str:

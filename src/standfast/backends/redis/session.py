@@ -14,8 +14,8 @@ from standfast.backends.redis.cluster import ClusterLink, ClusterStore
 from standfast.backends.redis.keys import Layout
 from standfast.backends.redis.link import Link
 from standfast.backends.redis.store import RedisStore
+from standfast.carrying.lending import LendingCarrier
 from standfast.carrying.looped import LoopCarrier
-from standfast.carrying.pipelined import PipelinedCarrier
 from standfast.carrying.server_session import ServerSession
 from standfast.ground.errors import CallerError, InvalidNameError
 from standfast.sessions.protocol import SessionSettings
@@ -89,7 +89,7 @@ class RedisSession(ServerSession):
 
     # --- what ServerSession asks --------------------------------------------------------------------------------------
 
-    def _made_carrier(self) -> PipelinedCarrier | LoopCarrier:
+    def _made_carrier(self) -> LendingCarrier | LoopCarrier:
         target, prefix, layout = self._target, self.key_prefix, self.layout
         ttl_ms = None if self.ttl == "keep" else (self.ttl or 0) * 1000
         replicas = self.wait_replicas
@@ -106,7 +106,7 @@ class RedisSession(ServerSession):
             link = Link(target.url, **options)
             return RedisStore(link, prefix=prefix, layout=layout, ttl_ms=ttl_ms, wait_replicas=replicas)
 
-        return PipelinedCarrier(opened, loses_answers=True, readers=READERS)
+        return LendingCarrier(opened, loses_answers=True, readers=READERS)
 
     def _store_key(self) -> Hashable:
         target = self._target

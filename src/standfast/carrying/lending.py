@@ -1,0 +1,386 @@
+"""Carrying a write in the event loop that asks for it, over the writing thread's own connection.
+
+The way into a thread and back wakes two sleepers more than the server does, and on idle cores that takes longer than
+all rules together. So where nothing else is under way, the loop that asks sends the question itself, without waiting,
+and its selector tells it of the answer. Everything else is the thread's: what comes while an answer is awaited, a
+question that did not leave whole, an answer that did not come whole, an error, a second question, a caller who left.
+
+Two things keep the thread and the loops apart:
+
+- **The turn.** Whoever has this lock has the store, and what is under way; the thread gives it back only while it waits
+  for its next message. A loop takes it without waiting, and never holds it while it waits for the server.
+- **What is lent.** A question that a loop has sent stands in `lent` until somebody takes its answer, under the turn.
+  The thread does so, by waiting for it, whenever it is woken. So a loop that stands still, ends, or was told to leave
+  keeps nobody waiting, and whoever finds that an answer is not for it wakes the thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from contextvars import Context
+from typing import Any, Protocol, cast
+
+import msgspec
+
+from standfast.carrying.pipelined import AT_ONCE_MAX, Active, PipelinedCarrier, Pipelining, question_of
+from standfast.carrying.requests import deliver, waiting_in
+from standfast.carrying.threads import LAST_WAIT_S, AnyRequest, Writing
+from standfast.ground.errors import OutcomeUnknownError, StandfastError
+from standfast.sessions.port import Answer, Ask
+
+
+class Begun(Protocol):
+    """Questions that were sent, and whose answers nobody has taken yet."""
+
+    patience_s: float
+    """How long to wait for the answers before something must be wrong."""
+
+    def take(self) -> list[Answer | Exception] | None:
+        """The answers, if they have come whole; what is missing is for `finish`. Never waits."""
+        ...
+
+    def finish(self) -> list[Answer | Exception]:
+        """The answers, waited for; whatever is needed for them is done."""
+        ...
+
+
+class Line(Protocol):
+    """A connection whose answers a selector can wait for."""
+
+    def fileno(self) -> int:
+        """Its descriptor."""
+        ...
+
+
+class Lends(Protocol):
+    """A store that can be asked without waiting for the answer."""
+
+    def line(self) -> Line | None:
+        """Its connection, the same object for as long as it is the same; None: it cannot be asked so now."""
+        ...
+
+    def begin(self, questions: Sequence[Ask]) -> Begun:
+        """Send what asks for all of it, as far as that goes without waiting."""
+        ...
+
+    def break_off(self) -> None:
+        """Close the connection: what comes over it now is nobody's answer."""
+        ...
+
+
+class Watch:
+    """A loop's look at a line, through a descriptor of its own.
+
+    Of its own, because the thread may close the line at any moment, and its number be somebody else's: a selector that
+    still knew it would then refuse that one.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, line: Line, arrived: Callable[[Watch], None]) -> None:
+        self.loop, self.line = loop, line
+        self._fd = os.dup(line.fileno())
+        try:
+            # In a context of nobody's: this stays for longer than the request that is the first to need it.
+            Context().run(loop.add_reader, self._fd, arrived, self)
+        except BaseException:
+            self._close()
+            raise
+
+    def stop(self) -> None:
+        """Look no more; in its loop."""
+        if self._fd >= 0:
+            self.loop.remove_reader(self._fd)
+            self._close()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it was told to."""
+        return self._fd < 0
+
+    def _close(self) -> None:
+        fd, self._fd = self._fd, -1
+        os.close(fd)
+
+    def __del__(self) -> None:  # its loop was closed, and has forgotten it
+        if self._fd >= 0:
+            self._close()
+
+
+class Lent(msgspec.Struct, eq=False):
+    """A round whose questions a loop has sent."""
+
+    ready: list[Active]
+    begun: Begun
+    watch: Watch
+
+
+TAKE_BACK: Any = object()
+"""A message to the thread: look after what is lent, or was left half done."""
+
+
+class LendingCarrier(PipelinedCarrier):
+    """Carries plans to a store that may lend its connection (`Lends`)."""
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._lending: Lending | None = None
+        self._gathered: list[AnyRequest] = []  # of one loop, which sends them in its next turn
+        self._had_company = False
+
+    def _writing(self) -> Writing:
+        self._lending = Lending(self._open_store, self._writes, self._loses_answers, self._under_way)
+        return self._lending
+
+    def _submit(self, request: AnyRequest) -> None:
+        if self._pid != os.getpid():
+            self._begin()
+        lending = self._lending
+        if lending is not None and request.undo is None and request.kind == "write" and not request.detached:
+            with self._gate:
+                if self._is_gathered(request):
+                    return
+                is_alone = self._is_alone(request)
+            if is_alone:
+                if lending.lend([request]):
+                    return
+                self._under_way.discard(id(request))
+        with self._gate:
+            if request.kind != "read" or self._left:
+                self._pass_on()
+            super()._submit(request)
+
+    def _is_gathered(self, request: AnyRequest) -> bool:
+        """Whether it goes with others of its loop, which sends them in its next turn."""
+        gathered, loop = self._gathered, request.loop
+        if gathered:
+            if gathered[0].loop is not loop or len(gathered) >= AT_ONCE_MAX:
+                return False
+        elif self._had_company and loop is not None and self._is_free():  # then it will have again, perhaps
+            loop.call_soon(self._send_gathered)
+        else:
+            return False
+        self._under_way.add(id(request))
+        gathered.append(request)
+        return True
+
+    def _is_alone(self, request: AnyRequest) -> bool:
+        """Whether nothing is under way here that it would overtake; then it is, so that nothing overtakes it."""
+        if self._is_free():
+            self._under_way.add(id(request))
+            return True
+        lent = None if self._lending is None else self._lending.lent
+        self._had_company |= lent is not None and lent.watch.loop is request.loop
+        return False
+
+    def _is_free(self) -> bool:
+        return not (self._is_closed or self._under_way or self._has_left())
+
+    def _send_gathered(self) -> None:
+        with self._gate:
+            gathered, self._gathered = self._gathered, []
+        self._had_company = len(gathered) > 1
+        if gathered and self._lending is not None and not self._lending.lend(gathered):
+            with self._gate:
+                self._gathered[:0] = gathered
+                self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Give what was gathered to the thread, before anything that came later."""
+        for request in self._gathered:
+            self._writes.put(request)
+        self._gathered = []
+
+    def _give_up(self, request: AnyRequest, owes_undo: bool) -> None:
+        super()._give_up(request, owes_undo)
+        if self._lending is not None and self._lending.lent is not None and self._pid == os.getpid():
+            self._writes.put(TAKE_BACK)
+
+    def close(self, timeout_s: float = LAST_WAIT_S) -> None:
+        """End when all that was submitted is done, and wait for that."""
+        with self._gate:
+            self._pass_on()
+            self._is_closed = True
+        super().close(timeout_s)
+
+
+class Lending(Pipelining):
+    """The writing thread, and what loops do in its place."""
+
+    def __init__(self, open_store: Any, inbox: Any, loses_answers: bool, under_way: set[int]) -> None:
+        super().__init__(open_store, inbox, loses_answers, under_way)
+        self.turn = threading.Lock()
+        self.lent: Lent | None = None
+        self._at_work: list[Active] = []  # what a loop is working on; if that was interrupted, what it left half done
+        self._watch: weakref.ref[Watch] | None = None  # its loop's, and gone with it
+        self._done: list[AnyRequest] = []  # for whoever has the turn to hand out, when it has given it back
+
+    # --- the thread ---------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Do what is asked for until told to end."""
+        with self.turn:
+            try:
+                super().run()
+            finally:
+                self._store = None
+                self._hand_out()
+
+    def _next_message(self) -> Any:
+        if self._active:
+            return super()._next_message()
+        self.turn.release()
+        try:
+            # Only now: whoever has its answer asks for the next thing at once, and finds the turn free.
+            self._hand_out()
+            message = super()._next_message()
+        finally:
+            self.turn.acquire()
+        self._take_back()
+        return message
+
+    def _accept(self, message: Any) -> None:
+        if message is not TAKE_BACK:
+            super()._accept(message)
+
+    def _round(self) -> None:
+        self._hand_out()
+        super()._round()
+
+    def _hand_over(self, requests: list[AnyRequest]) -> None:
+        self._done += requests
+
+    def _hand_out(self) -> None:
+        if self._done:
+            done, self._done = self._done, []
+            deliver(done)
+
+    def _take_back(self) -> None:
+        """Bring to its end what a loop has sent, or had begun to."""
+        lent, cut = self.lent, self._at_work
+        self.lent, self._at_work = None, []
+        if cut:
+            self._mend(cut)
+        elif lent is not None:
+            try:
+                answers = lent.begun.finish()
+            except Exception as error:
+                answers = [error] * len(lent.ready)
+            self._settle(lent.ready, answers)
+
+    def _mend(self, cut: list[Active]) -> None:
+        """Somebody interrupted a loop's work, by Ctrl-C say: ask again, or say that nobody knows."""
+        cast(Lends, self._store).break_off()
+        for active in cut:
+            request = active.request
+            if active in self._active:
+                if active.asks_again():
+                    continue
+                self._active.remove(active)
+            request.fail(  # unless it has its outcome, and was only not handed over
+                OutcomeUnknownError(
+                    "it was interrupted while its answer was read",
+                    "It was done whole or not at all; repeating an append under the same writer and number is safe.",
+                )
+            )
+            self._under_way.discard(id(request))
+            self._done.append(request)
+
+    # --- a loop, in its own thread ------------------------------------------------------------------------------------
+
+    def lend(self, requests: list[AnyRequest]) -> bool:
+        """Send what requests ask for, from the loop that waits for them. False: not now, and nothing was done."""
+        if not self.turn.acquire(blocking=False):
+            return False
+        try:
+            watch = self._watched(requests[0].loop)
+            if watch is None:
+                return False
+            self._at_work = [Active(request, request.plan()) for request in requests]
+            self._active += self._at_work
+            self._go_on(watch)
+        except BaseException:
+            self._wake()
+            raise
+        finally:
+            self.turn.release()
+        return True
+
+    def _go_on(self, watch: Watch) -> None:
+        """Send what can be asked for now, hand out what has its outcome, and leave everything else to the thread."""
+        ready = self._ready()
+        if ready:
+            try:
+                begun = cast(Lends, self._store).begin(list(map(question_of, ready)))
+            except Exception as error:
+                self._settle(ready, [error] * len(ready))
+            else:
+                self.lent = Lent(ready, begun, watch)
+                self._be_patient(ready[0].request, watch.loop, begun.patience_s)
+        self._at_work = []
+        done, self._done = self._done, []
+        for request in done:
+            request.hand_over()
+        if self._owed or (self._active and self.lent is None):
+            self._wake()
+
+    def _be_patient(self, request: AnyRequest, loop: asyncio.AbstractEventLoop, patience_s: float) -> None:
+        """Wake the thread when nothing has come for so long: it may still get an answer over another connection."""
+        if not request.is_taken:  # or whoever left has woken the thread
+            request.hurry, request.hurry_at = self._wake, time.monotonic() + patience_s
+            waiting_in(loop, request)
+
+    def _watched(self, loop: asyncio.AbstractEventLoop | None) -> Watch | None:
+        """The look of that loop at the connection; None where that, or anything else, is in the way."""
+        store: Any = self._store
+        if store is None or loop is None or self._active or self.lent is not None or self._at_work:
+            return None
+        if self._handed:
+            self._look_for_orphans()
+        line: Line | None = None if self._owed else store.line()
+        if line is None:
+            return None
+        watch = None if self._watch is None else self._watch()
+        if watch is None or watch.is_stopped or watch.loop is not loop or watch.line is not line:
+            try:
+                watch = Watch(loop, line, self._arrived)
+            except (NotImplementedError, OSError, RuntimeError, ValueError):  # not every loop can
+                return None
+            self._watch = weakref.ref(watch)
+        return watch
+
+    def _arrived(self, watch: Watch) -> None:
+        """Something came over a watched connection, or its end."""
+        if not self.turn.acquire(blocking=False):
+            watch.stop()
+            self._wake()  # whoever has the turn may have looked already whether something is lent
+            return
+        try:
+            lent = self.lent
+            if lent is None or lent.watch is not watch:
+                watch.stop()
+                return
+            self._at_work = list(self._active)
+            try:
+                answers = lent.begun.take()
+            except StandfastError as error:
+                answers = [error] * len(lent.ready)
+            if answers is None:
+                self._at_work = []
+                watch.stop()
+                self._wake()
+                return
+            self.lent = None
+            self._settle(lent.ready, answers)
+            self._go_on(watch)
+        except BaseException:
+            self._wake()
+            raise
+        finally:
+            self.turn.release()
+
+    def _wake(self) -> None:
+        self._inbox.put(TAKE_BACK)
