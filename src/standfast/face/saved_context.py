@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from standfast.agents.approvals import ApprovalBook, decision_from_json
-from standfast.agents.context import RunContextWrapper
+from standfast.agents.context import RunContextWrapper, wrapper_of
 from standfast.driver.run_scope import usage_of
 from standfast.engine.run import Run
 from standfast.ground.errors import ItemNotStorableError, RunStateError, UserError
@@ -97,11 +97,9 @@ def wrapper_from(
 
 def wrap_context(context: object, usage: Usage, book: ApprovalBook) -> RunContextWrapper[Any]:
     """A wrapper of this application object that knows what a run has used and what was decided about it."""
-    # A wrapper of the application's own keeps its identity: hooks may hold it.
-    if isinstance(context, RunContextWrapper):
-        context.usage, context.approvals = usage, book
-        return context
-    return RunContextWrapper(context, usage, approvals=book)
+    wrapper = wrapper_of(context)
+    wrapper.usage, wrapper.approvals = usage, book
+    return wrapper
 
 
 def _restored(deserializer: ContextDeserializer, value: Item) -> Any:
