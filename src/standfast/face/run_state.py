@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from standfast.agents.agent import Agent
-from standfast.agents.approvals import arguments_digest, decision_json
+from standfast.agents.approvals import arguments_digest
 from standfast.agents.context import RunContextWrapper, TContext, wrapper_of
 from standfast.agents.hooks import TAgent
 from standfast.agents.run_config import RunConfig
@@ -30,13 +30,15 @@ from standfast.driver.saved_checks import check_saved
 from standfast.engine.advance import advance, refuse_finished
 from standfast.engine.codec import decode_run, encode_run
 from standfast.engine.events import Decided, Event, InputStaged
+from standfast.engine.log import plain
 from standfast.engine.run import Decision, Run, begin
 from standfast.face.saved_context import (
+    BesideRun,
     ContextDeserializer,
     ContextSerializer,
-    context_to_json,
+    read_beside,
+    saved_context,
     wrap_context,
-    wrapper_from,
 )
 from standfast.ground.errors import ApprovalError, RunStateError, UserError
 from standfast.ground.jsonvalue import Item, copy_json, encode
@@ -252,12 +254,10 @@ class RunState(Generic[TContext, TAgent]):
 
         `include_tracing_api_key` is taken for the SDK's sake and has no effect: no key is ever in a saved run.
         """
-        payload = encode_run(self._run)
-        payload["revision"] = self._saved.revision
-        payload["saved_context"] = context_to_json(self._wrapper.context, context_serializer, strict_context)
-        payload["usage"] = self._wrapper.usage.to_json()
-        payload["decisions"] = [decision_json(one) for one in self._wrapper.approvals.decisions()]
-        return payload
+        wrapper = self._wrapper
+        context = saved_context(wrapper.context, context_serializer, strict_context)
+        beside = (self._saved.revision, context, wrapper.usage.to_json(), tuple(wrapper.approvals.decisions()))
+        return {**encode_run(self._run), **plain(BesideRun(*beside))}
 
     def to_string(
         self,
@@ -331,10 +331,7 @@ def _loaded(
 ) -> RunState[Any]:
     run = decode_run(payload)
     check_saved(run, AgentGraph(agent))
-    revision = payload.get("revision", 0)
-    if not isinstance(revision, int) or isinstance(revision, bool) or revision < 0:
-        raise RunStateError(f"{revision!r} is not the revision of a saved run", "Pass the payload unchanged.")
-    wrapper = wrapper_from(payload, run, override, deserializer, strict)
+    revision, wrapper = read_beside(payload, run, override, deserializer, strict)
     return RunState._of(ResumedRun(run, revision), wrapper, agent)
 
 
