@@ -11,12 +11,11 @@ from standfast.agents.approvals import (
     ApprovalBook,
     arguments_digest,
     decision_about,
-    decision_from_json,
-    decision_json,
     scope_of,
     tool_scope,
 )
 from standfast.agents.context import AgentHookContext, ChildPaused, RunContextWrapper, ToolContext
+from standfast.engine.log import plain, typed
 from standfast.engine.run import Decision
 from standfast.ground.errors import ApprovalError
 from standfast.words.items import ToolApprovalItem
@@ -148,7 +147,7 @@ decisions = st.builds(
 @given(st.lists(decisions, max_size=12))
 def test_a_book_says_what_the_rules_say_and_survives_json(made: list[Decision]):
     """The rules of §1.10, written a second time in the most naive way."""
-    book = ApprovalBook.of(decision_from_json(decision_json(decision)) for decision in made)
+    book = ApprovalBook.of(typed(plain(made), list[Decision]))
     for call_id in ("c1", "c2", "c3", "c4"):
         own = [decision.approved for decision in made if decision.call_id == call_id]
         sticky = [decision.approved for decision in made if decision.sticky]

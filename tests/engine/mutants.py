@@ -77,7 +77,9 @@ MUTANTS = [
         '        return (Judge("input", number, blocking=True),)\n',
         '        return (Judge("input", number, blocking=True), CallModel(number))\n',
     ),
-    Mutant("a call in doubt is repeated", "due", 'if call.state == "doubt":', 'if call.state == "no such state":'),
+    Mutant(
+        "a call in doubt is repeated", "due", 'if call.state == "doubt" else', 'if call.state == "no such state" else'
+    ),
     Mutant("a request in doubt is repeated", "due", "    if progress.doubt:\n", "    if False:\n"),
     Mutant("a claim doubts no call", "advance", 'evolve(call, state="doubt"', 'evolve(call, state="asked"'),
     Mutant(
@@ -97,8 +99,8 @@ MUTANTS = [
     Mutant(
         "a handoff does not wait for the tools",
         "due",
-        'elif call.kind != "handoff":\n            effects',
-        "else:\n            effects",
+        'only_handoffs or call.kind != "handoff"',
+        "True",
     ),
     Mutant("a handoff's view begins at its turn", "advance", "View(call.base, len(ledger))", "View(call.base, start)"),
     Mutant("a handoff leaves the agent as it was", "advance", "evolve(progress, agent=call.target)", "progress"),

@@ -8,42 +8,12 @@ call that was shown: its id, its tool and its arguments.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from hashlib import sha256
-from typing import Any
 
 from standfast.engine.run import Decision
 from standfast.ground.errors import ApprovalError, ChangedCallError
-from standfast.ground.jsonvalue import Item
 from standfast.words.items import ToolApprovalItem, read
-
-
-def decision_json(decision: Decision) -> Item:
-    """The decision as a JSON object."""
-    return {
-        "call_id": decision.call_id,
-        "scope": decision.scope,
-        "approved": decision.approved,
-        "sticky": decision.sticky,
-        "message": decision.message,
-        "arguments_digest": decision.arguments_digest,
-        "agent": decision.agent,
-        **({} if decision.by is None else {"by": decision.by}),
-        **({} if decision.at is None else {"at": decision.at}),
-    }
-
-
-def decision_from_json(value: Mapping[str, Any]) -> Decision:
-    """The decision that `decision_json` wrote; raises TypeError or KeyError for anything else."""
-    # Version 1 did not know whose tool a decision was about, nor who decided.
-    later = ("agent", "by", "at")
-    decision = Decision(**{name: value[name] for name in Decision.__match_args__ if name not in later or name in value})
-    texts = (decision.call_id, decision.message, decision.arguments_digest, decision.agent, decision.by)
-    if not all(text is None or isinstance(text, str) for text in texts) or not isinstance(decision.scope, str):
-        raise TypeError("a decision is about texts")
-    if not isinstance(decision.approved, bool) or not isinstance(decision.sticky, bool):
-        raise TypeError("a decision is yes or no")
-    return decision
 
 
 def tool_scope(name: str, *, namespace: str | None = None, kind: str = "function") -> str:

@@ -144,6 +144,11 @@ def _named_scope(tool_name: str, tool_namespace: str | None, tool_lookup_key: An
             return tool_scope(tool_name, namespace=tool_namespace)
 
 
+def wrapper_of(context: object) -> RunContextWrapper[Any]:
+    """The wrapper of an application object. One that is a wrapper already stays that one: hooks may hold it."""
+    return context if isinstance(context, RunContextWrapper) else RunContextWrapper(context)
+
+
 @dataclass(eq=False)
 class AgentHookContext(RunContextWrapper[TContext]):
     """What `on_agent_start`, `on_agent_end`, `on_start` and `on_end` get: `turn_input` is the input of the turn."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from standfast.agents.context import RunContextWrapper
+from standfast.agents.context import wrapper_of
 from standfast.agents.hooks import RunHooksBase
 from standfast.agents.realtime_agent import RealtimeAgent
 from standfast.agents.realtime_config import RealtimeRunConfig, check_run_config
@@ -85,7 +85,7 @@ class RealtimeSession(RealtimeModelListener):
         resumes: bool = False,
     ) -> None:
         config = check_run_config(run_config)
-        wrapper = context if isinstance(context, RunContextWrapper) else RunContextWrapper(context)
+        wrapper = wrapper_of(context)
         memory = None if session is None else _memory(session, config)
         self._scope = scope = CallScope(
             model,

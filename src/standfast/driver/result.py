@@ -391,7 +391,7 @@ class RunResultStreaming(RunResultBase[TState]):
             raise self._error
         raise StopAsyncIteration
 
-    def _start(self, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
+    def _start(self, work: Callable[[], Awaitable[object]]) -> asyncio.Task[None]:
         """Let `work` drive the run in a task, whose end whoever watches hears of: also of one that never had a turn."""
         self._task = asyncio.get_running_loop().create_task(self._drive_to_the_end(work))
         self._task.add_done_callback(self._has_ended)
@@ -404,7 +404,7 @@ class RunResultStreaming(RunResultBase[TState]):
             self._error = asyncio.CancelledError("the run was cancelled before it began")
             self._events.end()
 
-    async def _drive_to_the_end(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def _drive_to_the_end(self, work: Callable[[], Awaitable[object]]) -> None:
         """Drive to the end and let the watcher know. What ended the run is raised by the task and by the iteration."""
         try:
             await work()

@@ -7,7 +7,7 @@ is unstored; no handoff while another call is open; no request after a stop. A r
 from __future__ import annotations
 
 from standfast.engine.events import Append, CallModel, Conclude, Effect, Judge, RunCall, Settle
-from standfast.engine.run import Run, Turn
+from standfast.engine.run import Call, Run, Turn
 
 
 def due(run: Run) -> tuple[Effect, ...]:
@@ -51,35 +51,25 @@ def _between_turns(run: Run, number: int) -> tuple[Effect, ...]:
 
 
 def _within(turn: Turn) -> tuple[Effect, ...]:
+    left = [call for call in turn.calls if call.state != "returned"]
+    if left:
+        return tuple(
+            Settle(turn.number, call.id) if call.state == "doubt" else RunCall(turn.number, call.id)
+            for call in _in_order(left)
+        )
+    return (Conclude(turn.number),) if turn.conclusion is None else (Judge("output", turn.number),)
+
+
+def _in_order(left: list[Call]) -> list[Call]:
+    """Which of the calls without an output should be under way now."""
+    # A handoff comes last: the agent that takes over must see what the other calls of the turn came to.
+    only_handoffs = all(call.kind == "handoff" for call in left)
+    ready = [
+        call
+        for call in left
+        if call.state == "doubt" or (call.state != "waiting" and (only_handoffs or call.kind != "handoff"))
+    ]
     # In the SDK's order: what the model is told of a tool that is gone comes before the other calls of a resumed turn,
     # what it is told of one that it made up comes after the others of a new one.
-    gone = [call for call in turn.calls if call.kind == "gone" and call.state != "returned"]
-    if gone:
-        return tuple(RunCall(turn.number, call.id) for call in gone)
-    effects: list[Effect] = []
-    made_up: list[Effect] = []
-    open_besides_handoff = False
-    for call in turn.calls:
-        if call.state == "returned":
-            continue
-        if call.kind == "unknown":
-            open_besides_handoff = True
-            made_up.append(RunCall(turn.number, call.id))
-            continue
-        if call.kind != "handoff":
-            open_besides_handoff = True
-        if call.state == "waiting":
-            continue
-        if call.state == "doubt":
-            effects.append(Settle(turn.number, call.id))
-        elif call.kind != "handoff":
-            effects.append(RunCall(turn.number, call.id))
-    effects = effects or made_up
-    # A handoff comes last: the agent that takes over must see what the other calls of the turn came to.
-    if not open_besides_handoff:
-        effects += [RunCall(turn.number, call.id) for call in turn.calls if call.state in ("asked", "begun")]
-    if effects or not turn.complete:
-        return tuple(effects)
-    if turn.conclusion is None:
-        return (Conclude(turn.number),)
-    return (Judge("output", turn.number),)
+    gone = [call for call in ready if call.kind == "gone"]
+    return gone or [call for call in ready if call.kind != "unknown"] or ready

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from standfast.agents.agent import Agent
-from standfast.agents.approvals import arguments_digest, decision_json
-from standfast.agents.context import RunContextWrapper, TContext
+from standfast.agents.approvals import arguments_digest
+from standfast.agents.context import RunContextWrapper, TContext, wrapper_of
 from standfast.agents.hooks import TAgent
 from standfast.agents.run_config import RunConfig
 from standfast.driver.agent_graph import AgentGraph
@@ -29,15 +29,16 @@ from standfast.driver.run_scope import ResumedRun, RunArguments, RunScope
 from standfast.driver.saved_checks import check_saved
 from standfast.engine.advance import advance, refuse_finished
 from standfast.engine.codec import decode_run, encode_run
-from standfast.engine.events import Decided, InputStaged
+from standfast.engine.events import Decided, Event, InputStaged
+from standfast.engine.log import plain
 from standfast.engine.run import Decision, Run, begin
-from standfast.engine.run_store import RunStore
 from standfast.face.saved_context import (
+    BesideRun,
     ContextDeserializer,
     ContextSerializer,
-    context_to_json,
+    read_beside,
+    saved_context,
     wrap_context,
-    wrapper_from,
 )
 from standfast.ground.errors import ApprovalError, RunStateError, UserError
 from standfast.ground.jsonvalue import Item, copy_json, encode
@@ -78,6 +79,9 @@ class CallRecord:
 class RunState(Generic[TContext, TAgent]):
     """A run that is not under way: to look at, decide about, save, and resume with `Runner.run(agent, state)`."""
 
+    _is_busy = False
+    """Whether it is being resumed."""
+
     if not TYPE_CHECKING:
 
         def __class_getitem__(cls, parameters: Any) -> Any:
@@ -105,34 +109,20 @@ class RunState(Generic[TContext, TAgent]):
             verdict="blocking",  # whoever runs it knows the guardrails; where there are none, that passes at once
             input_is_text=isinstance(original_input, str),
         )
-        wrapper = context if isinstance(context, RunContextWrapper) else RunContextWrapper(context)
-        self._set(run, wrapper, starting_agent)
+        self._saved, self._wrapper, self._agent = ResumedRun(run), wrapper_of(context), starting_agent
 
     @classmethod
-    def _of(
-        cls,
-        run: Run,
-        wrapper: RunContextWrapper[Any],
-        agent: Agent[Any],
-        scope: RunScope | None = None,
-        revision: int = 0,
-        store: RunStore | None = None,
-    ) -> RunState[Any]:
+    def _of(cls, saved: ResumedRun, wrapper: RunContextWrapper[Any], agent: Agent[Any]) -> RunState[Any]:
         state: RunState[Any] = RunState.__new__(RunState)
-        state._set(run, wrapper, agent)
-        state._scope, state._revision, state._store = scope, revision, store
+        state._saved, state._wrapper, state._agent = saved, wrapper, agent
         return state
 
-    def _set(self, run: Run, wrapper: RunContextWrapper[Any], agent: Agent[Any]) -> None:
-        self._run, self._wrapper, self._agent = run, wrapper, agent
-        self._scope: RunScope | None = None
-        self._revision = 0
-        self._store: RunStore | None = None
-        self._is_busy = False
+    @property
+    def _run(self) -> Run:
+        return self._saved.run
 
-    def _resumed(self, *, takeover: bool = False, status: str | None = None) -> ResumedRun:
-        """This state, as what goes on with it needs it."""
-        return ResumedRun(self._run, self._revision, self._store, takeover, status, self._scope)
+    def _advance(self, event: Event) -> None:
+        self._saved = replace(self._saved, run=advance(self._run, event))
 
     # --- what it holds -----------------------------------------------------------------------------------------------
 
@@ -179,7 +169,8 @@ class RunState(Generic[TContext, TAgent]):
 
     def _reader(self) -> RunScope:
         """What to look at the run with: where it did not pause here, a scope that knows the agents and runs nothing."""
-        return self._scope or RunScope(RunArguments(self._agent, "", self._wrapper, RunConfig(), provider=_no_provider))
+        arguments = RunArguments(self._agent, "", self._wrapper, RunConfig(), provider=_no_provider)
+        return self._saved.scope or RunScope(arguments)
 
     # --- decisions ---------------------------------------------------------------------------------------------------
 
@@ -206,14 +197,14 @@ class RunState(Generic[TContext, TAgent]):
             self._run, item.call_id, lambda call: (call.name, arguments_digest(call.arguments)) == shown
         )
         decision = Decision(approved, call.id, scope, sticky, message, arguments_digest(call.arguments), agent)
-        self._run = advance(self._run, Decided(decision, path))
+        self._advance(Decided(decision, path))
 
     def _take_decisions(self) -> None:
         """What was decided with `context_wrapper.approve_tool` and `reject_tool` since the pause counts as well."""
         for one in self._wrapper.approvals.drain():
             if one.call_id not in {asked.call.id for asked in questions_of(self._run) if not asked.path}:
                 continue  # about a tool, or a call to come: the book answers for it
-            self._run = advance(self._run, Decided(one))
+            self._advance(Decided(one))
 
     # --- input -------------------------------------------------------------------------------------------------------
 
@@ -239,7 +230,7 @@ class RunState(Generic[TContext, TAgent]):
         items = own_items(input)
         for item in items:
             encode(item)  # what JSON cannot hold is refused now, not when the run is saved
-        self._run = advance(run, InputStaged(tuple(items)))
+        self._advance(InputStaged(tuple(items)))
 
     @property
     def pending_input(self) -> list[Item]:
@@ -248,7 +239,7 @@ class RunState(Generic[TContext, TAgent]):
 
     def clear_pending_input(self) -> None:
         """Forget the staged input."""
-        self._run = advance(self._run, InputStaged(None))
+        self._advance(InputStaged(None))
 
     # --- JSON --------------------------------------------------------------------------------------------------------
 
@@ -263,12 +254,10 @@ class RunState(Generic[TContext, TAgent]):
 
         `include_tracing_api_key` is taken for the SDK's sake and has no effect: no key is ever in a saved run.
         """
-        payload = encode_run(self._run)
-        payload["revision"] = self._revision
-        payload["saved_context"] = context_to_json(self._wrapper.context, context_serializer, strict_context)
-        payload["usage"] = self._wrapper.usage.to_json()
-        payload["decisions"] = [decision_json(one) for one in self._wrapper.approvals.decisions()]
-        return payload
+        wrapper = self._wrapper
+        context = saved_context(wrapper.context, context_serializer, strict_context)
+        beside = (self._saved.revision, context, wrapper.usage.to_json(), tuple(wrapper.approvals.decisions()))
+        return {**encode_run(self._run), **plain(BesideRun(*beside))}
 
     def to_string(
         self,
@@ -342,11 +331,8 @@ def _loaded(
 ) -> RunState[Any]:
     run = decode_run(payload)
     check_saved(run, AgentGraph(agent))
-    revision = payload.get("revision", 0)
-    if not isinstance(revision, int) or isinstance(revision, bool) or revision < 0:
-        raise RunStateError(f"{revision!r} is not the revision of a saved run", "Pass the payload unchanged.")
-    wrapper = wrapper_from(payload, run, override, deserializer, strict)
-    return RunState._of(run, wrapper, agent, revision=revision)
+    revision, wrapper = read_beside(payload, run, override, deserializer, strict)
+    return RunState._of(ResumedRun(run, revision), wrapper, agent)
 
 
 def _no_provider() -> ModelProvider:

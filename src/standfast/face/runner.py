@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from standfast.agents.agent import Agent
 from standfast.agents.approvals import ApprovalBook
-from standfast.agents.context import RunContextWrapper, TContext
+from standfast.agents.context import RunContextWrapper, TContext, wrapper_of
 from standfast.agents.error_handlers import RunErrorHandlers, check_error_handlers
 from standfast.agents.hooks import RunHooksBase
 from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, coerce_run_config
@@ -32,8 +32,8 @@ from standfast.driver.storing import unsent_items
 from standfast.driver.thread_loop import run_on_thread_loop
 from standfast.driver.under_way import HAND_OVER_S, hand_over_all
 from standfast.engine.codec import decode_saved, ending_of
-from standfast.engine.run import evolve
-from standfast.engine.run_store import RunStore, RunSummary
+from standfast.engine.run import Owner, evolve
+from standfast.engine.run_store import RunStore, RunSummary, SavedRun
 from standfast.face.run_state import RunState
 from standfast.face.saved_context import wrap_context
 from standfast.face.starting import RunOptions, check_hooks, check_max_turns, default_provider, named_agents, start
@@ -174,11 +174,8 @@ class Runner:
         takes a run that is marked as running without a lease to prove that its worker is gone. `max_turns` is of the
         whole run, the turns before included; left out, it stays what it was.
         """
-        options = RunOptions(hooks=hooks, run_config=run_config, error_handlers=error_handlers, session=session)
-        state, options, resumed = await _to_resume(
-            starting_agent, run_id, run_store, context, options, takeover=takeover, max_turns=max_turns
-        )
-        return await _run(starting_agent, state, options, resumed)
+        options = RunOptions(context, max_turns, hooks, run_config, error_handlers, session=session)
+        return await _run(starting_agent, *await _to_resume(starting_agent, run_id, run_store, options, takeover))
 
     @classmethod
     async def resume_streamed(
@@ -196,11 +193,8 @@ class Runner:
         max_turns: int | None = AS_SAVED,
     ) -> RunResultStreaming[RunState[TContext]]:
         """`resume`, watched: load the saved run, then start it in the background as `run_streamed` does."""
-        options = RunOptions(hooks=hooks, run_config=run_config, error_handlers=error_handlers, session=session)
-        state, options, resumed = await _to_resume(
-            starting_agent, run_id, run_store, context, options, takeover=takeover, max_turns=max_turns
-        )
-        return _watched(starting_agent, state, options, resumed)
+        options = RunOptions(context, max_turns, hooks, run_config, error_handlers, session=session)
+        return _watched(starting_agent, *await _to_resume(starting_agent, run_id, run_store, options, takeover))
 
     @classmethod
     async def result(
@@ -218,21 +212,9 @@ class Runner:
         RunStateError if it has not ended.
         """
         store = run_store_of(session, run_store)
-        saved = await store.load_run(run_id)
-        if saved is None:
-            raise NotFoundError(f"there is no saved run {run_id!r}", "List them with Runner.list_runs(...).")
-        in_session = ending_of(saved) is not None
-        owner = owner_of(session if in_session else None, None, None, False)
-        arguments = RunArguments(
-            agent=starting_agent,
-            given_input="",
-            wrapper=context if isinstance(context, RunContextWrapper) else RunContextWrapper(context),
-            config=RunConfig(run_store=store),
-            provider=default_provider,
-            owner=owner,
-            session=session if in_session else None,
-        )
-        attempt = RunAttempt(arguments)
+        saved = await _saved(store, run_id)
+        owner = owner_of(session if ending_of(saved) is not None else None, None, None, False)
+        attempt = _attempt_without_model(starting_agent, wrapper_of(context), store, owner, session)
         await attempt.look_at(saved)
         return RunResult(attempt, partial(_state_of, attempt))
 
@@ -286,11 +268,13 @@ class Runner:
             raise UserError("recover goes on with many runs, and its run_config names one", "Leave run_id out.")
         check_hooks(hooks)
         check_error_handlers(error_handlers)
-        options = RunOptions(hooks=hooks, run_config=config, error_handlers=error_handlers)
 
         async def take(agent: Agent[Any], summary: RunSummary, session: Session | None, at: RunStore) -> Any:
             context = None if context_of is None else context_of(summary)
-            return await _taken_up(agent, summary.run_id, at, context, options._replace(session=session))
+            options = RunOptions(context, AS_SAVED, hooks, config, error_handlers, session=session)
+            state, options, resumed = await _to_resume(agent, summary.run_id, at, options)
+            attempt = start(agent, state, options, resumed=replace(resumed, at_once=True))
+            return attempt, partial(_go, attempt, state)
 
         bounds = Bounds(limit, concurrency, timeout_s)
         return await Recovery(named_agents(agents), store, sessions, take, bounds).make()
@@ -316,8 +300,7 @@ class Runner:
         context: TContext | None = None,
     ) -> RunState[TContext]:
         """A saved run as a `RunState`: to look at, to decide about, and to resume with `run`."""
-        state, _ = await _load(starting_agent, run_id, run_store_of(session, run_store), context)
-        return state
+        return await _load(starting_agent, run_id, run_store_of(session, run_store), context)
 
     @classmethod
     async def list_runs(
@@ -350,20 +333,10 @@ class Runner:
         Raises NotFoundError, RunStateError if it has ended, RunClaimedError if another worker took it meanwhile.
         """
         store = run_store_of(session, run_store)
-        state, _ = await _load(starting_agent, run_id, store)
-        owner, resumed = state._run.spec.owner, state._resumed()
-        arguments = RunArguments(
-            agent=starting_agent,
-            given_input="",
-            wrapper=state._wrapper,
-            config=RunConfig(run_store=store),
-            provider=default_provider,
-            owner=owner,
-            session=session if owner.kind == "session" else None,
-            resumed=resumed,
-        )
-        attempt = RunAttempt(arguments)
-        await attempt.abandon(resumed, message)
+        state = await _load(starting_agent, run_id, store)
+        owner, saved = state._run.spec.owner, state._saved
+        attempt = _attempt_without_model(starting_agent, state._wrapper, store, owner, session, resumed=saved)
+        await attempt.abandon(saved, message)
         return unsent_items(attempt.run)
 
     @classmethod
@@ -401,58 +374,35 @@ def _watched(
 ) -> RunResultStreaming[RunState[Any]]:
     events = EventBuffer()
     attempt = start(agent, given, options, events=events, resumed=resumed)
-    state = given if isinstance(given, RunState) else None
     result = RunResultStreaming(attempt, events, partial(_state_of, attempt))
-    result._start(partial(_go, attempt, state))
+    result._start(partial(_go, attempt, given))
     return result
 
 
 async def _to_resume(
-    agent: Agent[Any],
-    run_id: str,
-    run_store: RunStore | None,
-    context: object,
-    options: RunOptions,
-    *,
-    takeover: bool,
-    max_turns: int | None,
+    agent: Agent[Any], run_id: str, run_store: RunStore | None, options: RunOptions, takeover: bool = False
 ) -> tuple[RunState[Any], RunOptions, ResumedRun]:
     """A saved run, and what it is resumed with."""
-    state, status = await _load(agent, run_id, run_store_of(options.session, run_store), context)
-    if max_turns is not AS_SAVED:
-        check_max_turns(max_turns)
-        state._run = evolve(state._run, spec=evolve(state._run.spec, max_turns=max_turns))
-    resumed = state._resumed(takeover=takeover, status=status)
+    state = await _load(agent, run_id, run_store_of(options.session, run_store), options.context)
+    run = state._run
+    if options.max_turns is not AS_SAVED:
+        check_max_turns(options.max_turns)
+        run = evolve(run, spec=evolve(run.spec, max_turns=options.max_turns))
+        state._saved = replace(state._saved, run=run)
+    resumed = replace(state._saved, takeover=takeover, status=run.status)
     # The session may only be where the run store is: a run that a server owns is not given it.
-    owned = options.session if state._run.spec.owner.kind == "session" else None
-    return state, options._replace(session=owned), resumed
-
-
-async def _taken_up(
-    agent: Agent[Any], run_id: str, store: RunStore, context: object, options: RunOptions
-) -> tuple[RunAttempt, Callable[[], Awaitable[RunResult[Any]]]]:
-    """An attempt to go on with a saved run unless another worker has it, and what carries it out."""
-    state, options, resumed = await _to_resume(
-        agent, run_id, store, context, options, takeover=False, max_turns=AS_SAVED
-    )
-    attempt = start(agent, state, options, resumed=replace(resumed, at_once=True))
-
-    async def go() -> RunResult[Any]:
-        await _go(attempt, state)
-        return RunResult(attempt, partial(_state_of, attempt))
-
-    return attempt, go
+    owned = options.session if run.spec.owner.kind == "session" else None
+    return state, options._replace(session=owned, max_turns=run.spec.max_turns), resumed
 
 
 async def _run(
     agent: Agent[Any], given: str | list[Item] | RunState[Any], options: RunOptions, resumed: ResumedRun | None = None
 ) -> RunResult[RunState[Any]]:
-    attempt = start(agent, given, options, resumed=resumed)
-    await _go(attempt, given if isinstance(given, RunState) else None)
-    return RunResult(attempt, partial(_state_of, attempt))
+    return await _go(start(agent, given, options, resumed=resumed), given)
 
 
-async def _go(attempt: RunAttempt, state: RunState[Any] | None) -> None:
+async def _go(attempt: RunAttempt, given: str | list[Item] | RunState[Any]) -> RunResult[RunState[Any]]:
+    state = given if isinstance(given, RunState) else None
     if state is not None:
         if state._is_busy:
             raise RunClaimedError(
@@ -473,23 +423,45 @@ async def _go(attempt: RunAttempt, state: RunState[Any] | None) -> None:
         if state is not None:
             state._is_busy = False
             if attempt.is_open:  # the same object, resumed again, goes on from here
-                state._run, state._revision, state._scope = attempt.run, attempt.revision, attempt.scope
+                run, revision, scope = attempt.run, attempt.revision, attempt.scope
+                state._saved = replace(state._saved, run=run, revision=revision, scope=scope)
+    return RunResult(attempt, partial(_state_of, attempt))
 
 
 def _state_of(attempt: RunAttempt) -> RunState[Any]:
     wrapper, scope = attempt.scope.wrapper, attempt.scope
-    copy = RunContextWrapper(
-        wrapper.context, wrapper.usage.copy(), approvals=ApprovalBook.of(wrapper.approvals.decisions())
-    )
-    return RunState._of(attempt.run, copy, scope.graph.start, scope, attempt.revision, scope.store)
+    book = ApprovalBook.of(wrapper.approvals.decisions())
+    copy = RunContextWrapper(wrapper.context, wrapper.usage.copy(), approvals=book)
+    return RunState._of(ResumedRun(attempt.run, attempt.revision, scope.store, scope=scope), copy, scope.graph.start)
 
 
-async def _load(agent: Agent[Any], run_id: str, store: RunStore, context: object = None) -> tuple[RunState[Any], str]:
-    """A saved run, checked against the agents it is to go on with, and the status it was saved with."""
+# --- saved runs ------------------------------------------------------------------------------------------------------
+
+
+async def _saved(store: RunStore, run_id: str) -> SavedRun:
     saved = await store.load_run(run_id)
     if saved is None:
         raise NotFoundError(f"there is no saved run {run_id!r}", "List them with Runner.list_runs(...).")
+    return saved
+
+
+async def _load(agent: Agent[Any], run_id: str, store: RunStore, context: object = None) -> RunState[Any]:
+    """A saved run, checked against the agents it is to go on with."""
+    saved = await _saved(store, run_id)
     run = decode_saved(saved)
     check_saved(run, AgentGraph(agent))
     wrapper = wrap_context(context, usage_of(run), ApprovalBook())  # what it has cost so far, in whatever process
-    return RunState._of(run, wrapper, agent, revision=saved.revision, store=store), run.status
+    return RunState._of(ResumedRun(run, saved.revision, store), wrapper, agent)
+
+
+def _attempt_without_model(
+    agent: Agent[Any],
+    wrapper: RunContextWrapper[Any],
+    store: RunStore,
+    owner: Owner,
+    session: Session | None,
+    resumed: ResumedRun | None = None,
+) -> RunAttempt:
+    """An attempt that reads a saved run, or gives it up."""
+    config, session = RunConfig(run_store=store), session if owner.kind == "session" else None
+    return RunAttempt(RunArguments(agent, "", wrapper, config, default_provider, owner, session, resumed=resumed))

@@ -10,12 +10,15 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from standfast.agents.approvals import ApprovalBook, decision_from_json
-from standfast.agents.context import RunContextWrapper
+from msgspec import Meta, Struct, field
+
+from standfast.agents.approvals import ApprovalBook
+from standfast.agents.context import RunContextWrapper, wrapper_of
 from standfast.driver.run_scope import usage_of
-from standfast.engine.run import Run
+from standfast.engine.log import NOT_OF_THE_TYPE, typed
+from standfast.engine.run import Decision, Run
 from standfast.ground.errors import ItemNotStorableError, RunStateError, UserError
 from standfast.ground.jsonvalue import Item, encode
 from standfast.ground.log_helpers import logger
@@ -23,21 +26,40 @@ from standfast.words.usage import Usage
 
 ContextSerializer = Callable[[Any], Mapping[str, Any]]
 ContextDeserializer = Callable[[Mapping[str, Any]], Any]
-WAYS = ("none", "mapping", "asdict", "model_dump", "omitted", "context_serializer")
-"""How a context may have been written down."""
 
 
-def context_to_json(context: object, serializer: ContextSerializer | None, strict: bool) -> Item:
+class SavedContext(Struct, frozen=True, omit_defaults=True):
+    """A context as JSON, and the way it was written down."""
+
+    via: Literal["none", "mapping", "asdict", "model_dump", "omitted", "context_serializer"]
+    value: Item | None
+    type_name: str | None = field(default=None, name="class")
+
+    def __post_init__(self) -> None:
+        if (self.via == "none") is not (self.value is None):
+            raise ValueError("a context has a value, and no context has none")
+
+
+class BesideRun(Struct, frozen=True):
+    """What a saved state has beside the run itself."""
+
+    revision: Annotated[int, Meta(ge=0)] = 0
+    saved_context: SavedContext = SavedContext("none", None)
+    usage: Item | None = None
+    decisions: tuple[Decision, ...] = ()
+
+
+def saved_context(context: object, serializer: ContextSerializer | None, strict: bool) -> SavedContext:
     """The context as JSON, with the way it was written; raises UserError where that cannot be."""
     if serializer is not None:
         value = serializer(context)
         if not isinstance(value, Mapping):
             raise UserError(f"context_serializer returned a {type(value).__name__}", "Return a mapping of JSON values.")
-        return {"via": "context_serializer", "value": _json("what context_serializer returned", value)}
+        return SavedContext("context_serializer", _json("what context_serializer returned", value))
     if context is None:
-        return {"via": "none", "value": None}
+        return SavedContext("none", None)
     if isinstance(context, Mapping):
-        return {"via": "mapping", "value": _json("the context", context)}
+        return SavedContext("mapping", _json("the context", context))
     name = type(context).__name__
     if strict:
         raise UserError(
@@ -45,12 +67,12 @@ def context_to_json(context: object, serializer: ContextSerializer | None, stric
             "Pass context_serializer= (and context_deserializer= when loading), or use a dict.",
         )
     if dataclasses.is_dataclass(context) and not isinstance(context, type):
-        return {"via": "asdict", "class": type(context).__qualname__, "value": _json(name, dataclasses.asdict(context))}
+        return SavedContext("asdict", _json(name, dataclasses.asdict(context)), type(context).__qualname__)
     dump = getattr(context, "model_dump", None)
     if callable(dump):
-        return {"via": "model_dump", "class": type(context).__qualname__, "value": _json(name, dump(mode="json"))}
+        return SavedContext("model_dump", _json(name, dump(mode="json")), type(context).__qualname__)
     logger.warning("the run's context (%s) cannot be saved; pass context_override= when loading", name)
-    return {"via": "omitted", "class": type(context).__qualname__, "value": {}}
+    return SavedContext("omitted", {}, type(context).__qualname__)
 
 
 def _json(what: str, value: Mapping[str, Any]) -> Item:
@@ -63,28 +85,44 @@ def _json(what: str, value: Mapping[str, Any]) -> Item:
     return copied
 
 
-def wrapper_from(
+def read_beside(
     payload: Mapping[str, Any],
     run: Run,
     override: object,
     deserializer: ContextDeserializer | None,
     strict: bool,
-) -> RunContextWrapper[Any]:
-    """The context of a loaded run, with its usage and decisions; raises RunStateError or UserError if it has none."""
-    usage, book = _usage(payload, run), _book(payload)
-    if override is not None:
-        if isinstance(override, RunContextWrapper) and type(override) is not RunContextWrapper:
-            raise UserError(
-                f"context_override is a {type(override).__name__}",
-                "Pass the application's object, or a RunContextWrapper.",
-            )
-        return wrap_context(override, usage, book)
-    via, value = _saved(payload)
-    if via == "none":
-        return RunContextWrapper(None, usage, approvals=book)
-    if deserializer is not None:
-        return RunContextWrapper(_restored(deserializer, value), usage, approvals=book)
-    if via != "mapping":
+) -> tuple[int, RunContextWrapper[Any]]:
+    """The revision of a loaded run, and its context with usage and decisions; raises RunStateError or UserError."""
+    try:
+        beside, usage = typed(payload, BesideRun), usage_of(run)  # what was saved with each reply must be a usage, too
+        if beside.usage is not None:
+            usage = Usage()
+            usage.add(Usage.from_json(beside.usage))
+        book = ApprovalBook.of(beside.decisions)
+    except (*NOT_OF_THE_TYPE, AttributeError, KeyError, UserError):
+        raise RunStateError(
+            "its revision, context, usage or decisions cannot be read", "Pass the payload unchanged."
+        ) from None
+    if override is None:
+        override = _restored(beside.saved_context, deserializer, strict)
+    elif isinstance(override, RunContextWrapper) and type(override) is not RunContextWrapper:
+        raise UserError(
+            f"context_override is a {type(override).__name__}", "Pass the application's object, or a RunContextWrapper."
+        )
+    return beside.revision, wrap_context(override, usage, book)
+
+
+def wrap_context(context: object, usage: Usage, book: ApprovalBook) -> RunContextWrapper[Any]:
+    """A wrapper of this application object that knows what a run has used and what was decided about it."""
+    wrapper = wrapper_of(context)
+    wrapper.usage, wrapper.approvals = usage, book
+    return wrapper
+
+
+def _restored(saved: SavedContext, deserializer: ContextDeserializer | None, strict: bool) -> Any:
+    if saved.value is None or (deserializer is None and saved.via == "mapping"):
+        return saved.value
+    if deserializer is None:
         if strict:
             raise UserError(
                 "the saved context needs help to be restored", "Pass context_override= or context_deserializer=."
@@ -92,51 +130,11 @@ def wrapper_from(
         logger.warning(
             "the run's context was restored as a plain dict; pass context_override= or context_deserializer="
         )
-    return RunContextWrapper(dict(value), usage, approvals=book)
-
-
-def wrap_context(context: object, usage: Usage, book: ApprovalBook) -> RunContextWrapper[Any]:
-    """A wrapper of this application object that knows what a run has used and what was decided about it."""
-    # A wrapper of the application's own keeps its identity: hooks may hold it.
-    if isinstance(context, RunContextWrapper):
-        context.usage, context.approvals = usage, book
-        return context
-    return RunContextWrapper(context, usage, approvals=book)
-
-
-def _restored(deserializer: ContextDeserializer, value: Item) -> Any:
+        return saved.value
     try:
-        return deserializer(value)
+        return deserializer(saved.value)
     except Exception as error:  # an application's function may raise anything
         raise UserError(
             f"context_deserializer raised {type(error).__name__}: the saved context cannot be restored",
             "Pass the deserializer that belongs to the serializer it was saved with, or context_override=.",
         ) from error
-
-
-def _saved(payload: Mapping[str, Any]) -> tuple[str, Item]:
-    saved = payload.get("saved_context", {"via": "none", "value": None})
-    via, value = (saved.get("via"), saved.get("value")) if isinstance(saved, dict) else (None, None)
-    if via not in WAYS or not (value is None if via == "none" else isinstance(value, dict)):
-        raise RunStateError("its context is not one of ours", "Pass the payload unchanged.")
-    return via, value or {}
-
-
-def _usage(payload: Mapping[str, Any], run: Run) -> Usage:
-    found = payload.get("usage")
-    try:
-        usage = usage_of(run)  # also what was saved with each reply must be a usage
-        if found is not None:
-            usage = Usage()
-            usage.add(Usage.from_json(found))
-        return usage
-    except (TypeError, KeyError, AttributeError, ValueError):
-        raise RunStateError("its usage cannot be read", "Pass the payload unchanged.") from None
-
-
-def _book(payload: Mapping[str, Any]) -> ApprovalBook:
-    decisions = payload.get("decisions", [])
-    try:
-        return ApprovalBook.of([decision_from_json(one) for one in decisions])
-    except (TypeError, KeyError, AttributeError, ValueError, UserError):
-        raise RunStateError("its decisions cannot be read", "Pass the payload unchanged.") from None

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from standfast._doors.lazy import edge
 from standfast.agents.agent import Agent
-from standfast.agents.context import RunContextWrapper
+from standfast.agents.context import wrapper_of
 from standfast.agents.error_handlers import RunErrorHandlers, check_error_handlers
 from standfast.agents.hooks import RunHooksBase
 from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, coerce_run_config
@@ -99,9 +99,9 @@ def start(
             given._take_decisions()
         wrapper = with_context(given._wrapper, context)
         max_turns = given._run.spec.max_turns
-        resumed, given = resumed or given._resumed(), ""
+        resumed, given = resumed or given._saved, ""
     else:
-        wrapper = context if isinstance(context, RunContextWrapper) else RunContextWrapper(context)
+        wrapper = wrapper_of(context)
     attempt = RunAttempt(
         RunArguments(
             agent=agent,
