@@ -196,6 +196,8 @@ class LendingCarrier(PipelinedCarrier):
 
     def _give_up(self, request: AnyRequest, owes_undo: bool) -> None:
         super()._give_up(request, owes_undo)
+        if not request.is_open:  # withdrawn, also where an interrupt kept it from being sent
+            self._under_way.discard(id(request))
         if self._lending is not None and self._lending.lent is not None and self._pid == os.getpid():
             self._writes.put(TAKE_BACK)
 

@@ -7,7 +7,7 @@ them.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Hashable
 from typing import Any, Self
 
 from standfast.carrying.carrier import Carrier
@@ -23,6 +23,13 @@ class ServerSession(StoredSession):
     @abstractmethod
     def _made_carrier(self) -> Carrier:
         """A carrier to the store, for all sessions in it."""
+
+    @abstractmethod
+    def _carrier_key(self) -> Hashable:
+        """Equal for sessions that may share connections: the same store, reached in the same way.
+
+        `_store_key` leaves the way out: two URLs, two clients or another expiry make no second conversation.
+        """
 
     @abstractmethod
     def _given(self) -> dict[str, Any]:
@@ -41,9 +48,15 @@ class ServerSession(StoredSession):
     def _carrier(self) -> Carrier:
         found = self._found
         if found is None:
-            found = self._found = shared(self._store_key(), self._made_carrier)
+            found = self._found = shared(self._carrier_key(), self._made_carrier)
         return found
 
     def _another(self, new_id: str) -> Self:
         given = {"session_settings": self._copied_settings(), "timeout_s": self.timeout_s, **self._given()}
         return type(self)(new_id, **given)
+
+
+def host_key(host: object) -> str:
+    """A host as it is known, however it was written."""
+    name = str(host or "localhost").lower()
+    return "127.0.0.1" if name == "localhost" else name

@@ -6,13 +6,18 @@ which tables. Constructing one does no I/O. All sessions of a database share a f
 
 from __future__ import annotations
 
+import os
 from collections.abc import Hashable, Mapping
+from functools import lru_cache
 from typing import Any, Self
+
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
 
 from standfast.backends.postgres.schema import Tables
 from standfast.backends.postgres.store import PostgresStore
 from standfast.carrying.lending import LendingCarrier
-from standfast.carrying.server_session import ServerSession
+from standfast.carrying.server_session import ServerSession, host_key
 from standfast.ground.errors import CallerError
 from standfast.sessions.protocol import SessionSettings, check_text_id
 
@@ -71,6 +76,10 @@ class PostgresSession(ServerSession):
         return LendingCarrier(opened, loses_answers=True, readers=READERS)
 
     def _store_key(self) -> Hashable:
+        given = {name: value for name, value in self._options.items() if name in _PLACE}
+        return ("postgres", _place(self._url, tuple(given.items())), self._tables)
+
+    def _carrier_key(self) -> Hashable:
         return ("postgres", self._url, repr(sorted(self._options.items())), self._tables, self.create_tables)
 
     def _given(self) -> dict[str, Any]:
@@ -82,6 +91,28 @@ class PostgresSession(ServerSession):
 
     def _check_id(self, session_id: str) -> str:
         return check_text_id(session_id)
+
+
+_PLACE = ("host", "hostaddr", "port", "dbname", "user", "service")
+
+
+@lru_cache(maxsize=256)
+def _place(url: str, options: tuple[tuple[str, Any], ...]) -> Hashable:
+    """Which database, however its address was written. The user is part of it: tables may be found by who asks."""
+    try:
+        given = conninfo_to_dict(url, **dict(options))
+    except ProgrammingError:
+        return url  # connecting says what is wrong with it
+    host = given.get("hostaddr") or given.get("host") or os.environ.get("PGHOST")
+    port = given.get("port") or os.environ.get("PGPORT") or 5432
+    user = given.get("user") or os.environ.get("PGUSER")
+    return (
+        host_key(host),
+        str(port),
+        given.get("dbname") or os.environ.get("PGDATABASE") or user,
+        user,
+        given.get("service"),
+    )
 
 
 def _checked_url(url: Any) -> str:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-import msgspec
 import redis.exceptions as failed
 from redis.backoff import NoBackoff
 from redis.connection import Connection, ConnectionPool
 from redis.retry import Retry
 
 from standfast.backends.redis.errors import refused, unreachable
-from standfast.backends.redis.exchange import Command
+from standfast.backends.redis.exchange import Command, Exchange, driven
 from standfast.backends.redis.wire import Answers, can_be_asked_without_waiting, packed, sent_now, wait_in_kernel
 from standfast.sessions.answering import unanswered
+
+T = TypeVar("T")
 
 
 class Link:
@@ -58,28 +59,26 @@ class Link:
 
     @property
     def line(self) -> Any:
-        """The socket, if one is open over which `sent` can be used."""
+        """The socket, if one is open over which commands can be sent without waiting."""
         return self._socket if self._is_lendable else None
 
-    def sent(self, commands: Sequence[Command], reading: bool) -> Sent:
-        """Send commands, as far as that goes without waiting."""
-        return Sent(len(commands), sent_now(self._socket, _joined(commands)), reading)
+    def send_now(self, commands: Sequence[Command]) -> bytes:
+        """Send commands as far as that goes without waiting; gives the rest."""
+        return sent_now(self._socket, _joined(commands))
 
-    def come(self, sent: Sent) -> list[Any] | None:
-        """The answers, if they have come."""
-        if sent.rest or self._answers is None:
-            return None
+    def come(self, count: int, reading: bool) -> list[Any] | None:
+        """So many answers, if they have come."""
         try:
-            return self._answers.come(sent.count)
+            return None if self._answers is None else self._answers.come(count)
         except (failed.RedisError, ValueError) as error:
             self.close()
-            raise unanswered("Redis", str(error), reading=sent.reading) from error
+            raise unanswered("Redis", str(error), reading=reading) from error
 
-    def awaited(self, sent: Sent) -> list[Any]:
-        """The answers, waited for."""
+    def awaited(self, count: int, rest: bytes, reading: bool) -> list[Any]:
+        """So many answers, waited for, when the rest has been sent."""
         if self._answers is None:  # it was closed, by an error that was told
-            raise unanswered("Redis", "the connection was closed", reading=sent.reading)
-        return self._told(self._answers, sent.count, sent.rest, sent.reading)
+            raise unanswered("Redis", "the connection was closed", reading=reading)
+        return self._told(self._answers, count, rest, reading)
 
     # --- the connection -----------------------------------------------------------------------------------------------
 
@@ -107,12 +106,35 @@ class Link:
             connection.disconnect()  # type: ignore[no-untyped-call]
 
 
-class Sent(msgspec.Struct, eq=False):
-    """Commands that were sent, whole or but for a rest, and whose answers nobody has read."""
+class Begun(Generic[T]):
+    """An exchange whose first commands were sent without waiting (see `carrying.lending`)."""
 
-    count: int
-    rest: bytes
-    reading: bool
+    def __init__(self, link: Link, exchange: Exchange[T]) -> None:
+        self._link, self._exchange, self.patience_s = link, exchange, link.patience_s
+        self._asked = next(exchange)
+        self._rest: bytes | None = link.send_now(self._asked[0])  # None: the answers to what was sent were taken
+
+    def take(self) -> T | None:
+        """What came of it, if the answers are there and nothing more has to be asked."""
+        commands, reading = self._asked
+        found = None if self._rest else self._link.come(len(commands), reading)
+        if found is None:
+            return None
+        self._rest = None
+        try:
+            self._asked = self._exchange.send(found)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        return None
+
+    def finish(self) -> T:
+        """What came of it, waited for."""
+        return driven(self._exchange, self._ask, self._asked)
+
+    def _ask(self, commands: Sequence[Command], reading: bool) -> list[Any]:
+        rest, self._rest = self._rest, None
+        return self._link.ask(commands, reading) if rest is None else self._link.awaited(len(commands), rest, reading)
 
 
 def _joined(commands: Sequence[Command]) -> bytes:

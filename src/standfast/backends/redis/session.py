@@ -7,7 +7,10 @@ keys and which expiry. Constructing one does no I/O.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, Self
+
+from redis.connection import parse_url
 
 from standfast.backends.redis.client_store import ClientStore, ClusterClientStore
 from standfast.backends.redis.cluster import ClusterLink, ClusterStore
@@ -16,7 +19,7 @@ from standfast.backends.redis.link import Link
 from standfast.backends.redis.store import RedisStore
 from standfast.carrying.lending import LendingCarrier
 from standfast.carrying.looped import LoopCarrier
-from standfast.carrying.server_session import ServerSession
+from standfast.carrying.server_session import ServerSession, host_key
 from standfast.ground.errors import CallerError, InvalidNameError
 from standfast.sessions.protocol import SessionSettings
 
@@ -109,6 +112,9 @@ class RedisSession(ServerSession):
         return LendingCarrier(opened, loses_answers=True, readers=READERS)
 
     def _store_key(self) -> Hashable:
+        return ("redis", _place(self._target), self.key_prefix, self.layout)
+
+    def _carrier_key(self) -> Hashable:
         target = self._target
         where = (target.url, repr(target.options), target.is_cluster) if isinstance(target, Address) else id(target)
         return ("redis", where, self.key_prefix, self.layout, self.ttl, self.wait_replicas)
@@ -125,6 +131,34 @@ class RedisSession(ServerSession):
 
 def _is_cluster(client: Any) -> bool:
     return client.is_cluster if isinstance(client, Address) else hasattr(client, "get_default_node")
+
+
+def _place(target: Any) -> Hashable:
+    """Which server and database, whoever asks it; of a client whose address cannot be told, the client itself."""
+    if isinstance(target, Address):
+        options = {name: value for name, value in target.options if name in _PLACE}
+        return _place_of_url(target.url, target.is_cluster, tuple(options.items()))
+    made_by = getattr(getattr(target, "connection_pool", None), "connection_class", None)
+    if getattr(made_by, "__module__", "") != "redis.asyncio.connection":
+        return id(target)  # it asks others where the server is, or pretends one, or knows many: a cluster's
+    return _place_in(target.get_connection_kwargs())
+
+
+_PLACE = ("host", "port", "path", "db")
+
+
+@lru_cache(maxsize=256)
+def _place_of_url(url: str, is_cluster: bool, options: tuple[tuple[str, Hashable], ...]) -> Hashable:
+    try:
+        given = {**parse_url(url), **dict(options)}  # type: ignore[no-untyped-call]
+    except ValueError:
+        return url  # connecting says what is wrong with it
+    return ("cluster", _place_in(given)) if is_cluster else _place_in(given)
+
+
+def _place_in(given: Mapping[str, Any]) -> Hashable:
+    where = str(given["path"]) if given.get("path") else (host_key(given.get("host")), int(given.get("port") or 6379))
+    return where, int(given.get("db") or 0)
 
 
 def _checked_prefix(prefix: Any) -> str:

@@ -14,7 +14,7 @@ from standfast.backends.redis.errors import refused, too_few
 from standfast.backends.redis.exchange import Command, Exchange, driven
 from standfast.backends.redis.greeting import Greeting
 from standfast.backends.redis.keys import Keys, Layout, NameKeys
-from standfast.backends.redis.link import Link, Sent
+from standfast.backends.redis.link import Begun
 from standfast.backends.redis.scripts import Asked, Refs, appended, changed, looked
 from standfast.ground.errors import StandfastError
 from standfast.sessions.answering import Answering
@@ -157,7 +157,7 @@ class RedisStore(Codec, Answering):
         """The socket, if one is open and the server has been greeted."""
         return self._link.line if self._greeting.is_writable else None
 
-    def begin(self, questions: Sequence[Ask]) -> Begun:
+    def begin(self, questions: Sequence[Ask]) -> Begun[list[Answer | Exception]]:
         """Send what asks for all of it, as far as that goes without waiting."""
         return Begun(self._link, self.exchange(questions))
 
@@ -168,35 +168,3 @@ class RedisStore(Codec, Answering):
     def close(self) -> None:
         """Close the connections."""
         self._link.close()
-
-
-class Begun:
-    """An exchange whose first commands were sent without waiting."""
-
-    def __init__(self, link: Link, exchange: Exchange[list[Answer | Exception]]) -> None:
-        self._link, self._exchange = link, exchange
-        self.patience_s = link.patience_s
-        self._asked = next(exchange)
-        self._sent: Sent | None = link.sent(*self._asked)
-
-    def take(self) -> list[Answer | Exception] | None:
-        """What was answered, if it has come and nothing more has to be asked."""
-        assert self._sent is not None
-        found = self._link.come(self._sent)
-        if found is None:
-            return None
-        self._sent = None
-        try:
-            self._asked = self._exchange.send(found)
-        except StopIteration as end:
-            result: list[Answer | Exception] = end.value
-            return result
-        return None
-
-    def finish(self) -> list[Answer | Exception]:
-        """What was answered, waited for."""
-        return driven(self._exchange, self._ask, self._asked)
-
-    def _ask(self, commands: Sequence[Command], reading: bool) -> list[Any]:
-        sent, self._sent = self._sent, None
-        return self._link.ask(commands, reading) if sent is None else self._link.awaited(sent)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple, Self
 
 from sqlalchemy import URL, make_url
@@ -19,7 +20,7 @@ from standfast.backends.sqlalchemy.links import AwaitedLink, SameFile, ThreadSto
 from standfast.carrying.carrier import Carrier
 from standfast.carrying.looped import LoopCarrier
 from standfast.carrying.sdk_tables import check_two_tables
-from standfast.carrying.server_session import ServerSession
+from standfast.carrying.server_session import ServerSession, host_key
 from standfast.carrying.threads import ThreadCarrier
 from standfast.ground.errors import CallerError, InvalidSessionIdError
 from standfast.sessions.protocol import SessionSettings, check_text_id
@@ -129,10 +130,12 @@ class SQLAlchemySession(ServerSession):
         return name.startswith(("mysql", "mariadb"))
 
     def _store_key(self) -> Hashable:
+        where: Hashable = id(self._carrier()) if self._is_private else _place(self._target)
+        return ("sqlalchemy", where, self.sessions_table, self.messages_table)
+
+    def _carrier_key(self) -> Hashable:
         target = self._target
         where: Hashable = (target.url, repr(target.options)) if isinstance(target, Address) else id(target)
-        if self._is_private:
-            where = id(self._carrier())
         return ("sqlalchemy", where, self.sessions_table, self.messages_table, self.create_tables, self.ensure_ascii)
 
     def _given(self) -> dict[str, Any]:
@@ -181,6 +184,33 @@ def _address(url: str | URL, engine_kwargs: Mapping[str, Any]) -> Address:
             found = found.set(database=scheme + file)
     text = found.render_as_string(hide_password=False)  # `str` leaves the password out
     return Address(text, options, is_private, file)
+
+
+_PORTS = {"postgresql": 5432, "mysql": 3306}
+_CONNECTING = ("connect_args", "creator", "async_creator", "pool")
+"""Options of an engine that may lead to another database than the URL says."""
+
+
+def _place(target: Address | AsyncEngine) -> Hashable:
+    """Which database, whatever driver and engine it is reached by; where its URL does not tell, the engine itself."""
+    address = target if isinstance(target, Address) else _address(target.url, {})
+    if address.file:
+        return os.path.realpath(address.file)
+    elsewhere = [one for one in address.options if one[0] in _CONNECTING]
+    place = None if address.is_private else _place_of_url(address.url)
+    return id(target) if place is None else (place, repr(elsewhere))
+
+
+@lru_cache(maxsize=256)
+def _place_of_url(text: str) -> Hashable:
+    try:
+        url = make_url(text)
+    except (ArgumentError, ValueError):
+        return text  # connecting says what is wrong with it
+    if not url.host and not url.database:
+        return None  # as with a function that connects (`async_creator`)
+    kind = url.get_backend_name().replace("mariadb", "mysql")
+    return kind, host_key(url.host), url.port or _PORTS.get(kind), url.database, url.username
 
 
 def _checked_target(engine: Any) -> AsyncEngine | Address:
