@@ -38,7 +38,7 @@ class Begun(Protocol):
     """Questions that were sent, and whose answers nobody has taken yet."""
 
     patience_s: float
-    """How long to wait for the answers before something must be wrong."""
+    """How long to wait for the answers before something must be wrong. 0: not all of it could be sent."""
 
     def take(self) -> list[Answer | Exception] | None:
         """The answers, if they have come whole; what is missing is for `finish`. Never waits."""

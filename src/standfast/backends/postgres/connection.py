@@ -45,7 +45,7 @@ class LimitedConnection(psycopg.Connection[Any]):
         self.add_notice_handler(hear)
         try:
             self.cancel_safe(timeout=CALL_OFF_S_MAX)
-            done = super().wait(gen, interval, CALL_OFF_S_MAX)  # it says that it stopped, or what it had done by then
+            done = super().wait(_resumed(gen), interval, CALL_OFF_S_MAX)  # it says that it stopped, or what it had done
         except (psycopg.errors._WaitTimeout, psycopg.errors.CancellationTimeout):
             raise psycopg.OperationalError(f"no answer within {patience_s} s") from late
         finally:
@@ -62,6 +62,19 @@ class LimitedConnection(psycopg.Connection[Any]):
             pass
         finally:
             self.close()
+
+
+def _resumed(gen: PQGen[T]) -> PQGen[T]:
+    """A reader that has begun, as one to begin: psycopg's own cannot be begun again while they still have to send."""
+    ready: Ready | int = Ready.R  # whether or not: there may just be nothing to read
+    while True:
+        try:
+            waits_for = gen.send(ready)
+        except StopIteration as end:
+            done: T = end.value
+            return done
+        while not (ready := (yield waits_for)):
+            continue
 
 
 class Sent:
@@ -94,7 +107,7 @@ class Sent:
         if self._error is not None:
             raise self._error
         if self._results is None:
-            self._results = self.connection.wait(self._reading, already_s=time.monotonic() - self._at)
+            self._results = self.connection.wait(_resumed(self._reading), already_s=time.monotonic() - self._at)
         for found in self._results:  # behind an answer there may be an error of the commit
             if found.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
                 raise psycopg.errors.error_from_result(found)
