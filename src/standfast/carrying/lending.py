@@ -38,7 +38,7 @@ class Begun(Protocol):
     """Questions that were sent, and whose answers nobody has taken yet."""
 
     patience_s: float
-    """How long to wait for the answers before something must be wrong."""
+    """How long to wait for the answers before something must be wrong. 0: not all of it could be sent."""
 
     def take(self) -> list[Answer | Exception] | None:
         """The answers, if they have come whole; what is missing is for `finish`. Never waits."""
@@ -64,8 +64,8 @@ class Lends(Protocol):
         """Its connection, the same object for as long as it is the same; None: it cannot be asked so now."""
         ...
 
-    def begin(self, questions: Sequence[Ask]) -> Begun:
-        """Send what asks for all of it, as far as that goes without waiting."""
+    def begin(self, questions: Sequence[Ask]) -> Begun | None:
+        """Send what asks for all of it, as far as that goes without waiting. None: nothing was sent, ask otherwise."""
         ...
 
     def break_off(self) -> None:
@@ -320,8 +320,9 @@ class Lending(Pipelining):
             except Exception as error:
                 self._settle(ready, [error] * len(ready))
             else:
-                self.lent = Lent(ready, begun, watch)
-                self._be_patient(ready[0].request, watch.loop, begun.patience_s)
+                if begun is not None:
+                    self.lent = Lent(ready, begun, watch)
+                    self._be_patient(ready[0].request, watch.loop, begun.patience_s)
         self._at_work = []
         done, self._done = self._done, []
         for request in done:
