@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from standfast import (
     Agent,
     EncryptedSession,
     NotADatabaseError,
+    OutcomeUnknownError,
     PostgresSession,
     RedisSession,
     Runner,
@@ -30,6 +32,7 @@ from standfast import (
     SQLAlchemySession,
     StandfastError,
     StoreError,
+    StoreTimeoutError,
     StoreUnavailableError,
 )
 from standfast.backends.postgres.schema import Tables
@@ -37,7 +40,7 @@ from standfast.backends.redis.greeting import layout_key
 from standfast.backends.redis.keys import Keys
 from standfast.conformance import message
 from standfast.conformance.network import Proxy
-from standfast.ground.errors import SealKeyError
+from standfast.ground.errors import InvalidSettingError, SealKeyError, SettingTypeError
 from standfast.testing import ScriptedModel, assistant_message
 from tests.helpers import mariadb, servers
 
@@ -176,7 +179,94 @@ async def test_an_address_of_another_kind_of_server_is_said_within_the_deadline(
     url = address(kind).replace(str(port_of(address(kind))), str(port_of(address(other))))
     session = opened(kind, url, name, timeout_s=1)
     assert isinstance(await said(session.get_items()), StoreError)
-    assert isinstance(await said(session.add_items([message("x")])), StoreError)
+    error = await said(session.add_items([message("x")]))
+    assert isinstance(error, StoreError)
+    # A client of the caller's connects by itself: what it was given may have left.
+    assert kind == "client" or not isinstance(error, OutcomeUnknownError)
+    await session.close()
+
+
+SILENT = [
+    pytest.param("redis", "redis://127.0.0.1:{}/0"),
+    pytest.param("cluster", "redis://127.0.0.1:{}/0"),
+    pytest.param("postgres", "postgresql://me@127.0.0.1:{}/talks"),
+    pytest.param("psycopg", "postgresql://me@127.0.0.1:{}/talks"),
+]
+
+
+@pytest.mark.parametrize(("kind", "url"), SILENT)
+async def test_a_write_to_a_server_that_never_says_a_word_was_certainly_not_done(
+    kind: str, url: str, name: str
+) -> None:
+    """No connection was made, so nothing can have left: that is no unknown outcome (A13)."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        session = opened(kind, url.format(silent.getsockname()[1]), name, timeout_s=0.3)
+        assert isinstance(await said(session.add_items([message("x")])), StoreTimeoutError | StoreUnavailableError)
+        session.close()
+
+
+NO_ADDRESS: list[Any] = [
+    *("postgresql://me@host/talks", "https://example.com", "/srv/redis.sock", "", None, 6379, ["redis://host"]),
+    *("redis://host:99999/0", "redis://host:port/0", "redis://host/talks", "redis://host?db=one"),
+]
+
+
+@pytest.mark.parametrize("url", NO_ADDRESS, ids=str)
+def test_what_is_no_address_of_redis_is_refused_before_anything_is_asked(url: Any) -> None:
+    """redis-py takes database 0 where it cannot read the number."""
+    with pytest.raises(InvalidSettingError) as caught:
+        RedisSession.from_url("c", url=url)
+    assert "redis://" in caught.value.remedy
+
+
+@pytest.mark.parametrize("client", [None, "redis://host", redis.Redis(), redis.asyncio.ConnectionPool()])
+def test_what_is_no_client_of_redis_asyncio_is_refused_before_anything_is_asked(client: Any) -> None:
+    with pytest.raises(SettingTypeError, match="no asynchronous Redis client"):
+        RedisSession("c", redis_client=client)
+
+
+@pytest.mark.parametrize("url", ["talks", "postgresql://me@host/talks?colour=red", "host=db me:secret@host"])
+def test_what_libpq_cannot_read_is_refused_before_anything_is_asked(url: str) -> None:
+    with pytest.raises(InvalidSettingError, match="cannot read this address") as caught:
+        PostgresSession("c", url=url)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.redis
+async def test_an_option_that_redis_py_does_not_have_is_named_at_once(name: str) -> None:
+    session = opened("redis", address("redis"), name, redis_kwargs={"colour": "red"}, timeout_s=600)
+    error = await said(session.add_items([message("x")]))
+    assert isinstance(error, InvalidSettingError)
+    assert "colour" in error.what
+    await session.close()
+
+
+@pytest.mark.redis
+async def test_a_database_that_the_server_does_not_have_is_named_at_once(name: str) -> None:
+    session = opened("redis", f"redis://127.0.0.1:{port_of(address('redis'))}/9999", name, timeout_s=600)
+    error = await said(session.get_items())
+    assert isinstance(error, StoreUnavailableError)
+    assert "databases" in error.remedy
+    await session.close()
+
+
+@pytest.mark.postgres
+async def test_an_option_that_libpq_does_not_have_is_named_at_once(name: str) -> None:
+    session = opened("postgres", address("postgres"), name, connect_options={"colour": "red"}, timeout_s=600)
+    error = await said(session.get_items())
+    assert "colour" in error.what
+    assert "connect_options" in error.remedy
+    await session.close()
+
+
+async def test_an_option_that_an_engine_does_not_have_is_named_at_once(name: str, tmp_path: Path) -> None:
+    url = f"sqlite+aiosqlite:///{tmp_path / 'talks.db'}"
+    session = SQLAlchemySession.from_url("c", url=url, create_tables=True, engine_kwargs={"colour": "red"})
+    error = await said(session.get_items())
+    assert isinstance(error, SettingTypeError)
+    assert "engine_kwargs" in error.remedy
     await session.close()
 
 

@@ -35,6 +35,9 @@ class BreakingNetwork:
         self.broken = 0
         self.is_whole = False
 
+    def reach(self) -> None:
+        """There is nothing to connect to."""
+
     def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
         """The answers; or, where it breaks, an error for each, and a first part of them done."""
         if self.is_whole or self._random.random() < 0.7:

@@ -313,10 +313,11 @@ class Lending(Pipelining):
 
     def _go_on(self, watch: Watch) -> None:
         """Send what can be asked for now, hand out what has its outcome, and leave everything else to the thread."""
-        ready = self._ready()
+        store = cast(Lends, self._store)
+        ready = self._ready() if store.line() is watch.line else []  # else it would connect, and wait for that
         if ready:
             try:
-                begun = cast(Lends, self._store).begin(list(map(question_of, ready)))
+                begun = store.begin(list(map(question_of, ready)))
             except Exception as error:
                 self._settle(ready, [error] * len(ready))
             else:

@@ -147,6 +147,9 @@ class _Serving(Pipelining):
         elif self._active:
             await asyncio.sleep(self._pause())
 
+    def _trouble(self) -> None:
+        """A client of the caller's connects by itself, when it is asked."""
+
     async def _answered(self, questions: Sequence[Any]) -> list[Answer | Exception]:
         try:
             return await self._awaited.ask_many(questions)

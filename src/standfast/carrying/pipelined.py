@@ -67,6 +67,10 @@ question_of = attrgetter("question")
 class Many(Protocol):
     """A store that can be asked several things at once."""
 
+    def reach(self) -> None:
+        """Connect, if it is not connected. What is to be written is not begun before."""
+        ...
+
     def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
         """What it answers to each, in order. Each step is atomic by itself; an error of one is no error of another."""
         ...
@@ -237,6 +241,7 @@ class Pipelining(Writing):
         # A lane is its user's until that one has ended, also while it only looks whether it was done: if another wrote
         # there meanwhile, it would find no trace of itself, and do it a second time.
         users = {} if is_alone else {lane: active for active in self._active for lane in active.held}
+        reached, trouble = False, None
         left = set[Name]()  # of these a change has left that nobody waits for: nothing that came later overtakes it
         for active in self._active:
             request = active.request
@@ -250,6 +255,12 @@ class Pipelining(Writing):
             if waits:
                 continue
             if active.is_step:
+                if not reached:
+                    reached, trouble = True, self._trouble()
+                if trouble is not None:  # it has not left, so it can still be withdrawn
+                    if self._failed(active, trouble):
+                        ended.append(active)
+                    continue
                 if not claimed((request,)):
                     ended.append(active)
                     continue
@@ -269,6 +280,17 @@ class Pipelining(Writing):
         if active.request.is_left:
             left |= active.written
         return is_behind
+
+    def _trouble(self) -> Exception | None:
+        """Why the store cannot be reached now; None if it can."""
+        try:
+            if self._store is None:
+                self._store = starting.opened(self._open_store)
+            store: Any = self._store
+            store.reach()
+        except Exception as error:
+            return error
+        return None
 
     def _answers(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
         try:

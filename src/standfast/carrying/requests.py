@@ -160,7 +160,8 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
             )
         return StoreTimeoutError(
             f"the store did not get to it within {self.timeout_s} s; nothing was done and nothing will be",
-            "Look for what keeps the store locked or busy, or give the session a longer timeout_s.",
+            "Look whether the store is there and answers, and for what keeps it locked or busy; or give the session a "
+            "longer timeout_s.",
         )
 
     # --- the side of the thread that does it ------------------------------------------------------------------------

@@ -84,6 +84,10 @@ def lost(error: psycopg.Error, *, reading: bool) -> StoreError:
 
 def unreachable(error: psycopg.Error) -> StoreUnavailableError:
     """No connection was made, so nothing was sent."""
+    if isinstance(error, psycopg.ProgrammingError):  # an option of the connection that libpq does not have
+        made = StoreUnavailableError(f"PostgreSQL's library refuses: {said(error)}", "Correct connect_options.")
+        made.is_lasting = True
+        return made
     # Why somebody is not let in has no code here, only a text. A server that translates it is asked until the deadline.
     is_full = any(text in str(error) for text in ("too many c", "connection slots are reserved"))
     made = StoreUnavailableError(

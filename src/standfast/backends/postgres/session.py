@@ -18,7 +18,7 @@ from standfast.backends.postgres.schema import Tables
 from standfast.backends.postgres.store import PostgresStore
 from standfast.carrying.lending import LendingCarrier
 from standfast.carrying.server_session import ServerSession, host_key
-from standfast.ground.errors import CallerError
+from standfast.ground.errors import CallerError, InvalidSettingError
 from standfast.sessions.protocol import SessionSettings, check_text_id
 
 __all__ = ["PostgresSession"]
@@ -49,8 +49,9 @@ class PostgresSession(ServerSession):
         timeout_s: float = 30.0,
     ) -> None:
         super().__init__(session_id, session_settings=session_settings, timeout_s=timeout_s)
-        self._url, self.create_tables = _checked_url(url), create_tables
         self._options = dict(connect_options or {})
+        self._url, self.create_tables = _checked_url(url), create_tables
+        _place(self._url, self._place_options())
         self._tables = Tables.of(sessions_table, messages_table, schema)
 
     @classmethod
@@ -76,8 +77,10 @@ class PostgresSession(ServerSession):
         return LendingCarrier(opened, loses_answers=True, readers=READERS)
 
     def _store_key(self) -> Hashable:
-        given = {name: value for name, value in self._options.items() if name in _PLACE}
-        return ("postgres", _place(self._url, tuple(given.items())), self._tables)
+        return ("postgres", _place(self._url, self._place_options()), self._tables)
+
+    def _place_options(self) -> tuple[tuple[str, Any], ...]:
+        return tuple((name, value) for name, value in self._options.items() if name in _PLACE)
 
     def _carrier_key(self) -> Hashable:
         return ("postgres", self._url, repr(sorted(self._options.items())), self._tables, self.create_tables)
@@ -101,8 +104,12 @@ def _place(url: str, options: tuple[tuple[str, Any], ...]) -> Hashable:
     """Which database, however its address was written. The user is part of it: tables may be found by who asks."""
     try:
         given = conninfo_to_dict(url, **dict(options))
-    except ProgrammingError:
-        return url  # connecting says what is wrong with it
+    except ProgrammingError as error:
+        why = " ".join(str(error).split())
+        raise InvalidSettingError(
+            "PostgreSQL's library cannot read this address" + ("" if "@" in why else f": {why}"),  # or a password
+            "Give a URL like postgresql://user@host/database, or a text like 'host=… dbname=…'.",
+        ) from None
     host = given.get("hostaddr") or given.get("host") or os.environ.get("PGHOST")
     port = given.get("port") or os.environ.get("PGPORT") or 5432
     user = given.get("user") or os.environ.get("PGUSER")

@@ -140,6 +140,10 @@ class PostgresStore:
         self._data_sql = f"SELECT message_data {order} NULLS LAST, id"
         self._latest_sql = f"SELECT message_data {order} DESC NULLS FIRST, id DESC LIMIT $2"
 
+    def reach(self) -> None:
+        """Connect, if it is not connected, and make what is missing there."""
+        self._opened()
+
     # --- looking
 
     def look(self, look: Look) -> Sight:

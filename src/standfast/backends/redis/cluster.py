@@ -15,7 +15,7 @@ import msgspec
 import redis.exceptions as failed
 from redis.cluster import RedisCluster
 
-from standfast.backends.redis.errors import LOST, lost, unreachable
+from standfast.backends.redis.errors import LOST, lost, unreachable, unusable
 from standfast.backends.redis.exchange import Command, answers, driven
 from standfast.backends.redis.keys import NameKeys, bucket_of, to_bytes
 from standfast.backends.redis.link import redis_address
@@ -50,24 +50,34 @@ class ClusterLink:
 
     def ask(self, commands: Sequence[Command], reading: bool) -> list[Any]:
         """The answers, in order. An error that a node answered with is among them."""
-        if self._client is None:
-            try:
-                self._client = RedisCluster.from_url(self._url, **self._options)
-            except (failed.RedisError, *LOST) as error:
-                raise unreachable(error, self.where) from error
+        client = self._client or self._opened()
         found: list[Any] = []
         for place, command in enumerate(commands):
             node: dict[str, Any] = {}
             try:
                 if command[0] == "WAIT":  # the node that has what was just written
                     key = commands[place - 1][3]
-                    node = {"target_nodes": self._client.get_node_from_key(key)}  # type: ignore[no-untyped-call]
-                found.append(self._client.execute_command(*command, **node))  # type: ignore[no-untyped-call]
+                    node = {"target_nodes": client.get_node_from_key(key)}  # type: ignore[no-untyped-call]
+                found.append(client.execute_command(*command, **node))  # type: ignore[no-untyped-call]
             except LOST as error:
                 raise lost(error, self.where, reading=reading) from error
             except failed.ResponseError as error:
                 found.append(error)
         return found
+
+    def reach(self) -> None:
+        """Connect, if there is no connection: until then nothing can have left."""
+        if self._client is None:
+            self._opened()
+
+    def _opened(self) -> RedisCluster:
+        try:
+            self._client = RedisCluster.from_url(self._url, **self._options)
+        except (failed.RedisError, *LOST) as error:
+            raise unreachable(error, self.where) from error
+        except (TypeError, ValueError) as error:
+            raise unusable(error) from error
+        return self._client
 
     def close(self) -> None:
         """Close every connection."""

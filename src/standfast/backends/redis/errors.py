@@ -6,6 +6,7 @@ import redis.exceptions as failed
 
 from standfast.ground.errors import (
     CorruptRecordError,
+    InvalidSettingError,
     NotADatabaseError,
     OutcomeUnknownError,
     StoreError,
@@ -49,6 +50,11 @@ _BY_TEXT: dict[str, tuple[type[StoreError], str]] = {
         "The server has renamed this command or switched it off: let it have EVALSHA, EVAL, SCAN, HELLO and the "
         "commands of the scripts under their own names.",
     ),
+    "DB index is out of range": (
+        StoreUnavailableError,
+        "The server has no database of this number: correct the end of the URL (redis://host:6379/0), or raise its "
+        "setting `databases`.",
+    ),
     "ACL failure": _BY_CODE["NOPERM"],  # a command inside of a script
 }
 
@@ -64,6 +70,14 @@ def refused(error: failed.ResponseError) -> StoreError:
     made = kind(f"Redis refused: {text}", remedy)
     made.is_lasting = found is not None  # what is not known here may pass: a server that is loading, a moved slot
     return made
+
+
+def unusable(error: Exception) -> InvalidSettingError:
+    """redis-py takes no such option: nothing was sent."""
+    return InvalidSettingError(
+        f"redis-py cannot make a connection of these options: {error}",
+        "Correct redis_kwargs, or what stands behind the question mark of the URL.",
+    )
 
 
 def unreachable(error: BaseException, where: str) -> StoreUnavailableError:

@@ -11,7 +11,7 @@ from redis.backoff import NoBackoff
 from redis.connection import Connection, ConnectionPool
 from redis.retry import Retry
 
-from standfast.backends.redis.errors import refused, unreachable
+from standfast.backends.redis.errors import refused, unreachable, unusable
 from standfast.backends.redis.exchange import Command, Exchange, driven
 from standfast.backends.redis.wire import Answers, can_be_asked_without_waiting, packed, sent_now, wait_in_kernel
 from standfast.sessions.answering import unanswered
@@ -82,6 +82,11 @@ class Link:
 
     # --- the connection -----------------------------------------------------------------------------------------------
 
+    def reach(self) -> None:
+        """Connect, if there is no connection: until then nothing can have left."""
+        if self._answers is None:
+            self._opened()
+
     def _opened(self) -> Answers:
         # Not `make_connection()`: it counts what it ever made, and refuses for good after a hundred reconnects.
         try:
@@ -91,6 +96,8 @@ class Link:
             raise refused(error) from error
         except (failed.RedisError, OSError) as error:
             raise unreachable(error, self.where) from error
+        except (TypeError, ValueError) as error:
+            raise unusable(error) from error
         # redis-py connects, says who this is and chooses the database; from here on its socket is spoken to directly.
         self._connection, self._socket = connection, connection._sock
         wait_in_kernel(self._socket, connection.socket_timeout)

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, Self
+from urllib.parse import urlsplit
 
+import redis
 from redis.connection import parse_url
 
 from standfast.backends.redis.client_store import ClientStore, ClusterClientStore
@@ -20,7 +22,7 @@ from standfast.backends.redis.store import RedisStore
 from standfast.carrying.lending import LendingCarrier
 from standfast.carrying.looped import LoopCarrier
 from standfast.carrying.server_session import ServerSession, host_key
-from standfast.ground.errors import CallerError, InvalidNameError
+from standfast.ground.errors import CallerError, InvalidNameError, InvalidSettingError, SettingTypeError
 from standfast.sessions.protocol import SessionSettings
 
 __all__ = ["RedisSession"]
@@ -65,7 +67,7 @@ class RedisSession(ServerSession):
         super().__init__(session_id, session_settings=session_settings, timeout_s=timeout_s)
         self.wait_replicas = _checked_replicas(wait_replicas)
         self.key_prefix, self.ttl = _checked_prefix(key_prefix), _checked_ttl(ttl)
-        self._target = redis_client
+        self._target = _checked_client(redis_client)
         self.layout: Layout = layout or ("tagged" if _is_cluster(redis_client) else "sdk")
         if self.layout not in ("sdk", "tagged") or (self.layout == "sdk" and _is_cluster(redis_client)):
             raise CallerError(
@@ -87,7 +89,7 @@ class RedisSession(ServerSession):
 
         `redis_kwargs` are options of a connection, as redis-py takes them. `kwargs` are those of the constructor.
         """
-        address = Address(url, tuple(sorted((redis_kwargs or {}).items())), cluster)
+        address = Address(_checked_url(url), tuple(sorted((redis_kwargs or {}).items())), cluster)
         return cls(session_id, redis_client=address, session_settings=session_settings, **kwargs)
 
     # --- what ServerSession asks --------------------------------------------------------------------------------------
@@ -149,16 +151,44 @@ _PLACE = ("host", "port", "path", "db")
 
 @lru_cache(maxsize=256)
 def _place_of_url(url: str, is_cluster: bool, options: tuple[tuple[str, Hashable], ...]) -> Hashable:
-    try:
-        given = {**parse_url(url), **dict(options)}  # type: ignore[no-untyped-call]
-    except ValueError:
-        return url  # connecting says what is wrong with it
+    given = {**parse_url(url), **dict(options)}  # type: ignore[no-untyped-call]
     return ("cluster", _place_in(given)) if is_cluster else _place_in(given)
 
 
 def _place_in(given: Mapping[str, Any]) -> Hashable:
     where = str(given["path"]) if given.get("path") else (host_key(given.get("host")), int(given.get("port") or 6379))
     return where, int(given.get("db") or 0)
+
+
+def _checked_client(client: Any) -> Any:
+    if isinstance(client, Address) or (hasattr(client, "execute_command") and not isinstance(client, _BLOCKING)):
+        return client
+    raise SettingTypeError(
+        f"a {type(client).__name__} of {type(client).__module__} is no asynchronous Redis client",
+        "Give a client of redis.asyncio, or use RedisSession.from_url(session_id, url=...).",
+    )
+
+
+_BLOCKING = (redis.Redis, redis.RedisCluster)
+_URL_REMEDY = "Give a URL like redis://host:6379/0, rediss://… for TLS, or unix://path."
+
+
+def _checked_url(url: Any) -> str:
+    if not isinstance(url, str):
+        raise InvalidSettingError(f"a {type(url).__name__} names no Redis server", _URL_REMEDY)
+    return _read_url(url)
+
+
+@lru_cache(maxsize=256)
+def _read_url(url: str) -> str:
+    try:
+        parse_url(url)  # type: ignore[no-untyped-call]
+        number = urlsplit(url).path.strip("/")
+    except ValueError as error:
+        raise InvalidSettingError(f"this is no URL of a Redis server: {error}", _URL_REMEDY) from None
+    if number and not number.isdecimal() and not url.startswith("unix:"):  # redis-py would take number 0 instead
+        raise InvalidSettingError(f"{number!r} is no number of a Redis database", _URL_REMEDY)
+    return url
 
 
 def _checked_prefix(prefix: Any) -> str:

@@ -140,6 +140,10 @@ class RedisStore(Codec, Answering):
         super().__init__(prefix=prefix, layout=layout, ttl_ms=ttl_ms, where=link.where, wait_replicas=wait_replicas)
         self._link = link
 
+    def reach(self) -> None:
+        """Connect, if it is not connected."""
+        self._link.reach()
+
     def answer(self, question: Ask) -> Any:
         """What it answers to one question."""
         (found,) = driven(self.exchange([question]), self._link.ask)

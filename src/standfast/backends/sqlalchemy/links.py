@@ -24,6 +24,7 @@ from standfast.ground.errors import (
     InvalidSettingError,
     NotADatabaseError,
     OutcomeUnknownError,
+    SettingTypeError,
     StandfastError,
     StoreError,
     StoreFullError,
@@ -338,6 +339,8 @@ def made_engine(url: str, options: Mapping[str, Any]) -> AsyncEngine:
             "Give one with an asynchronous driver that is installed: sqlite+aiosqlite:///talks.db, "
             "postgresql+psycopg://user@host/database or mysql+aiomysql://user@host/database.",
         ) from error
+    except TypeError as error:
+        raise SettingTypeError(f"SQLAlchemy takes no such option: {error}", "Correct engine_kwargs.") from error
     _set_up(engine.sync_engine)
     return engine
 
