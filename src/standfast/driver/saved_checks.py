@@ -15,7 +15,7 @@ from standfast.agents.agent import Agent
 from standfast.agents.approvals import arguments_digest
 from standfast.driver.agent_graph import AgentGraph
 from standfast.driver.call_lookup import calls_within, missing_tool, nested_agent, scope_of_call, tool_of
-from standfast.driver.reply_parsing import arguments_text, behind_handoff, behind_tool, is_digest_of
+from standfast.driver.reply_parsing import arguments_text, behind_name, is_digest_of
 from standfast.driver.run_scope import RunScope
 from standfast.engine.advance import refuse_settled
 from standfast.engine.codec import ENDED, decode_saved, ending_of, has_ended
@@ -123,11 +123,11 @@ async def check_tools(scope: RunScope, run: Run, graph: AgentGraph | None = None
             target = (await scope.agents.current(agent)).handoffs_by_name.get(call.name)
             if target is None:
                 raise _another(agent, call, "it is gone")
-            _check_behind(agent, call, behind_handoff(target))
+            _check_behind(agent, call, behind_name(target))
             continue
         tool = tool_of(await scope.agents.tools(agent), turn.item_of(call), call.name)
         if tool is not None:
-            _check_behind(agent, call, behind_tool(tool))
+            _check_behind(agent, call, behind_name(tool))
         elif scope.config.tool_not_found_behavior != "return_error_to_model":
             raise missing_tool(agent, call)
         elif call.state == "asked":

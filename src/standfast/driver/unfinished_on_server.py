@@ -14,7 +14,7 @@ from typing import Any
 
 from standfast.driver.call_lookup import tell_begun
 from standfast.driver.lost_answers import ask_server, not_sent, unknown_outcome
-from standfast.driver.reply_parsing import classify
+from standfast.driver.reply_parsing import Reply
 from standfast.driver.run_saver import RunSaver
 from standfast.driver.run_scope import RunScope, logger
 from standfast.driver.unfinished import (
@@ -285,7 +285,7 @@ def _with_answer(run: Run, found: Settled | None) -> Run | None:
         response = ModelResponse(list(found.calls), Usage(), None)
     if response is None:
         return None
-    reply = classify(response.output, agent=run.progress.agent)
+    reply = Reply(run.progress.agent).take(response.output)
     usage = Usage.from_provider(response.usage)
     return advance(run, reply.event(run.progress.turns + 1, response, usage, not_sent(run)))
 
