@@ -82,8 +82,6 @@ class RunAttempt:
         self.loop = Loop(
             run, partial(perform, self.scope), moved=arguments.moved, session=hold, keeps_lease=may_compact(session)
         )
-        self._task: asyncio.Task[Any] | None = None
-        self._is_sent_away = False
         self.is_open = False
         """Whether `run` is the run that is going on, and no longer only what the caller gave."""
 
@@ -100,39 +98,23 @@ class RunAttempt:
 
     # --- the order of things -----------------------------------------------------------------------------------------
 
-    @property
-    def run_id(self) -> str:
-        """The run's id."""
-        return self.run.spec.run_id
-
     async def go(self) -> None:
         """Run to rest. Raises what ended the run, with what is known about it."""
+        task = self.loop.task = asyncio.current_task()
         if self.arguments.moved is not None:  # nested: its parent is told for it
             await self._go()
             return
-        self._task = asyncio.current_task()
-        worker = under_way.begin(self)
+        worker = under_way.begin(self.loop)
         try:
             await self._go()
         except asyncio.CancelledError:
-            if not self._is_sent_away:
+            if not self.loop.is_sent_away:
                 raise
-            if self._task is not None:
-                self._task.uncancel()
+            if task is not None:
+                task.uncancel()
             raise handed_over(self.run) from None
         finally:
-            worker.has_ended(self)
-
-    def hand_over(self) -> None:
-        """Begin nothing more; when what is under way has ended, leave the run to another worker."""
-        self.loop.hand_over()
-
-    def hand_over_now(self) -> None:
-        """Leave the run to another worker, whatever is under way."""
-        self.loop.hand_over_now()
-        if not self.loop.has_entered and self._task is not None:
-            self._is_sent_away = True
-            self._task.cancel()  # it waits to be opened, and has begun nothing
+            worker.has_ended(self.loop)
 
     async def _go(self) -> None:
         scope, start = self.scope, self.scope.graph.start
