@@ -27,7 +27,7 @@ from standfast.calls.offer import Offer
 from standfast.calls.scope import CallScope
 from standfast.driver.call_lookup import Question, idempotency_key
 from standfast.driver.loop import Children
-from standfast.driver.nested import child_runner
+from standfast.driver.nested import ChildRunner
 from standfast.driver.run_attempt import RunAttempt
 from standfast.driver.run_scope import RunArguments, RunScope
 from standfast.driver.unfinished import asked_in
@@ -265,7 +265,7 @@ class Performing:
         self._nested[one.call.id] = nested
         parent = scope.hands.talk.run_id
         is_saved = scope.memory is not None and scope.memory.store is not None
-        return child_runner(self._children, nested, one.call, parent=parent, record=record, is_saved=is_saved)
+        return ChildRunner(self._children, nested, one.call, parent, record, is_saved)
 
     async def settle(self, effect: Do) -> None:
         """A call had begun when its process died. Its tool's policy decides; it is never run again silently."""

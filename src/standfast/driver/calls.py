@@ -23,7 +23,7 @@ from standfast.driver.call_lookup import (
 from standfast.driver.handoff import hand_over
 from standfast.driver.inside import inside_a_call
 from standfast.driver.loop import Loop
-from standfast.driver.nested import by_hand_runner, child_runner
+from standfast.driver.nested import ChildRunner
 from standfast.driver.run_scope import RunScope, Span
 from standfast.driver.unfinished import asked_in
 from standfast.engine.events import ApprovalNeeded, Begun, ChildMoved, Decided, NotTaken, Returned, RunCall, Settle
@@ -160,17 +160,18 @@ class _CallOfRun:
             run_agent=self._child_runner(tool),
         )
 
-    def _child_runner(self, tool: LocalTool) -> Any:
-        loop, call, parent = self._loop, self.call, self._loop.run.spec.run_id
-        if tool.agent_tool is None:
-            return by_hand_runner(loop.children, self._scope, call, parent)
+    def _child_runner(self, tool: LocalTool) -> ChildRunner:
+        loop, call, effect = self._loop, self.call, self._effect
 
         async def record(child: Run) -> None:
-            await loop.record(ChildMoved(call.id, child), completes=self._effect if child.paused else None)
+            await loop.record(ChildMoved(call.id, child), completes=effect if child.paused else None)
 
-        # Not only a run that is saved itself: one that is saved as part of the run around it has no saver.
-        is_saved = loop.saver is not None or self._scope.arguments.is_saved_outside
-        return child_runner(loop.children, self._scope, call, parent=parent, record=record, is_saved=is_saved)
+        runner = ChildRunner(loop.children, self._scope, call, loop.run.spec.run_id)
+        if tool.agent_tool is not None:
+            runner.record = record
+            # Not only a run that is saved itself: one that is saved as part of the run around it has no saver.
+            runner.is_saved = loop.saver is not None or self._scope.arguments.is_saved_outside
+        return runner
 
     async def _wait(self, results: tuple[Item, ...] = ()) -> None:
         asked = Question((), self.call, scope_of_call(self.call, self.item), self.turn.agent)
