@@ -18,7 +18,7 @@ from standfast.agents.context import ChildClosed, ChildPaused
 from standfast.driver.event_buffer import EventBuffer
 from standfast.driver.inside import all_around, waiting_for
 from standfast.driver.loop import Children
-from standfast.driver.owners import owner_of_tool
+from standfast.driver.owners import owner_of_tool, owner_on_resume
 from standfast.driver.result import RunResult, RunResultBase, RunResultStreaming
 from standfast.driver.run_scope import (
     AgentToolInvocation,
@@ -95,6 +95,8 @@ class ChildRunner:
         tool, scope, call = request.tool, self.scope, self.call
         config = replace(tool.run_config or scope.config, run_id=None)
         owner, around = owner_of_tool(tool), self._around()
+        if call.child is not None:
+            owner = owner_on_resume(call.child, owner)
         if owner.kind == "conversation" and owner in around.owners:
             raise _inside_itself(owner, call.name)
         # By hand, a name of its own each time: where the call is repeated after a crash, this is another run, and under

@@ -22,7 +22,7 @@ from standfast.agents.hooks import RunHooksBase
 from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, coerce_run_config
 from standfast.driver.agent_graph import AgentGraph
 from standfast.driver.event_buffer import EventBuffer
-from standfast.driver.owners import owner_of
+from standfast.driver.owners import owner_of, owner_on_resume
 from standfast.driver.result import RunResult, RunResultStreaming
 from standfast.driver.run_attempt import RunAttempt
 from standfast.driver.run_scope import ResumedRun, RunArguments, usage_of
@@ -351,7 +351,9 @@ class Runner:
         """
         store = run_store_of(session, run_store)
         state, _ = await _load(starting_agent, run_id, store)
-        owner, resumed = state._run.spec.owner, state._resumed()
+        resumed = state._resumed()
+        session = session if resumed.run.spec.owner.kind == "session" else None
+        owner = owner_on_resume(resumed.run, owner_of(session, None, None))
         arguments = RunArguments(
             agent=starting_agent,
             given_input="",
@@ -359,7 +361,7 @@ class Runner:
             config=RunConfig(run_store=store),
             provider=default_provider,
             owner=owner,
-            session=session if owner.kind == "session" else None,
+            session=session,
             resumed=resumed,
         )
         attempt = RunAttempt(arguments)
