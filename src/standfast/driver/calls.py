@@ -25,7 +25,7 @@ from standfast.driver.inside import inside_a_call
 from standfast.driver.loop import Loop
 from standfast.driver.nested import ChildRunner
 from standfast.driver.run_scope import RunScope, Span
-from standfast.driver.unfinished import asked_in
+from standfast.driver.unfinished import same_question
 from standfast.engine.events import ApprovalNeeded, Begun, ChildMoved, Decided, NotTaken, Returned, RunCall, Settle
 from standfast.engine.run import Call, Entry, Response, Run, Turn
 from standfast.ground.jsonvalue import Item
@@ -175,7 +175,7 @@ class _CallOfRun:
 
     async def _wait(self, results: tuple[Item, ...] = ()) -> None:
         asked = Question((), self.call, scope_of_call(self.call, self.item), self.turn.agent)
-        same_as = asked_in(self._scope.open_questions, asked)
+        same_as = self._scope.seen.questions.get(same_question(asked))
         await self._loop.record(
             ApprovalNeeded(self.call.id, results=results, same_as_run=same_as), completes=self._effect
         )

@@ -86,7 +86,7 @@ async def _base_from_callback(scope: RunScope, fresh: Run) -> list[Item] | None:
         raise UserError(
             f"session_input_callback is a {type(callback).__name__}", "Give a function (history, new) -> list."
         )
-    history = [*scope.history, *scope.open_turns]
+    history = [*scope.history, *scope.seen.open_turns]
     own = [copy_json(entry.item) for entry in fresh.ledger]
     seen = await maybe_await(callback([copy_json(item) for item in history], own))
     if not isinstance(seen, list):
@@ -105,7 +105,7 @@ async def _base_from_callback(scope: RunScope, fresh: Run) -> list[Item] | None:
 
 def _without_open_turns(scope: RunScope, base: list[Item]) -> list[Item]:
     """What a callback made the model see without the open turns of other runs: those stand in requests only (C15)."""
-    shown = [canonical(item) for item in scope.open_turns]
+    shown = [canonical(item) for item in scope.seen.open_turns]
     kept = []
     for item in base:
         if shown and (said := canonical(item)) in shown:

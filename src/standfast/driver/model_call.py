@@ -161,7 +161,7 @@ def prepared(scope: RunScope, run: Run) -> list[Item]:
     """The client-owned conversation as a provider accepts it; only what is new since the last turn is worked on."""
     so_far = scope.prepared
     if so_far is None or so_far.view_count != len(run.views):
-        base: Sequence[Item] = [*(scope.history if run.view.base is None else run.view.base), *scope.open_turns]
+        base: Sequence[Item] = [*(scope.history if run.view.base is None else run.view.base), *scope.seen.open_turns]
         if scope.shown_base is not None and len(run.views) == 1:
             base = scope.shown_base
         items = [*base, *(entry.item for entry in run.ledger.since(run.view.tail))]

@@ -221,7 +221,7 @@ class RunResultBase(Generic[TState]):
     @property
     def unfinished(self) -> tuple[UnfinishedRun, ...]:
         """The other runs of the conversation that had not ended when this one began, and what was done (C15)."""
-        return tuple(self._scope.unfinished)
+        return tuple(self._scope.seen.unfinished)
 
     @property
     def not_stored(self) -> tuple[tuple[str, int], ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from standfast.agents.agent import Agent
 from standfast.agents.context import RunContextWrapper
@@ -160,13 +160,16 @@ class UnfinishedRun:
     """What was done: settled, shown in requests, left alone."""
 
 
-class OpenQuestion(NamedTuple):
-    """A question that waits for a person in another run."""
+@dataclass(slots=True)
+class Seen:
+    """What a run, or a voice call, has to know of the unfinished ones of its conversation."""
 
-    agent: str
-    scope: str
-    arguments: str
-    run_id: str
+    unfinished: list[UnfinishedRun] = field(default_factory=list)
+    """Which they are, and what was done about each."""
+    open_turns: list[Item] = field(default_factory=list)
+    """The turns of those that wait, for requests: they stand behind the history and are never stored (C15)."""
+    questions: dict[tuple[str, str, str], str] = field(default_factory=dict)
+    """What waits for a person in them, by what makes two questions the same; and in which run."""
 
 
 class StartedRun(Protocol):
@@ -271,12 +274,8 @@ class RunScope:
         self.places = Places(execution.max_function_tool_concurrency if execution is not None else None)
         self.history: list[Item] = []
         """What the session held when the run began, or was resumed."""
-        self.open_turns: list[Item] = []
-        """Open turns of paused runs, for requests: they stand behind the history and are never stored (C15)."""
-        self.open_questions: list[OpenQuestion] = []
-        """What waits for a person in those runs."""
-        self.unfinished: list[UnfinishedRun] = []
-        """The runs of this conversation that had not ended, and what was done about each."""
+        self.seen = Seen()
+        """The runs of this conversation that had not ended."""
         self.not_stored: tuple[tuple[str, int], ...] = ()
         """Earlier runs of this process whose last items the session did not get: run id and number of items (C14)."""
         self.final_output: Any = None

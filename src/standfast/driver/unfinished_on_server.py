@@ -59,7 +59,7 @@ async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Calla
     ends: list[Callable[[], Awaitable[None]]] = []
     for one in found:
         if not one.is_gone:
-            note(scope.unfinished, one.run_id, "running", "left alone")
+            note(scope.seen, one.run_id, "running", "left alone")
             continue
         run = await _with_lost_answer(scope, one, found)
         if run is None:
@@ -78,7 +78,7 @@ async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Calla
                 given.add(answered)
                 owed.append(Entry("input", fresh.spec.agent, copy_json(entry.item), {"owed_by": one.run_id}))
         ends.append(partial(RunSaver(store, RunRecord, revision=one.revision, saved=one.kept).save, run))
-        note(scope.unfinished, one.run_id, "gone", "settled")
+        note(scope.seen, one.run_id, "gone", "settled")
     if owed:
         spec = evolve(fresh.spec.saying("took_over"), input_count=fresh.spec.input_count + len(owed))
         fresh = evolve(fresh, spec=spec, ledger=Log([*owed, *fresh.ledger]))
