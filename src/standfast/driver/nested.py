@@ -29,8 +29,8 @@ from standfast.driver.run_scope import (
     StartedRun,
 )
 from standfast.engine.run import Call, Owner, Run, evolve
-from standfast.ground.errors import OwnerError, RunClaimedError, SessionBusyError, UserError
-from standfast.plain.turn_lock import TurnLock
+from standfast.ground.errors import OwnerError, RunClaimedError, UserError
+from standfast.plain.turn_lock import ProcessLease, TurnLock
 from standfast.tools.desk import OwnerFailed
 from standfast.words.model_texts import known_texts
 
@@ -147,14 +147,6 @@ _turns: WeakValueDictionary[str, TurnLock] = WeakValueDictionary()
 """By the server's conversation: whose turn it is there, of the agent tools of this process."""
 
 
-@dataclass(slots=True)
-class _Turn:
-    """A nested run's turn on a server's conversation."""
-
-    key: tuple[str, str]
-    is_held: bool = False
-
-
 def _inside_itself(owner: Owner, tool_name: str) -> OwnerError:
     return OwnerError(
         f"agent tool {tool_name!r} is on conversation {owner.id!r}, and so is a run that it is inside of: the call that"
@@ -174,26 +166,20 @@ async def _turn_of(child: StartedRun) -> AsyncIterator[None]:
     if owner.conversation_id is None or config.concurrency == "allow":
         yield
         return
-    turn = _Turn(("conversation", owner.conversation_id))
+    key = ("conversation", owner.conversation_id)
     # Also from a task of its own, which the call around it may or may not wait for: nothing can be sent meanwhile.
-    if any(one.is_held and one.key == turn.key for one in all_around()):
+    if any(one.is_held and one.key == key for one in all_around()):
         invocation = child.scope.arguments.invocation
         raise _inside_itself(owner, invocation.tool_name if invocation is not None else "")
-    lock = _turns.setdefault(owner.conversation_id, TurnLock())
-    wait_s = config.lease_wait_s if config.concurrency == "wait" else 0.0
-    with waiting_for(turn.key, child.scope.started_in, what=f"conversation {owner.id!r}"):
-        is_entered = await lock.enter(wait_s)
-    if not is_entered:
-        raise SessionBusyError(
-            f"another agent tool of this process is at conversation {owner.id!r} and did not end within {wait_s} s",
-            "Call it again later, or give the agent tools conversations of their own.",
-        )
-    child.scope.turn, turn.is_held = turn, True
+    what, lock = f"conversation {owner.id!r}", _turns.setdefault(owner.conversation_id, TurnLock())
+    turn = ProcessLease(lock, what, config.lease_wait_s if config.concurrency == "wait" else 0.0, key)
+    with waiting_for(key, child.scope.started_in, what=what):
+        await turn
+    child.scope.turn = turn
     try:
         yield
     finally:
-        turn.is_held = False
-        lock.leave()
+        turn.release_now()
 
 
 def _note_calls(request: AgentToolRun, child: Run) -> None:

@@ -90,7 +90,7 @@ async def open_new(scope: RunScope, fresh: Run) -> Opened:
         await end_gone()  # after the save: what they owe the server is this run's now
     if scope.session is not None:
         scope.history = await scope.session.read()
-        run = await as_shown(scope, fresh, run)
+        run = await as_shown(scope, run)
     return Opened(run, saver, has_read=True)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from standfast.agents.agent import Agent
 from standfast.agents.approvals import arguments_digest
 from standfast.driver.agent_graph import AgentGraph
-from standfast.driver.call_lookup import calls_within, missing_tool, nested_agent, scope_of_call, tool_of
+from standfast.driver.call_lookup import calls_within, missing_tool, scope_of_call, tool_of
 from standfast.driver.reply_parsing import arguments_text, behind_name, is_digest_of
 from standfast.driver.run_scope import RunScope
 from standfast.engine.advance import refuse_settled
@@ -47,9 +47,8 @@ def check_saved(run: Run, graph: AgentGraph) -> None:
         _check_call(call, item)
         if call.decision is not None:
             _check_decision(call, call.decision, item or {}, turn.agent)
-        inner = nested_agent(graph.agent(turn.agent), call)
-        if call.child is not None and inner is not None:
-            check_saved(call.child, AgentGraph(inner))
+        if call.child is not None and (inner := graph.inside(turn.agent, call.name)) is not None:
+            check_saved(call.child, inner)
 
 
 def _items(run: Run) -> Iterator[Item]:
@@ -113,7 +112,8 @@ async def check_tools(scope: RunScope, run: Run, graph: AgentGraph | None = None
     turn, gone = run.turn, []
     if turn is None:
         return ()
-    agent = (graph or scope.graph).agent(turn.agent)
+    graph = graph or scope.graph
+    agent = graph.agent(turn.agent)
     for call in turn.calls:
         if call.state == "returned" or call.kind not in ("tool", "agent", "handoff"):
             continue
@@ -132,9 +132,8 @@ async def check_tools(scope: RunScope, run: Run, graph: AgentGraph | None = None
             raise missing_tool(agent, call)
         elif call.state == "asked":
             gone.append(call.id)
-        inner = nested_agent(agent, call)
-        if call.child is not None and inner is not None:
-            await check_tools(scope, call.child, AgentGraph(inner))
+        if call.child is not None and (inner := graph.inside(turn.agent, call.name)) is not None:
+            await check_tools(scope, call.child, inner)
     return tuple(gone)
 
 

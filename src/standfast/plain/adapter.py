@@ -145,7 +145,7 @@ class PlainSession:
 
     def hold(self, wait_s: float | None = None) -> ProcessLease:
         """Be the only run of this process on this conversation, after waiting at most that long (C13)."""
-        return ProcessLease(self._memory.held, _id_of(self.session), wait_s)
+        return ProcessLease(self._memory.held, f"session {_id_of(self.session)!r}", wait_s)
 
     async def read(self, limit: int | None = None) -> list[Item]:
         """The latest `limit` items, or what the session returns by itself; the caller's to change."""
