@@ -27,7 +27,7 @@ from standfast.driver.nested import ChildRunner
 from standfast.driver.run_scope import RunScope, Span
 from standfast.driver.unfinished import same_question
 from standfast.engine.events import ApprovalNeeded, Begun, ChildMoved, Decided, NotTaken, Returned, RunCall, Settle
-from standfast.engine.run import Call, Entry, Response, Run, Turn
+from standfast.engine.run import Call, Entry, Response, Run
 from standfast.ground.jsonvalue import Item
 from standfast.tools.approval import Refused, Waits, hosted_approval
 from standfast.tools.custom import LocalTool
@@ -212,16 +212,4 @@ class _CallOfRun:
 
     async def _return(self, returned: Returned) -> None:
         await self._loop.record(returned, completes=self._effect)
-        show_outputs(self._scope, self.turn, self._loop.run)
-
-
-def show_outputs(scope: RunScope, turn: Turn, run: Run, *, all_so_far: bool = False) -> None:
-    """Announce the turn's outputs, in call order, once all are there (or, when a run pauses, those that are)."""
-    now = run.turn if run.turn is not None and run.turn.number == turn.number else None
-    if scope.events is None or now is None or not (now.complete or all_so_far):
-        return
-    # In call order, never in the order in which they finished: a history that depends on the clock cannot be replayed.
-    for call in now.calls:
-        if call.state == "returned" and call.id not in scope.shown_calls:
-            scope.shown_calls.add(call.id)
-            scope.show_entries(call.outputs)
+        self._scope.show_outputs(self._loop.run.turn)

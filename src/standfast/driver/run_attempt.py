@@ -11,7 +11,7 @@ from typing import Any
 
 from standfast.agents.error_handlers import RunErrorDetails
 from standfast.driver import under_way
-from standfast.driver.calls import perform_call, settle_call, show_outputs
+from standfast.driver.calls import perform_call, settle_call
 from standfast.driver.compact_after import compact_after, may_compact
 from standfast.driver.conclude import perform_conclude
 from standfast.driver.fresh import fresh_run
@@ -152,8 +152,8 @@ class RunAttempt:
             await self._give_back_claim(error)
             raise
         await self.loop.drive()
-        if self.run.paused and self.run.turn is not None:
-            show_outputs(scope, self.run.turn, self.run, all_so_far=True)
+        if self.run.paused:
+            scope.show_outputs(self.run.turn, all_so_far=True)
         if not (self.run.is_left_owing and self.loop.saver is not None):  # else the next run there brings it along
             warn_if_unsent(self.run)
         if (self.run.tripped or self.run.withheld) and scope.tripped is None:

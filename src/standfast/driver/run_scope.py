@@ -29,7 +29,7 @@ from standfast.driver.event_buffer import EventBuffer
 from standfast.driver.inside import Held
 from standfast.driver.loop import Loop
 from standfast.driver.session_hold import SessionHold, current_task
-from standfast.engine.run import Entry, Owner, Response, Run
+from standfast.engine.run import Entry, Owner, Response, Run, Turn
 from standfast.engine.run_store import RunStore
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.ground.log_helpers import logger as logger
@@ -401,6 +401,18 @@ class RunScope:
         """Let a watcher, if there is one, see this."""
         if self.events is not None:
             self.events.show(event)
+
+    def show_outputs(self, turn: Turn | None, *, all_so_far: bool = False) -> None:
+        """Announce the turn's outputs once all are there (or, when a run pauses, those that are).
+
+        In call order, never in the order in which they came: a history that depends on the clock cannot be replayed.
+        """
+        if self.events is None or turn is None or not (turn.complete or all_so_far):
+            return
+        for call in turn.calls:
+            if call.state == "returned" and call.id not in self.shown_calls:
+                self.shown_calls.add(call.id)
+                self.show_entries(call.outputs)
 
     def show_entries(self, entries: Iterable[Entry]) -> None:
         """Announce these entries as run items."""
