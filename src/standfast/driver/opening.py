@@ -16,7 +16,7 @@ from standfast.driver.call_lookup import calls_within
 from standfast.driver.conclude import restored_output
 from standfast.driver.fresh import as_shown
 from standfast.driver.guardrails import restored_results
-from standfast.driver.owners import check_owner
+from standfast.driver.owners import owner_on_resume
 from standfast.driver.rebuild import another_input, rebuilt_from_items
 from standfast.driver.run_saver import RunSaver
 from standfast.driver.run_scope import ResumedRun, RunScope, usage_of
@@ -59,8 +59,6 @@ class Opened:
 
     run: Run
     saver: RunSaver[Run] | None = None
-    has_read: bool = False
-    """Whether the session's history was read on the way."""
 
 
 # --- a new run -------------------------------------------------------------------------------------------------------
@@ -70,7 +68,7 @@ async def open_new(scope: RunScope, fresh: Run) -> Opened:
     """A run that was started: with its own id it may turn out to have been started before."""
     named = scope.config.run_id is not None
     if scope.session is None and not named and scope.store is None:
-        return Opened(fresh, has_read=True)  # it is kept nowhere, so nobody can have left or begun anything of it
+        return Opened(fresh)  # it is kept nowhere, so nobody can have left or begun anything of it
     if scope.session is not None:
         await scope.session.hold()
     # A retry right after a crash finds the lease of a dead worker: it waits until that has ended, or its holder has
@@ -88,10 +86,7 @@ async def open_new(scope: RunScope, fresh: Run) -> Opened:
         await saver.save(run)  # of two who start under one id the second is told, before anything of it runs (C16)
     for end_gone in gone:
         await end_gone()  # after the save: what they owe the server is this run's now
-    if scope.session is not None:
-        scope.history = await scope.session.read()
-        run = await as_shown(scope, fresh, run)
-    return Opened(run, saver, has_read=True)
+    return Opened(await as_shown(scope, run), saver)
 
 
 def _saver(
@@ -175,7 +170,7 @@ async def _open_earlier(scope: RunScope, fresh: Run) -> Opened | None:
 async def _open_again(scope: RunScope, fresh: Run, earlier: Run, revision: int) -> Opened:
     if [entry.item for entry in fresh.ledger] != given_input_of(earlier):
         raise another_input(fresh)
-    check_owner(earlier, scope.arguments.session)
+    owner_on_resume(earlier, scope.arguments.owner)
     check_saved(earlier, scope.graph)
     scope.wrapper.usage.add(usage_of(earlier))  # what it cost before is part of what it costs
     refuse_settled(earlier.spec.run_id, earlier.progress.settled_by)
@@ -184,7 +179,6 @@ async def _open_again(scope: RunScope, fresh: Run, earlier: Run, revision: int) 
     # Where the store cannot lease, the revision decides between two workers: the one that saves first goes on.
     if earlier.status == "running" and scope.run_lease is not None and not _has_no_worker(scope):
         raise _marked_as_running(earlier)
-    await look_for_unfinished(scope, fresh.spec.run_id)
     return await _claim(scope, earlier, revision)
 
 
@@ -204,7 +198,6 @@ async def open_resumed(scope: RunScope, resumed: ResumedRun) -> Opened:
     run, status, is_nested = resumed.run, resumed.status, scope.arguments.moved is not None
     if run.is_closed:
         refuse_finished(run)
-    check_owner(run, scope.arguments.session)
     if status is None:  # else whoever loaded it, just now, has looked at all of this
         check_saved(run, scope.graph)
         # One that goes on inside another is as its parent's record says; what its session's store says is asked below.
@@ -222,9 +215,7 @@ async def open_resumed(scope: RunScope, resumed: ResumedRun) -> Opened:
         await _hold_run(scope, run.spec.run_id, takeover=True)  # whoever has the run around it may go on with it
     if status == "running" and not (is_nested or _has_no_worker(scope) or resumed.takeover):
         raise _marked_as_running(run)
-    revision = await _known_revision(scope, resumed)
-    await look_for_unfinished(scope, run.spec.run_id)
-    return await _claim(scope, run, revision)
+    return await _claim(scope, run, await _known_revision(scope, resumed))
 
 
 async def _known_revision(scope: RunScope, resumed: ResumedRun) -> int:
@@ -271,6 +262,7 @@ async def _look_at(scope: RunScope, run: Run, revision: int) -> Opened:
 
 async def _claim(scope: RunScope, run: Run, revision: int) -> Opened:
     """Take a saved run, once: of two who try, the second is told and nothing of it runs (C12)."""
+    await look_for_unfinished(scope, run.spec.run_id)
     if run.spec.inside is not None and scope.arguments.moved is None:
         raise RunStateError(
             f"run {run.spec.run_id!r} is inside run {run.spec.inside!r}, which alone can go on with it",
@@ -347,8 +339,7 @@ async def open_finished(scope: RunScope, saved: SavedRun) -> Opened:
         max_turns=ending.get("max_turns"),
         verdict="passed",
     )
-    scope.history = []
-    return Opened(await rebuilt_from_items(scope, fresh, items, ending), None, has_read=True)
+    return Opened(await rebuilt_from_items(scope, fresh, items, ending))
 
 
 async def _add_kept_usage(scope: RunScope, run_id: str) -> Sequence[RequestCost]:
@@ -384,7 +375,6 @@ async def open_abandoned(scope: RunScope, resumed: ResumedRun, message: str) -> 
     run = resumed.run
     if run.is_closed:
         refuse_finished(run)
-    check_owner(run, scope.arguments.session)
     await _hold(scope, resumed)
     await _hold_run(scope, run.spec.run_id)
     revision = await _known_revision(scope, resumed)

@@ -8,13 +8,13 @@ is sent would be the waiting call's output.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
 from standfast.driver.call_lookup import tell_begun
 from standfast.driver.lost_answers import ask_server, not_sent, unknown_outcome
-from standfast.driver.reply_parsing import classify
+from standfast.driver.reply_parsing import Reply
 from standfast.driver.run_saver import RunSaver
 from standfast.driver.run_scope import RunScope, logger
 from standfast.driver.unfinished import (
@@ -59,7 +59,7 @@ async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Calla
     ends: list[Callable[[], Awaitable[None]]] = []
     for one in found:
         if not one.is_gone:
-            note(scope.unfinished, one.run_id, "running", "left alone")
+            note(scope.seen, one.run_id, "running", "left alone")
             continue
         run = await _with_lost_answer(scope, one, found)
         if run is None:
@@ -78,7 +78,7 @@ async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Calla
                 given.add(answered)
                 owed.append(Entry("input", fresh.spec.agent, copy_json(entry.item), {"owed_by": one.run_id}))
         ends.append(partial(RunSaver(store, RunRecord, revision=one.revision, saved=one.kept).save, run))
-        note(scope.unfinished, one.run_id, "gone", "settled")
+        note(scope.seen, one.run_id, "gone", "settled")
     if owed:
         spec = evolve(fresh.spec.saying("took_over"), input_count=fresh.spec.input_count + len(owed))
         fresh = evolve(fresh, spec=spec, ledger=Log([*owed, *fresh.ledger]))
@@ -134,7 +134,8 @@ async def end_those_taken_over(scope: RunScope, run: Run) -> None:
     store = scope.store
     if store is None or not run.spec.took_over or run.marks.acknowledged or run.turn is not None:
         return
-    for run_id in dict.fromkeys(_sources(run)):
+    sources = [_source(entry) for entry in run.ledger[: run.spec.input_count]]
+    for run_id in dict.fromkeys(source for source in sources if source is not None):
         saved = await store.load_run(run_id)
         if saved is None or settler_of(saved) == run.spec.run_id:
             continue
@@ -148,12 +149,6 @@ async def end_those_taken_over(scope: RunScope, run: Run) -> None:
             raise error
         ended = advance(gone, settling(run.spec.run_id, 0, is_orphan=True))
         await RunSaver(store, RunRecord, revision=saved.revision, saved=gone).save(ended)
-
-
-def _sources(run: Run) -> Iterator[str]:
-    for entry in run.ledger[: run.spec.input_count]:
-        if (source := _source(entry)) is not None:
-            yield source
 
 
 def is_over(saved: SavedRun) -> bool:
@@ -285,7 +280,7 @@ def _with_answer(run: Run, found: Settled | None) -> Run | None:
         response = ModelResponse(list(found.calls), Usage(), None)
     if response is None:
         return None
-    reply = classify(response.output, agent=run.progress.agent)
+    reply = Reply(run.progress.agent).take(response.output)
     usage = Usage.from_provider(response.usage)
     return advance(run, reply.event(run.progress.turns + 1, response, usage, not_sent(run)))
 
