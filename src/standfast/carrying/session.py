@@ -186,8 +186,10 @@ class StoredSession(LooksInto, SessionABC):
     ) -> Head:
         """Store `items` as this writer's items number `start` and on, once, however often it is asked (B1)."""
         fence = None if lease is None else self._fence(lease)
-        batch = batch_of(items, writer, start, expect, fence, digests)
-        return await self._write(partial(writer_rules.append, self._name, batch))
+        batch = batch_of(items, writer, start, expect, digests)
+        if fence is None:
+            return await self._write(partial(writer_rules.append, self._name, batch))
+        return (await self._write(partial(run_rules.record, self._name, [batch], None, fence))).head
 
     def _fence(self, lease: Lease | None) -> Fence | None:
         """What a write under that lease carries; a lease on another session would protect from nobody here."""
@@ -231,10 +233,10 @@ class StoredSession(LooksInto, SessionABC):
         gives_back = lease if release and isinstance(lease, StoredLease) else None
         try:
             fence = self._fence(lease)
-            batch = batch_of(items, writer, start, None, fence, digests) if items else None
+            batches = [batch_of(one.items, one.writer, one.start, None, None) for one in nested]
+            batches += [batch_of(items, writer, start, None, digests)] if items else []
             kept = None if costs is None else Costs(checked_writer(writer), *costs)
-            inner = [batch_of(one.items, one.writer, one.start, None, fence, None) for one in nested]
-            plan = partial(run_rules.record, self._name, batch, run, fence, release=release, costs=kept, nested=inner)
+            plan = partial(run_rules.record, self._name, batches, run, fence, release=release, costs=kept)
             then = None if gives_back is None or not detached else partial(_given_back, gives_back)
             waiting = self._write(plan, detached=detached, then=then)
         except StandfastError as error:  # like every other method, it raises when it is awaited

@@ -18,11 +18,12 @@ from typing import NamedTuple
 
 from standfast.ground.errors import NotFoundError
 from standfast.ground.jsonvalue import Item
-from standfast.sessions.lease_rules import Fence, check_fence, fence_cells, fence_conditions
+from standfast.sessions.lease_rules import Fence, check_fence, fence_conditions
 from standfast.sessions.port import Arrange, Change, Done, Look, Name, Plan, Range, Row, Rows, Sight, Tag
 from standfast.sessions.protocol import Generation, Head
 from standfast.sessions.rules import (
     GENERATIONS,
+    LEASE,
     Lane,
     Report,
     as_time,
@@ -133,7 +134,7 @@ def id_of_generation(number: int, sight: Sight) -> str:
 def replace(name: Name, encoded: Sequence[bytes], upto: Head, fence: Fence | None, lane: Lane | None) -> Plan[Head]:
     """Put items in place of the rows up to a head; the rows themselves become a generation (B3)."""
     while True:
-        cells = (GENERATIONS, *fence_cells(fence), *lane_cells(lane))
+        cells = (GENERATIONS, LEASE, *lane_cells(lane))
         sight = yield from look(Look(name, cells, rows=(Rows(tags=False),), upto=upto.value))
         if noted(lane, sight) is not None:
             return Head(sight.mark)

@@ -75,29 +75,31 @@ class Fence(NamedTuple):
     nonce: str = ""
 
 
-def fence_cells(fence: Fence | None) -> tuple[str, ...]:
-    """The cell to look at."""
-    return () if fence is None else (LEASE,)
-
-
 def fence_conditions(fence: Fence | None, sight: Sight) -> dict[str, bytes | None]:
     """What must still be so when the write is done."""
     return {} if fence is None else {LEASE: value_of(sight, LEASE)}
 
 
-def check_fence(name: Name, fence: Fence | None, sight: Sight) -> None:
-    """Refuse a write under a lease that somebody else has taken since (B7)."""
+def lost_lease(name: Name, fence: Fence | None, sight: Sight) -> LeaseLostError | None:
+    """What a write is refused with under a lease that somebody else has taken since (B7); None if nobody has."""
     if fence is None:
-        return
+        return None
     held = held_in(sight)
     # A higher number than the store's is no better than a lower one if somebody else holds it: after an expiry, or in a
     # store that was restored, numbers begin anew. Only where there is none at all has nobody taken it.
     is_other = held.number > 0 and fence.nonce not in ("", held.nonce)
     if fence.number < held.number or is_other:
-        raise LeaseLostError(
+        return LeaseLostError(
             f"the lease number {fence.number} on session {name.id!r} was taken over by number {held.number}",
             "Another run has the session now: reload it and run again.",
         )
+    return None
+
+
+def check_fence(name: Name, fence: Fence | None, sight: Sight) -> None:
+    """Refuse a write under a lease that is lost."""
+    if (lost := lost_lease(name, fence, sight)) is not None:
+        raise lost
 
 
 # --- open runs -------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from standfast.engine.codec import encode_moved, may_go_on
 from standfast.ground.errors import SealKeyError
 from standfast.ground.jsonvalue import DIGEST_BYTES, Item, decode_value, encode_value
 from standfast.sessions.generation_rules import everything, kept_in
-from standfast.sessions.lease_rules import Fence, check_fence, fence_cells, fence_conditions
+from standfast.sessions.lease_rules import Fence, check_fence, fence_conditions
 from standfast.sessions.port import NOBODY, Change, Done, Look, Name, Plan, Row, Rows, Sight, Tag
 from standfast.sessions.rules import (
     BRANCHES,
@@ -31,6 +31,7 @@ from standfast.sessions.rules import (
     DIGESTS,
     GENERATIONS,
     IMPORTED,
+    LEASE,
     MOVING,
     OPEN_RUN,
     ORIGIN,
@@ -360,7 +361,7 @@ def _moving_value(run: RunPicture, target: str) -> bytes:
 
 def close_runs(name: Name, seen: Picture, runs: Sequence[RunPicture], target: str, fence: Fence | None) -> Plan[bool]:
     """Close runs at their source and keep what they were for whoever moves them; False if anything has changed."""
-    cells = (GENERATIONS, *fence_cells(fence), *(OPEN_RUN + run.run_id for run in runs))
+    cells = (GENERATIONS, LEASE, *(OPEN_RUN + run.run_id for run in runs))
     sight = yield from look(Look(name, cells=cells))
     check_fence(name, fence, sight)
     if sight.mark != seen.mark or value_of(sight, GENERATIONS) != seen.generations_cell:

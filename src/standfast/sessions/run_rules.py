@@ -15,31 +15,32 @@ import msgspec
 
 from standfast.engine.codec import ENDED as ENDED, conversation_of, is_left_open
 from standfast.engine.run_store import LogTail, RunSummary, SavedRun, check_run_id
-from standfast.ground.errors import LeaseLostError, NotFoundError, RunClaimedError, RunStateError
+from standfast.ground.errors import NotFoundError, RunClaimedError, RunStateError, StandfastError
 from standfast.ground.jsonvalue import Item, encode_value
 from standfast.sessions.lease_rules import (
     Fence,
-    check_fence,
-    fence_cells,
     fence_conditions,
+    lost_lease,
     open_run_value,
     release_put,
 )
 from standfast.sessions.port import Cell, Change, Done, Listed, Look, Name, Plan, Sight
 from standfast.sessions.protocol import Head
 from standfast.sessions.rules import (
+    LEASE,
     OPEN_RUN,
     SEALED,
     WRITER,
     as_time,
     commit,
     every,
+    head,
     listing,
     look,
     usage_cell,
     value_of,
 )
-from standfast.sessions.writer_rules import Batch, appended, batch_look, is_repeat
+from standfast.sessions.writer_rules import Batch, appended
 
 HEAD, LENGTHS, LOG = "head", "logs", "log/"
 
@@ -245,94 +246,71 @@ def is_open_run(status: str, head: bytes) -> bool:
 
 def record(
     session: Name | None,
-    batch: Batch | None,
+    batches: Sequence[Batch],
     save: RunSave | None,
     fence: Fence | None,
     *,
     release: bool = False,
     costs: Costs | None = None,
-    nested: Sequence[Batch] = (),
 ) -> Plan[Recorded]:
-    """Append a batch, save a run, keep its costs, check the fence and give the lease back: in one step, or nothing.
+    """Append batches, save a run, keep its costs, check the fence and give the lease back: in one step, or nothing.
 
     Each part that was done before, because an acknowledgement was lost, is left out. `session` is None for a run that
-    no session owns. `nested` are batches of other writers, which stand before this one's.
+    no session owns; batches are of one writer each.
     """
-    batches = (*nested, batch) if batch is not None else tuple(nested)
     while True:
-        step: list[Change] = []
-        mark: str | None = None
-        revision = 0
-        if session is not None:
-            try:
-                change = yield from _session_part(session, batches, save, fence, release, costs)
-            except LeaseLostError:
-                before = yield from _recorded_before(session, batches, save)
-                if before is None:
-                    raise
-                return before
-            step += [] if change is None else [change]
-        if save is not None:
-            sight = yield from look(run_look(save))
-            done, revision = saved(save, sight)
-            step += [] if done is None else [done]
+        sight, lost, changes = Sight(), None, list[Change]()
+        try:
+            if session is not None:
+                sight = yield from look(_session_look(session, batches, save, fence))
+                lost = lost_lease(session, fence, sight)
+                for batch in batches:
+                    change = yield from appended(session, batch, sight)
+                    changes += [] if change is None else [change]
+            done, revision = (None, 0) if save is None else saved(save, (yield from look(run_look(save))))
+        except StandfastError as error:
+            raise lost or error  # noqa: B904 — the first says more than what came of it
+        step = [] if done is None else [done]
+        if lost is not None and (changes or step or not (batches or save)):
+            raise lost
+        # Else it was all done before, and others may have the lease since: the step that gives it back lets them. A
+        # repeat that was refused for that would tell a run which is stored, and has ended, that it had lost its lease.
+        if session is not None and lost is None:
+            own = _session_change(session, changes, sight, save, fence, release, costs)
+            step = [own, *step] if step or own.put or own.push else []
         if step:
             got = yield from commit(step)
             if not isinstance(got, Done):
                 continue
-            if session is not None and step[0].name == session:
-                mark = got.marks[0]
-        if session is not None and mark is None:
-            seen = yield from look(Look(session))
-            mark = seen.mark
-        return Recorded(Head(mark or ""), revision)
+            if step[0].name == session:
+                return Recorded(Head(got.marks[0]), revision)
+        return Recorded(Head() if session is None else (yield from head(session)), revision)
 
 
-def _recorded_before(session: Name, batches: Sequence[Batch], save: RunSave | None) -> Plan[Recorded | None]:
-    """What came of this very record, if it was done and its answer lost; None if it was not.
-
-    The step that gives a lease back lets others take it at once: a repeat that was refused for that would tell a run
-    which is stored, and has ended, that it had lost its lease.
-    """
-    if not batches and save is None:
-        return None
-    cells = tuple(sorted({WRITER + batch.writer for batch in batches}))
-    sight = yield from look(Look(session, cells=cells))
-    for batch in batches:
-        if not (yield from is_repeat(session, batch, sight)):
-            return None
-    revision = 0
-    if save is not None:
-        seen = yield from look(run_look(save))
-        try:
-            change, revision = saved(save, seen)
-        except (RunClaimedError, NotFoundError):
-            return None
-        if change is not None:
-            return None
-    return Recorded(Head(sight.mark), revision)
+def _session_look(session: Name, batches: Sequence[Batch], save: RunSave | None, fence: Fence | None) -> Look:
+    """What a record must have seen of the session."""
+    cells = {WRITER + batch.writer for batch in batches}
+    cells |= {OPEN_RUN + save.run_id} if save is not None else set()
+    cells |= {LEASE} if fence is not None else set()
+    return Look(session, cells=tuple(sorted(cells)), mark=any(batch.expect is not None for batch in batches))
 
 
-def _session_part(
+def _session_change(
     session: Name,
-    batches: Sequence[Batch],
+    changes: Sequence[Change],
+    sight: Sight,
     save: RunSave | None,
     fence: Fence | None,
     release: bool,
     costs: Costs | None,
-) -> Plan[Change | None]:
-    """What a record changes of the session, or relies on."""
-    run_cell = None if save is None else OPEN_RUN + save.run_id
-    wanted = {cell for batch in batches for cell in batch_look(session, batch).cells}
-    more = {*wanted, *fence_cells(fence), *(() if run_cell is None else (run_cell,))}
-    sight = yield from look(Look(session, cells=tuple(sorted(more)), mark=False))
-    check_fence(session, fence, sight)
-    changes: list[Change] = []
-    for batch in batches:
-        change = yield from appended(session, batch, sight)
-        changes += [] if change is None else [change]
+) -> Change:
+    """What a record changes of the session, or relies on: one change of the name, whoever wrote what.
+
+    Each writer has cells of its own, so none gets in another's way.
+    """
     cells, put = fence_conditions(fence, sight), dict[str, bytes | None]()
-    if save is not None and run_cell is not None:
+    if save is not None:
+        run_cell = OPEN_RUN + save.run_id
         cells[run_cell] = value_of(sight, run_cell)  # a clear may remove the run, and must not leave this one unknown
         value = open_run_value(save.status, fence) if is_open_run(save.status, save.head) else None
         if value != cells[run_cell]:
@@ -342,16 +320,16 @@ def _session_part(
         put[usage_cell(costs.number, costs.run_id)] = encode_value([sight.now, costs.requests])
     if release and fence is not None:
         put |= release_put(sight, fence)
-    if not changes:
-        return Change(session, cells=cells, put=put) if cells or put else None
-    # One change of the name, whoever wrote what: each writer has cells of its own, so none gets in another's way.
+    for change in changes:
+        cells |= change.cells
+        put |= change.put
     return Change(
         session,
         mark=next((one.mark for one in changes if one.mark is not None), None),
-        cells={**{cell: value for one in changes for cell, value in one.cells.items()}, **cells},
+        cells=cells,
         push=[row for one in changes for row in one.push],
-        put={**{cell: value for one in changes for cell, value in one.put.items()}, **put},
-        touch=True,
+        put=put,
+        touch=bool(changes),
     )
 
 

@@ -18,14 +18,13 @@ from standfast.engine.codec import ENDED
 from standfast.ground.errors import (
     AppendGapError,
     CorruptRecordError,
-    LeaseLostError,
     NotFoundError,
     RunStateError,
     SessionConflictError,
 )
 from standfast.ground.jsonvalue import DIGEST_BYTES, CorruptJSON, Item, decode_many
 from standfast.sessions.generation_rules import everything
-from standfast.sessions.lease_rules import Fence, check_fence, fence_cells, fence_conditions, open_runs_in
+from standfast.sessions.lease_rules import open_runs_in
 from standfast.sessions.port import Cell, Change, Done, Look, Name, NewRows, Plan, Row, Rows, Sight
 from standfast.sessions.protocol import Head
 from standfast.sessions.rules import (
@@ -36,6 +35,7 @@ from standfast.sessions.rules import (
     Report,
     commit,
     faulty,
+    head,
     items_of,
     lane_cells,
     look,
@@ -133,62 +133,34 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
     encoded: Sequence[bytes]
     digests: Sequence[bytes]
     expect: Head | None = None
-    fence: Fence | None = None
 
 
 def append(name: Name, batch: Batch) -> Plan[Head]:
-    """Append what this writer has not appended yet; see `CanAppend.append` (B1, B2)."""
-    asked = batch_look(name, batch)
+    """Append what this writer has not appended yet; see `CanAppend.append` (B1, B2). Under a lease: `record`."""
+    asked = Look(name, cells=(WRITER + batch.writer,), mark=batch.expect is not None)
     while True:
         sight = yield asked  # without the helpers of other plans: nothing is done as often as this
         assert isinstance(sight, Sight)
         known = _known_to(batch, sight.cells.get(asked.cells[0]))
-        if batch.start == known.total and batch.fence is None:  # nothing to compare it with: nearly always
+        if batch.start == known.total:  # nothing to compare it with: nearly always
             change = _added(name, batch, sight, known)
         else:
             change = yield from appended(name, batch, sight)
         if change is None:  # a repeat after a lost acknowledgement: whatever was expected then has come true
-            sight = yield from look(Look(name))
-            return Head(sight.mark)
+            return (yield from head(name))
         got = yield [change]
         if isinstance(got, Done):
             return Head(got.marks[0])
 
 
-def batch_look(name: Name, batch: Batch) -> Look:
-    """What `appended` must have seen."""
-    fence = () if batch.fence is None else fence_cells(batch.fence)
-    return Look(name, cells=(WRITER + batch.writer, *fence), mark=batch.expect is not None)
-
-
-def is_repeat(name: Name, batch: Batch, sight: Sight) -> Plan[bool]:
-    """Whether all of a batch was stored before: its answer was lost."""
-    known = _known_to(batch, sight.cells.get(WRITER + batch.writer))
-    if batch.start < 0 or batch.start + len(batch.encoded) > known.total:
-        return False
-    try:
-        yield from _check_digests(name, batch, known)
-    except SessionConflictError:
-        return False
-    return True
-
-
 def appended(name: Name, batch: Batch, sight: Sight) -> Plan[Change | None]:
-    """The change that stores what is new of a batch; None if nothing is. Refuses what B1, B2 and B7 refuse."""
-    writer, start, encoded, digests, fence = batch.writer, batch.start, batch.encoded, batch.digests, batch.fence
-    if fence is not None:
-        try:
-            check_fence(name, fence, sight)
-        except LeaseLostError:
-            # What was done under the lease stays done, and a repeat writes nothing: others may have it since.
-            if not (yield from is_repeat(name, batch, sight)):
-                raise
-            return None
-    known = _known_to(batch, sight.cells.get(WRITER + writer))
+    """The change that stores what is new of a batch; None if nothing is. Refuses what B1 and B2 refuse."""
+    cell, start, encoded, digests = WRITER + batch.writer, batch.start, batch.encoded, batch.digests
+    known = _known_to(batch, sight.cells.get(cell))
     total = known.total
     if not 0 <= start <= total:
         raise AppendGapError(
-            f"writer {writer!r} has written {total} items and this batch starts at {start}",
+            f"writer {batch.writer!r} has written {total} items and this batch starts at {start}",
             f"Append from {total} on, or from an earlier number with the same items.",
         )
     if start < total:
@@ -197,10 +169,10 @@ def appended(name: Name, batch: Batch, sight: Sight) -> Plan[Change | None]:
         if encoded and batch.expect is None:
             # A part of it is skipped, by what was seen: that may be a guess, or over when this is stored. The value of
             # a count does not tell whether it has expired; where the history ends does, which has then expired too.
-            sight = yield from look(Look(name, cells=batch_look(name, batch).cells))
+            sight = yield from look(Look(name, cells=(cell,)))
             seen = msgspec.structs.replace(batch, expect=Head(sight.mark))
             return (yield from appended(name, seen, sight))
-        batch = Batch(writer, total, encoded, digests, batch.expect, fence)
+        batch = Batch(batch.writer, total, encoded, digests, batch.expect)
     return _added(name, batch, sight, known)
 
 
@@ -208,18 +180,15 @@ def _added(name: Name, batch: Batch, sight: Sight, known: Written) -> Change | N
     """The change that stores a batch which begins where its writer has ended; None if it holds nothing."""
     if not batch.encoded:
         return None
-    writer, expect, fence = batch.writer, batch.expect, batch.fence
+    writer, expect = batch.writer, batch.expect
     if expect is not None and sight.mark != expect.value:
         raise moved(name, expect, sight.mark)
     put = grown(writer, known, batch.digests)
     found = sight.cells.get(WRITER + writer)
-    cells = {WRITER + writer: None if found is None else found.value}
-    if fence is not None:
-        cells |= fence_conditions(fence, sight)
     return Change(
         name,
         mark=None if expect is None else expect.value,
-        cells=cells,
+        cells={WRITER + writer: None if found is None else found.value},
         push=NewRows(batch.encoded, writer, known.total),
         put=put,
         touch=True,
