@@ -30,7 +30,7 @@ from standfast.sessions.rules import (
     ranges,
     value_of,
 )
-from standfast.sessions.writer_rules import counts_at
+from standfast.sessions.writer_rules import all_written
 
 Recode = Callable[[Item], Item]
 
@@ -60,7 +60,9 @@ def fork(
         live, needed = Rows(tags=behind or recode is not None), partial(_needed, name, at)
         sight, boxes = yield from everything(name, prefixes=(WRITER, DIGESTS), live=live, wanted=needed)
         found = cut_at(name, sight, boxes, at)
-        put = counts_at(sight, found.lowest)
+        put: dict[str, bytes] = {}
+        for writer, known in all_written(sight).items():
+            put |= known.cut(found.lowest.get(writer, known.total)).cells(writer)
         if not found.rows and not put:
             return
         generation = None if at is None else at.generation

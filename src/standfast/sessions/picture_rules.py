@@ -46,7 +46,7 @@ from standfast.sessions.rules import (
     value_of,
 )
 from standfast.sessions.run_rules import HEAD, LENGTHS, LOG, saved_in
-from standfast.sessions.writer_rules import chunk_cell, written_in
+from standfast.sessions.writer_rules import AllWritten, all_written
 
 MOVED = "moved"
 """The label of what is left of a run that goes on in another store."""
@@ -59,14 +59,6 @@ SEALED_ROW = b'{"__enc__":2,'
 
 Stored = tuple[bytes, Tag]
 """A record and who wrote it."""
-
-
-class WriterPicture(NamedTuple):
-    """How many items a writer has written, and the digests of those from number `base` on, one behind the other."""
-
-    total: int
-    base: int
-    digests: bytes
 
 
 class GenerationPicture(NamedTuple):
@@ -149,7 +141,7 @@ class Picture(NamedTuple):
     rows: Sequence[Stored]
     times: Sequence[float | None]
     generations: Sequence[GenerationPicture] = ()
-    writers: Mapping[str, WriterPicture] = {}
+    writers: Mapping[str, AllWritten] = {}
     usage: Sequence[UsagePicture] = ()
     origin: Sequence[object] | None = None
     others: Mapping[str, bytes] = {}
@@ -224,7 +216,7 @@ def _pictured(name: Name, sight: Sight, boxes: Mapping[int, Sequence[Row]], runs
         live,
         times,
         generations,
-        _writers(sight),
+        all_written(sight),
         _usage(sight),
         decode_value(origin.value) if origin is not None and origin.alive else None,
         {cell: found.value for cell in OTHERS if (found := sight.cells.get(cell)) is not None and found.alive},
@@ -255,18 +247,6 @@ def _is_text(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return b"\0" not in data
-
-
-def _writers(sight: Sight) -> dict[str, WriterPicture]:
-    found: dict[str, WriterPicture] = {}
-    for cell, value in sorted(sight.cells.items()):
-        if not cell.startswith(WRITER) or value.expired:
-            continue
-        writer, known = cell[len(WRITER) :], written_in(value)
-        chunks = [sight.cells.get(chunk_cell(writer, number)) for number in range(known.chunks)]
-        digests = b"".join(chunk.value for chunk in chunks if chunk is not None) + known.latest
-        found[writer] = WriterPicture(known.total, known.base, digests)
-    return found
 
 
 def _usage(sight: Sight) -> list[UsagePicture]:

@@ -10,7 +10,8 @@ run that is under way), and whoever begins with number 0 begins anew.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,7 +24,7 @@ from standfast.ground.errors import (
     SessionConflictError,
 )
 from standfast.ground.jsonvalue import DIGEST_BYTES, CorruptJSON, Item, decode_many
-from standfast.sessions.generation_rules import everything
+from standfast.sessions.generation_rules import Boxes, everything
 from standfast.sessions.lease_rules import open_runs_in
 from standfast.sessions.port import Cell, Change, Done, Look, Name, NewRows, Plan, Row, Rows, Sight
 from standfast.sessions.protocol import Head
@@ -94,32 +95,43 @@ def chunk_cell(writer: str, number: int) -> str:
     return f"{DIGESTS}{number}/{writer}"
 
 
-def grown(writer: str, known: Written, digests: Sequence[bytes]) -> dict[str, bytes]:
+def grown(writer: str, known: Written, digests: bytes) -> dict[str, bytes]:
     """The cells that a writer has after these: its own, and those of older digests that have become full."""
-    data, total, chunks = known.latest + b"".join(digests), known.total + len(digests), known.chunks
-    if len(data) <= _CHUNK_BYTES:  # nearly always; the latest stay in the writer's own cell, even if they fill another
-        return {WRITER + writer: _COUNTS.pack(total, known.base, chunks) + data}
-    count = (len(data) - 1) // _CHUNK_BYTES
+    data, chunks, total = known.latest + digests, known.chunks, known.total + len(digests) // DIGEST_BYTES
+    full = max(0, len(data) - 1) // _CHUNK_BYTES  # nearly always 0; the latest stay in the writer's own cell
     put: dict[str, bytes] = {}
-    for number in range(count):
+    for number in range(full):
         put[chunk_cell(writer, chunks + number)] = data[number * _CHUNK_BYTES : (number + 1) * _CHUNK_BYTES]
-    put[WRITER + writer] = Written(total, known.base, chunks + count, data[count * _CHUNK_BYTES :]).value()
+    put[WRITER + writer] = _COUNTS.pack(total, known.base, chunks + full) + data[full * _CHUNK_BYTES :]
     return put
 
 
-def chunk_of(known: Written, number: int) -> int | None:
-    """Which older cell holds the digest of that item; None if it is in the writer's own, or not known."""
-    return (number - known.base) // CHUNK if known.base <= number < known.start else None
+class AllWritten(NamedTuple):
+    """How many items a writer has written, and the digests of those from number `base` on, one behind the other."""
+
+    total: int
+    base: int
+    digests: bytes
+
+    def cells(self, writer: str) -> dict[str, bytes]:
+        """The cells that this is kept in."""
+        return grown(writer, Written(self.base, self.base), self.digests)
+
+    def cut(self, to: int) -> AllWritten:
+        """The same with only `to` items."""
+        known = self.digests[: max(0, to - self.base) * DIGEST_BYTES]
+        return AllWritten(min(to, self.total), min(to, self.base), known)
 
 
-def cut(known: Written, to: int, chunk: bytes | None) -> Written:
-    """What a writer has written, with only `to` items; `chunk` is the older cell that `to` falls into, if it does."""
-    if to >= known.start:
-        return Written(to, known.base, known.chunks, known.latest[: (to - known.start) * DIGEST_BYTES])
-    if to <= known.base or chunk is None:
-        return Written(to, to)
-    number, rest = divmod(to - known.base, CHUNK)
-    return Written(to, known.base, number, chunk[: rest * DIGEST_BYTES])
+def all_written(sight: Sight) -> dict[str, AllWritten]:
+    """What each writer has written whose cell was looked at, with all cells of older digests."""
+    found: dict[str, AllWritten] = {}
+    for cell, value in sorted(sight.cells.items()):
+        if cell.startswith(WRITER) and not value.expired:
+            writer, known = cell[len(WRITER) :], written_in(value)
+            chunks = [value_of(sight, chunk_cell(writer, number)) or b"" for number in range(known.chunks)]
+            found[writer] = AllWritten(known.total, known.base, b"".join(chunks) + known.latest)
+    return found
 
 
 # --- append ----------------------------------------------------------------------------------------------------------
@@ -183,7 +195,7 @@ def _added(name: Name, batch: Batch, sight: Sight, known: Written) -> Change | N
     writer, expect = batch.writer, batch.expect
     if expect is not None and sight.mark != expect.value:
         raise moved(name, expect, sight.mark)
-    put = grown(writer, known, batch.digests)
+    put = grown(writer, known, b"".join(batch.digests))
     found = sight.cells.get(WRITER + writer)
     return Change(
         name,
@@ -198,28 +210,21 @@ def _added(name: Name, batch: Batch, sight: Sight, known: Written) -> Change | N
 def _check_digests(name: Name, batch: Batch, known: Written) -> Plan[None]:
     """Refuse a batch that says something else than what this writer has already said under the same numbers."""
     repeated = batch.digests[: known.total - batch.start]
-    numbers = {chunk_of(known, batch.start + place) for place in range(len(repeated))}
-    cells = {chunk_cell(batch.writer, n): n for n in numbers if n is not None}
-    chunks: dict[int, bytes] = {}
+    first, end = (max(0, number - known.base) for number in (batch.start, batch.start + len(repeated) + CHUNK - 1))
+    cells = {chunk_cell(batch.writer, n): n for n in range(first // CHUNK, min(end // CHUNK, known.chunks))}
+    parts = {known.start: known.latest}
     if cells:
         sight = yield from look(Look(name, cells=tuple(cells), mark=False))
-        chunks = {cells[cell]: found.value for cell, found in sight.cells.items() if found.alive}
+        parts |= {known.base + CHUNK * cells[cell]: found.value for cell, found in sight.cells.items() if found.alive}
+    stored: dict[int, bytes] = {}  # where only the count is left, nothing
+    for start, data in parts.items():
+        stored |= {start + at // DIGEST_BYTES: data[at : at + DIGEST_BYTES] for at in range(0, len(data), DIGEST_BYTES)}
     for ordinal, given in enumerate(repeated, batch.start):
-        if _digest_of(known, chunks, ordinal) not in (None, given):
+        if stored.get(ordinal, given) != given:
             raise SessionConflictError(
                 f"writer {batch.writer!r} has already written another item number {ordinal}",
                 "Use a new writer name for a new history, or rewind first.",
             )
-
-
-def _digest_of(known: Written, chunks: Mapping[int, bytes], ordinal: int) -> bytes | None:
-    """The digest of an accepted item; None where only the count is left."""
-    if ordinal < known.base:
-        return None
-    number = chunk_of(known, ordinal)
-    data = known.latest if number is None else chunks.get(number, b"")
-    place = ordinal - (known.start if number is None else known.base + CHUNK * number)
-    return data[place * DIGEST_BYTES : (place + 1) * DIGEST_BYTES] or None
 
 
 def accepted(name: Name, writer: str) -> Plan[int]:
@@ -268,14 +273,15 @@ def rewind(name: Name, writer: str, to: int, expect: Head | None, lane: Lane | N
         _check_run(sight)
         if expect is not None and sight.mark != expect.value:
             raise moved(name, expect, sight.mark)
-        leaving = yield from _leaving(name, writer, to)
-        now = yield from _cut_of(name, writer, known, to)
+        seen, boxes = yield from everything(name, cells=(cell,), prefixes=(DIGESTS,), writer=writer)
+        leaving = _leaving(name, seen.rows[0], boxes, writer, to)
+        now = all_written(seen).get(writer, AllWritten(known.total, known.total, b"")).cut(to).cells(writer)
         change = Change(
             name,
             mark=sight.mark,
             cells={cell: value_of(sight, cell), run_cell: value_of(sight, run_cell)},
             drop=[row.ref for row in leaving],
-            put={cell: now.value()},
+            put={own: value for own, value in now.items() if value != value_of(seen, own)},
             touch=bool(leaving),
         )
         got = yield from commit([once(lane, sight, change)])
@@ -298,23 +304,12 @@ def _check_run(sight: Sight) -> None:
             )
 
 
-def _cut_of(name: Name, writer: str, known: Written, to: int) -> Plan[Written]:
-    number = chunk_of(known, to)
-    if number is None:
-        return cut(known, to, None)
-    sight = yield from look(Look(name, cells=(chunk_cell(writer, number),), mark=False))
-    found = sight.cells.get(chunk_cell(writer, number))
-    return cut(known, to, found.value if found is not None and found.alive else None)
-
-
-def _leaving(name: Name, writer: str, to: int) -> Plan[Sequence[Row]]:
+def _leaving(name: Name, rows: Sequence[Row], boxes: Boxes, writer: str, to: int) -> Sequence[Row]:
     """The rows a rewind removes; refuses if something else stands in or behind them.
 
     The whole history is looked at, not only its end: a number that was rewound and written again may stand in a
     restored generation as well, far from the tail.
     """
-    sight, boxes = yield from everything(name, writer=writer)
-    rows = sight.rows[0]
 
     def leaves(row: Row) -> bool:
         return row.tag is not None and row.tag.writer == writer and row.tag.ordinal >= to
@@ -334,27 +329,3 @@ def _leaving(name: Name, writer: str, to: int) -> Plan[Sequence[Row]]:
             "Look at corrupt_records() and repair or clear the session first.",
         )
     return behind
-
-
-# --- a fork's writers ------------------------------------------------------------------------------------------------
-
-
-def counts_at(sight: Sight, lowest: Mapping[str, int]) -> dict[str, bytes]:
-    """The writers' cells as of a point behind which each writer's lowest number is `lowest` (B6)."""
-    made: dict[str, bytes] = {}
-    for cell, found in sight.cells.items():
-        if not cell.startswith(WRITER) or found.expired:
-            continue
-        writer = cell[len(WRITER) :]
-        known = written_in(found)
-        to = min(lowest.get(writer, known.total), known.total)
-        number = chunk_of(known, to)
-        chunks = {n: sight.cells.get(chunk_cell(writer, n)) for n in range(known.chunks)}
-        chunk = None if number is None else chunks[number]
-        now = known if to == known.total else cut(known, to, None if chunk is None else chunk.value)
-        made[cell] = now.value()
-        for n in range(now.chunks):
-            kept = chunks[n]
-            if kept is not None:
-                made[chunk_cell(writer, n)] = kept.value
-    return made
