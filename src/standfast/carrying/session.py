@@ -150,7 +150,7 @@ class StoredSession(LooksInto, SessionABC):
         undo_lane = None if lane is None else self._lane(UNDO)
         popped = await self._write(
             partial(rules.pop, self._name, self._report, lane),
-            undo=partial(rules.put_back, self._name, undo_lane, writer_rules.is_counted),
+            undo=partial(writer_rules.put_back, self._name, undo_lane),
         )
         return None if popped is None else popped.item
 

@@ -10,7 +10,7 @@ run that is under way), and whoever begins with number 0 begins anew.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -26,24 +26,23 @@ from standfast.ground.errors import (
 from standfast.ground.jsonvalue import DIGEST_BYTES, CorruptJSON, Item, decode_many
 from standfast.sessions.generation_rules import Boxes, everything
 from standfast.sessions.lease_rules import open_runs_in
-from standfast.sessions.port import Cell, Change, Done, Look, Name, NewRows, Plan, Row, Rows, Sight
+from standfast.sessions.port import Cell, Change, Done, Look, Name, NewRows, Plan, Row, Rows, Sight, Tag
 from standfast.sessions.protocol import Head
 from standfast.sessions.rules import (
     DIGESTS,
+    GENERATIONS,
     OPEN_RUN,
     WRITER,
+    Decision,
     Lane,
+    Popped,
     Report,
-    commit,
     faulty,
     head,
     items_of,
-    lane_cells,
     look,
     moved,
-    noted,
-    once,
-    tagged,
+    until_done,
     value_of,
 )
 
@@ -83,11 +82,6 @@ def written_in(cell: Cell | None) -> Written:
 def _known_to(batch: Batch, cell: Cell | None) -> Written:
     """What a writer has written, as far as it matters to a batch: nothing, if that has expired and this begins anew."""
     return Written() if cell is not None and cell.expired and batch.start == 0 else written_in(cell)
-
-
-def is_counted(value: bytes, ordinal: int) -> bool:
-    """Whether a writer's cell counts the item of that number among those it has written."""
-    return ordinal < int(_COUNTS.unpack_from(value)[0])
 
 
 def chunk_cell(writer: str, number: int) -> str:
@@ -258,10 +252,8 @@ def _numbered(kept: Sequence[Sequence[Row]], total: int) -> list[bytes]:
 def rewind(name: Name, writer: str, to: int, expect: Head | None, lane: Lane | None) -> Plan[Head]:
     """Remove a writer's items from number `to` on, if they are the whole tail (B5)."""
     cell, run_cell = WRITER + writer, OPEN_RUN + writer
-    while True:
-        sight = yield from look(Look(name, cells=(cell, run_cell, *lane_cells(lane))))
-        if noted(lane, sight) is not None:  # and whatever the writer has written since stays
-            return Head(sight.mark)
+
+    def decide(sight: Sight) -> Plan[Decision[None]]:
         known = written_in(sight.cells.get(cell))
         if not 0 <= to <= known.total:
             raise NotFoundError(
@@ -269,11 +261,11 @@ def rewind(name: Name, writer: str, to: int, expect: Head | None, lane: Lane | N
                 f"Give a number from 0 to {known.total}.",
             )
         if to == known.total:  # also what a repeat finds
-            return Head(sight.mark)
+            return None, []
         _check_run(sight)
         if expect is not None and sight.mark != expect.value:
             raise moved(name, expect, sight.mark)
-        seen, boxes = yield from everything(name, cells=(cell,), prefixes=(DIGESTS,), writer=writer)
+        seen, boxes = yield from everything(name, cells=(cell,), prefixes=(DIGESTS,), writer=writer, first=sight)
         leaving = _leaving(name, seen.rows[0], boxes, writer, to)
         now = all_written(seen).get(writer, AllWritten(known.total, known.total, b"")).cut(to).cells(writer)
         change = Change(
@@ -284,9 +276,9 @@ def rewind(name: Name, writer: str, to: int, expect: Head | None, lane: Lane | N
             put={own: value for own, value in now.items() if value != value_of(seen, own)},
             touch=bool(leaving),
         )
-        got = yield from commit([once(lane, sight, change)])
-        if isinstance(got, Done):
-            return Head(got.marks[0])
+        return None, [change]
+
+    return (yield from until_done(Look(name, (GENERATIONS, cell, run_cell), times=True), decide, lane))[1]
 
 
 def _check_run(sight: Sight) -> None:
@@ -329,3 +321,41 @@ def _leaving(name: Name, rows: Sequence[Row], boxes: Boxes, writer: str, to: int
             "Look at corrupt_records() and repair or clear the session first.",
         )
     return behind
+
+
+# --- undoing a pop ---------------------------------------------------------------------------------------------------
+
+
+def put_back(name: Name, lane: Lane | None, popped: Popped | None) -> Plan[None]:
+    """Undo a pop: the same place in the order, and not into a session that was cleared meanwhile (A13).
+
+    Nor if its writer was taken back behind it meanwhile, and has perhaps written another item under that number (B5).
+    """
+    if popped is None:
+        return
+    row, (writer, ordinal, _) = popped.row, popped.row.tag or Tag()
+    written = (WRITER + writer,) if writer else ()
+
+    def decide(sight: Sight) -> Decision[None]:
+        if not popped.is_of(sight):
+            return None, []
+        cells = {cell: value_of(sight, cell) for cell in (GENERATIONS, *written)}
+        is_arranged = cells[GENERATIONS] != popped.generations
+        for cell in written:
+            counted, now = sight.cells.get(cell), tagged(sight.rows[0], writer).get(ordinal)
+            if counted is not None and ordinal >= written_in(counted).total:
+                return None, []
+            if now is not None and now.ref > row.ref and not is_arranged:
+                return None, []
+        if not is_arranged:
+            return None, [Change(name, mark=sight.mark, cells=cells, back=[row])]
+        # every row has another ref now, and what stood before it is in front of it only at the end
+        return None, [Change(name, mark=sight.mark, cells=cells, push=[(row.data, Tag(writer, ordinal))])]
+
+    rows = (Rows(writer=writer),) if writer else ()
+    yield from until_done(Look(name, (GENERATIONS, *written), rows=rows, times=True), decide, lane)
+
+
+def tagged(rows: Iterable[Row], writer: str) -> dict[int, Row]:
+    """A writer's rows by their numbers."""
+    return {row.tag.ordinal: row for row in rows if row.tag is not None and row.tag.writer == writer}
