@@ -60,7 +60,7 @@ from standfast.sessions.protocol import (
     page_size,
 )
 from standfast.sessions.rules import LANE, Lane
-from standfast.sessions.run_rules import Costs, NestedItems, Recorded, RunSave
+from standfast.sessions.run_rules import NestedItems, Recorded, RunSave
 
 T = TypeVar("T")
 
@@ -235,7 +235,7 @@ class StoredSession(LooksInto, SessionABC):
             fence = self._fence(lease)
             batches = [batch_of(one.items, one.writer, one.start, None, None) for one in nested]
             batches += [batch_of(items, writer, start, None, digests)] if items else []
-            kept = None if costs is None else Costs(checked_writer(writer), *costs)
+            kept = {} if costs is None else {rules.usage_cell(costs[0], checked_writer(writer)): costs[1]}
             plan = partial(run_rules.record, self._name, batches, run, fence, release=release, costs=kept)
             then = None if gives_back is None or not detached else partial(_given_back, gives_back)
             waiting = self._write(plan, detached=detached, then=then)

@@ -7,8 +7,10 @@ ended also has a cell on the session, written in the same step: whoever takes th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -37,7 +39,6 @@ from standfast.sessions.rules import (
     head,
     listing,
     look,
-    usage_cell,
     value_of,
 )
 from standfast.sessions.writer_rules import Batch, appended
@@ -86,22 +87,10 @@ class Recorded(NamedTuple):
 # --- loading and saving ----------------------------------------------------------------------------------------------
 
 
-def load_run(run_id: str) -> Plan[SavedRun | None]:
-    """The run as last saved."""
-    sight = yield from look(Look(Name("run", run_id), cells=(HEAD,), prefixes=(LOG,), mark=False))
+def load_run(run_id: str, *, times: bool = False) -> Plan[SeenRun | None]:
+    """The run as last saved; when it was made is known with `times`."""
+    sight = yield from look(Look(Name("run", run_id), cells=(HEAD,), prefixes=(LOG,), mark=False, times=times))
     return saved_in(run_id, sight)
-
-
-def saved_in(run_id: str, sight: Sight) -> SavedRun | None:
-    """The run that these cells hold; None if there is none."""
-    value = value_of(sight, HEAD)
-    if value is None:
-        return None
-    revision, head = _parts(run_id, value)
-    logs: dict[str, list[bytes]] = {}
-    for cell in sorted(cell for cell in sight.cells if cell.startswith(LOG)):
-        _apply(logs, sight.cells[cell])
-    return SavedRun(run_id, revision, head, {log: tuple(records) for log, records in logs.items() if records})
 
 
 NEWER_AT_ONCE = 64
@@ -113,6 +102,19 @@ class SeenRun(SavedRun):
     """A saved run, and when it was made: another under the same id, after a deletion, is not mistaken for it."""
 
     made_at: float | None = None
+
+
+def saved_in(run_id: str, sight: Sight) -> SeenRun | None:
+    """The run that these cells hold; None if there is none."""
+    value = value_of(sight, HEAD)
+    if value is None:
+        return None
+    revision, head = _parts(run_id, value)
+    logs: dict[str, list[bytes]] = {}
+    for cell in sorted(cell for cell in sight.cells if cell.startswith(LOG)):
+        _apply(logs, sight.cells[cell])
+    kept = {log: tuple(records) for log, records in logs.items() if records}
+    return SeenRun(run_id, revision, head, kept, sight.created)
 
 
 def load_run_since(known: SavedRun) -> Plan[SavedRun | None]:
@@ -129,7 +131,7 @@ def load_run_since(known: SavedRun) -> Plan[SavedRun | None]:
             return None
         revision, head = _parts(known.run_id, value)
         if sight.created != made_at or not known.revision <= revision <= known.revision + NEWER_AT_ONCE:
-            return (yield from _load_seen(name))
+            return (yield from load_run(known.run_id, times=True))
         if revision == known.revision:
             return known
         newer = tuple(f"{LOG}{number:012d}" for number in range(known.revision + 1, revision + 1))
@@ -143,12 +145,6 @@ def load_run_since(known: SavedRun) -> Plan[SavedRun | None]:
         lengths: dict[str, int] = msgspec.json.decode(value_of(sight, LENGTHS) or b"{}")
         kept = {log: tuple(records) for log, records in logs.items() if lengths.get(log)}
         return SeenRun(known.run_id, revision, head, kept, made_at)
-
-
-def _load_seen(name: Name) -> Plan[SavedRun | None]:
-    sight = yield from look(Look(name, cells=(HEAD,), prefixes=(LOG,), mark=False, times=True))
-    found = saved_in(name.id, sight)
-    return found and SeenRun(found.run_id, found.revision, found.head, found.logs, sight.created)
 
 
 def _apply(logs: dict[str, list[bytes]], cell: Cell | None) -> None:
@@ -217,14 +213,6 @@ def saved(save: RunSave, sight: Sight) -> tuple[Change | None, int]:
     return change, revision + 1
 
 
-class Costs(NamedTuple):
-    """What replies of a run cost, to be kept with the conversation: `number` of those that were kept before (B15)."""
-
-    run_id: str
-    number: int
-    requests: Sequence[Item]
-
-
 def _labels(save: RunSave) -> dict[str, str]:
     """What a listing shows of the run and finds it by."""
     labels = {"status": save.status, "agent": save.agent}
@@ -251,12 +239,13 @@ def record(
     fence: Fence | None,
     *,
     release: bool = False,
-    costs: Costs | None = None,
+    costs: Mapping[str, Sequence[Item]] = MappingProxyType({}),
 ) -> Plan[Recorded]:
     """Append batches, save a run, keep its costs, check the fence and give the lease back: in one step, or nothing.
 
     Each part that was done before, because an acknowledgement was lost, is left out. `session` is None for a run that
-    no session owns; batches are of one writer each.
+    no session owns; batches are of one writer each. `costs` are what replies cost, by their `usage_cell` (B15): by
+    number, so that a repeat that has grown since takes the place of what it repeats.
     """
     while True:
         sight, lost, changes = Sight(), None, list[Change]()
@@ -302,7 +291,7 @@ def _session_change(
     save: RunSave | None,
     fence: Fence | None,
     release: bool,
-    costs: Costs | None,
+    costs: Mapping[str, Sequence[Item]],
 ) -> Change:
     """What a record changes of the session, or relies on: one change of the name, whoever wrote what.
 
@@ -315,9 +304,7 @@ def _session_change(
         value = open_run_value(save.status, fence) if is_open_run(save.status, save.head) else None
         if value != cells[run_cell]:
             put[run_cell] = value
-    if costs is not None:
-        # By number: a repeat that has grown since takes the place of what it repeats.
-        put[usage_cell(costs.number, costs.run_id)] = encode_value([sight.now, costs.requests])
+    put |= {cell: encode_value([sight.now, requests]) for cell, requests in costs.items()}
     if release and fence is not None:
         put |= release_put(sight, fence)
     for change in changes:
@@ -373,29 +360,30 @@ def open_without_conversation() -> Plan[list[RunSummary]]:
     return [_summary(one) for one in (*running, *paused) if one.labels.keys().isdisjoint(("session", CONVERSATION))]
 
 
-def delete_run(run_id: str, *, loses_answers: bool) -> Plan[bool]:
-    """Remove a run, and what its session knows of it; whether there was one."""
+def delete_run(
+    run_id: str, *, loses_answers: bool, may_leave: Callable[[bytes], bool] = lambda head: True
+) -> Plan[bool]:
+    """Remove a run, if `may_leave` says so of its head, and what its session knows of it; whether there was one."""
     name = Name("run", run_id)
     was_there = False
     while True:
+        # With its times, so that no carrier guesses what it would see: a plan that prunes goes on to other runs and
+        # does not come back to this one, and a listing that is read again does not show what was removed by then.
         sight = yield from look(Look(name, cells=(HEAD,), mark=False, times=True))
         value = value_of(sight, HEAD)
         if value is None:
             return was_there
+        if not may_leave(value):
+            return False
         if value.startswith(SEALED):
             raise _sealed(run_id)  # whoever has the key can read it, and it may wait for somebody (C15)
         was_there = loses_answers  # then a refusal may be the echo of this very step; else somebody else removed it
-        got = yield from commit(_removal(run_id, value, sight.labels.get("session")))
+        step = [Change(name, cells={HEAD: value}, remove=True)]
+        if (session_id := sight.labels.get("session")) is not None:
+            step.append(Change(Name("session", session_id), put={OPEN_RUN + run_id: None}))
+        got = yield from commit(step)
         if isinstance(got, Done):
             return True
-
-
-def _removal(run_id: str, head: bytes, session_id: str | None) -> list[Change]:
-    """The step that removes a run of this head, and what its session knows of it."""
-    step = [Change(Name("run", run_id), cells={HEAD: head}, remove=True)]
-    if session_id is not None:
-        step.append(Change(Name("session", session_id), put={OPEN_RUN + run_id: None}))
-    return step
 
 
 def prune_runs(older_than_s: float | None, keep: int | None) -> Plan[int]:
@@ -406,41 +394,21 @@ def prune_runs(older_than_s: float | None, keep: int | None) -> Plan[int]:
     known = yield from every("run", {})
     ended = [one for one in known if one.labels.get("status") in ENDED and LEFT_OPEN not in one.labels]
     clock = yield from look(Look(Name("run", "-"), mark=False))
-    leaving: set[str] = set()
-    if keep is not None:
-        leaving |= {one.id for one in ended[max(keep, 0) :]}
-    if older_than_s is not None:
-        # From the first that is old enough on, in the store's order: a clock that went back must not make what is
-        # newer look older than what it followed.
-        oldest = clock.now - older_than_s
-        place = next((place for place, one in enumerate(ended) if one.updated < oldest), len(ended))
-        leaving |= {one.id for one in ended[place:] if one.updated < oldest}
     removed = 0
-    for one in ended:
-        if one.id in leaving:
-            removed += yield from _pruned(one)
+    for place, one in enumerate(ended):
+        is_old = older_than_s is not None and one.updated < clock.now - older_than_s
+        if is_old or (keep is not None and place >= keep):
+            removed += yield from delete_run(one.id, loses_answers=True, may_leave=partial(_is_as_listed, one))
     return removed
 
 
-def _pruned(one: Listed) -> Plan[bool]:
-    """Remove an ended run and what its session knows of it, unless it was saved again since it was listed."""
-    name, session = Name("run", one.id), one.labels.get("session")
-    is_asked = False
-    while True:
-        # With its times, so that no carrier guesses what it would see: this plan goes on to other runs and does not
-        # come back to this one, and a listing that is read again does not show what was removed by then.
-        sight = yield from look(Look(name, cells=(HEAD,), mark=False, times=True))
-        value = value_of(sight, HEAD)
-        if value is None:
-            return is_asked  # gone by a repeat of this very step, or by another
-        if value.startswith(SEALED):
-            return False  # without its key nobody can tell whether it has something to tell
-        revision, head = _parts(one.id, value)
-        if str(revision) != one.labels["revision"]:
-            return False
-        if is_left_open(head) and (session is not None or conversation_of(head) is not None):
-            return False  # its label does not say so: it was saved before there was that label
-        is_asked = True
-        got = yield from commit(_removal(one.id, value, session))
-        if isinstance(got, Done):
-            return True
+def _is_as_listed(one: Listed, value: bytes) -> bool:
+    """Whether an ended run was not saved again since it was listed, and has nothing to tell, whatever its label says.
+
+    Without its key nobody can tell that. A label may not say it: the run was saved before there was that label.
+    """
+    if value.startswith(SEALED):
+        return False
+    revision, head = _parts(one.id, value)
+    is_owned = "session" in one.labels or conversation_of(head) is not None
+    return str(revision) == one.labels["revision"] and not (is_left_open(head) and is_owned)
