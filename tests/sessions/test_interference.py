@@ -4,7 +4,6 @@ Two plans are carried out, one whole at some point inside the other. What is sto
 must be what one after the other would have given, in one order or the other.
 """
 
-# ruff: noqa: E501 — tables are read by their columns
 from __future__ import annotations
 
 import copy
@@ -74,9 +73,9 @@ PLANS: dict[str, MakePlan] = {
     "lease 2": lambda _: lease_rules.acquire(HERE, asker("two"), None, lambda _: False),
     "release 1": lambda _: lease_rules.release(HERE, Fence(1, "one")),
     "revoke": lambda _: lease_rules.revoke(HERE, "operator"),
-    "record": lambda _: run_rules.record(HERE, batch("a", 2, 1), save(0), None),
-    "record, leased": lambda _: run_rules.record(HERE, batch("a", 2, 1, fence=Fence(1, "one")), save(0), Fence(1, "one"), release=True),
-    "save": lambda _: run_rules.record(HERE, None, save(0, "paused"), None),
+    "record": lambda _: run_rules.record(HERE, [batch("a", 2, 1)], save(0), None),
+    "record, leased": lambda _: run_rules.record(HERE, [batch("a", 2, 1)], save(0), Fence(1, "one"), release=True),
+    "save": lambda _: run_rules.record(HERE, (), save(0, "paused"), None),
     "delete run": lambda _: run_rules.delete_run("run", loses_answers=False),
     "read": lambda _: rules.get_items(HERE, None, unheard),
     "written": lambda _: writer_rules.written(HERE, "a", unheard),

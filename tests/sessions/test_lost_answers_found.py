@@ -42,7 +42,7 @@ from standfast.sessions.port import (
     carried_out,
 )
 from standfast.sessions.rules import value_of
-from standfast.sessions.run_rules import RunSave
+from standfast.sessions.run_rules import RunSave, record
 from tests.sessions.test_lost_answers import AwaitedNetwork, BreakingNetwork, NetworkSession
 
 HERE = Name("session", "talk")
@@ -142,7 +142,7 @@ async def words(session: Session) -> list[str]:
 
 
 def append(text: str, start: int) -> Plan[Any]:
-    return writer_rules.append(HERE, batch_of([message(text)], "run", start, None, None, None))
+    return writer_rules.append(HERE, batch_of([message(text)], "run", start, None, None))
 
 
 def taken_by_another() -> Plan[Any]:
@@ -499,6 +499,6 @@ async def test_a_clear_leaves_nothing_of_an_item_that_was_popped() -> None:
 def test_a_fence_of_a_lease_that_was_lost_is_refused_as_ever() -> None:
     network = Network(InMemoryStore())
     network.meanwhile(taken_by_another())
-    batch = batch_of([message("a")], "run", 0, None, Fence(0, "one"), None)
+    batch = batch_of([message("a")], "run", 0, None, None)
     with pytest.raises(LeaseLostError):
-        network.meanwhile(writer_rules.append(HERE, batch))
+        network.meanwhile(record(HERE, [batch], None, Fence(0, "one")))

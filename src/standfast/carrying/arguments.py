@@ -8,7 +8,6 @@ from typing import Any
 from standfast.ground.errors import CallerError, ItemNotStorableError, SettingTypeError
 from standfast.ground.jsonvalue import DIGEST_BYTES, Item, digest, digest_many, encode_many
 from standfast.ground.names import is_name
-from standfast.sessions.lease_rules import Fence
 from standfast.sessions.protocol import Head, Position
 from standfast.sessions.writer_rules import Batch
 
@@ -25,7 +24,6 @@ def batch_of(
     writer: str,
     start: int,
     expect: Head | None,
-    fence: Fence | None,
     digests: Sequence[bytes] | None,
 ) -> Batch:
     """What an append brings, checked and encoded."""
@@ -39,7 +37,7 @@ def batch_of(
         check_ordinal(start)
     if expect is not None:
         check_head(expect)
-    return Batch(checked_writer(writer), start, encoded, known_by, expect, fence)
+    return Batch(checked_writer(writer), start, encoded, known_by, expect)
 
 
 def checked_writer(writer: Any) -> str:

@@ -77,13 +77,13 @@ class StoredRunStore:
         """
         save = run_save(run_id, expect, head, tails, status, agent, session_id)
         session = None if session_id is None else Name("session", session_id)
-        plan = partial(run_rules.record, session, None, save, fence_of(lease))
+        plan = partial(run_rules.record, session, (), save, fence_of(lease))
         return (await self._carrier().carry(plan, self._timeout_s)).revision
 
     def save_detached(self, save: RunSave) -> Coroutine[Any, Any, Recorded]:
         """Save a run by a request that this very call submits: carried out though nobody waits for it."""
         session = None if save.session_id is None else Name("session", save.session_id)
-        plan = partial(run_rules.record, session, None, save, None)
+        plan = partial(run_rules.record, session, (), save, None)
         return self._carrier().carry(plan, self._timeout_s, detached=True)
 
     async def list_runs(

@@ -60,7 +60,7 @@ from standfast.sessions.protocol import (
     page_size,
 )
 from standfast.sessions.rules import LANE, Lane
-from standfast.sessions.run_rules import Costs, NestedItems, Recorded, RunSave
+from standfast.sessions.run_rules import NestedItems, Recorded, RunSave
 
 T = TypeVar("T")
 
@@ -150,7 +150,7 @@ class StoredSession(LooksInto, SessionABC):
         undo_lane = None if lane is None else self._lane(UNDO)
         popped = await self._write(
             partial(rules.pop, self._name, self._report, lane),
-            undo=partial(rules.put_back, self._name, undo_lane, writer_rules.is_counted),
+            undo=partial(writer_rules.put_back, self._name, undo_lane),
         )
         return None if popped is None else popped.item
 
@@ -186,8 +186,10 @@ class StoredSession(LooksInto, SessionABC):
     ) -> Head:
         """Store `items` as this writer's items number `start` and on, once, however often it is asked (B1)."""
         fence = None if lease is None else self._fence(lease)
-        batch = batch_of(items, writer, start, expect, fence, digests)
-        return await self._write(partial(writer_rules.append, self._name, batch))
+        batch = batch_of(items, writer, start, expect, digests)
+        if fence is None:
+            return await self._write(partial(writer_rules.append, self._name, batch))
+        return (await self._write(partial(run_rules.record, self._name, [batch], None, fence))).head
 
     def _fence(self, lease: Lease | None) -> Fence | None:
         """What a write under that lease carries; a lease on another session would protect from nobody here."""
@@ -231,10 +233,10 @@ class StoredSession(LooksInto, SessionABC):
         gives_back = lease if release and isinstance(lease, StoredLease) else None
         try:
             fence = self._fence(lease)
-            batch = batch_of(items, writer, start, None, fence, digests) if items else None
-            kept = None if costs is None else Costs(checked_writer(writer), *costs)
-            inner = [batch_of(one.items, one.writer, one.start, None, fence, None) for one in nested]
-            plan = partial(run_rules.record, self._name, batch, run, fence, release=release, costs=kept, nested=inner)
+            batches = [batch_of(one.items, one.writer, one.start, None, None) for one in nested]
+            batches += [batch_of(items, writer, start, None, digests)] if items else []
+            kept = {} if costs is None else {rules.usage_cell(costs[0], checked_writer(writer)): costs[1]}
+            plan = partial(run_rules.record, self._name, batches, run, fence, release=release, costs=kept)
             then = None if gives_back is None or not detached else partial(_given_back, gives_back)
             waiting = self._write(plan, detached=detached, then=then)
         except StandfastError as error:  # like every other method, it raises when it is awaited

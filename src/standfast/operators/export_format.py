@@ -23,9 +23,9 @@ from standfast.sessions.picture_rules import (
     RunPicture,
     Stored,
     UsagePicture,
-    WriterPicture,
 )
 from standfast.sessions.port import Tag
+from standfast.sessions.writer_rules import AllWritten
 
 SCHEMA = "standfast.session"
 VERSION = 1
@@ -240,7 +240,7 @@ class _Reading:
     def __init__(self) -> None:
         self.header: _Header | None = None
         self.origin: list[object] | None = None
-        self.writers: dict[str, WriterPicture] = {}
+        self.writers: dict[str, AllWritten] = {}
         self.generations: dict[int, _Generation] = {}
         self.boxes: dict[int, list[Stored]] = {}
         self.rows: list[Stored] = []
@@ -282,7 +282,7 @@ class _Reading:
             case _Origin():
                 self.origin = [one.session, one.index, one.generation, one.at, *([] if one.by is None else [one.by])]
             case _Writer():
-                self.writers[one.name] = WriterPicture(one.items, one.known_from, bytes.fromhex(one.digests))
+                self.writers[one.name] = AllWritten(one.items, one.known_from, bytes.fromhex(one.digests))
             case _Cell():
                 self.others[one.name] = _extracted(one.value)
             case _Generation():

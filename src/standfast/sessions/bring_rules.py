@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from standfast.ground.errors import RunStateError, SessionBusyError
-from standfast.ground.jsonvalue import DIGEST_BYTES, encode_value
+from standfast.ground.jsonvalue import encode_value
 from standfast.sessions.generation_rules import Kept, kept_value
 from standfast.sessions.lease_rules import held_in, open_run_value
 from standfast.sessions.picture_rules import MOVED, ImportNote, Picture, RunPicture
@@ -30,7 +30,6 @@ from standfast.sessions.rules import (
     value_of,
 )
 from standfast.sessions.run_rules import HEAD, LOG, is_open_run
-from standfast.sessions.writer_rules import Written, grown
 
 Mode = Literal["whole", "rest", "anew", "runs"]
 """What is brought: everything; what has come behind; everything, in place of an earlier copy; only runs."""
@@ -119,9 +118,8 @@ def _load(cargo: Cargo) -> Load | None:
 def cells_of(seen: Picture) -> dict[str, bytes | None]:
     """The cells that a session of that picture has."""
     put: dict[str, bytes | None] = {}
-    for writer, (_, base, digests) in seen.writers.items():
-        each = [digests[at : at + DIGEST_BYTES] for at in range(0, len(digests), DIGEST_BYTES)]
-        put |= grown(writer, Written(base, base), each)
+    for writer, known in seen.writers.items():
+        put |= known.cells(writer)
     if seen.generations:
         kept = [Kept(one.number, one.created, one.item_count, one.by) for one in seen.generations]
         put[GENERATIONS] = kept_value(kept)

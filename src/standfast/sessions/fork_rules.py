@@ -13,24 +13,21 @@ from typing import NamedTuple
 from standfast.ground.errors import NotFoundError, SessionConflictError
 from standfast.ground.jsonvalue import Item, decode, encode, encode_value
 from standfast.sessions.generation_rules import Boxes, everything, kept_in, kept_numbers, number_of
-from standfast.sessions.port import Arrange, Change, Done, Look, Name, Plan, Range, Row, Rows, Sight, Tag
+from standfast.sessions.port import Arrange, Change, Look, Name, Plan, Range, Row, Rows, Sight, Tag
 from standfast.sessions.protocol import Position
 from standfast.sessions.rules import (
     DIGESTS,
     GENERATIONS,
     ORIGIN,
     WRITER,
+    Decision,
     Lane,
-    commit,
     faulty,
-    lane_cells,
-    look,
-    noted,
-    once,
     ranges,
+    until_done,
     value_of,
 )
-from standfast.sessions.writer_rules import counts_at
+from standfast.sessions.writer_rules import all_written
 
 Recode = Callable[[Item], Item]
 
@@ -48,10 +45,8 @@ def fork(
     name: Name, new: Name, at: Position | None, recode: Recode | None, lane: Lane | None, by: str | None = None
 ) -> Plan[None]:
     """Make session `new`, which must be empty, continue from that position of session `name`; `by` is kept with it."""
-    while True:
-        target = yield from look(Look(new, cells=(GENERATIONS, *lane_cells(lane))))
-        if noted(lane, target) is not None:
-            return
+
+    def decide(target: Sight) -> Plan[Decision[None]]:
         if new == name or target.mark or kept_in(target):
             raise SessionConflictError(
                 f"session {new.id!r} is not empty and cannot be forked into", "Choose an id that was never used."
@@ -60,18 +55,19 @@ def fork(
         live, needed = Rows(tags=behind or recode is not None), partial(_needed, name, at)
         sight, boxes = yield from everything(name, prefixes=(WRITER, DIGESTS), live=live, wanted=needed)
         found = cut_at(name, sight, boxes, at)
-        put = counts_at(sight, found.lowest)
+        put: dict[str, bytes] = {}
+        for writer, known in all_written(sight).items():
+            put |= known.cut(found.lowest.get(writer, known.total)).cells(writer)
         if not found.rows and not put:
-            return
+            return None, []
         generation = None if at is None else at.generation
         put[ORIGIN] = encode_value([name.id, len(found.rows), generation, sight.now, *([] if by is None else [by])])
         cells = {GENERATIONS: value_of(target, GENERATIONS)}
         arrange = _copied(name, found, recode) if found.rows else None
-        made = once(lane, target, Change(new, mark="", cells=cells, arrange=arrange, put=put, touch=bool(found.rows)))
-        source = Change(name, prefix=sight.mark, cells={GENERATIONS: value_of(sight, GENERATIONS)})
-        got = yield from commit([made, source])
-        if isinstance(got, Done):
-            return
+        made = Change(new, mark="", cells=cells, arrange=arrange, put=put, touch=bool(found.rows))
+        return None, [made, Change(name, prefix=sight.mark, cells={GENERATIONS: value_of(sight, GENERATIONS)})]
+
+    yield from until_done(Look(new, cells=(GENERATIONS,)), decide, lane)
 
 
 def _needed(name: Name, at: Position | None, sight: Sight) -> list[int]:

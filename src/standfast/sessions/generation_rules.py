@@ -18,23 +18,22 @@ from typing import NamedTuple
 
 from standfast.ground.errors import NotFoundError
 from standfast.ground.jsonvalue import Item
-from standfast.sessions.lease_rules import Fence, check_fence, fence_cells, fence_conditions
-from standfast.sessions.port import Arrange, Change, Done, Look, Name, Plan, Range, Row, Rows, Sight, Tag
+from standfast.sessions.lease_rules import Fence, check_fence, fence_conditions
+from standfast.sessions.port import Arrange, Change, Look, Name, Plan, Range, Row, Rows, Sight, Tag
 from standfast.sessions.protocol import Generation, Head
 from standfast.sessions.rules import (
     GENERATIONS,
+    LEASE,
+    Decision,
     Lane,
     Report,
     as_time,
-    commit,
     faulty,
     items_of,
-    lane_cells,
     look,
     moved,
-    noted,
-    once,
     ranges,
+    until_done,
     value_of,
 )
 
@@ -77,13 +76,14 @@ def everything(
     live: Rows = Rows(),  # noqa: B008 — it is immutable
     writer: str | None = None,
     wanted: Callable[[Sight], Sequence[int]] = kept_numbers,
+    first: Sight | None = None,
 ) -> Plan[tuple[Sight, dict[int, Sequence[Row]]]]:
     """The live rows, those of the `wanted` generations (of `writer` alone, if one is given), and cells, of one instant.
 
-    Which generations there are is asked first: rows that are read are many, and would be read twice.
+    Which generations there are is asked first, or was (`first`): rows that are read are many, and would be read twice.
     """
     cells = (GENERATIONS, *cells)
-    sight = yield from look(Look(name, cells, times=True))
+    sight = first or (yield from look(Look(name, cells, times=True)))
     while True:
         seen, numbers = value_of(sight, GENERATIONS), wanted(sight)
         rows = (live, *[Rows(box=number, writer=writer) for number in numbers])
@@ -132,19 +132,16 @@ def id_of_generation(number: int, sight: Sight) -> str:
 
 def replace(name: Name, encoded: Sequence[bytes], upto: Head, fence: Fence | None, lane: Lane | None) -> Plan[Head]:
     """Put items in place of the rows up to a head; the rows themselves become a generation (B3)."""
-    while True:
-        cells = (GENERATIONS, *fence_cells(fence), *lane_cells(lane))
-        sight = yield from look(Look(name, cells, rows=(Rows(tags=False),), upto=upto.value))
-        if noted(lane, sight) is not None:
-            return Head(sight.mark)
+
+    def decide(sight: Sight) -> Decision[None]:
         check_fence(name, fence, sight)
         if sight.upto is None:
             raise moved(name, upto, sight.mark)
-        arrange, item_count = replaced(sight.rows[0], sight.upto, encoded, _next_number(sight))
-        change = _arranged(name, sight, arrange, item_count, fence, prefix=upto.value)
-        got = yield from commit([once(lane, sight, change)])
-        if isinstance(got, Done):
-            return Head(got.marks[0])
+        arrange, item_count = replaced(sight.rows[0], sight.upto, encoded, next_number(sight))
+        return None, [_arranged(name, sight, arrange, item_count, fence, prefix=upto.value)]
+
+    asked = Look(name, (GENERATIONS, LEASE), rows=(Rows(tags=False),), upto=upto.value)
+    return (yield from until_done(asked, decide, lane))[1]
 
 
 def replaced(live: Sequence[Row], end: int, encoded: Sequence[bytes], number: int) -> tuple[Arrange, int]:
@@ -163,23 +160,17 @@ def restore(
     """Put a generation back in place of what replaced it; what that displaces becomes one, which keeps `by` (B4)."""
 
     def later(sight: Sight) -> list[int]:
-        if noted(lane, sight) is not None:
-            return []
         wanted = number_of(name, sight, generation_id)
         return [number for number in kept_numbers(sight) if number > wanted]
 
-    while True:
-        sight, boxes = yield from everything(name, cells=lane_cells(lane), wanted=later)
-        if noted(lane, sight) is not None:
-            return Head(sight.mark)
-        wanted = number_of(name, sight, generation_id)
+    def decide(first: Sight) -> Plan[Decision[None]]:
+        sight, boxes = yield from everything(name, wanted=later, first=first)
         if expect is not None and sight.mark != expect.value:
             raise moved(name, expect, sight.mark)
-        arrange, displaced = restored(sight.rows[0], boxes, wanted, _next_number(sight))
-        change = _arranged(name, sight, arrange, displaced, None, prefix=sight.mark, expect=expect, by=by)
-        got = yield from commit([once(lane, sight, change)])
-        if isinstance(got, Done):
-            return Head(got.marks[0])
+        arrange, displaced = restored(sight.rows[0], boxes, number_of(name, sight, generation_id), next_number(sight))
+        return None, [_arranged(name, sight, arrange, displaced, None, prefix=sight.mark, expect=expect, by=by)]
+
+    return (yield from until_done(Look(name, (GENERATIONS,), times=True), decide, lane))[1]
 
 
 def restored(live: Sequence[Row], boxes: Boxes, wanted: int, number: int) -> tuple[Arrange, int]:
@@ -234,7 +225,8 @@ def _arranged(
     )
 
 
-def _next_number(sight: Sight) -> int:
+def next_number(sight: Sight) -> int:
+    """The number that the next generation will have."""
     return max(_numbers(sight), default=0) + 1
 
 

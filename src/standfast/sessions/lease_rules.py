@@ -18,7 +18,7 @@ import msgspec
 
 from standfast.ground.errors import LeaseLostError
 from standfast.sessions.port import Change, Done, Look, Name, Plan, Sight
-from standfast.sessions.rules import LEASE, OPEN_RUN, Lane, commit, lane_cells, look, noted, once, value_of
+from standfast.sessions.rules import LEASE, OPEN_RUN, Decision, Lane, commit, look, until_done, value_of
 
 TICKET_S = 3.0
 # How long a waiter may be silent before others are served; it writes again after a third of that.
@@ -75,29 +75,31 @@ class Fence(NamedTuple):
     nonce: str = ""
 
 
-def fence_cells(fence: Fence | None) -> tuple[str, ...]:
-    """The cell to look at."""
-    return () if fence is None else (LEASE,)
-
-
 def fence_conditions(fence: Fence | None, sight: Sight) -> dict[str, bytes | None]:
     """What must still be so when the write is done."""
     return {} if fence is None else {LEASE: value_of(sight, LEASE)}
 
 
-def check_fence(name: Name, fence: Fence | None, sight: Sight) -> None:
-    """Refuse a write under a lease that somebody else has taken since (B7)."""
+def lost_lease(name: Name, fence: Fence | None, sight: Sight) -> LeaseLostError | None:
+    """What a write is refused with under a lease that somebody else has taken since (B7); None if nobody has."""
     if fence is None:
-        return
+        return None
     held = held_in(sight)
     # A higher number than the store's is no better than a lower one if somebody else holds it: after an expiry, or in a
     # store that was restored, numbers begin anew. Only where there is none at all has nobody taken it.
     is_other = held.number > 0 and fence.nonce not in ("", held.nonce)
     if fence.number < held.number or is_other:
-        raise LeaseLostError(
+        return LeaseLostError(
             f"the lease number {fence.number} on session {name.id!r} was taken over by number {held.number}",
             "Another run has the session now: reload it and run again.",
         )
+    return None
+
+
+def check_fence(name: Name, fence: Fence | None, sight: Sight) -> None:
+    """Refuse a write under a lease that is lost."""
+    if (lost := lost_lease(name, fence, sight)) is not None:
+        raise lost
 
 
 # --- open runs -------------------------------------------------------------------------------------------------------
@@ -228,9 +230,12 @@ def _renewed(waiting: Sequence[Ticket], mine: Sequence[str], now: float) -> tupl
     return (*(Ticket(one.id, now) if one.id in mine else one for one in waiting), *new)
 
 
+def _change(name: Name, sight: Sight, held: Held) -> Change:
+    return Change(name, cells={LEASE: value_of(sight, LEASE)}, put={LEASE: _encode(held)}, hold_s=held.ttl_s)
+
+
 def _written(name: Name, sight: Sight, held: Held) -> Plan[bool]:
-    change = Change(name, cells={LEASE: value_of(sight, LEASE)}, put={LEASE: _encode(held)}, hold_s=held.ttl_s)
-    got = yield from commit([change])
+    got = yield from commit([_change(name, sight, held)])
     return isinstance(got, Done)
 
 
@@ -290,16 +295,12 @@ def revoke(name: Name, nonce: str, lane: Lane | None = None) -> Plan[int]:
 
     With a lane a repeat is known though somebody has taken the lease since, who waited for just that, and keeps it.
     """
-    while True:
-        sight = yield from look(Look(name, cells=(LEASE, *lane_cells(lane)), mark=False))
-        held, note = held_in(sight), noted(lane, sight)
-        if note is not None:  # the answer was lost
-            return int(note)
-        if held.nonce == nonce:
-            return held.number
-        number = held.number + 1
-        put = {LEASE: _encode(Held(number, nonce, tickets=held.tickets))}
-        change = Change(name, cells={LEASE: value_of(sight, LEASE)}, put=put)
-        got = yield from commit([once(lane, sight, change, b"%d" % number)])
-        if isinstance(got, Done):
-            return number
+
+    def decide(sight: Sight) -> Decision[int]:
+        held = held_in(sight)
+        if held.nonce == nonce:  # the answer was lost
+            return held.number, []
+        taken = Held(held.number + 1, nonce, tickets=held.tickets)
+        return taken.number, [_change(name, sight, taken)]
+
+    return (yield from until_done(Look(name, cells=(LEASE,), mark=False), decide, lane))[0]

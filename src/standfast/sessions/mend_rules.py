@@ -33,11 +33,6 @@ def whole(name: Name) -> Plan[Sight]:
     return (yield from look(asked))
 
 
-def next_generation(sight: Sight) -> int:
-    """The number that the next generation will have."""
-    return max(kept_numbers(sight), default=0) + 1
-
-
 class Chain:
     """What the first rows of a history are known by: contents and order. Asked for ever more of them."""
 

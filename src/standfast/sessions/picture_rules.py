@@ -23,7 +23,7 @@ from standfast.engine.codec import encode_moved, may_go_on
 from standfast.ground.errors import SealKeyError
 from standfast.ground.jsonvalue import DIGEST_BYTES, Item, decode_value, encode_value
 from standfast.sessions.generation_rules import everything, kept_in
-from standfast.sessions.lease_rules import Fence, check_fence, fence_cells, fence_conditions
+from standfast.sessions.lease_rules import Fence, check_fence, fence_conditions
 from standfast.sessions.port import NOBODY, Change, Done, Look, Name, Plan, Row, Rows, Sight, Tag
 from standfast.sessions.rules import (
     BRANCHES,
@@ -31,6 +31,7 @@ from standfast.sessions.rules import (
     DIGESTS,
     GENERATIONS,
     IMPORTED,
+    LEASE,
     MOVING,
     OPEN_RUN,
     ORIGIN,
@@ -45,7 +46,7 @@ from standfast.sessions.rules import (
     value_of,
 )
 from standfast.sessions.run_rules import HEAD, LENGTHS, LOG, saved_in
-from standfast.sessions.writer_rules import chunk_cell, written_in
+from standfast.sessions.writer_rules import AllWritten, all_written
 
 MOVED = "moved"
 """The label of what is left of a run that goes on in another store."""
@@ -58,14 +59,6 @@ SEALED_ROW = b'{"__enc__":2,'
 
 Stored = tuple[bytes, Tag]
 """A record and who wrote it."""
-
-
-class WriterPicture(NamedTuple):
-    """How many items a writer has written, and the digests of those from number `base` on, one behind the other."""
-
-    total: int
-    base: int
-    digests: bytes
 
 
 class GenerationPicture(NamedTuple):
@@ -148,7 +141,7 @@ class Picture(NamedTuple):
     rows: Sequence[Stored]
     times: Sequence[float | None]
     generations: Sequence[GenerationPicture] = ()
-    writers: Mapping[str, WriterPicture] = {}
+    writers: Mapping[str, AllWritten] = {}
     usage: Sequence[UsagePicture] = ()
     origin: Sequence[object] | None = None
     others: Mapping[str, bytes] = {}
@@ -223,7 +216,7 @@ def _pictured(name: Name, sight: Sight, boxes: Mapping[int, Sequence[Row]], runs
         live,
         times,
         generations,
-        _writers(sight),
+        all_written(sight),
         _usage(sight),
         decode_value(origin.value) if origin is not None and origin.alive else None,
         {cell: found.value for cell in OTHERS if (found := sight.cells.get(cell)) is not None and found.alive},
@@ -254,18 +247,6 @@ def _is_text(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return b"\0" not in data
-
-
-def _writers(sight: Sight) -> dict[str, WriterPicture]:
-    found: dict[str, WriterPicture] = {}
-    for cell, value in sorted(sight.cells.items()):
-        if not cell.startswith(WRITER) or value.expired:
-            continue
-        writer, known = cell[len(WRITER) :], written_in(value)
-        chunks = [sight.cells.get(chunk_cell(writer, number)) for number in range(known.chunks)]
-        digests = b"".join(chunk.value for chunk in chunks if chunk is not None) + known.latest
-        found[writer] = WriterPicture(known.total, known.base, digests)
-    return found
 
 
 def _usage(sight: Sight) -> list[UsagePicture]:
@@ -360,7 +341,7 @@ def _moving_value(run: RunPicture, target: str) -> bytes:
 
 def close_runs(name: Name, seen: Picture, runs: Sequence[RunPicture], target: str, fence: Fence | None) -> Plan[bool]:
     """Close runs at their source and keep what they were for whoever moves them; False if anything has changed."""
-    cells = (GENERATIONS, *fence_cells(fence), *(OPEN_RUN + run.run_id for run in runs))
+    cells = (GENERATIONS, LEASE, *(OPEN_RUN + run.run_id for run in runs))
     sight = yield from look(Look(name, cells=cells))
     check_fence(name, fence, sight)
     if sight.mark != seen.mark or value_of(sight, GENERATIONS) != seen.generations_cell:

@@ -10,9 +10,9 @@ that are none are left where they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -35,7 +35,6 @@ from standfast.sessions.port import (
     Rows,
     Sight,
     Step,
-    Tag,
 )
 from standfast.sessions.protocol import CorruptRecord, Head, Page, SessionInfo, SessionPage
 
@@ -147,11 +146,6 @@ class Lane(msgspec.Struct, frozen=True, gc=False):
     token: bytes
 
 
-def lane_cells(lane: Lane | None) -> tuple[str, ...]:
-    """The cell to look at."""
-    return () if lane is None else (lane.cell,)
-
-
 def noted(lane: Lane | None, sight: Sight) -> bytes | None:
     """What this change wrote beside its token, if it was done already; None if it was not."""
     if lane is None:
@@ -173,6 +167,37 @@ def value_of(sight: Sight, cell: str) -> bytes | None:
     """The value of a cell that was looked at; None if there is none."""
     found = sight.cells.get(cell)
     return None if found is None else found.value
+
+
+Decision = tuple[T, Step]
+"""What a rule makes of what was seen: its result, and the step that has to be done for it (none: nothing has)."""
+
+
+def until_done(
+    asked: Look, decide: Callable[[Sight], Decision[T] | Plan[Decision[T]]], lane: Lane | None = None
+) -> Plan[tuple[T, Head]]:
+    """Look, decide and ask for the step until one is done: what was decided then, and where the history ends.
+
+    A decision that has to look further is a plan itself. In its lane each attempt leaves its number: one that was done
+    after all, though its answer was lost, is known by it, and what was decided then is the result.
+    """
+    if lane is not None:
+        asked = msgspec.structs.replace(asked, cells=(*asked.cells, lane.cell))
+    tried: Any = {}
+    while True:
+        sight = yield from look(asked)
+        note = noted(lane, sight)
+        if note is not None:
+            return tried.get(note), Head(sight.mark)  # an undo that is tried anew has nothing to tell
+        made = decide(sight)
+        result, step = made if isinstance(made, tuple) else (yield from made)
+        if not step:
+            return result, Head(sight.mark)
+        note = b"%d" % len(tried)
+        tried[note] = result
+        got = yield from commit([once(lane, sight, step[0], note), *step[1:]])
+        if isinstance(got, Done):
+            return result, Head(got.marks[0])
 
 
 def usage_cell(number: int, run_id: str) -> str:
@@ -350,18 +375,13 @@ def _corrupt(rows: Sequence[Row]) -> list[CorruptRecord]:
 
 def repair(name: Name, lane: Lane | None) -> Plan[list[CorruptRecord]]:
     """Remove the records that are no items, and give them back."""
-    removed: list[CorruptRecord] = []
-    while True:
-        sight = yield from look(Look(name, cells=lane_cells(lane), rows=(Rows(tags=False),)))
-        if noted(lane, sight) is not None:
-            return removed
+
+    def decide(sight: Sight) -> Decision[list[CorruptRecord]]:
         removed = _corrupt(sight.rows[0])
-        if not removed:
-            return []
         refs = [int(record.record_id) for record in removed]
-        got = yield from commit([once(lane, sight, Change(name, mark=sight.mark, drop=refs))])
-        if isinstance(got, Done):
-            return removed
+        return removed, [Change(name, mark=sight.mark, drop=refs)] if refs else []
+
+    return (yield from until_done(Look(name, rows=(Rows(tags=False),)), decide, lane))[0]
 
 
 # --- adding and removing ---------------------------------------------------------------------------------------------
@@ -432,68 +452,25 @@ def pop(name: Name, report: Report, lane: Lane | None) -> Plan[Popped | None]:
             return popped
 
 
-def put_back(
-    name: Name, lane: Lane | None, is_counted: Callable[[bytes, int], bool], popped: Popped | None
-) -> Plan[None]:
-    """Undo a pop: the same place in the order, and not into a session that was cleared meanwhile (A13).
-
-    Nor if its writer was taken back behind it meanwhile, and has perhaps written another item under that number (B5):
-    `is_counted` says whether a writer's cell counts a number.
-    """
-    while popped is not None:
-        writer, ordinal = ("", 0) if popped.row.tag is None else popped.row.tag[:2]
-        written = (WRITER + writer,) if writer else ()
-        rows = (Rows(writer=writer),) if writer else ()
-        cells_seen = (GENERATIONS, *written, *lane_cells(lane))
-        sight = yield from look(Look(name, cells=cells_seen, rows=rows, times=True))
-        if noted(lane, sight) is not None or not popped.is_of(sight):
-            return
-        cells = {cell: value_of(sight, cell) for cell in (GENERATIONS, *written)}
-        is_arranged = cells[GENERATIONS] != popped.generations
-        for cell in written:
-            counted, now = cells[cell], tagged(sight.rows[0], writer).get(ordinal)
-            if counted is not None and not is_counted(counted, ordinal):
-                return
-            if now is not None and now.ref > popped.row.ref and not is_arranged:
-                return
-        if not is_arranged:
-            change = Change(name, mark=sight.mark, cells=cells, back=[popped.row])
-        else:  # every row has another ref now, and what stood before it is in front of it only at the end
-            tag = Tag() if popped.row.tag is None else popped.row.tag._replace(replaces=0)
-            change = Change(name, mark=sight.mark, cells=cells, push=[(popped.row.data, tag)])
-        got = yield from commit([once(lane, sight, change)])
-        if isinstance(got, Done):
-            return
-
-
 def clear(name: Name, keeps_run: Callable[[Sight, bytes | None], bool], lane: Lane | None) -> Plan[None]:
     """Remove everything stored for this id, saved runs that nobody holds included (A12).
 
     `keeps_run` says of an open run, by the cell the session has for it, whether it is under way and keeps its record.
     """
-    while True:
-        sight = yield from look(Look(name, cells=(LEASE, *lane_cells(lane)), prefixes=(OPEN_RUN,)))
-        if noted(lane, sight) is not None:
-            return
+
+    def decide(sight: Sight) -> Plan[Decision[None]]:
         runs = {cell[len(OPEN_RUN) :] for cell in sight.cells if cell.startswith(OPEN_RUN)}
         runs |= set((yield from runs_of(name)))
         kept = {run for run in runs if keeps_run(sight, value_of(sight, OPEN_RUN + run))}
-        cells = {OPEN_RUN + run: value_of(sight, OPEN_RUN + run) for run in runs}
+        cells = {cell: value_of(sight, cell) for cell in (LEASE, *(OPEN_RUN + run for run in runs))}
         put = dict.fromkeys(OPEN_RUN + run for run in runs - kept)
-        conditions = {**cells, LEASE: value_of(sight, LEASE)}
         # The mark: a run that stored its first turn since may have come with it, and would stay without its turn.
-        change = Change(name, mark=sight.mark, cells=conditions, wipe=KEPT_BY_CLEAR, put=put)
-        gone = [Change(Name("run", run), remove=True) for run in sorted(runs - kept)]
-        got = yield from commit([once(lane, sight, change), *gone])
-        if isinstance(got, Done):
-            return
+        change = Change(name, mark=sight.mark, cells=cells, wipe=KEPT_BY_CLEAR, put=put)
+        return None, [change, *(Change(Name("run", run), remove=True) for run in sorted(runs - kept))]
+
+    yield from until_done(Look(name, cells=(LEASE,), prefixes=(OPEN_RUN,)), decide, lane)
 
 
 def runs_of(name: Name) -> Plan[list[str]]:
     """Every saved run of a session, newest change first, those that ended long ago included."""
     return [one.id for one in (yield from every("run", {"session": name.id}))]
-
-
-def tagged(rows: Iterable[Row], writer: str) -> dict[int, Row]:
-    """A writer's rows by their numbers."""
-    return {row.tag.ordinal: row for row in rows if row.tag is not None and row.tag.writer == writer}

@@ -7,39 +7,41 @@ ended also has a cell on the session, written in the same step: whoever takes th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
 
 from standfast.engine.codec import ENDED as ENDED, conversation_of, is_left_open
 from standfast.engine.run_store import LogTail, RunSummary, SavedRun, check_run_id
-from standfast.ground.errors import LeaseLostError, NotFoundError, RunClaimedError, RunStateError
+from standfast.ground.errors import NotFoundError, RunClaimedError, RunStateError, StandfastError
 from standfast.ground.jsonvalue import Item, encode_value
 from standfast.sessions.lease_rules import (
     Fence,
-    check_fence,
-    fence_cells,
     fence_conditions,
+    lost_lease,
     open_run_value,
     release_put,
 )
 from standfast.sessions.port import Cell, Change, Done, Listed, Look, Name, Plan, Sight
 from standfast.sessions.protocol import Head
 from standfast.sessions.rules import (
+    LEASE,
     OPEN_RUN,
     SEALED,
     WRITER,
     as_time,
     commit,
     every,
+    head,
     listing,
     look,
-    usage_cell,
     value_of,
 )
-from standfast.sessions.writer_rules import Batch, appended, batch_look, is_repeat
+from standfast.sessions.writer_rules import Batch, appended
 
 HEAD, LENGTHS, LOG = "head", "logs", "log/"
 
@@ -85,22 +87,10 @@ class Recorded(NamedTuple):
 # --- loading and saving ----------------------------------------------------------------------------------------------
 
 
-def load_run(run_id: str) -> Plan[SavedRun | None]:
-    """The run as last saved."""
-    sight = yield from look(Look(Name("run", run_id), cells=(HEAD,), prefixes=(LOG,), mark=False))
+def load_run(run_id: str, *, times: bool = False) -> Plan[SeenRun | None]:
+    """The run as last saved; when it was made is known with `times`."""
+    sight = yield from look(Look(Name("run", run_id), cells=(HEAD,), prefixes=(LOG,), mark=False, times=times))
     return saved_in(run_id, sight)
-
-
-def saved_in(run_id: str, sight: Sight) -> SavedRun | None:
-    """The run that these cells hold; None if there is none."""
-    value = value_of(sight, HEAD)
-    if value is None:
-        return None
-    revision, head = _parts(run_id, value)
-    logs: dict[str, list[bytes]] = {}
-    for cell in sorted(cell for cell in sight.cells if cell.startswith(LOG)):
-        _apply(logs, sight.cells[cell])
-    return SavedRun(run_id, revision, head, {log: tuple(records) for log, records in logs.items() if records})
 
 
 NEWER_AT_ONCE = 64
@@ -112,6 +102,19 @@ class SeenRun(SavedRun):
     """A saved run, and when it was made: another under the same id, after a deletion, is not mistaken for it."""
 
     made_at: float | None = None
+
+
+def saved_in(run_id: str, sight: Sight) -> SeenRun | None:
+    """The run that these cells hold; None if there is none."""
+    value = value_of(sight, HEAD)
+    if value is None:
+        return None
+    revision, head = _parts(run_id, value)
+    logs: dict[str, list[bytes]] = {}
+    for cell in sorted(cell for cell in sight.cells if cell.startswith(LOG)):
+        _apply(logs, sight.cells[cell])
+    kept = {log: tuple(records) for log, records in logs.items() if records}
+    return SeenRun(run_id, revision, head, kept, sight.created)
 
 
 def load_run_since(known: SavedRun) -> Plan[SavedRun | None]:
@@ -128,7 +131,7 @@ def load_run_since(known: SavedRun) -> Plan[SavedRun | None]:
             return None
         revision, head = _parts(known.run_id, value)
         if sight.created != made_at or not known.revision <= revision <= known.revision + NEWER_AT_ONCE:
-            return (yield from _load_seen(name))
+            return (yield from load_run(known.run_id, times=True))
         if revision == known.revision:
             return known
         newer = tuple(f"{LOG}{number:012d}" for number in range(known.revision + 1, revision + 1))
@@ -142,12 +145,6 @@ def load_run_since(known: SavedRun) -> Plan[SavedRun | None]:
         lengths: dict[str, int] = msgspec.json.decode(value_of(sight, LENGTHS) or b"{}")
         kept = {log: tuple(records) for log, records in logs.items() if lengths.get(log)}
         return SeenRun(known.run_id, revision, head, kept, made_at)
-
-
-def _load_seen(name: Name) -> Plan[SavedRun | None]:
-    sight = yield from look(Look(name, cells=(HEAD,), prefixes=(LOG,), mark=False, times=True))
-    found = saved_in(name.id, sight)
-    return found and SeenRun(found.run_id, found.revision, found.head, found.logs, sight.created)
 
 
 def _apply(logs: dict[str, list[bytes]], cell: Cell | None) -> None:
@@ -216,14 +213,6 @@ def saved(save: RunSave, sight: Sight) -> tuple[Change | None, int]:
     return change, revision + 1
 
 
-class Costs(NamedTuple):
-    """What replies of a run cost, to be kept with the conversation: `number` of those that were kept before (B15)."""
-
-    run_id: str
-    number: int
-    requests: Sequence[Item]
-
-
 def _labels(save: RunSave) -> dict[str, str]:
     """What a listing shows of the run and finds it by."""
     labels = {"status": save.status, "agent": save.agent}
@@ -245,113 +234,89 @@ def is_open_run(status: str, head: bytes) -> bool:
 
 def record(
     session: Name | None,
-    batch: Batch | None,
+    batches: Sequence[Batch],
     save: RunSave | None,
     fence: Fence | None,
     *,
     release: bool = False,
-    costs: Costs | None = None,
-    nested: Sequence[Batch] = (),
+    costs: Mapping[str, Sequence[Item]] = MappingProxyType({}),
 ) -> Plan[Recorded]:
-    """Append a batch, save a run, keep its costs, check the fence and give the lease back: in one step, or nothing.
+    """Append batches, save a run, keep its costs, check the fence and give the lease back: in one step, or nothing.
 
     Each part that was done before, because an acknowledgement was lost, is left out. `session` is None for a run that
-    no session owns. `nested` are batches of other writers, which stand before this one's.
+    no session owns; batches are of one writer each. `costs` are what replies cost, by their `usage_cell` (B15): by
+    number, so that a repeat that has grown since takes the place of what it repeats.
     """
-    batches = (*nested, batch) if batch is not None else tuple(nested)
     while True:
-        step: list[Change] = []
-        mark: str | None = None
-        revision = 0
-        if session is not None:
-            try:
-                change = yield from _session_part(session, batches, save, fence, release, costs)
-            except LeaseLostError:
-                before = yield from _recorded_before(session, batches, save)
-                if before is None:
-                    raise
-                return before
-            step += [] if change is None else [change]
-        if save is not None:
-            sight = yield from look(run_look(save))
-            done, revision = saved(save, sight)
-            step += [] if done is None else [done]
+        sight, lost, changes = Sight(), None, list[Change]()
+        try:
+            if session is not None:
+                sight = yield from look(_session_look(session, batches, save, fence))
+                lost = lost_lease(session, fence, sight)
+                for batch in batches:
+                    change = yield from appended(session, batch, sight)
+                    changes += [] if change is None else [change]
+            done, revision = (None, 0) if save is None else saved(save, (yield from look(run_look(save))))
+        except StandfastError as error:
+            raise lost or error  # noqa: B904 — the first says more than what came of it
+        step = [] if done is None else [done]
+        if lost is not None and (changes or step or not (batches or save)):
+            raise lost
+        # Else it was all done before, and others may have the lease since: the step that gives it back lets them. A
+        # repeat that was refused for that would tell a run which is stored, and has ended, that it had lost its lease.
+        if session is not None and lost is None:
+            own = _session_change(session, changes, sight, save, fence, release, costs)
+            step = [own, *step] if step or own.put or own.push else []
         if step:
             got = yield from commit(step)
             if not isinstance(got, Done):
                 continue
-            if session is not None and step[0].name == session:
-                mark = got.marks[0]
-        if session is not None and mark is None:
-            seen = yield from look(Look(session))
-            mark = seen.mark
-        return Recorded(Head(mark or ""), revision)
+            if step[0].name == session:
+                return Recorded(Head(got.marks[0]), revision)
+        return Recorded(Head() if session is None else (yield from head(session)), revision)
 
 
-def _recorded_before(session: Name, batches: Sequence[Batch], save: RunSave | None) -> Plan[Recorded | None]:
-    """What came of this very record, if it was done and its answer lost; None if it was not.
-
-    The step that gives a lease back lets others take it at once: a repeat that was refused for that would tell a run
-    which is stored, and has ended, that it had lost its lease.
-    """
-    if not batches and save is None:
-        return None
-    cells = tuple(sorted({WRITER + batch.writer for batch in batches}))
-    sight = yield from look(Look(session, cells=cells))
-    for batch in batches:
-        if not (yield from is_repeat(session, batch, sight)):
-            return None
-    revision = 0
-    if save is not None:
-        seen = yield from look(run_look(save))
-        try:
-            change, revision = saved(save, seen)
-        except (RunClaimedError, NotFoundError):
-            return None
-        if change is not None:
-            return None
-    return Recorded(Head(sight.mark), revision)
+def _session_look(session: Name, batches: Sequence[Batch], save: RunSave | None, fence: Fence | None) -> Look:
+    """What a record must have seen of the session."""
+    cells = {WRITER + batch.writer for batch in batches}
+    cells |= {OPEN_RUN + save.run_id} if save is not None else set()
+    cells |= {LEASE} if fence is not None else set()
+    return Look(session, cells=tuple(sorted(cells)), mark=any(batch.expect is not None for batch in batches))
 
 
-def _session_part(
+def _session_change(
     session: Name,
-    batches: Sequence[Batch],
+    changes: Sequence[Change],
+    sight: Sight,
     save: RunSave | None,
     fence: Fence | None,
     release: bool,
-    costs: Costs | None,
-) -> Plan[Change | None]:
-    """What a record changes of the session, or relies on."""
-    run_cell = None if save is None else OPEN_RUN + save.run_id
-    wanted = {cell for batch in batches for cell in batch_look(session, batch).cells}
-    more = {*wanted, *fence_cells(fence), *(() if run_cell is None else (run_cell,))}
-    sight = yield from look(Look(session, cells=tuple(sorted(more)), mark=False))
-    check_fence(session, fence, sight)
-    changes: list[Change] = []
-    for batch in batches:
-        change = yield from appended(session, batch, sight)
-        changes += [] if change is None else [change]
+    costs: Mapping[str, Sequence[Item]],
+) -> Change:
+    """What a record changes of the session, or relies on: one change of the name, whoever wrote what.
+
+    Each writer has cells of its own, so none gets in another's way.
+    """
     cells, put = fence_conditions(fence, sight), dict[str, bytes | None]()
-    if save is not None and run_cell is not None:
+    if save is not None:
+        run_cell = OPEN_RUN + save.run_id
         cells[run_cell] = value_of(sight, run_cell)  # a clear may remove the run, and must not leave this one unknown
         value = open_run_value(save.status, fence) if is_open_run(save.status, save.head) else None
         if value != cells[run_cell]:
             put[run_cell] = value
-    if costs is not None:
-        # By number: a repeat that has grown since takes the place of what it repeats.
-        put[usage_cell(costs.number, costs.run_id)] = encode_value([sight.now, costs.requests])
+    put |= {cell: encode_value([sight.now, requests]) for cell, requests in costs.items()}
     if release and fence is not None:
         put |= release_put(sight, fence)
-    if not changes:
-        return Change(session, cells=cells, put=put) if cells or put else None
-    # One change of the name, whoever wrote what: each writer has cells of its own, so none gets in another's way.
+    for change in changes:
+        cells |= change.cells
+        put |= change.put
     return Change(
         session,
         mark=next((one.mark for one in changes if one.mark is not None), None),
-        cells={**{cell: value for one in changes for cell, value in one.cells.items()}, **cells},
+        cells=cells,
         push=[row for one in changes for row in one.push],
-        put={**{cell: value for one in changes for cell, value in one.put.items()}, **put},
-        touch=True,
+        put=put,
+        touch=bool(changes),
     )
 
 
@@ -395,29 +360,30 @@ def open_without_conversation() -> Plan[list[RunSummary]]:
     return [_summary(one) for one in (*running, *paused) if one.labels.keys().isdisjoint(("session", CONVERSATION))]
 
 
-def delete_run(run_id: str, *, loses_answers: bool) -> Plan[bool]:
-    """Remove a run, and what its session knows of it; whether there was one."""
+def delete_run(
+    run_id: str, *, loses_answers: bool, may_leave: Callable[[bytes], bool] = lambda head: True
+) -> Plan[bool]:
+    """Remove a run, if `may_leave` says so of its head, and what its session knows of it; whether there was one."""
     name = Name("run", run_id)
     was_there = False
     while True:
+        # With its times, so that no carrier guesses what it would see: a plan that prunes goes on to other runs and
+        # does not come back to this one, and a listing that is read again does not show what was removed by then.
         sight = yield from look(Look(name, cells=(HEAD,), mark=False, times=True))
         value = value_of(sight, HEAD)
         if value is None:
             return was_there
+        if not may_leave(value):
+            return False
         if value.startswith(SEALED):
             raise _sealed(run_id)  # whoever has the key can read it, and it may wait for somebody (C15)
         was_there = loses_answers  # then a refusal may be the echo of this very step; else somebody else removed it
-        got = yield from commit(_removal(run_id, value, sight.labels.get("session")))
+        step = [Change(name, cells={HEAD: value}, remove=True)]
+        if (session_id := sight.labels.get("session")) is not None:
+            step.append(Change(Name("session", session_id), put={OPEN_RUN + run_id: None}))
+        got = yield from commit(step)
         if isinstance(got, Done):
             return True
-
-
-def _removal(run_id: str, head: bytes, session_id: str | None) -> list[Change]:
-    """The step that removes a run of this head, and what its session knows of it."""
-    step = [Change(Name("run", run_id), cells={HEAD: head}, remove=True)]
-    if session_id is not None:
-        step.append(Change(Name("session", session_id), put={OPEN_RUN + run_id: None}))
-    return step
 
 
 def prune_runs(older_than_s: float | None, keep: int | None) -> Plan[int]:
@@ -428,41 +394,21 @@ def prune_runs(older_than_s: float | None, keep: int | None) -> Plan[int]:
     known = yield from every("run", {})
     ended = [one for one in known if one.labels.get("status") in ENDED and LEFT_OPEN not in one.labels]
     clock = yield from look(Look(Name("run", "-"), mark=False))
-    leaving: set[str] = set()
-    if keep is not None:
-        leaving |= {one.id for one in ended[max(keep, 0) :]}
-    if older_than_s is not None:
-        # From the first that is old enough on, in the store's order: a clock that went back must not make what is
-        # newer look older than what it followed.
-        oldest = clock.now - older_than_s
-        place = next((place for place, one in enumerate(ended) if one.updated < oldest), len(ended))
-        leaving |= {one.id for one in ended[place:] if one.updated < oldest}
     removed = 0
-    for one in ended:
-        if one.id in leaving:
-            removed += yield from _pruned(one)
+    for place, one in enumerate(ended):
+        is_old = older_than_s is not None and one.updated < clock.now - older_than_s
+        if is_old or (keep is not None and place >= keep):
+            removed += yield from delete_run(one.id, loses_answers=True, may_leave=partial(_is_as_listed, one))
     return removed
 
 
-def _pruned(one: Listed) -> Plan[bool]:
-    """Remove an ended run and what its session knows of it, unless it was saved again since it was listed."""
-    name, session = Name("run", one.id), one.labels.get("session")
-    is_asked = False
-    while True:
-        # With its times, so that no carrier guesses what it would see: this plan goes on to other runs and does not
-        # come back to this one, and a listing that is read again does not show what was removed by then.
-        sight = yield from look(Look(name, cells=(HEAD,), mark=False, times=True))
-        value = value_of(sight, HEAD)
-        if value is None:
-            return is_asked  # gone by a repeat of this very step, or by another
-        if value.startswith(SEALED):
-            return False  # without its key nobody can tell whether it has something to tell
-        revision, head = _parts(one.id, value)
-        if str(revision) != one.labels["revision"]:
-            return False
-        if is_left_open(head) and (session is not None or conversation_of(head) is not None):
-            return False  # its label does not say so: it was saved before there was that label
-        is_asked = True
-        got = yield from commit(_removal(one.id, value, session))
-        if isinstance(got, Done):
-            return True
+def _is_as_listed(one: Listed, value: bytes) -> bool:
+    """Whether an ended run was not saved again since it was listed, and has nothing to tell, whatever its label says.
+
+    Without its key nobody can tell that. A label may not say it: the run was saved before there was that label.
+    """
+    if value.startswith(SEALED):
+        return False
+    revision, head = _parts(one.id, value)
+    is_owned = "session" in one.labels or conversation_of(head) is not None
+    return str(revision) == one.labels["revision"] and not (is_left_open(head) and is_owned)

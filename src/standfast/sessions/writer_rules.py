@@ -10,7 +10,8 @@ run that is under way), and whoever begins with number 0 begins anew.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,31 +19,30 @@ from standfast.engine.codec import ENDED
 from standfast.ground.errors import (
     AppendGapError,
     CorruptRecordError,
-    LeaseLostError,
     NotFoundError,
     RunStateError,
     SessionConflictError,
 )
 from standfast.ground.jsonvalue import DIGEST_BYTES, CorruptJSON, Item, decode_many
-from standfast.sessions.generation_rules import everything
-from standfast.sessions.lease_rules import Fence, check_fence, fence_cells, fence_conditions, open_runs_in
-from standfast.sessions.port import Cell, Change, Done, Look, Name, NewRows, Plan, Row, Rows, Sight
+from standfast.sessions.generation_rules import Boxes, everything
+from standfast.sessions.lease_rules import open_runs_in
+from standfast.sessions.port import Cell, Change, Done, Look, Name, NewRows, Plan, Row, Rows, Sight, Tag
 from standfast.sessions.protocol import Head
 from standfast.sessions.rules import (
     DIGESTS,
+    GENERATIONS,
     OPEN_RUN,
     WRITER,
+    Decision,
     Lane,
+    Popped,
     Report,
-    commit,
     faulty,
+    head,
     items_of,
-    lane_cells,
     look,
     moved,
-    noted,
-    once,
-    tagged,
+    until_done,
     value_of,
 )
 
@@ -84,42 +84,48 @@ def _known_to(batch: Batch, cell: Cell | None) -> Written:
     return Written() if cell is not None and cell.expired and batch.start == 0 else written_in(cell)
 
 
-def is_counted(value: bytes, ordinal: int) -> bool:
-    """Whether a writer's cell counts the item of that number among those it has written."""
-    return ordinal < int(_COUNTS.unpack_from(value)[0])
-
-
 def chunk_cell(writer: str, number: int) -> str:
     """The cell of a writer's older digests. The number comes first: a writer's name may hold anything."""
     return f"{DIGESTS}{number}/{writer}"
 
 
-def grown(writer: str, known: Written, digests: Sequence[bytes]) -> dict[str, bytes]:
+def grown(writer: str, known: Written, digests: bytes) -> dict[str, bytes]:
     """The cells that a writer has after these: its own, and those of older digests that have become full."""
-    data, total, chunks = known.latest + b"".join(digests), known.total + len(digests), known.chunks
-    if len(data) <= _CHUNK_BYTES:  # nearly always; the latest stay in the writer's own cell, even if they fill another
-        return {WRITER + writer: _COUNTS.pack(total, known.base, chunks) + data}
-    count = (len(data) - 1) // _CHUNK_BYTES
+    data, chunks, total = known.latest + digests, known.chunks, known.total + len(digests) // DIGEST_BYTES
+    full = max(0, len(data) - 1) // _CHUNK_BYTES  # nearly always 0; the latest stay in the writer's own cell
     put: dict[str, bytes] = {}
-    for number in range(count):
+    for number in range(full):
         put[chunk_cell(writer, chunks + number)] = data[number * _CHUNK_BYTES : (number + 1) * _CHUNK_BYTES]
-    put[WRITER + writer] = Written(total, known.base, chunks + count, data[count * _CHUNK_BYTES :]).value()
+    put[WRITER + writer] = _COUNTS.pack(total, known.base, chunks + full) + data[full * _CHUNK_BYTES :]
     return put
 
 
-def chunk_of(known: Written, number: int) -> int | None:
-    """Which older cell holds the digest of that item; None if it is in the writer's own, or not known."""
-    return (number - known.base) // CHUNK if known.base <= number < known.start else None
+class AllWritten(NamedTuple):
+    """How many items a writer has written, and the digests of those from number `base` on, one behind the other."""
+
+    total: int
+    base: int
+    digests: bytes
+
+    def cells(self, writer: str) -> dict[str, bytes]:
+        """The cells that this is kept in."""
+        return grown(writer, Written(self.base, self.base), self.digests)
+
+    def cut(self, to: int) -> AllWritten:
+        """The same with only `to` items."""
+        known = self.digests[: max(0, to - self.base) * DIGEST_BYTES]
+        return AllWritten(min(to, self.total), min(to, self.base), known)
 
 
-def cut(known: Written, to: int, chunk: bytes | None) -> Written:
-    """What a writer has written, with only `to` items; `chunk` is the older cell that `to` falls into, if it does."""
-    if to >= known.start:
-        return Written(to, known.base, known.chunks, known.latest[: (to - known.start) * DIGEST_BYTES])
-    if to <= known.base or chunk is None:
-        return Written(to, to)
-    number, rest = divmod(to - known.base, CHUNK)
-    return Written(to, known.base, number, chunk[: rest * DIGEST_BYTES])
+def all_written(sight: Sight) -> dict[str, AllWritten]:
+    """What each writer has written whose cell was looked at, with all cells of older digests."""
+    found: dict[str, AllWritten] = {}
+    for cell, value in sorted(sight.cells.items()):
+        if cell.startswith(WRITER) and not value.expired:
+            writer, known = cell[len(WRITER) :], written_in(value)
+            chunks = [value_of(sight, chunk_cell(writer, number)) or b"" for number in range(known.chunks)]
+            found[writer] = AllWritten(known.total, known.base, b"".join(chunks) + known.latest)
+    return found
 
 
 # --- append ----------------------------------------------------------------------------------------------------------
@@ -133,62 +139,34 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
     encoded: Sequence[bytes]
     digests: Sequence[bytes]
     expect: Head | None = None
-    fence: Fence | None = None
 
 
 def append(name: Name, batch: Batch) -> Plan[Head]:
-    """Append what this writer has not appended yet; see `CanAppend.append` (B1, B2)."""
-    asked = batch_look(name, batch)
+    """Append what this writer has not appended yet; see `CanAppend.append` (B1, B2). Under a lease: `record`."""
+    asked = Look(name, cells=(WRITER + batch.writer,), mark=batch.expect is not None)
     while True:
         sight = yield asked  # without the helpers of other plans: nothing is done as often as this
         assert isinstance(sight, Sight)
         known = _known_to(batch, sight.cells.get(asked.cells[0]))
-        if batch.start == known.total and batch.fence is None:  # nothing to compare it with: nearly always
+        if batch.start == known.total:  # nothing to compare it with: nearly always
             change = _added(name, batch, sight, known)
         else:
             change = yield from appended(name, batch, sight)
         if change is None:  # a repeat after a lost acknowledgement: whatever was expected then has come true
-            sight = yield from look(Look(name))
-            return Head(sight.mark)
+            return (yield from head(name))
         got = yield [change]
         if isinstance(got, Done):
             return Head(got.marks[0])
 
 
-def batch_look(name: Name, batch: Batch) -> Look:
-    """What `appended` must have seen."""
-    fence = () if batch.fence is None else fence_cells(batch.fence)
-    return Look(name, cells=(WRITER + batch.writer, *fence), mark=batch.expect is not None)
-
-
-def is_repeat(name: Name, batch: Batch, sight: Sight) -> Plan[bool]:
-    """Whether all of a batch was stored before: its answer was lost."""
-    known = _known_to(batch, sight.cells.get(WRITER + batch.writer))
-    if batch.start < 0 or batch.start + len(batch.encoded) > known.total:
-        return False
-    try:
-        yield from _check_digests(name, batch, known)
-    except SessionConflictError:
-        return False
-    return True
-
-
 def appended(name: Name, batch: Batch, sight: Sight) -> Plan[Change | None]:
-    """The change that stores what is new of a batch; None if nothing is. Refuses what B1, B2 and B7 refuse."""
-    writer, start, encoded, digests, fence = batch.writer, batch.start, batch.encoded, batch.digests, batch.fence
-    if fence is not None:
-        try:
-            check_fence(name, fence, sight)
-        except LeaseLostError:
-            # What was done under the lease stays done, and a repeat writes nothing: others may have it since.
-            if not (yield from is_repeat(name, batch, sight)):
-                raise
-            return None
-    known = _known_to(batch, sight.cells.get(WRITER + writer))
+    """The change that stores what is new of a batch; None if nothing is. Refuses what B1 and B2 refuse."""
+    cell, start, encoded, digests = WRITER + batch.writer, batch.start, batch.encoded, batch.digests
+    known = _known_to(batch, sight.cells.get(cell))
     total = known.total
     if not 0 <= start <= total:
         raise AppendGapError(
-            f"writer {writer!r} has written {total} items and this batch starts at {start}",
+            f"writer {batch.writer!r} has written {total} items and this batch starts at {start}",
             f"Append from {total} on, or from an earlier number with the same items.",
         )
     if start < total:
@@ -197,10 +175,10 @@ def appended(name: Name, batch: Batch, sight: Sight) -> Plan[Change | None]:
         if encoded and batch.expect is None:
             # A part of it is skipped, by what was seen: that may be a guess, or over when this is stored. The value of
             # a count does not tell whether it has expired; where the history ends does, which has then expired too.
-            sight = yield from look(Look(name, cells=batch_look(name, batch).cells))
+            sight = yield from look(Look(name, cells=(cell,)))
             seen = msgspec.structs.replace(batch, expect=Head(sight.mark))
             return (yield from appended(name, seen, sight))
-        batch = Batch(writer, total, encoded, digests, batch.expect, fence)
+        batch = Batch(batch.writer, total, encoded, digests, batch.expect)
     return _added(name, batch, sight, known)
 
 
@@ -208,18 +186,15 @@ def _added(name: Name, batch: Batch, sight: Sight, known: Written) -> Change | N
     """The change that stores a batch which begins where its writer has ended; None if it holds nothing."""
     if not batch.encoded:
         return None
-    writer, expect, fence = batch.writer, batch.expect, batch.fence
+    writer, expect = batch.writer, batch.expect
     if expect is not None and sight.mark != expect.value:
         raise moved(name, expect, sight.mark)
-    put = grown(writer, known, batch.digests)
+    put = grown(writer, known, b"".join(batch.digests))
     found = sight.cells.get(WRITER + writer)
-    cells = {WRITER + writer: None if found is None else found.value}
-    if fence is not None:
-        cells |= fence_conditions(fence, sight)
     return Change(
         name,
         mark=None if expect is None else expect.value,
-        cells=cells,
+        cells={WRITER + writer: None if found is None else found.value},
         push=NewRows(batch.encoded, writer, known.total),
         put=put,
         touch=True,
@@ -229,28 +204,21 @@ def _added(name: Name, batch: Batch, sight: Sight, known: Written) -> Change | N
 def _check_digests(name: Name, batch: Batch, known: Written) -> Plan[None]:
     """Refuse a batch that says something else than what this writer has already said under the same numbers."""
     repeated = batch.digests[: known.total - batch.start]
-    numbers = {chunk_of(known, batch.start + place) for place in range(len(repeated))}
-    cells = {chunk_cell(batch.writer, n): n for n in numbers if n is not None}
-    chunks: dict[int, bytes] = {}
+    first, end = (max(0, number - known.base) for number in (batch.start, batch.start + len(repeated) + CHUNK - 1))
+    cells = {chunk_cell(batch.writer, n): n for n in range(first // CHUNK, min(end // CHUNK, known.chunks))}
+    parts = {known.start: known.latest}
     if cells:
         sight = yield from look(Look(name, cells=tuple(cells), mark=False))
-        chunks = {cells[cell]: found.value for cell, found in sight.cells.items() if found.alive}
+        parts |= {known.base + CHUNK * cells[cell]: found.value for cell, found in sight.cells.items() if found.alive}
+    stored: dict[int, bytes] = {}  # where only the count is left, nothing
+    for start, data in parts.items():
+        stored |= {start + at // DIGEST_BYTES: data[at : at + DIGEST_BYTES] for at in range(0, len(data), DIGEST_BYTES)}
     for ordinal, given in enumerate(repeated, batch.start):
-        if _digest_of(known, chunks, ordinal) not in (None, given):
+        if stored.get(ordinal, given) != given:
             raise SessionConflictError(
                 f"writer {batch.writer!r} has already written another item number {ordinal}",
                 "Use a new writer name for a new history, or rewind first.",
             )
-
-
-def _digest_of(known: Written, chunks: Mapping[int, bytes], ordinal: int) -> bytes | None:
-    """The digest of an accepted item; None where only the count is left."""
-    if ordinal < known.base:
-        return None
-    number = chunk_of(known, ordinal)
-    data = known.latest if number is None else chunks.get(number, b"")
-    place = ordinal - (known.start if number is None else known.base + CHUNK * number)
-    return data[place * DIGEST_BYTES : (place + 1) * DIGEST_BYTES] or None
 
 
 def accepted(name: Name, writer: str) -> Plan[int]:
@@ -284,10 +252,8 @@ def _numbered(kept: Sequence[Sequence[Row]], total: int) -> list[bytes]:
 def rewind(name: Name, writer: str, to: int, expect: Head | None, lane: Lane | None) -> Plan[Head]:
     """Remove a writer's items from number `to` on, if they are the whole tail (B5)."""
     cell, run_cell = WRITER + writer, OPEN_RUN + writer
-    while True:
-        sight = yield from look(Look(name, cells=(cell, run_cell, *lane_cells(lane))))
-        if noted(lane, sight) is not None:  # and whatever the writer has written since stays
-            return Head(sight.mark)
+
+    def decide(sight: Sight) -> Plan[Decision[None]]:
         known = written_in(sight.cells.get(cell))
         if not 0 <= to <= known.total:
             raise NotFoundError(
@@ -295,23 +261,24 @@ def rewind(name: Name, writer: str, to: int, expect: Head | None, lane: Lane | N
                 f"Give a number from 0 to {known.total}.",
             )
         if to == known.total:  # also what a repeat finds
-            return Head(sight.mark)
+            return None, []
         _check_run(sight)
         if expect is not None and sight.mark != expect.value:
             raise moved(name, expect, sight.mark)
-        leaving = yield from _leaving(name, writer, to)
-        now = yield from _cut_of(name, writer, known, to)
+        seen, boxes = yield from everything(name, cells=(cell,), prefixes=(DIGESTS,), writer=writer, first=sight)
+        leaving = _leaving(name, seen.rows[0], boxes, writer, to)
+        now = all_written(seen).get(writer, AllWritten(known.total, known.total, b"")).cut(to).cells(writer)
         change = Change(
             name,
             mark=sight.mark,
             cells={cell: value_of(sight, cell), run_cell: value_of(sight, run_cell)},
             drop=[row.ref for row in leaving],
-            put={cell: now.value()},
+            put={own: value for own, value in now.items() if value != value_of(seen, own)},
             touch=bool(leaving),
         )
-        got = yield from commit([once(lane, sight, change)])
-        if isinstance(got, Done):
-            return Head(got.marks[0])
+        return None, [change]
+
+    return (yield from until_done(Look(name, (GENERATIONS, cell, run_cell), times=True), decide, lane))[1]
 
 
 def _check_run(sight: Sight) -> None:
@@ -329,23 +296,12 @@ def _check_run(sight: Sight) -> None:
             )
 
 
-def _cut_of(name: Name, writer: str, known: Written, to: int) -> Plan[Written]:
-    number = chunk_of(known, to)
-    if number is None:
-        return cut(known, to, None)
-    sight = yield from look(Look(name, cells=(chunk_cell(writer, number),), mark=False))
-    found = sight.cells.get(chunk_cell(writer, number))
-    return cut(known, to, found.value if found is not None and found.alive else None)
-
-
-def _leaving(name: Name, writer: str, to: int) -> Plan[Sequence[Row]]:
+def _leaving(name: Name, rows: Sequence[Row], boxes: Boxes, writer: str, to: int) -> Sequence[Row]:
     """The rows a rewind removes; refuses if something else stands in or behind them.
 
     The whole history is looked at, not only its end: a number that was rewound and written again may stand in a
     restored generation as well, far from the tail.
     """
-    sight, boxes = yield from everything(name, writer=writer)
-    rows = sight.rows[0]
 
     def leaves(row: Row) -> bool:
         return row.tag is not None and row.tag.writer == writer and row.tag.ordinal >= to
@@ -367,25 +323,39 @@ def _leaving(name: Name, writer: str, to: int) -> Plan[Sequence[Row]]:
     return behind
 
 
-# --- a fork's writers ------------------------------------------------------------------------------------------------
+# --- undoing a pop ---------------------------------------------------------------------------------------------------
 
 
-def counts_at(sight: Sight, lowest: Mapping[str, int]) -> dict[str, bytes]:
-    """The writers' cells as of a point behind which each writer's lowest number is `lowest` (B6)."""
-    made: dict[str, bytes] = {}
-    for cell, found in sight.cells.items():
-        if not cell.startswith(WRITER) or found.expired:
-            continue
-        writer = cell[len(WRITER) :]
-        known = written_in(found)
-        to = min(lowest.get(writer, known.total), known.total)
-        number = chunk_of(known, to)
-        chunks = {n: sight.cells.get(chunk_cell(writer, n)) for n in range(known.chunks)}
-        chunk = None if number is None else chunks[number]
-        now = known if to == known.total else cut(known, to, None if chunk is None else chunk.value)
-        made[cell] = now.value()
-        for n in range(now.chunks):
-            kept = chunks[n]
-            if kept is not None:
-                made[chunk_cell(writer, n)] = kept.value
-    return made
+def put_back(name: Name, lane: Lane | None, popped: Popped | None) -> Plan[None]:
+    """Undo a pop: the same place in the order, and not into a session that was cleared meanwhile (A13).
+
+    Nor if its writer was taken back behind it meanwhile, and has perhaps written another item under that number (B5).
+    """
+    if popped is None:
+        return
+    row, (writer, ordinal, _) = popped.row, popped.row.tag or Tag()
+    written = (WRITER + writer,) if writer else ()
+
+    def decide(sight: Sight) -> Decision[None]:
+        if not popped.is_of(sight):
+            return None, []
+        cells = {cell: value_of(sight, cell) for cell in (GENERATIONS, *written)}
+        is_arranged = cells[GENERATIONS] != popped.generations
+        for cell in written:
+            counted, now = sight.cells.get(cell), tagged(sight.rows[0], writer).get(ordinal)
+            if counted is not None and ordinal >= written_in(counted).total:
+                return None, []
+            if now is not None and now.ref > row.ref and not is_arranged:
+                return None, []
+        if not is_arranged:
+            return None, [Change(name, mark=sight.mark, cells=cells, back=[row])]
+        # every row has another ref now, and what stood before it is in front of it only at the end
+        return None, [Change(name, mark=sight.mark, cells=cells, push=[(row.data, Tag(writer, ordinal))])]
+
+    rows = (Rows(writer=writer),) if writer else ()
+    yield from until_done(Look(name, (GENERATIONS, *written), rows=rows, times=True), decide, lane)
+
+
+def tagged(rows: Iterable[Row], writer: str) -> dict[int, Row]:
+    """A writer's rows by their numbers."""
+    return {row.tag.ordinal: row for row in rows if row.tag is not None and row.tag.writer == writer}

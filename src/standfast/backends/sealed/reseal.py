@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 
 from standfast.backends.sealed.plans import is_open
-from standfast.sessions.port import Arrange, Cell, Change, Done, Look, Name, Plan, Range
+from standfast.sessions.port import Arrange, Cell, Change, Done, Look, Name, Plan, Range, Sight
 from standfast.sessions.rules import (
     CELLS,
     FAMILIES,
     GENERATIONS,
     KEPT_BY_CLEAR,
     WRITER,
+    Decision,
     Lane,
     commit,
     look,
-    noted,
-    once,
+    until_done,
     value_of,
 )
 from standfast.sessions.run_rules import HEAD, LENGTHS, LOG
@@ -25,19 +25,16 @@ from standfast.sessions.writer_rules import written_in
 
 def resealed(name: Name, lane: Lane | None) -> Plan[None]:
     """Write a session's rows and cells again, in one step. A range of "another" name is sealed anew: here, its own."""
-    while True:
-        sight = yield from look(Look(name, cells=CELLS, prefixes=FAMILIES))
-        if noted(lane, sight) is not None:
-            return
+
+    def decide(sight: Sight) -> Decision[None]:
         sealed = {cell: found for cell, found in sight.cells.items() if not is_open(cell)}
         conditions: dict[str, bytes | None] = {cell: found.value for cell, found in sealed.items()}
         put = {cell: _anew(cell, found) for cell, found in sealed.items()}
         forget = [number for number, *_ in json.loads(value_of(sight, GENERATIONS) or b"[]")]
         arrange = Arrange([Range(0, of=name)], forget=forget) if sight.mark else None
-        change = Change(name, mark=sight.mark, cells=conditions, arrange=arrange, put=put)
-        got = yield from commit([once(lane, sight, change)])
-        if isinstance(got, Done):
-            return
+        return None, [Change(name, mark=sight.mark, cells=conditions, arrange=arrange, put=put)]
+
+    yield from until_done(Look(name, cells=CELLS, prefixes=FAMILIES), decide, lane)
 
 
 def _anew(cell: str, found: Cell) -> bytes | None:

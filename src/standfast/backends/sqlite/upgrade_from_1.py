@@ -19,8 +19,9 @@ import msgspec
 
 from standfast.backends.sqlite.values import as_bytes, as_seconds, as_text, labels_text
 from standfast.ground.jsonvalue import DIGEST_BYTES
-from standfast.sessions import lease_rules, run_rules, writer_rules
+from standfast.sessions import lease_rules, run_rules
 from standfast.sessions.rules import GENERATIONS, LEASE, OPEN_RUN
+from standfast.sessions.writer_rules import AllWritten
 
 VERSIONS_TABLE = "holdfast_schema"
 LOCK_SUFFIX = "-holdfast-lock"
@@ -100,9 +101,7 @@ class _Conversion:
         for session_id, writer, count, latest, last_batch in rows:
             digests = b"".join([*self._batches(last_batch), latest])
             known = count - len(digests) // DIGEST_BYTES
-            cut = [digests[place : place + DIGEST_BYTES] for place in range(0, len(digests), DIGEST_BYTES)]
-            cells = writer_rules.grown(as_text(writer), writer_rules.Written(known, known), cut)
-            for cell, value in cells.items():
+            for cell, value in AllWritten(count, known, digests).cells(as_text(writer)).items():
                 self._put_on_session(as_text(session_id), cell, value)
 
     def _batches(self, last: int | None) -> list[bytes]:

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 from standfast.ground.jsonvalue import CorruptJSON, Item, decode, decode_many
 from standfast.operators.doctor.findings import Finding, finding
+from standfast.sessions.generation_rules import next_number
 from standfast.sessions.lease_rules import held_in
-from standfast.sessions.mend_rules import Chain, Mend, Removed, next_generation
+from standfast.sessions.mend_rules import Chain, Mend, Removed
 from standfast.sessions.port import Name, Range, Row, Sight
 from standfast.sessions.rules import (
     GENERATIONS,
@@ -175,7 +176,7 @@ def mend_of(mend_id: str, sight: Sight, diagnosis: Diagnosis) -> Mend:
         sight.mark,
         value_of(sight, GENERATIONS),
         value_of(sight, LEASE),
-        next_generation(sight),
+        next_number(sight),
         tuple(removed),
         parts,
         tuple(moved),
