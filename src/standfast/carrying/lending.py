@@ -30,15 +30,17 @@ import msgspec
 from standfast.carrying.pipelined import AT_ONCE_MAX, Active, PipelinedCarrier, Pipelining, question_of
 from standfast.carrying.requests import deliver, waiting_in
 from standfast.carrying.threads import LAST_WAIT_S, AnyRequest, Writing
-from standfast.ground.errors import OutcomeUnknownError, StandfastError
+from standfast.ground.errors import OutcomeUnknownError
 from standfast.sessions.port import Answer, Ask
 
 
 class Begun(Protocol):
     """Questions that were sent, and whose answers nobody has taken yet."""
 
+    is_sent: bool
+    """Whether all of it has left; if not, no answer comes before `finish` has sent the rest."""
     patience_s: float
-    """How long to wait for the answers before something must be wrong. 0: not all of it could be sent."""
+    """How long to wait for a selector's word before somebody should look."""
 
     def take(self) -> list[Answer | Exception] | None:
         """The answers, if they have come whole; what is missing is for `finish`. Never waits."""
@@ -79,6 +81,8 @@ class Watch:
     Of its own, because the thread may close the line at any moment, and its number be somebody else's: a selector that
     still knew it would then refuse that one.
     """
+
+    _fd = -1
 
     def __init__(self, loop: asyncio.AbstractEventLoop, line: Line, arrived: Callable[[Watch], None]) -> None:
         self.loop, self.line = loop, line
@@ -160,11 +164,11 @@ class LendingCarrier(PipelinedCarrier):
             if gathered[0].loop is not loop or len(gathered) >= AT_ONCE_MAX:
                 return False
         elif self._had_company and loop is not None and self._is_free():  # then it will have again, perhaps
-            loop.call_soon(self._send_gathered)
+            loop.call_soon(self._send_gathered, loop)
         else:
             return False
         self._under_way.add(id(request))
-        gathered.append(request)
+        self._gathered.append(request)  # asked for anew: garbage that was collected meanwhile may have passed it on
         return True
 
     def _is_alone(self, request: AnyRequest) -> bool:
@@ -179,14 +183,22 @@ class LendingCarrier(PipelinedCarrier):
     def _is_free(self) -> bool:
         return not (self._is_closed or self._under_way or self._has_left())
 
-    def _send_gathered(self) -> None:
-        with self._gate:
-            gathered, self._gathered = self._gathered, []
-        self._had_company = len(gathered) > 1
-        if gathered and self._lending is not None and not self._lending.lend(gathered):
+    def _send_gathered(self, loop: asyncio.AbstractEventLoop) -> None:
+        gathered: list[AnyRequest] = []
+        try:
             with self._gate:
-                self._gathered[:0] = gathered
-                self._pass_on()
+                # Another loop's, if what this one had gathered was passed on before it came to this.
+                if self._lending is None or not self._gathered or self._gathered[0].loop is not loop:
+                    return
+                gathered, self._gathered = self._gathered, []
+            self._had_company = len(gathered) > 1
+            if not self._lending.lend(gathered):
+                with self._gate:
+                    self._gathered[:0] = gathered
+                    self._pass_on()
+        except BaseException:
+            self._writes.put(cast(Any, gathered))  # interrupted: those that nobody has are the thread's
+            raise
 
     def _pass_on(self) -> None:
         """Give what was gathered to the thread, before anything that came later."""
@@ -214,7 +226,9 @@ class Lending(Pipelining):
 
     def __init__(self, open_store: Any, inbox: Any, loses_answers: bool, under_way: set[int]) -> None:
         super().__init__(open_store, inbox, loses_answers, under_way)
-        self.turn = threading.Lock()
+        # It knows whose it is: somebody who is interrupted cannot tell whether it was before or after taking it.
+        self.turn = threading.RLock()
+        self._pid = os.getpid()
         self.lent: Lent | None = None
         self._at_work: list[Active] = []  # what a loop is working on; if that was interrupted, what it left half done
         self._watch: weakref.ref[Watch] | None = None  # its loop's, and gone with it
@@ -234,10 +248,13 @@ class Lending(Pipelining):
     def _next_message(self) -> Any:
         if self._active:
             return super()._next_message()
+        done, self._done = self._done, []  # a loop that has the turn would hand them out itself, to other loops too
         self.turn.release()
         try:
             # Only now: whoever has its answer asks for the next thing at once, and finds the turn free.
-            self._hand_out()
+            if done:
+                deliver(done)
+                del done  # or, while this waits, it would keep alive whatever their plans refer to
             message = super()._next_message()
         finally:
             self.turn.acquire()
@@ -245,7 +262,12 @@ class Lending(Pipelining):
         return message
 
     def _accept(self, message: Any) -> None:
-        if message is not TAKE_BACK:
+        if isinstance(message, list):  # a loop was interrupted when it was about to send them, or had sent them
+            known = {id(active.request) for active in self._active}
+            for request in message:
+                if request.is_open and id(request) not in known:
+                    super()._accept(request)
+        elif message is not TAKE_BACK:
             super()._accept(message)
 
     def _round(self) -> None:
@@ -278,6 +300,11 @@ class Lending(Pipelining):
         cast(Lends, self._store).break_off()
         for active in cut:
             request = active.request
+            if request.is_open and not request.is_claimed:  # nothing of it was sent that changes anything
+                active.begin_anew()
+                if active not in self._active:
+                    self._active.append(active)
+                continue
             if active in self._active:
                 if active.asks_again():
                     continue
@@ -295,9 +322,9 @@ class Lending(Pipelining):
 
     def lend(self, requests: list[AnyRequest]) -> bool:
         """Send what requests ask for, from the loop that waits for them. False: not now, and nothing was done."""
-        if not self.turn.acquire(blocking=False):
-            return False
         try:
+            if not self.turn.acquire(blocking=False):
+                return False
             watch = self._watched(requests[0].loop)
             if watch is None:
                 return False
@@ -308,7 +335,10 @@ class Lending(Pipelining):
             self._wake()
             raise
         finally:
-            self.turn.release()
+            try:  # here and not in a function of its own: a signal can come where one begins
+                self.turn.release()
+            except RuntimeError:
+                pass  # it was somebody else's
         return True
 
     def _go_on(self, watch: Watch) -> None:
@@ -324,18 +354,28 @@ class Lending(Pipelining):
                 if begun is not None:
                     self.lent = Lent(ready, begun, watch)
                     self._be_patient(ready[0].request, watch.loop, begun.patience_s)
-        self._at_work = []
-        done, self._done = self._done, []
-        for request in done:
+        for request in self._done:
             request.hand_over()
-        if self._owed or (self._active and self.lent is None):
+        self._done.clear()
+        self._at_work = []
+        lent = self.lent
+        if self._owed or (self._active and (lent is None or not lent.begun.is_sent)):
             self._wake()
 
     def _be_patient(self, request: AnyRequest, loop: asyncio.AbstractEventLoop, patience_s: float) -> None:
         """Wake the thread when nothing has come for so long: it may still get an answer over another connection."""
-        if not request.is_taken:  # or whoever left has woken the thread
-            request.hurry, request.hurry_at = self._wake, time.monotonic() + patience_s
+        if request.is_taken:  # whoever left may not have seen that it is lent
+            self._wake()
+        else:
+            request.hurry, request.hurry_at = self._hurry, time.monotonic() + patience_s
             waiting_in(loop, request)
+
+    def _hurry(self) -> None:
+        """Leave it to the thread, in the loop that waits. If its look is at fault, the next one needs another."""
+        watch = None if self._watch is None else self._watch()
+        if watch is not None and watch.loop is asyncio.get_running_loop():
+            watch.stop()
+        self._wake()
 
     def _watched(self, loop: asyncio.AbstractEventLoop | None) -> Watch | None:
         """The look of that loop at the connection; None where that, or anything else, is in the way."""
@@ -358,11 +398,14 @@ class Lending(Pipelining):
 
     def _arrived(self, watch: Watch) -> None:
         """Something came over a watched connection, or its end."""
-        if not self.turn.acquire(blocking=False):
-            watch.stop()
-            self._wake()  # whoever has the turn may have looked already whether something is lent
-            return
         try:
+            if self._pid != os.getpid():  # the loop of a parent, in its child: the answer is the parent's
+                watch.stop()
+                return
+            if not self.turn.acquire(blocking=False):
+                self._wake()  # whoever has the turn may have looked already whether something is lent
+                watch.stop()
+                return
             lent = self.lent
             if lent is None or lent.watch is not watch:
                 watch.stop()
@@ -370,7 +413,7 @@ class Lending(Pipelining):
             self._at_work = list(self._active)
             try:
                 answers = lent.begun.take()
-            except StandfastError as error:
+            except Exception as error:
                 answers = [error] * len(lent.ready)
             if answers is None:
                 self._at_work = []
@@ -384,7 +427,10 @@ class Lending(Pipelining):
             self._wake()
             raise
         finally:
-            self.turn.release()
+            try:
+                self.turn.release()
+            except RuntimeError:
+                pass
 
     def _wake(self) -> None:
         self._inbox.put(TAKE_BACK)

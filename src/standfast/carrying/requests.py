@@ -143,7 +143,8 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
         """Its time is up: tell its caller so; runs in the caller's loop."""
         with self._lock:
             if self.stage is SETTLED:
-                return  # the answer is on its way to the loop
+                self.hand_over()  # the answer is on its way to the loop, or was when somebody was interrupted
+                return
             begun = self.stage is CLAIMED or self.detached
             self._abandoned = True
             if not begun:
@@ -432,8 +433,13 @@ def deliver(requests: Iterable[Request[Any]]) -> None:
 
 
 def _hand_over_all(requests: list[Request[Any]]) -> None:
-    for request in requests:
-        request.hand_over()
+    try:
+        for request in requests:
+            request.hand_over()
+    except BaseException:  # interrupted, by Ctrl-C say: nobody else would hand over the others
+        for request in requests:
+            request.hand_over()
+        raise
 
 
 class _Deadlines:
@@ -452,13 +458,14 @@ class _Deadlines:
 
     def arm(self, due: float) -> None:
         """Look at that time."""
-        if self.timer is not None:
-            self.timer.cancel()
-        self.due = due
+        before = self.timer
         self.timer = self._loop.call_later(max(0.0, due - time.monotonic()), self._look)
+        self.due = due  # only now: who is interrupted leaves a timer too many, and none that is believed in
+        if before is not None:
+            before.cancel()
 
     def _look(self) -> None:
-        now = time.monotonic()
+        now, self.due = time.monotonic(), math.inf
         for request in list(self.waiting):
             if request.deadline <= now:
                 request.expire()
@@ -466,7 +473,6 @@ class _Deadlines:
                 request.hurry_at = math.inf
                 request.hurry()
         later = [due for request in self.waiting if (due := min(request.deadline, request.hurry_at)) > now]
-        self.due = math.inf
         if later:
             self.arm(min(later))
 

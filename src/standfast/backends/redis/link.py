@@ -18,6 +18,9 @@ from standfast.sessions.answering import unanswered
 
 T = TypeVar("T")
 
+PATIENCE_S_MAX = 1.0
+"""How long a loop waits for an answer before the thread does, at most; the thread waits as long as it always does."""
+
 
 class Link:
     """A connection to one server, for one thread at a time. What it is asked for together goes out in one write."""
@@ -31,7 +34,7 @@ class Link:
         self._socket: Any = None
         self._answers: Answers | None = None
         self._is_lendable = False
-        self.patience_s = math.inf
+        self.patience_s = PATIENCE_S_MAX
         self.where = redis_address(url)
 
     def ask(self, commands: Sequence[Command], reading: bool) -> list[Any]:
@@ -73,6 +76,9 @@ class Link:
         except (failed.RedisError, ValueError) as error:
             self.close()
             raise unanswered("Redis", str(error), reading=reading) from error
+        except BaseException:
+            self.close()
+            raise
 
     def awaited(self, count: int, rest: bytes, reading: bool) -> list[Any]:
         """So many answers, waited for, when the rest has been sent."""
@@ -102,7 +108,7 @@ class Link:
         self._connection, self._socket = connection, connection._sock
         wait_in_kernel(self._socket, connection.socket_timeout)
         self._answers, self._is_lendable = Answers(self._socket), can_be_asked_without_waiting(self._socket)
-        self.patience_s = connection.socket_timeout or math.inf
+        self.patience_s = min(PATIENCE_S_MAX, (connection.socket_timeout or math.inf) / 4)
         return self._answers
 
     def close(self) -> None:
@@ -120,7 +126,12 @@ class Begun(Generic[T]):
         self._link, self._exchange = link, exchange
         self._asked = next(exchange)
         self._rest: bytes | None = link.send_now(self._asked[0])  # None: the answers to what was sent were taken
-        self.patience_s = 0.0 if self._rest else link.patience_s  # what did not leave whole is not answered
+        self.patience_s = link.patience_s
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether all of it has left."""
+        return not self._rest
 
     def take(self) -> T | None:
         """What came of it, if the answers are there and nothing more has to be asked."""
