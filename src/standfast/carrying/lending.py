@@ -313,7 +313,7 @@ class Lending(Pipelining):
 
     def _go_on(self, watch: Watch) -> None:
         """Send what can be asked for now, hand out what has its outcome, and leave everything else to the thread."""
-        ready = self._ready()
+        ready = self._ready() if self._active else []
         if ready:
             try:
                 begun = cast(Lends, self._store).begin(list(map(question_of, ready)))

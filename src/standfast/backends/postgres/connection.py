@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg import generators
 from psycopg.abc import PQGen
-from psycopg.pq import ExecStatus
+from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
 from psycopg.waiting import Ready, Wait
 
@@ -55,9 +56,13 @@ class LimitedConnection(psycopg.Connection[Any]):
         return done
 
     def break_off(self) -> None:
-        """Tell the server to stop what it does for this connection, and close it."""
+        """Have the server stop what it does for this connection, and close it."""
+        until = time.monotonic() + CALL_OFF_S_MAX
         try:
-            self.cancel_safe(timeout=CALL_OFF_S_MAX)
+            while self.pgconn.transaction_status == TransactionStatus.ACTIVE and time.monotonic() < until:
+                self.cancel_safe(timeout=CALL_OFF_S_MAX)
+                with suppress(psycopg.errors._WaitTimeout):  # it had not begun when it was told: once more
+                    super().wait(generators.execute(self.pgconn), timeout=CALL_OFF_S_MAX / 20)
         except psycopg.Error:  # then it does not stop, and whoever asks again finds what it did
             pass
         finally:
