@@ -33,6 +33,9 @@ from standfast.carrying.threads import LAST_WAIT_S, AnyRequest, Writing
 from standfast.ground.errors import OutcomeUnknownError
 from standfast.sessions.port import Answer, Ask
 
+PATIENCE_S_MAX = 1.0
+"""How long a loop waits for an answer before the thread does, at most; the thread waits as long as it always does."""
+
 
 class Begun(Protocol):
     """Questions that were sent, and whose answers nobody has taken yet."""
@@ -344,7 +347,8 @@ class Lending(Pipelining):
     def _go_on(self, watch: Watch) -> None:
         """Send what can be asked for now, hand out what has its outcome, and leave everything else to the thread."""
         store = cast(Lends, self._store)
-        ready = self._ready() if store.line() is watch.line else []  # else it would connect, and wait for that
+        # Over another connection it would be for the thread to ask: that waits until it is there.
+        ready = self._ready() if self._active and store.line() is watch.line else []
         if ready:
             try:
                 begun = store.begin(list(map(question_of, ready)))
@@ -367,7 +371,7 @@ class Lending(Pipelining):
         if request.is_taken:  # whoever left may not have seen that it is lent
             self._wake()
         else:
-            request.hurry, request.hurry_at = self._hurry, time.monotonic() + patience_s
+            request.hurry, request.hurry_at = self._hurry, time.monotonic() + min(patience_s, PATIENCE_S_MAX)
             waiting_in(loop, request)
 
     def _hurry(self) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg import generators
 from psycopg.abc import PQGen
-from psycopg.pq import ExecStatus
+from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
 from psycopg.waiting import Ready, Wait
 
@@ -55,9 +56,13 @@ class LimitedConnection(psycopg.Connection[Any]):
         return done
 
     def break_off(self) -> None:
-        """Tell the server to stop what it does for this connection, and close it."""
+        """Have the server stop what it does for this connection, and close it."""
+        until = time.monotonic() + CALL_OFF_S_MAX
         try:
-            self.cancel_safe(timeout=CALL_OFF_S_MAX)
+            while self.pgconn.transaction_status == TransactionStatus.ACTIVE and time.monotonic() < until:
+                self.cancel_safe(timeout=CALL_OFF_S_MAX)
+                with suppress(psycopg.errors._WaitTimeout):  # it had not begun when it was told: once more
+                    super().wait(generators.execute(self.pgconn), timeout=CALL_OFF_S_MAX / 20)
         except psycopg.Error:  # then it does not stop, and whoever asks again finds what it did
             pass
         finally:
@@ -91,9 +96,9 @@ class Sent:
         self._read_on(None)
 
     @property
-    def patience_s(self) -> float:
-        """How long to wait for the answer. What did not leave whole is not answered."""
-        return ANSWER_S_MAX if self._waits_for == Wait.R else 0.0
+    def is_sent(self) -> bool:
+        """Whether all of it has left. What did not leave whole is not answered."""
+        return bool(self._waits_for == Wait.R)
 
     def come(self) -> PGresult | None:
         """The answer, if it has come whole and is no error."""

@@ -11,6 +11,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 from struct import Struct
 from typing import Any, TypeVar
@@ -22,7 +23,7 @@ from psycopg.pq import Format
 from psycopg.pq.abc import PGresult
 from psycopg.types.json import Jsonb
 
-from standfast.backends.postgres.connection import LimitedConnection, Sent
+from standfast.backends.postgres.connection import ANSWER_S_MAX, LimitedConnection, Sent
 from standfast.backends.postgres.errors import (
     BUSY,
     is_lost,
@@ -49,6 +50,7 @@ from standfast.sessions.port import (
     Load,
     Look,
     Name,
+    NewRows,
     Refused,
     Row,
     Rows,
@@ -71,7 +73,7 @@ _READ_COMMITTED = "-c default_transaction_isolation=read\\ committed"
 _OTHER_LEVEL = "25001"
 _BYTEA, _INT8, _INT4, _TEXT = 17, 20, 23, 25  # what PostgreSQL numbers its types with
 _HEAD, _INT, _LONG = Struct("!iiiii").pack, Struct("!i").pack, Struct("!q").pack
-_NULL = _INT(-1)
+_NULL, _ZERO = _INT(-1), _LONG(0)
 _ALL_BINARY = [Format.BINARY] * 9
 
 
@@ -98,8 +100,21 @@ def packed(element: int, values: Sequence[bytes | None]) -> Packed:
     return Packed(b"".join(parts))
 
 
+def repeated(element: int, value: bytes, count: int) -> Packed:
+    """An array of one value, so often."""
+    return Packed(_HEAD(1, 0, element, count, 1) + (_INT(len(value)) + value) * count)
+
+
 def packed_rows(rows: Sequence[NewRow]) -> tuple[Packed, ...]:
     """Rows as the four arrays that a function takes: contents, writers, ordinals, generations."""
+    if type(rows) is NewRows:  # nearly always; a tag for each of them took longer than the arrays
+        writer, start, count = rows.writer, rows.start, len(rows.data)
+        return (
+            packed(_TEXT, rows.data),
+            repeated(_BYTEA, writer.encode(), count),
+            packed(_INT8, list(map(_LONG, range(start, start + count)))) if writer else repeated(_INT8, _ZERO, count),
+            repeated(_INT4, _INT(0), count),
+        )
     tags = [tag or NOBODY for _, tag in rows]
     return (
         packed(_TEXT, [data for data, _ in rows]),
@@ -111,7 +126,12 @@ def packed_rows(rows: Sequence[NewRow]) -> tuple[Packed, ...]:
 
 def packed_cells(cells: Mapping[str, bytes | None]) -> tuple[Packed, Packed]:
     """Cells as two arrays: names and values."""
-    return packed(_BYTEA, [cell.encode() for cell in cells]), packed(_BYTEA, list(cells.values()))
+    return _packed_names(tuple(cells)), packed(_BYTEA, list(cells.values()))
+
+
+@lru_cache(256)  # a writer's lane and count, the lease: the same for each append of a session
+def _packed_names(cells: tuple[str, ...]) -> Packed:
+    return packed(_BYTEA, [cell.encode() for cell in cells])
 
 
 class PostgresStore:
@@ -266,11 +286,10 @@ class PostgresStore:
 
     def begin(self, questions: Sequence[Any]) -> Begun | None:
         """Send an append, as far as that goes without waiting. None, and nothing is sent: it is something else."""
-        connection = self.line()
-        if connection is None or len(questions) > 1 or isinstance(questions[0], Look | Listing | Count):
+        connection, step = self._connection, questions[0]
+        if connection is None or len(questions) > 1 or isinstance(step, Look | Listing | Count):
             return None
-        step: Step = questions[0]
-        if not only_appends(step):
+        if not self._is_prepared or not only_appends(step):
             return None
         try:
             return Begun(self, step, self._sent(connection, step[0]))
@@ -389,7 +408,7 @@ class Begun:
 
     def __init__(self, store: PostgresStore, step: Step, sent: Sent) -> None:
         self._store, self._step, self._sent = store, step, sent
-        self.patience_s = sent.patience_s
+        self.is_sent, self.patience_s = sent.is_sent, ANSWER_S_MAX / 4
 
     def take(self) -> list[Answer | Exception] | None:
         """What came of it, if that has come, and the small function has done it."""

@@ -18,9 +18,6 @@ from standfast.sessions.answering import unanswered
 
 T = TypeVar("T")
 
-PATIENCE_S_MAX = 1.0
-"""How long a loop waits for an answer before the thread does, at most; the thread waits as long as it always does."""
-
 
 class Link:
     """A connection to one server, for one thread at a time. What it is asked for together goes out in one write."""
@@ -34,7 +31,7 @@ class Link:
         self._socket: Any = None
         self._answers: Answers | None = None
         self._is_lendable = False
-        self.patience_s = PATIENCE_S_MAX
+        self.patience_s = math.inf
         self.where = redis_address(url)
 
     def ask(self, commands: Sequence[Command], reading: bool) -> list[Any]:
@@ -108,7 +105,7 @@ class Link:
         self._connection, self._socket = connection, connection._sock
         wait_in_kernel(self._socket, connection.socket_timeout)
         self._answers, self._is_lendable = Answers(self._socket), can_be_asked_without_waiting(self._socket)
-        self.patience_s = min(PATIENCE_S_MAX, (connection.socket_timeout or math.inf) / 4)
+        self.patience_s = (connection.socket_timeout or math.inf) / 4
         return self._answers
 
     def close(self) -> None:
