@@ -26,8 +26,8 @@ import pytest
 import redis
 
 from standfast import OutcomeUnknownError, RedisSession
-from standfast.backends.redis import link
 from standfast.backends.redis.session import READERS
+from standfast.carrying import lending
 from standfast.conformance import message
 from standfast.conformance.network import Proxy
 from tests.helpers import servers
@@ -164,7 +164,7 @@ async def test_what_one_loop_writes_is_there_in_the_order_it_was_asked_for(sessi
 
 async def test_what_does_not_leave_whole_is_sent_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch larger than the kernel takes at once: no answer can come before somebody has sent the rest."""
-    monkeypatch.setattr(link, "PATIENCE_S_MAX", 3600.0)
+    monkeypatch.setattr(lending, "PATIENCE_S_MAX", 3600.0)
     session = opened(servers.redis_url(), timeout_s=PATIENCE_S, redis_kwargs={"socket_timeout": 4 * 3600.0})
     await warmed(session)
     big = [message("x" * 1_000_000) for _ in range(24)]
