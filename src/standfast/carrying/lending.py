@@ -60,8 +60,8 @@ class Line(Protocol):
 class Lends(Protocol):
     """A store that can be asked without waiting for the answer."""
 
-    def line(self) -> Line | None:
-        """Its connection, the same object for as long as it is the same; None: it cannot be asked so now."""
+    def line(self, count: int) -> Line | None:
+        """Its connection, the same object for as long as it is the same; None: it cannot be asked so many things so."""
         ...
 
     def begin(self, questions: Sequence[Ask]) -> Begun | None:
@@ -298,7 +298,7 @@ class Lending(Pipelining):
         if not self.turn.acquire(blocking=False):
             return False
         try:
-            watch = self._watched(requests[0].loop)
+            watch = self._watched(requests[0].loop, len(requests))
             if watch is None:
                 return False
             self._at_work = [Active(request, request.plan()) for request in requests]
@@ -336,14 +336,14 @@ class Lending(Pipelining):
             request.hurry, request.hurry_at = self._wake, time.monotonic() + patience_s
             waiting_in(loop, request)
 
-    def _watched(self, loop: asyncio.AbstractEventLoop | None) -> Watch | None:
+    def _watched(self, loop: asyncio.AbstractEventLoop | None, count: int) -> Watch | None:
         """The look of that loop at the connection; None where that, or anything else, is in the way."""
         store: Any = self._store
         if store is None or loop is None or self._active or self.lent is not None or self._at_work:
             return None
         if self._handed:
             self._look_for_orphans()
-        line: Line | None = None if self._owed else store.line()
+        line: Line | None = None if self._owed else store.line(count)
         if line is None:
             return None
         watch = None if self._watch is None else self._watch()
