@@ -222,7 +222,7 @@ def test_what_is_broken_off_is_not_done_later(schema: str) -> None:
     with locked(schema):
         assert store.begin([append("c", b"second")]) is not None
         store.break_off()
-        assert store.line() is None
+        assert store.line(1) is None
     assert isinstance(
         store.commit(append("c", b"third")), Done
     )  # the lock is free: whoever waited would have been served
@@ -315,7 +315,7 @@ def test_a_large_step_that_nobody_reads_is_given_up(what: str, schema: str, monk
         else:
             with pytest.raises(OutcomeUnknownError):
                 store.commit([*large, *append("d", b"second")])
-        assert store.line() is None
+        assert store.line(1) is None
     store.close()
 
 

@@ -65,8 +65,8 @@ class Line(Protocol):
 class Lends(Protocol):
     """A store that can be asked without waiting for the answer."""
 
-    def line(self) -> Line | None:
-        """Its connection, the same object for as long as it is the same; None: it cannot be asked so now."""
+    def line(self, count: int) -> Line | None:
+        """Its connection, the same object for as long as it is the same; None: it cannot be asked so many things so."""
         ...
 
     def begin(self, questions: Sequence[Ask]) -> Begun | None:
@@ -328,7 +328,7 @@ class Lending(Pipelining):
         try:
             if not self.turn.acquire(blocking=False):
                 return False
-            watch = self._watched(requests[0].loop)
+            watch = self._watched(requests[0].loop, len(requests))
             if watch is None:
                 return False
             self._at_work = [Active(request, request.plan()) for request in requests]
@@ -348,7 +348,7 @@ class Lending(Pipelining):
         """Send what can be asked for now, hand out what has its outcome, and leave everything else to the thread."""
         store = cast(Lends, self._store)
         # Over another connection it would be for the thread to ask: that waits until it is there.
-        ready = self._ready() if self._active and store.line() is watch.line else []
+        ready = self._ready() if self._active and store.line(len(self._active)) is watch.line else []
         if ready:
             try:
                 begun = store.begin(list(map(question_of, ready)))
@@ -381,14 +381,14 @@ class Lending(Pipelining):
             watch.stop()
         self._wake()
 
-    def _watched(self, loop: asyncio.AbstractEventLoop | None) -> Watch | None:
+    def _watched(self, loop: asyncio.AbstractEventLoop | None, count: int) -> Watch | None:
         """The look of that loop at the connection; None where that, or anything else, is in the way."""
         store: Any = self._store
         if store is None or loop is None or self._active or self.lent is not None or self._at_work:
             return None
         if self._handed:
             self._look_for_orphans()
-        line: Line | None = None if self._owed else store.line()
+        line: Line | None = None if self._owed else store.line(count)
         if line is None:
             return None
         watch = None if self._watch is None else self._watch()

@@ -279,9 +279,9 @@ class PostgresStore:
 
     # --- asked without waiting (see `carrying.lending`)
 
-    def line(self) -> LimitedConnection | None:
-        """The connection, if appends are prepared on it."""
-        connection = self._connection if self._is_prepared else None
+    def line(self, count: int) -> LimitedConnection | None:
+        """The connection, if appends are prepared on it. For one question: psycopg's pipeline is one thread's."""
+        connection = self._connection if self._is_prepared and count == 1 else None
         return None if connection is None or connection.closed else connection
 
     def begin(self, questions: Sequence[Any]) -> Begun | None:
