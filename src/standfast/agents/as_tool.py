@@ -16,11 +16,11 @@ from importlib import import_module
 from typing import Any, TypedDict
 
 from standfast.agents.context import ToolContext
-from standfast.agents.hooks import RunHooks, RunHooksBase
-from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, coerce_run_config
+from standfast.agents.hooks import RunHooks, check_hooks
+from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, check_max_turns, coerce_run_config
 from standfast.agents.tool_input import StructuredToolInputBuilder, ToolArguments
 from standfast.ground.awaiting import maybe_await
-from standfast.ground.errors import InvalidSettingError, OwnerError, SettingTypeError, UserError
+from standfast.ground.errors import InvalidSettingError, OwnerError, UserError
 from standfast.ground.jsonvalue import Item
 from standfast.sessions.protocol import Session
 from standfast.tools.function import FunctionTool, Invoker, ToolEnabled, ToolErrorFunction, ToolNeedsApproval
@@ -78,14 +78,10 @@ class AgentTool:
         pending = self.on_stream_max_pending_events
         if pending is not None and pending < 1:
             raise InvalidSettingError(f"on_stream cannot have {pending} events waiting", "Give 1 or more, or None.")
-        if self.max_turns is not None and type(self.max_turns) is not int:
-            raise SettingTypeError(
-                f"max_turns is a {type(self.max_turns).__name__}", "Give a whole number, or None for no limit."
-            )
+        check_max_turns(self.max_turns)
+        check_hooks(self.hooks)
         if self.run_config is not None:
             self.run_config = coerce_run_config(self.run_config)
-        if self.hooks is not None and not isinstance(self.hooks, RunHooksBase):
-            raise SettingTypeError(f"hooks is a {type(self.hooks).__name__}", "Give RunHooks: they see a whole run.")
         owners = [name for name in ("previous_response_id", "conversation_id", "session") if getattr(self, name)]
         if len(owners) > 1:
             named = self.name or self.agent.name

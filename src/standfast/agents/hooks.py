@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic
 
 from standfast.agents.context import AgentHookContext, RunContextWrapper, TContext
+from standfast.ground.errors import SettingTypeError
 from standfast.ground.jsonvalue import Item
 
 if TYPE_CHECKING:
@@ -82,6 +83,12 @@ RunHooks = RunHooksBase[TContext, Any]
 
 AgentHooks = AgentHooksBase[TContext, Any]
 """Agent hooks of an application with context `TContext`; subclass it."""
+
+
+def check_hooks(hooks: object) -> None:
+    """Raise SettingTypeError, a TypeError, if these are no hooks of a run."""
+    if hooks is not None and not isinstance(hooks, RunHooksBase):
+        raise SettingTypeError(f"hooks is a {type(hooks).__name__}", "Pass RunHooks here; AgentHooks go on an Agent.")
 
 
 def overridden(hooks: RunHooksBase[Any, Any] | AgentHooksBase[Any, Any] | None, name: str) -> Any:

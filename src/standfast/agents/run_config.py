@@ -336,6 +336,14 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
 }
 
 
+def check_max_turns(max_turns: object) -> None:
+    """Refuse what is no number of turns: a saved run could not be read again."""
+    if max_turns is not None and type(max_turns) is not int:
+        raise SettingTypeError(
+            f"max_turns is a {type(max_turns).__name__}", "Give a whole number, or None for no limit."
+        )
+
+
 def coerce_run_config(value: RunConfig | Mapping[str, Any] | None) -> RunConfig:
     """`value` as a RunConfig: an instance is kept, a mapping is read, None gives the defaults.
 
