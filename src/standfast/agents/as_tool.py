@@ -19,7 +19,7 @@ from standfast.agents.context import ToolContext
 from standfast.agents.hooks import RunHooks, check_hooks
 from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, check_max_turns, coerce_run_config
 from standfast.agents.tool_input import StructuredToolInputBuilder, ToolArguments
-from standfast.ground.awaiting import maybe_await
+from standfast.ground.awaiting import cancel, maybe_await
 from standfast.ground.errors import InvalidSettingError, OwnerError, UserError
 from standfast.ground.jsonvalue import Item
 from standfast.sessions.protocol import Session
@@ -202,9 +202,7 @@ async def relay_events(
         waiting.put_nowait(None)
         await courier
     finally:
-        if not courier.done():
-            courier.cancel()
-            await asyncio.gather(courier, return_exceptions=True)
+        await cancel([courier])
 
 
 async def _deliver(

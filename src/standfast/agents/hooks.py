@@ -6,11 +6,11 @@ what it returns is ignored, and one that raises fails the run. `overridden` lets
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic
 
 from standfast.agents.context import AgentHookContext, RunContextWrapper, TContext
+from standfast.ground.awaiting import together
 from standfast.ground.errors import SettingTypeError
 from standfast.ground.jsonvalue import Item
 
@@ -107,11 +107,4 @@ async def await_both(first: Callable[[], Awaitable[Any]] | None, second: Callabl
         if alone is not None:
             await alone()
         return
-    one, other = asyncio.ensure_future(first()), asyncio.ensure_future(second())
-    try:
-        await asyncio.gather(one, other)
-    except BaseException:
-        for task in (one, other):
-            task.cancel()
-        await asyncio.gather(one, other, return_exceptions=True)
-        raise
+    await together(first(), second())
