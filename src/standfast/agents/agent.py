@@ -235,8 +235,7 @@ class Agent(AgentBase[TContext]):
         if instructions is None or isinstance(instructions, str):
             return instructions
         _check_instructions(self, instructions)
-        text = instructions(run_context, self)
-        return await maybe_await(text)
+        return await maybe_await(instructions(run_context, self))
 
     async def get_prompt(self, run_context: RunContextWrapper[TContext]) -> dict[str, Any] | None:
         """The prompt in the provider's library for this run, if the agent has one."""

@@ -211,7 +211,6 @@ async def _deliver(
 ) -> None:
     while (event := await waiting.get()) is not None:
         try:
-            result = on_stream(event)
-            await maybe_await(result)
+            await maybe_await(on_stream(event))
         except Exception as error:  # an observer must not fail what it observes
             logger.warning("on_stream of an agent tool raised %s", type(error).__name__, exc_info=error)

@@ -224,7 +224,7 @@ def _check_callback(on_handoff: Any, input_type: Any) -> None:
 
 
 def _schema_and_reader(input_type: Any) -> tuple[dict[str, Any], Callable[[str | None], Any] | None]:
-    """The schema of a handoff's input, and what reads arguments as it: strictly, since this is no place for guessing."""
+    """The schema of a handoff's input, and what reads arguments as it: strictly, this is no place for guessing."""
     if input_type is None:
         return {}, None
     from pydantic import TypeAdapter, ValidationError

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from standfast.agents.guardrails import OutputGuardrail
 from standfast.agents.handoffs import Handoff, OnHandoffWithInput, OnHandoffWithoutInput, THandoffInput, handoff
 from standfast.agents.hooks import AgentHooksBase, RunHooksBase
 from standfast.agents.prompts import Prompt
+from standfast.ground.awaiting import maybe_await
 from standfast.tools.function import ToolEnabled
 
 logger = logging.getLogger("standfast")
@@ -59,8 +59,7 @@ class RealtimeAgent(AgentBase[TContext]):
     async def get_system_prompt(self, run_context: RunContextWrapper[TContext]) -> str | None:
         """The system prompt for this call."""
         if callable(self.instructions):
-            made = self.instructions(run_context, self)
-            return await made if inspect.isawaitable(made) else made
+            return await maybe_await(self.instructions(run_context, self))
         if self.instructions is not None and not isinstance(self.instructions, str):
             logger.error("the instructions of voice agent %r are neither text nor a function", self.name)
             return None

@@ -106,7 +106,10 @@ class ImageGenerationTool(_Defined):
 
 
 class ProviderTool(_Defined):
-    """Any other tool of a provider. A definition of one that the program itself would have to run is refused."""
+    """Any other tool of a provider.
+
+    A definition of one that the program itself would have to run is refused.
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()
