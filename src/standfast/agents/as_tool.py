@@ -8,7 +8,6 @@ driver raises `ChildPaused` through the call; the call is then asked again later
 from __future__ import annotations
 
 import asyncio
-import logging
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -22,12 +21,11 @@ from standfast.agents.tool_input import StructuredToolInputBuilder, ToolArgument
 from standfast.ground.awaiting import cancel, maybe_await
 from standfast.ground.errors import InvalidSettingError, OwnerError, UserError
 from standfast.ground.jsonvalue import Item
+from standfast.ground.log_helpers import logger
 from standfast.sessions.protocol import Session
 from standfast.tools.function import FunctionTool, Invoker, ToolEnabled, ToolErrorFunction, ToolNeedsApproval
 from standfast.tools.names import function_style
 from standfast.words.items import ItemHelpers, MessageOutputItem, ToolCallOutputItem, ToolOrigin, ToolOriginType
-
-logger = logging.getLogger("standfast")
 
 DEFAULT_TOOL_TURNS = DEFAULT_MAX_TURNS
 """How many turns an agent used as a tool may take unless told otherwise."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, overload
@@ -15,9 +14,8 @@ from standfast.agents.handoffs import Handoff, OnHandoffWithInput, OnHandoffWith
 from standfast.agents.hooks import AgentHooksBase, RunHooksBase
 from standfast.agents.prompts import Prompt
 from standfast.ground.awaiting import maybe_await
+from standfast.ground.log_helpers import logger
 from standfast.tools.function import ToolEnabled
-
-logger = logging.getLogger("standfast")
 
 RealtimeAgentHooks: TypeAlias = AgentHooksBase[TContext, "RealtimeAgent[Any]"]
 """Hooks of one voice agent."""
