@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, NotRequired, TypeAlias, TypedDict, get_origin
 
@@ -200,48 +200,24 @@ class Agent(AgentBase[TContext]):
             self.model_settings = get_default_model_settings(self.model)
 
     def _check(self) -> None:
-        if not isinstance(self.name, str):
-            raise _wrong(self, "name", "a string")
-        if self.handoff_description is not None and not isinstance(self.handoff_description, str):
-            raise _wrong(self, "handoff_description", "a string or None")
-        for name in _LISTS:
-            if not isinstance(getattr(self, name), list):
-                raise _wrong(self, name, "a list")
+        check_kinds(self, "Agent", _KINDS)
         _check_members(self)
-        if not isinstance(self.mcp_config, dict):
-            raise _wrong(self, "mcp_config", "a dict")
         unknown = sorted(set(self.mcp_config) - set(MCPConfig.__annotations__))
         if unknown:
             raise SettingTypeError(
                 f"mcp_config of agent {self.name!r} has no setting {', '.join(map(str, unknown))}",
                 f"Its settings are {', '.join(sorted(MCPConfig.__annotations__))}.",
             )
-        instructions: Any = self.instructions
-        if instructions is not None and not isinstance(instructions, str) and not callable(instructions):
-            raise _wrong(self, "instructions", "a string, a function or None")
-        prompt: Any = self.prompt
-        if prompt is not None and not isinstance(prompt, dict) and not callable(prompt):
-            raise _wrong(self, "prompt", "a dict, a function or None")
         model: Any = self.model  # a model written for the SDK is no subclass of ours and serves as well
-        if model is not None and not isinstance(model, str | Model) and not hasattr(model, "get_response"):
-            raise _wrong(self, "model", "a string, a Model or None")
-        self._check_output()
-
-    def _check_output(self) -> None:
+        if not isinstance(model, str | Model | None) and not hasattr(model, "get_response"):
+            raise _wrong(self, "Agent", "model", "a string, a Model or None")
         kind: Any = self.output_type
-        if kind is not None and not isinstance(kind, type | AgentOutputSchemaBase) and get_origin(kind) is None:
-            raise _wrong(self, "output_type", "a type, an AgentOutputSchemaBase or None")
-        if self.hooks is not None and not isinstance(self.hooks, AgentHooksBase):
-            raise _wrong(self, "hooks", "an AgentHooks instance or None")
-        behavior = self.tool_use_behavior
-        if (
-            behavior not in ("run_llm_again", "stop_on_first_tool")
-            and not isinstance(behavior, dict)
-            and not callable(behavior)
-        ):
-            raise _wrong(self, "tool_use_behavior", "'run_llm_again', 'stop_on_first_tool', StopAtTools or a function")
-        if not isinstance(self.reset_tool_choice, bool):
-            raise _wrong(self, "reset_tool_choice", "a bool")
+        if not isinstance(kind, type | AgentOutputSchemaBase | None) and get_origin(kind) is None:
+            raise _wrong(self, "Agent", "output_type", "a type, an AgentOutputSchemaBase or None")
+        behavior: Any = self.tool_use_behavior
+        if behavior not in ("run_llm_again", "stop_on_first_tool") and not isinstance(behavior, dict | Callable):
+            wanted = "'run_llm_again', 'stop_on_first_tool', StopAtTools or a function"
+            raise _wrong(self, "Agent", "tool_use_behavior", wanted)
 
     def clone(self, **kwargs: Any) -> Agent[TContext]:
         """A copy with some fields changed. Lists that are not given stay the same lists, shared with this agent.
@@ -259,8 +235,7 @@ class Agent(AgentBase[TContext]):
         if instructions is None or isinstance(instructions, str):
             return instructions
         _check_instructions(self, instructions)
-        text = instructions(run_context, self)
-        return await maybe_await(text)
+        return await maybe_await(instructions(run_context, self))
 
     async def get_prompt(self, run_context: RunContextWrapper[TContext]) -> dict[str, Any] | None:
         """The prompt in the provider's library for this run, if the agent has one."""
@@ -317,9 +292,6 @@ class Agent(AgentBase[TContext]):
         )
 
 
-_LISTS = ("tools", "mcp_servers", "handoffs", "input_guardrails", "output_guardrails")
-
-
 # Members are told by what a run does with them: agents, guardrails and servers written for the SDK serve as well.
 _MEMBERS: dict[str, tuple[str, str]] = {  # field: (what a member has, what to give)
     "tools": ("name", "tools: function_tool makes one of a function"),
@@ -330,6 +302,31 @@ _MEMBERS: dict[str, tuple[str, str]] = {  # field: (what a member has, what to g
 }
 
 
+INSTRUCTIONS = (str | Callable | None, "a string, a function or None")
+
+_KINDS: dict[str, tuple[Any, str]] = {  # field: (what its value is, in words)
+    "name": (str, "a string"),
+    "handoff_description": (str | None, "a string or None"),
+    **dict.fromkeys(_MEMBERS, (list, "a list")),
+    "mcp_config": (dict, "a dict"),
+    "instructions": INSTRUCTIONS,
+    "prompt": (dict | Callable | None, "a dict, a function or None"),
+    "hooks": (AgentHooksBase | None, "an AgentHooks instance or None"),
+    "reset_tool_choice": (bool, "a bool"),
+}
+
+
+def check_kinds(agent: AgentBase[Any], owner: str, kinds: Mapping[str, tuple[Any, str]]) -> None:
+    """Raise SettingTypeError, a TypeError, if a field of the agent has a value of another kind."""
+    for name, (kind, wanted) in kinds.items():
+        if not isinstance(getattr(agent, name), kind):
+            raise _wrong(agent, owner, name, wanted)
+
+
+def _wrong(agent: AgentBase[Any], owner: str, name: str, wanted: str) -> SettingTypeError:
+    return SettingTypeError(f"{owner} {name} is a {type(getattr(agent, name)).__name__}", f"Give {wanted}.")
+
+
 def _check_members(agent: Agent[Any]) -> None:
     for field_name, (attributes, wanted) in _MEMBERS.items():
         for member in getattr(agent, field_name):
@@ -337,10 +334,6 @@ def _check_members(agent: Agent[Any]) -> None:
                 raise SettingTypeError(
                     f"{field_name} of agent {agent.name!r} holds a {type(member).__name__}", f"Give a list of {wanted}."
                 )
-
-
-def _wrong(agent: Agent[Any], name: str, wanted: str) -> SettingTypeError:
-    return SettingTypeError(f"Agent {name} is a {type(getattr(agent, name)).__name__}", f"Give {wanted}.")
 
 
 def _check_instructions(agent: Agent[Any], instructions: Callable[..., Any]) -> None:

@@ -8,7 +8,6 @@ driver raises `ChildPaused` through the call; the call is then asked again later
 from __future__ import annotations
 
 import asyncio
-import logging
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -16,18 +15,17 @@ from importlib import import_module
 from typing import Any, TypedDict
 
 from standfast.agents.context import ToolContext
-from standfast.agents.hooks import RunHooks, RunHooksBase
-from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, coerce_run_config
+from standfast.agents.hooks import RunHooks, check_hooks
+from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, check_max_turns, coerce_run_config
 from standfast.agents.tool_input import StructuredToolInputBuilder, ToolArguments
-from standfast.ground.awaiting import maybe_await
-from standfast.ground.errors import InvalidSettingError, OwnerError, SettingTypeError, UserError
+from standfast.ground.awaiting import cancel, maybe_await
+from standfast.ground.errors import InvalidSettingError, OwnerError, UserError
 from standfast.ground.jsonvalue import Item
+from standfast.ground.log_helpers import logger
 from standfast.sessions.protocol import Session
 from standfast.tools.function import FunctionTool, Invoker, ToolEnabled, ToolErrorFunction, ToolNeedsApproval
 from standfast.tools.names import function_style
 from standfast.words.items import ItemHelpers, MessageOutputItem, ToolCallOutputItem, ToolOrigin, ToolOriginType
-
-logger = logging.getLogger("standfast")
 
 DEFAULT_TOOL_TURNS = DEFAULT_MAX_TURNS
 """How many turns an agent used as a tool may take unless told otherwise."""
@@ -78,14 +76,10 @@ class AgentTool:
         pending = self.on_stream_max_pending_events
         if pending is not None and pending < 1:
             raise InvalidSettingError(f"on_stream cannot have {pending} events waiting", "Give 1 or more, or None.")
-        if self.max_turns is not None and type(self.max_turns) is not int:
-            raise SettingTypeError(
-                f"max_turns is a {type(self.max_turns).__name__}", "Give a whole number, or None for no limit."
-            )
+        check_max_turns(self.max_turns)
+        check_hooks(self.hooks)
         if self.run_config is not None:
             self.run_config = coerce_run_config(self.run_config)
-        if self.hooks is not None and not isinstance(self.hooks, RunHooksBase):
-            raise SettingTypeError(f"hooks is a {type(self.hooks).__name__}", "Give RunHooks: they see a whole run.")
         owners = [name for name in ("previous_response_id", "conversation_id", "session") if getattr(self, name)]
         if len(owners) > 1:
             named = self.name or self.agent.name
@@ -206,9 +200,7 @@ async def relay_events(
         waiting.put_nowait(None)
         await courier
     finally:
-        if not courier.done():
-            courier.cancel()
-            await asyncio.gather(courier, return_exceptions=True)
+        await cancel([courier])
 
 
 async def _deliver(
@@ -217,7 +209,6 @@ async def _deliver(
 ) -> None:
     while (event := await waiting.get()) is not None:
         try:
-            result = on_stream(event)
-            await maybe_await(result)
+            await maybe_await(on_stream(event))
         except Exception as error:  # an observer must not fail what it observes
             logger.warning("on_stream of an agent tool raised %s", type(error).__name__, exc_info=error)

@@ -9,12 +9,12 @@ verdict, and its error is the caller's to handle.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypedDict, TypeVar, overload
 
 from standfast.agents.context import RunContextWrapper, TContext, ToolContext
-from standfast.ground.awaiting import maybe_await
+from standfast.ground.awaiting import cancel, maybe_await
 from standfast.ground.errors import (
     ToolInputGuardrailTripwireTriggered,
     ToolOutputGuardrailTripwireTriggered,
@@ -185,7 +185,7 @@ async def judge(guardrails: Sequence[G], call: Callable[[G], Awaitable[R]], resu
     try:
         return await _first_trip(tasks, results)
     finally:
-        await _stop(tasks)
+        await cancel(tasks)
 
 
 async def _first_trip(tasks: Sequence[asyncio.Future[R]], results: list[R]) -> R | None:
@@ -204,14 +204,6 @@ async def _first_trip(tasks: Sequence[asyncio.Future[R]], results: list[R]) -> R
 
 def _has_result(task: asyncio.Future[Any]) -> bool:
     return task.done() and not task.cancelled() and task.exception() is None
-
-
-async def _stop(tasks: Iterable[asyncio.Future[Any]]) -> None:
-    running = [task for task in tasks if not task.done()]
-    for task in running:
-        task.cancel()
-    if running:
-        await asyncio.gather(*running, return_exceptions=True)
 
 
 # --- tool guardrails -------------------------------------------------------------------------------------------------

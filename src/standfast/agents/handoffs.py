@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
 
 from standfast.agents.context import RunContextWrapper, TContext
+from standfast.agents.hooks import TAgent
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import ModelBehaviorError, UserError
 from standfast.ground.jsonvalue import Item, copy_json
@@ -30,12 +31,10 @@ from standfast.words.model_texts import model_text
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    TAgent = TypeVar("TAgent", default=Any)
     THandoffInput = TypeVar("THandoffInput", default=Any)
 else:
     from typing import TypeVar
 
-    TAgent = TypeVar("TAgent")
     THandoffInput = TypeVar("THandoffInput")
 
 OnHandoffWithInput = Callable[[RunContextWrapper[Any], THandoffInput], Any]
@@ -177,7 +176,7 @@ def handoff(
     that type. It cannot change the destination: write a `Handoff` for that.
     """
     _check_callback(on_handoff, input_type)
-    read = _reader_of(input_type)
+    schema, read = _schema_and_reader(input_type)
 
     async def take_over(ctx: RunContextWrapper[Any], arguments: str | None = None) -> Any:
         if on_handoff is not None:
@@ -189,7 +188,7 @@ def handoff(
     return Handoff(
         tool_name=tool_name_override or Handoff.default_tool_name(agent),
         tool_description=tool_description_override or Handoff.default_tool_description(agent),
-        input_json_schema=ensure_strict_json_schema(_schema_of(input_type)),
+        input_json_schema=ensure_strict_json_schema(schema),
         on_invoke_handoff=take_over,
         agent_name=agent.name,
         input_filter=input_filter,
@@ -224,18 +223,10 @@ def _check_callback(on_handoff: Any, input_type: Any) -> None:
         )
 
 
-def _schema_of(input_type: Any) -> dict[str, Any]:
+def _schema_and_reader(input_type: Any) -> tuple[dict[str, Any], Callable[[str | None], Any] | None]:
+    """The schema of a handoff's input, and what reads arguments as it: strictly, this is no place for guessing."""
     if input_type is None:
-        return {}
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(input_type).json_schema()
-
-
-def _reader_of(input_type: Any) -> Callable[[str | None], Any] | None:
-    """From a model's arguments to the handoff's input, strictly: a handoff is no place for guessing."""
-    if input_type is None:
-        return None
+        return {}, None
     from pydantic import TypeAdapter, ValidationError
 
     adapter = TypeAdapter(input_type)
@@ -250,7 +241,7 @@ def _reader_of(input_type: Any) -> Callable[[str | None], Any] | None:
                 f"the input of a handoff does not fit its type: {validation_faults(error)}", "Correct the arguments."
             ) from None  # the cause would carry the values
 
-    return read
+    return adapter.json_schema(), read
 
 
 async def resolve_handoffs(agent: Any, ctx: RunContextWrapper[Any]) -> list[Handoff[Any, Any]]:

@@ -6,11 +6,12 @@ what it returns is ignored, and one that raises fails the run. `overridden` lets
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic
 
 from standfast.agents.context import AgentHookContext, RunContextWrapper, TContext
+from standfast.ground.awaiting import together
+from standfast.ground.errors import SettingTypeError
 from standfast.ground.jsonvalue import Item
 
 if TYPE_CHECKING:
@@ -84,6 +85,12 @@ AgentHooks = AgentHooksBase[TContext, Any]
 """Agent hooks of an application with context `TContext`; subclass it."""
 
 
+def check_hooks(hooks: object) -> None:
+    """Raise SettingTypeError, a TypeError, if these are no hooks of a run."""
+    if hooks is not None and not isinstance(hooks, RunHooksBase):
+        raise SettingTypeError(f"hooks is a {type(hooks).__name__}", "Pass RunHooks here; AgentHooks go on an Agent.")
+
+
 def overridden(hooks: RunHooksBase[Any, Any] | AgentHooksBase[Any, Any] | None, name: str) -> Any:
     """The bound hook of that name if somebody wrote it, None if it is the empty one: nothing to await then."""
     if hooks is None:
@@ -102,11 +109,5 @@ async def await_both(
     """
     if first is None or second is None:
         return await first() if first is not None else None, await second() if second is not None else None
-    one, other = asyncio.ensure_future(first()), asyncio.ensure_future(second())
-    try:
-        return await asyncio.gather(one, other)
-    except BaseException:
-        for task in (one, other):
-            task.cancel()
-        await asyncio.gather(one, other, return_exceptions=True)
-        raise
+    one, other = await together(first(), second())
+    return one, other

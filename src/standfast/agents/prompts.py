@@ -39,8 +39,7 @@ async def resolve_prompt(
         return None
     found: Any = prompt
     if callable(prompt):
-        found = prompt(GenerateDynamicPromptData(context=context, agent=agent))
-        found = await maybe_await(found)
+        found = await maybe_await(prompt(GenerateDynamicPromptData(context=context, agent=agent)))
     if not isinstance(found, dict) or not found.get("id"):
         raise UserError(f"the prompt of agent {agent.name!r} names none", "Give a dict with the id of a prompt.")
     return {"id": found["id"], "version": found.get("version"), "variables": found.get("variables")}

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, overload
 
-from standfast.agents.agent import AgentBase
+from standfast.agents.agent import INSTRUCTIONS, AgentBase, check_kinds
 from standfast.agents.context import RunContextWrapper, TContext
 from standfast.agents.guardrails import OutputGuardrail
 from standfast.agents.handoffs import Handoff, OnHandoffWithInput, OnHandoffWithoutInput, THandoffInput, handoff
 from standfast.agents.hooks import AgentHooksBase, RunHooksBase
 from standfast.agents.prompts import Prompt
-from standfast.ground.errors import SettingTypeError
+from standfast.ground.awaiting import maybe_await
+from standfast.ground.log_helpers import logger
 from standfast.tools.function import ToolEnabled
-
-logger = logging.getLogger("standfast")
 
 RealtimeAgentHooks: TypeAlias = AgentHooksBase[TContext, "RealtimeAgent[Any]"]
 """Hooks of one voice agent."""
@@ -51,14 +48,7 @@ class RealtimeAgent(AgentBase[TContext]):
     """Called at this agent's turning points."""
 
     def __post_init__(self) -> None:
-        for name, kind in (("name", str), ("tools", list), ("handoffs", list)):
-            value = getattr(self, name)
-            if not isinstance(value, kind):
-                raise SettingTypeError(f"RealtimeAgent {name} is a {type(value).__name__}", f"Give a {kind.__name__}.")
-        if not (self.instructions is None or isinstance(self.instructions, str) or callable(self.instructions)):
-            raise SettingTypeError(
-                f"RealtimeAgent instructions is a {type(self.instructions).__name__}", "Give text or a function."
-            )
+        check_kinds(self, "RealtimeAgent", _KINDS)
 
     def clone(self, **changes: Any) -> RealtimeAgent[TContext]:
         """A copy with some fields changed; lists that are not given are shared with this agent."""
@@ -67,12 +57,19 @@ class RealtimeAgent(AgentBase[TContext]):
     async def get_system_prompt(self, run_context: RunContextWrapper[TContext]) -> str | None:
         """The system prompt for this call."""
         if callable(self.instructions):
-            made = self.instructions(run_context, self)
-            return await made if inspect.isawaitable(made) else made
+            return await maybe_await(self.instructions(run_context, self))
         if self.instructions is not None and not isinstance(self.instructions, str):
             logger.error("the instructions of voice agent %r are neither text nor a function", self.name)
             return None
         return self.instructions
+
+
+_KINDS = {
+    "name": (str, "a string"),
+    "tools": (list, "a list"),
+    "handoffs": (list, "a list"),
+    "instructions": INSTRUCTIONS,
+}
 
 
 @overload

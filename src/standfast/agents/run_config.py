@@ -234,7 +234,8 @@ class RunConfig:
             raise UserError("RunConfig.sandbox is not available", "Leave it out; standfast has no sandbox.")
         if self.run_id is not None:
             check_run_id(self.run_id)
-        self._check_blocked_message()
+        if self.output_guardrail_blocked_message == "":
+            raise InvalidSettingError("output_guardrail_blocked_message is empty", "Give a text, or None.")
         check_seconds("RunConfig.lease_ttl_s", self.lease_ttl_s, is_ttl=True)
         check_seconds("RunConfig.lease_wait_s", self.lease_wait_s)
 
@@ -251,20 +252,6 @@ class RunConfig:
             if getattr(self, name) not in choices:
                 known = ", ".join(repr(choice) for choice in choices)
                 raise InvalidSettingError(f"{name}={getattr(self, name)!r} is no choice", f"Choose one of {known}.")
-        if not self.lease_ttl_s > 0 or not self.lease_wait_s >= 0:
-            raise InvalidSettingError(
-                f"a lease of {self.lease_ttl_s} s waited for {self.lease_wait_s} s cannot be held",
-                "Give lease_ttl_s above zero and lease_wait_s from zero.",
-            )
-
-    def _check_blocked_message(self) -> None:
-        message = self.output_guardrail_blocked_message
-        if message == "":
-            raise InvalidSettingError("output_guardrail_blocked_message is empty", "Give a text, or None.")
-        if message is not None and not isinstance(message, str) and not callable(message):
-            raise SettingTypeError(
-                f"output_guardrail_blocked_message is a {type(message).__name__}", "Give a text or a function."
-            )
 
 
 _MISSING = object()
@@ -286,15 +273,10 @@ def _is_guardrail_list(value: Any) -> bool:
     )
 
 
-def _is_seconds(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 _FUNCTION = (lambda value: value is None or callable(value), "a function, or None")
 _BOOL = (lambda value: isinstance(value, bool), "True or False")
 _TEXT = (lambda value: value is None or isinstance(value, str), "a string, or None")
 _GUARDRAILS = (_is_guardrail_list, "a list of guardrails, as @input_guardrail and @output_guardrail make them")
-_SECONDS = (_is_seconds, "a number of seconds")
 
 _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "model": (
@@ -317,12 +299,14 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "session_input_callback": _FUNCTION,
     "call_model_input_filter": _FUNCTION,
     "tool_error_formatter": _FUNCTION,
+    "output_guardrail_blocked_message": (
+        lambda value: value is None or isinstance(value, str) or callable(value),
+        "a text, a function or None",
+    ),
     "run_store": (
         lambda value: value == "auto" or _has("save_run", "load_run")(value),
         "a RunStore, 'auto' (beside the session) or None (nowhere)",
     ),
-    "lease_ttl_s": _SECONDS,
-    "lease_wait_s": _SECONDS,
     "close_session": _BOOL,
 }
 
@@ -334,6 +318,14 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "save": ("auto", "never"),
     "unfinished": ("settle", "refuse", "ignore"),
 }
+
+
+def check_max_turns(max_turns: object) -> None:
+    """Refuse what is no number of turns: a saved run could not be read again."""
+    if max_turns is not None and type(max_turns) is not int:
+        raise SettingTypeError(
+            f"max_turns is a {type(max_turns).__name__}", "Give a whole number, or None for no limit."
+        )
 
 
 def coerce_run_config(value: RunConfig | Mapping[str, Any] | None) -> RunConfig:

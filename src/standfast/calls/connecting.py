@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,14 +13,13 @@ from standfast.calls.performing import output_guardrails
 from standfast.calls.scope import CallScope
 from standfast.ground.errors import ConnectionLostError, ConnectionRefusedByServerError, UserError
 from standfast.ground.jsonvalue import Item
+from standfast.ground.log_helpers import logger
 from standfast.talk.events import Delegated, Do, Frame, Removed, Shown
 from standfast.talk.interface import FrameTransport, RealtimeModel
 from standfast.talk.link import Link
 from standfast.talk.model_inputs import RealtimeModelSendRawMessage
 from standfast.talk.plain import PlainLink
 from standfast.talk.wire import seeds
-
-logger = logging.getLogger("standfast")
 
 READY_TIMEOUT_S = 15.0
 

@@ -8,7 +8,6 @@ the session was entered with (E15), and none outlives `stop`.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -17,8 +16,6 @@ from standfast.talk.events import Do, Event, Frame, Shown
 from standfast.talk.exchange import Exchange
 from standfast.talk.plain import PlainLink
 from standfast.talk.talk import Talk, worth_saving
-
-logger = logging.getLogger("standfast")
 
 Performer = Callable[[Do], Awaitable[None]]
 

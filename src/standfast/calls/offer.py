@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from standfast.agents.context import RunContextWrapper
 from standfast.agents.handoffs import Handoff, handoff
 from standfast.agents.realtime_agent import RealtimeAgent
+from standfast.ground.awaiting import together
 from standfast.ground.errors import UserError
 from standfast.talk.wire import session_object
 from standfast.tools.enabled import enabled
@@ -45,18 +45,9 @@ async def resolve(
     if agent.prompt is not None:
         settings["prompt"] = agent.prompt
     made = [one if isinstance(one, Handoff) else handoff(one) for one in agent.handoffs]
-    asked = [
-        asyncio.ensure_future(agent.get_system_prompt(wrapper)),
-        asyncio.ensure_future(agent.get_all_tools(wrapper)),
-        asyncio.ensure_future(enabled(made, wrapper, agent)),
-    ]
-    try:
-        instructions, tools, handoffs = await asyncio.gather(*asked)
-    except BaseException:
-        for one in asked:
-            one.cancel()
-        await asyncio.gather(*asked, return_exceptions=True)
-        raise
+    instructions, tools, handoffs = await together(
+        agent.get_system_prompt(wrapper), agent.get_all_tools(wrapper), enabled(made, wrapper, agent)
+    )
     # An attached call keeps the prompt it was accepted with, unless the agent says something.
     if instructions is not None or not attached:
         settings["instructions"] = instructions or ""

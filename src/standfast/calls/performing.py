@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-import logging
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from typing import Any
 
@@ -33,6 +32,7 @@ from standfast.driver.run_scope import RunArguments, RunScope
 from standfast.driver.unfinished import same_question
 from standfast.engine.run import Call, Run
 from standfast.ground.errors import UserError
+from standfast.ground.log_helpers import logger
 from standfast.talk.events import Began, ChildMoved, Decided, Do, NotTaken, Returned, Waits
 from standfast.talk.items import RealtimeToolCallItem
 from standfast.talk.talk import OpenCall
@@ -42,8 +42,6 @@ from standfast.tools.desk import CallSpan, after_a_crash, carry_out
 from standfast.tools.function import FunctionTool
 from standfast.tools.texts import unknown_tool_text
 from standfast.words.model_texts import model_text
-
-logger = logging.getLogger("standfast")
 
 FAILED = "The tool failed. Tell the user that this did not work, or try another way."
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import logging
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
@@ -40,6 +39,7 @@ from standfast.ground.errors import (
     RealtimeStateError,
     SettingTypeError,
 )
+from standfast.ground.log_helpers import logger
 from standfast.llm.interface import ModelProvider
 from standfast.sessions.protocol import Session
 from standfast.talk.events import Do, ReplyWanted, Shown, Typed
@@ -59,8 +59,6 @@ from standfast.talk.talk import Talk
 from standfast.talk.wire import short_id, typed_content
 from standfast.tools.threads import WATCH, ThreadWatch
 from standfast.words.usage import Usage
-
-logger = logging.getLogger("standfast")
 
 REJECTION_MESSAGE = "Tool execution was not approved."
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import logging
 import os
 import threading
 import time
@@ -25,11 +24,10 @@ from typing import Any, ClassVar, Self
 from standfast.carrying.carrier import Carrier
 from standfast.carrying.starting import started
 from standfast.ground.errors import LeaseLostError
+from standfast.ground.log_helpers import session_logger as _log
 from standfast.sessions import lease_rules
 from standfast.sessions.lease_rules import TICKET_S, Fence, OpenRun
 from standfast.sessions.port import Name
-
-_log = logging.getLogger("standfast.sessions")
 
 POLL_FIRST_S, POLL_MAX_S = 0.01, 0.25
 # Another process cannot wake us, so a waiter looks again, less often the longer it waits.

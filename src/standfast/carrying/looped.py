@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import math
 import time
 from collections import deque
@@ -23,11 +22,11 @@ from standfast.carrying.pipelined import Pipelining, lanes_of, question_of
 from standfast.carrying.requests import PutBack, RequestCarrier, posted
 from standfast.carrying.threads import LAST_WAIT_S, RETRY_FIRST_S, RETRY_MAX_S, AnyRequest
 from standfast.ground.errors import OutcomeUnknownError, StoreTimeoutError, StoreUnavailableError, WrongLoopError
+from standfast.ground.log_helpers import session_logger as _log
 from standfast.sessions.port import Answer, Ask
 
 T = TypeVar("T")
 
-_log = logging.getLogger("standfast.sessions")
 
 LANES = 8
 # Half of what a thread has: a client may live for one request, and each leaves its lanes in the sessions it wrote to.

@@ -6,7 +6,6 @@ does the rest. A backend's session says which carrier that is, and how another s
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 import socket
@@ -38,6 +37,7 @@ from standfast.carrying.runs import StoredRunStore, fence_of
 from standfast.ground.durations import check_seconds
 from standfast.ground.errors import CallerError, SessionBusyError, SessionClosedError, StandfastError, StoreError
 from standfast.ground.jsonvalue import Item
+from standfast.ground.log_helpers import session_logger as _log
 from standfast.ground.operators import tell
 from standfast.sessions import fork_rules, generation_rules, lease_rules, rules, run_rules, writer_rules
 from standfast.sessions.lease_rules import TICKET_S, Asker, Busy, Fence, Taken, Watch
@@ -64,7 +64,6 @@ from standfast.sessions.run_rules import NestedItems, Recorded, RunSave
 
 T = TypeVar("T")
 
-_log = logging.getLogger("standfast.sessions")
 
 _reported: OrderedDict[Hashable, None] = OrderedDict()  # in the order in which they were logged
 _REPORTED_MAX = 10_000
@@ -417,7 +416,7 @@ class StoredSession(LooksInto, SessionABC):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise SessionClosedError(f"session {self.session_id!r} is closed", "Open a new session object for this id.")
+            raise SessionClosedError(f"session {self.session_id!r} is closed")
 
     def _copied_settings(self) -> dict[str, Any] | None:
         return None if self.session_settings is None else self.session_settings.to_dict()

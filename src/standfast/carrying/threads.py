@@ -13,7 +13,6 @@ Carriers of one store are shared (`shared`), and end with their last user: threa
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -27,11 +26,11 @@ from standfast.carrying import starting
 from standfast.carrying.requests import SETTLED, Owing, PutBack, Request, RequestCarrier, deliver
 from standfast.ground.endings import AtProcessEnd
 from standfast.ground.errors import OutcomeUnknownError, SessionClosedError, StoreTimeoutError, StoreUnavailableError
+from standfast.ground.log_helpers import session_logger as _log
 from standfast.sessions.port import Answer, Ask, Count, Listing, Look, Plan, Refused, Store, ask
 
 T = TypeVar("T")
 
-_log = logging.getLogger("standfast.sessions")
 
 AnyRequest = Request[Any]
 
@@ -88,7 +87,7 @@ class ThreadCarrier(RequestCarrier):
             self._begin()
         with self._gate:
             if self._is_closed:
-                raise SessionClosedError("the session was closed", "Open a new session object for this id.")
+                raise SessionClosedError
             if not self._threads:
                 self._start()
             has_left = self._has_left()

@@ -8,7 +8,6 @@ it has the lock. What is promised by a store that outlives the process (A23) is 
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -20,6 +19,7 @@ from standfast.conformance.reference_runs import ReferenceRunStore
 from standfast.conformance.reference_store import Conversation, ReferenceStore
 from standfast.ground.errors import CallerError, LeaseLostError, SessionBusyError, SessionClosedError, StoreTimeoutError
 from standfast.ground.jsonvalue import Item, decode, digest, encode
+from standfast.ground.log_helpers import session_logger as _log
 from standfast.sessions.protocol import (
     ALL_ABILITIES,
     LOOKING_ABILITIES,
@@ -48,8 +48,6 @@ LOCK_POLL_S = 0.001
 # of waiters that belong to loops which may end, and leaves nothing to undo when a waiter is cancelled.
 
 LEASE_POLL_S = 0.01
-
-_log = logging.getLogger("standfast.sessions")
 
 
 class ReferenceSession(SessionABC):
@@ -267,7 +265,7 @@ class ReferenceSession(SessionABC):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise SessionClosedError(f"session {self.session_id!r} is closed", "Open a new session object for this id.")
+            raise SessionClosedError(f"session {self.session_id!r} is closed")
 
 
 class ReferenceLease:

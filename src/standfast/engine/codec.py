@@ -8,16 +8,18 @@ name code.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct, field
 
 from standfast.engine.advance import refuse_settled
 from standfast.engine.decisions import decisions_of
 from standfast.engine.log import NOT_OF_THE_TYPE, encode_record, plain, typed
-from standfast.engine.run import Run, Turn
+from standfast.engine.run import Decision, Run, Turn
 from standfast.engine.run_store import LogTail, SavedRun
 from standfast.engine.upgrades import SCHEMA, SCHEMAS, VERSION, upgrade
 from standfast.ground.errors import RunStateError
-from standfast.ground.jsonvalue import decode_value, encode_value
+from standfast.ground.jsonvalue import Item, decode_value, encode_value
 
 ENDED = frozenset({"done", "failed", "cancelled"})
 """The statuses of a saved run that nobody is at and that waits for nobody."""
@@ -39,6 +41,27 @@ def decode_run(payload: object) -> Run:
         raise _unreadable(str(error)) from None
     _check(run)
     return run
+
+
+class SavedContext(Struct, frozen=True, omit_defaults=True):
+    """A context as JSON, and the way it was written down."""
+
+    via: Literal["none", "mapping", "asdict", "model_dump", "omitted", "context_serializer"]
+    value: Item | None
+    type_name: str | None = field(default=None, name="class")
+
+    def __post_init__(self) -> None:
+        if (self.via == "none") is not (self.value is None):
+            raise ValueError("a context has a value, and no context has none")
+
+
+class BesideRun(Struct, frozen=True):
+    """What a saved state has beside the run itself."""
+
+    revision: Annotated[int, Meta(ge=0)] = 0
+    saved_context: SavedContext = SavedContext("none", None)
+    usage: Item | None = None
+    decisions: tuple[Decision, ...] = ()
 
 
 class RunRecord:

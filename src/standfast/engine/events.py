@@ -98,7 +98,11 @@ Effect = Judge | CallModel | RunCall | Conclude | Append | Settle
 # --- events ----------------------------------------------------------------------------------------------------------
 
 
-class Begun(Struct, frozen=True):
+class Event(Struct, frozen=True):
+    """Something that has happened to a run."""
+
+
+class Begun(Event, frozen=True):
     """Something that may not be repeated is about to leave. Saved before it does."""
 
     call_id: str | None = None
@@ -107,7 +111,7 @@ class Begun(Struct, frozen=True):
     """See Progress, for these two."""
 
 
-class NotTaken(Struct, frozen=True):
+class NotTaken(Event, frozen=True):
     """What had begun did not happen, for certain: it may be done again."""
 
     call_id: str | None = None
@@ -115,13 +119,13 @@ class NotTaken(Struct, frozen=True):
     """Where to look for it before it is done again, if it could still arrive."""
 
 
-class ToolsGone(Struct, frozen=True):
+class ToolsGone(Event, frozen=True):
     """The tools of these calls, which have not begun, are no longer there; the model is to be told."""
 
     call_ids: tuple[str, ...]
 
 
-class Judged(Struct, frozen=True):
+class Judged(Event, frozen=True):
     """A verdict. `results` are the guardrails' conclusions as JSON."""
 
     stage: Stage
@@ -133,7 +137,7 @@ class Judged(Struct, frozen=True):
     """What stands in place of a tool's result that an output guardrail refused; the usual text if empty."""
 
 
-class Replied(Struct, frozen=True):
+class Replied(Event, frozen=True):
     """The model's reply arrived whole."""
 
     turn: int
@@ -148,7 +152,7 @@ class Replied(Struct, frozen=True):
     """The tools it called, hosted ones too."""
 
 
-class ApprovalNeeded(Struct, frozen=True):
+class ApprovalNeeded(Event, frozen=True):
     """A call waits for a person."""
 
     call_id: str
@@ -159,7 +163,7 @@ class ApprovalNeeded(Struct, frozen=True):
     """See Call."""
 
 
-class Decided(Struct, frozen=True):
+class Decided(Event, frozen=True):
     """A person decided. `path` leads through nested runs to the one whose call it is.
 
     `at_rest`: whoever saves this does not go on with the run; it is ready for whoever does.
@@ -170,7 +174,7 @@ class Decided(Struct, frozen=True):
     at_rest: bool = False
 
 
-class Returned(Struct, frozen=True):
+class Returned(Event, frozen=True):
     """A call has its output."""
 
     call_id: str
@@ -183,14 +187,14 @@ class Returned(Struct, frozen=True):
     """Usage of a nested run."""
 
 
-class ChildMoved(Struct, frozen=True):
+class ChildMoved(Event, frozen=True):
     """A nested run is now here; if it is paused, its call waits."""
 
     call_id: str
     child: Run
 
 
-class Concluded(Struct, frozen=True):
+class Concluded(Event, frozen=True):
     """What the complete turn means."""
 
     turn: int
@@ -199,20 +203,20 @@ class Concluded(Struct, frozen=True):
     """Whether no verdict on a final output is to be awaited: there is no output guardrail."""
 
 
-class Appended(Struct, frozen=True):
+class Appended(Event, frozen=True):
     """The session has the ledger up to `end`, and what the first `billed` replies cost."""
 
     end: int
     billed: int = 0
 
 
-class Compacted(Struct, frozen=True):
+class Compacted(Event, frozen=True):
     """The session made its history shorter; these stand for what was replaced. They are in the session already."""
 
     entries: tuple[Entry, ...]
 
 
-class Claimed(Struct, frozen=True):
+class Claimed(Event, frozen=True):
     """A resumer took the run. What had begun is now in doubt."""
 
     claim: str
@@ -220,13 +224,13 @@ class Claimed(Struct, frozen=True):
     """How many of the run's items the session turned out to hold: the answer to an append may have been lost."""
 
 
-class InputStaged(Struct, frozen=True):
+class InputStaged(Event, frozen=True):
     """Input for a paused or stopped run, to be judged and admitted before its next request. None clears it."""
 
     items: tuple[Item, ...] | None
 
 
-class Stopped(Struct, frozen=True):
+class Stopped(Event, frozen=True):
     """The run should end: after its turn, at once, or because an effect failed."""
 
     mode: StopMode
@@ -237,7 +241,7 @@ class Stopped(Struct, frozen=True):
     """Whether what failed only observed the reply: then resuming goes on from it, and none is asked for again."""
 
 
-class SettledBy(Struct, frozen=True):
+class SettledBy(Event, frozen=True):
     """The run's worker is gone for certain, and another run closes what it left open (C15).
 
     Only the data is needed for it: none of the gone run's agents, tools, guardrails or hooks.
@@ -250,23 +254,3 @@ class SettledBy(Struct, frozen=True):
     """See Claimed."""
     is_orphan: bool = False
     """Whether nobody can go on with the run, so that what waits for a person is closed too."""
-
-
-Event = (
-    Begun
-    | NotTaken
-    | ToolsGone
-    | Judged
-    | Replied
-    | ApprovalNeeded
-    | Decided
-    | Returned
-    | ChildMoved
-    | Concluded
-    | Appended
-    | Compacted
-    | Claimed
-    | InputStaged
-    | Stopped
-    | SettledBy
-)

@@ -28,12 +28,11 @@ from standfast.driver.result import interruptions_of
 from standfast.driver.run_scope import ResumedRun, RunArguments, RunScope
 from standfast.driver.saved_checks import check_saved
 from standfast.engine.advance import advance, refuse_finished
-from standfast.engine.codec import decode_run, encode_run
+from standfast.engine.codec import BesideRun, decode_run, encode_run
 from standfast.engine.events import Decided, Event, InputStaged
 from standfast.engine.log import plain
 from standfast.engine.run import Decision, Run, begin
 from standfast.face.saved_context import (
-    BesideRun,
     ContextDeserializer,
     ContextSerializer,
     read_beside,

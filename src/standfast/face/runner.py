@@ -18,8 +18,8 @@ from standfast.agents.agent import Agent
 from standfast.agents.approvals import ApprovalBook
 from standfast.agents.context import RunContextWrapper, TContext, wrapper_of
 from standfast.agents.error_handlers import RunErrorHandlers, check_error_handlers
-from standfast.agents.hooks import RunHooksBase
-from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, coerce_run_config
+from standfast.agents.hooks import RunHooksBase, check_hooks
+from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, check_max_turns, coerce_run_config
 from standfast.driver.agent_graph import AgentGraph
 from standfast.driver.event_buffer import EventBuffer
 from standfast.driver.owners import owner_of, owner_on_resume
@@ -36,7 +36,7 @@ from standfast.engine.run import Owner, evolve
 from standfast.engine.run_store import RunStore, RunSummary, SavedRun
 from standfast.face.run_state import RunState
 from standfast.face.saved_context import wrap_context
-from standfast.face.starting import RunOptions, check_hooks, check_max_turns, default_provider, named_agents, start
+from standfast.face.starting import RunOptions, default_provider, named_agents, start
 from standfast.fleet.recovering import Bounds, Recovery, RecoveryReport
 from standfast.fleet.run_updates import RunUpdate
 from standfast.fleet.watching import POLL_S, WAIT_S, watch

@@ -10,15 +10,14 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
-
-from msgspec import Meta, Struct, field
+from typing import Any
 
 from standfast.agents.approvals import ApprovalBook
 from standfast.agents.context import RunContextWrapper, wrapper_of
 from standfast.driver.run_scope import usage_of
+from standfast.engine.codec import BesideRun, SavedContext
 from standfast.engine.log import NOT_OF_THE_TYPE, typed
-from standfast.engine.run import Decision, Run
+from standfast.engine.run import Run
 from standfast.ground.errors import ItemNotStorableError, RunStateError, UserError
 from standfast.ground.jsonvalue import Item, encode
 from standfast.ground.log_helpers import logger
@@ -26,27 +25,6 @@ from standfast.words.usage import Usage
 
 ContextSerializer = Callable[[Any], Mapping[str, Any]]
 ContextDeserializer = Callable[[Mapping[str, Any]], Any]
-
-
-class SavedContext(Struct, frozen=True, omit_defaults=True):
-    """A context as JSON, and the way it was written down."""
-
-    via: Literal["none", "mapping", "asdict", "model_dump", "omitted", "context_serializer"]
-    value: Item | None
-    type_name: str | None = field(default=None, name="class")
-
-    def __post_init__(self) -> None:
-        if (self.via == "none") is not (self.value is None):
-            raise ValueError("a context has a value, and no context has none")
-
-
-class BesideRun(Struct, frozen=True):
-    """What a saved state has beside the run itself."""
-
-    revision: Annotated[int, Meta(ge=0)] = 0
-    saved_context: SavedContext = SavedContext("none", None)
-    usage: Item | None = None
-    decisions: tuple[Decision, ...] = ()
 
 
 def saved_context(context: object, serializer: ContextSerializer | None, strict: bool) -> SavedContext:

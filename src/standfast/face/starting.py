@@ -11,8 +11,8 @@ from standfast._doors.lazy import edge
 from standfast.agents.agent import Agent
 from standfast.agents.context import wrapper_of
 from standfast.agents.error_handlers import RunErrorHandlers, check_error_handlers
-from standfast.agents.hooks import RunHooksBase
-from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, coerce_run_config
+from standfast.agents.hooks import RunHooksBase, check_hooks
+from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, check_max_turns, coerce_run_config
 from standfast.driver.event_buffer import EventBuffer
 from standfast.driver.owners import owner_of, owner_on_resume, refuse_early
 from standfast.driver.run_attempt import RunAttempt
@@ -22,20 +22,6 @@ from standfast.ground.errors import InvalidSettingError, SettingTypeError
 from standfast.ground.jsonvalue import Item
 from standfast.llm.interface import ModelProvider
 from standfast.sessions.protocol import Session
-
-
-def check_max_turns(max_turns: object) -> None:
-    """Refuse what is no number of turns: a saved run could not be read again."""
-    if max_turns is not None and type(max_turns) is not int:
-        raise SettingTypeError(
-            f"max_turns is a {type(max_turns).__name__}", "Give a whole number, or None for no limit."
-        )
-
-
-def check_hooks(hooks: object) -> None:
-    """Raise SettingTypeError, a TypeError, if these are no hooks of a run."""
-    if hooks is not None and not isinstance(hooks, RunHooksBase):
-        raise SettingTypeError(f"hooks is a {type(hooks).__name__}", "Pass RunHooks here; AgentHooks go on an Agent.")
 
 
 def check_agent(agent: object) -> None:

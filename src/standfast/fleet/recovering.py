@@ -8,7 +8,6 @@ covers it and the revision it was saved with; here runs are only found, offered,
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
@@ -38,10 +37,9 @@ from standfast.ground.errors import (
     SettingTypeError,
     UserError,
 )
+from standfast.ground.log_helpers import logger
 from standfast.sessions.protocol import Session
 from standfast.talk.codec import is_call
-
-logger = logging.getLogger("standfast")
 
 Outcome = Literal["continued", "alive", "waits", "no_agent", "failed", "handed_over"]
 

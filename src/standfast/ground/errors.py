@@ -86,6 +86,11 @@ class ItemNotStorableError(CallerError, TypeError):
 class SessionClosedError(CallerError, RuntimeError):
     """Use after close (A19)."""
 
+    def __init__(
+        self, what: str = "the session was closed", remedy: str = "Open a new session object for this id."
+    ) -> None:
+        super().__init__(what, remedy)
+
 
 class WrongLoopError(CallerError, RuntimeError):
     """A loop-bound client that was handed in is used from another event loop (A22)."""

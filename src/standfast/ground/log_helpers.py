@@ -16,6 +16,9 @@ from typing import Any, Protocol
 logger = logging.getLogger("standfast")
 """Everything this package logs goes here."""
 
+session_logger = logging.getLogger("standfast.sessions")
+"""And, below it, what stores of sessions log."""
+
 
 class ActionLog(Protocol):
     """A function that logs that something failed."""

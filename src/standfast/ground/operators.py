@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-_log = logging.getLogger("standfast")
+from standfast.ground.log_helpers import logger as _log
 
 EVENTS: Mapping[str, tuple[int, str]] = {
     "lease_waited": (logging.INFO, "%(holder)s waited %(seconds).1f s for session %(session)r"),

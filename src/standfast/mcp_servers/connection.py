@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import logging
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +18,7 @@ from mcp.client.session import MessageHandlerFnT
 from mcp.types import CallToolResult
 
 from standfast.ground.errors import WrongLoopError
-
-logger = logging.getLogger("standfast")
+from standfast.ground.log_helpers import logger
 
 
 @dataclass(frozen=True)

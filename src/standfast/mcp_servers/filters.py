@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NotRequired, TypeAlias, TypedDict
@@ -10,12 +9,11 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypeAlias, TypedDict
 from standfast.agents.context import RunContextWrapper
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import SettingTypeError, UserError
+from standfast.ground.log_helpers import logger
 from standfast.tools.mcp_names import shown_name
 
 if TYPE_CHECKING:
     from mcp.types import Tool as MCPTool
-
-logger = logging.getLogger("standfast")
 
 
 @dataclass

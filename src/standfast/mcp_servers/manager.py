@@ -7,16 +7,14 @@ that (the SDK's do), and a server that hangs while it closes holds up no other.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 
 from standfast.ground.durations import check_seconds
+from standfast.ground.log_helpers import logger
 from standfast.mcp_servers.server import MCPServer
 from standfast.tools.mcp_names import shown_name
-
-logger = logging.getLogger("standfast")
 
 
 class MCPServerManager(AbstractAsyncContextManager["MCPServerManager"]):

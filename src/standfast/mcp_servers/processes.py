@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import codecs
-import logging
 import os
 import shutil
 import signal
@@ -29,8 +28,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
 from standfast.ground.errors import MCPServerError
-
-logger = logging.getLogger("standfast")
+from standfast.ground.log_helpers import logger
 
 EXIT_S_MAX = 2.0
 # How long a server may take to end once its input has; then it is asked to (SIGTERM), then killed.

@@ -11,7 +11,6 @@ told. And what was popped by mistake is put back. `PlainSession.cannot` lists wh
 from __future__ import annotations
 
 import asyncio
-import logging
 import weakref
 from collections.abc import Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from typing import Any, ClassVar, TypeVar
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import AppendGapError, PartialBatchError, StoreError, StoreTimeoutError
 from standfast.ground.jsonvalue import Item, copy_json
+from standfast.ground.log_helpers import session_logger as _log
 from standfast.plain.append_evidence import CONTEXT_COUNT, Known, known_from, serialised, standing, tells_apart
 from standfast.plain.turn_lock import ProcessLease, TurnLock
 from standfast.sessions.protocol import NO_LIMIT, check_limit
@@ -29,9 +29,6 @@ from standfast.sessions.signatures import accepts_wrapper, pass_wrapper, takes
 __all__ = ["ProcessLease", "PlainSession", "accepts_wrapper", "pass_wrapper"]
 
 T = TypeVar("T")
-
-
-_log = logging.getLogger("standfast.sessions")
 
 
 # --- what this process knows of a session object ---------------------------------------------------------------------

@@ -5,11 +5,11 @@ A reply is whole or it is an error; both APIs say so in the same words, here.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from standfast.ground.errors import ModelReplyError
+from standfast.ground.log_helpers import logger
 from standfast.llm.interface import ModelRequest
 from standfast.llm.retry import ModelRetryAdvice, ModelRetryAdviceRequest
 from standfast.providers.addresses import is_official_openai_client
@@ -20,7 +20,6 @@ from standfast.providers.request_model import RequestModel
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-logger = logging.getLogger("standfast")
 
 RUN_AGAIN = "Nothing of it was accepted. Run again, or set a retry policy."
 

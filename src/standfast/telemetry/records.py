@@ -6,7 +6,6 @@ one: the spans of runs make their OpenTelemetry spans themselves (`otel`), those
 
 from __future__ import annotations
 
-import logging
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
@@ -15,10 +14,9 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypedDict, TypeVar
 
+from standfast.ground.log_helpers import logger
 from standfast.telemetry import switch
 from standfast.telemetry.span_data import SpanData
-
-logger = logging.getLogger("standfast")
 
 TSpanData = TypeVar("TSpanData", bound=SpanData)
 

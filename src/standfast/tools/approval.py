@@ -6,7 +6,6 @@ call is a `DecisionOwner`.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -153,6 +152,5 @@ async def _ask_callback(tools: Iterable[Any], label: Any, request: MCPToolApprov
         callback, config = getattr(tool, "on_approval_request", None), getattr(tool, "tool_config", None)
         if callback is None or not isinstance(config, dict) or config.get("server_label") != label:
             continue
-        answer = callback(request)
-        return dict(await answer if inspect.isawaitable(answer) else answer)
+        return dict(await maybe_await(callback(request)))
     return None

@@ -11,16 +11,17 @@ from __future__ import annotations
 import asyncio
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from standfast.agents.context import ToolContext
 from standfast.agents.guardrails import ToolInputGuardrailResult, ToolOutputGuardrailResult
 from standfast.agents.hooks import RunHooksBase
 from standfast.engine.run import Call, Entry
-from standfast.ground.errors import InvalidSettingError, ItemNotStorableError, UserError
+from standfast.ground.errors import ItemNotStorableError, UserError
 from standfast.ground.jsonvalue import Item, encode
 from standfast.tools.approval import DecisionOwner, Refused, Waits, approval_of
 from standfast.tools.custom import LocalTool
+from standfast.tools.function import UnknownOutcomePolicy, checked_policy
 from standfast.tools.invoke import CallOutcome, invoke
 from standfast.tools.outputs import failure_output
 from standfast.words.items import call_output_item, to_plain
@@ -110,17 +111,13 @@ async def carry_out(
     return outcome
 
 
-def after_a_crash(call: Call, tool: LocalTool | None) -> Literal["rerun", "ask", "report"]:
+def after_a_crash(call: Call, tool: LocalTool | None) -> UnknownOutcomePolicy:
     """What becomes of a call that had begun when its process died: its tool's policy, never a silent repeat."""
     # A nested run notes where it stands before it does anything that counts: one that is not there has done nothing.
     if call.kind == "agent":
         return "rerun"
-    policy: Literal["rerun", "ask", "report"] = getattr(tool, "on_unknown", "report")
-    if policy not in ("rerun", "ask", "report"):  # set behind the check of its constructor
-        raise InvalidSettingError(
-            f"on_unknown={policy!r} of tool {call.name!r} is no policy", "Choose 'rerun', 'ask' or 'report'."
-        )
-    return policy
+    # Checked again: it may have been set behind the check of the tool's constructor.
+    return checked_policy(call.name, getattr(tool, "on_unknown", "report"), idempotent=None)
 
 
 # --- what a call leaves in a history ---------------------------------------------------------------------------------

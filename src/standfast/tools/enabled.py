@@ -5,12 +5,12 @@ Most agents have nothing to ask; for them this is one pass over a list.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from standfast.agents.context import RunContextWrapper
+from standfast.ground.awaiting import together
 
 T = TypeVar("T")
 
@@ -29,27 +29,11 @@ async def enabled(candidates: Sequence[T], ctx: RunContextWrapper[Any], agent: A
             if inspect.iscoroutine(verdict):
                 verdict.close()  # it was never started, and Python would complain about that
         raise
-    await _await_all(verdicts)
-    return [candidate for candidate, verdict in zip(candidates, verdicts, strict=True) if verdict]
-
-
-async def _await_all(verdicts: list[Any]) -> None:
-    """Replace every awaitable among these by what it gives. One that raises cancels and awaits the others."""
     waiting = [index for index, verdict in enumerate(verdicts) if inspect.isawaitable(verdict)]
     if len(waiting) == 1:
-        verdicts[waiting[0]] = await verdicts[waiting[0]]
-        return
-    tasks = [asyncio.ensure_future(_awaited(verdicts[index])) for index in waiting]
-    try:
-        answers = await asyncio.gather(*tasks)
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        raise
-    for index, answer in zip(waiting, answers, strict=True):
-        verdicts[index] = answer
-
-
-async def _awaited(awaitable: Awaitable[Any]) -> Any:
-    return await awaitable
+        verdicts[waiting[0]] = await verdicts[waiting[0]]  # one alone needs no task
+    elif waiting:
+        answers = await together(*(verdicts[index] for index in waiting))
+        for index, answer in zip(waiting, answers, strict=True):
+            verdicts[index] = answer
+    return [candidate for candidate, verdict in zip(candidates, verdicts, strict=True) if verdict]

@@ -8,7 +8,6 @@ call that had begun when the process died: run it again, ask a person, or tell t
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Awaitable, Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, Unpack, ove
 from standfast.agents.context import RunContextWrapper, ToolContext
 from standfast.agents.guardrails import ToolInputGuardrail, ToolOutputGuardrail
 from standfast.ground.awaiting import maybe_await
+from standfast.ground.durations import check_seconds
 from standfast.ground.errors import InvalidSettingError, SettingTypeError, StandfastError, UserError
 from standfast.tools.docstrings import DocstringStyle
 from standfast.tools.output_types import DeclaredOutput, checked_output, declared_output
@@ -132,8 +132,7 @@ async def failure_text(tool: MayFail, ctx: RunContextWrapper[Any], error: Except
             f"tool {tool.qualified_name!r} raised {type(error).__name__}: {error}",
             "Handle it in the tool, or give the tool a failure_error_function so that the model is told.",
         ) from error
-    text = format_failure(ctx, error)
-    return await maybe_await(text)
+    return await maybe_await(format_failure(ctx, error))
 
 
 class _Wrapped:
@@ -268,12 +267,8 @@ def facts_of(tool: Any) -> dict[str, Any] | None:
 
 
 def _check_timeout(tool: FunctionTool) -> None:
-    seconds = tool.timeout_seconds
-    if seconds is not None:
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-            raise SettingTypeError(f"a tool timeout of {seconds!r} is no number", "Give seconds, or None.")
-        if not math.isfinite(seconds) or seconds <= 0:
-            raise InvalidSettingError(f"a tool timeout of {seconds!r} is no time", "Give seconds above zero, or None.")
+    if tool.timeout_seconds is not None:
+        check_seconds("the timeout of a tool", tool.timeout_seconds, is_ttl=True)
     if tool.timeout_behavior not in ("error_as_result", "raise_exception"):
         raise InvalidSettingError(
             f"timeout_behavior={tool.timeout_behavior!r} is no behavior",
@@ -301,7 +296,9 @@ def checked_policy(
     if policy is BY_IDEMPOTENCE:
         return "rerun" if idempotent else "report"
     if policy not in ("rerun", "ask", "report"):
-        raise InvalidSettingError(f"on_unknown={policy!r} is no policy", "Choose 'rerun', 'ask' or 'report'.")
+        raise InvalidSettingError(
+            f"on_unknown={policy!r} of tool {tool_name!r} is no policy", "Choose 'rerun', 'ask' or 'report'."
+        )
     if policy == "rerun" and idempotent is False:
         raise InvalidSettingError(
             f"tool {tool_name!r} is declared not idempotent and to be run again when its outcome is unknown",

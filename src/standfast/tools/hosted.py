@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NotRequired, Required, TypeAlias, TypedDict
+from typing import Any, ClassVar, Literal, NotRequired, Required, TypeAlias, TypedDict
 
 from standfast.agents.context import RunContextWrapper
 from standfast.ground.errors import UserError
@@ -20,6 +20,9 @@ from standfast.tools.function import FunctionTool
 class FileSearchTool:
     """Searches the provider's vector stores."""
 
+    name: ClassVar[str] = "file_search"
+    """What the tool is called in traces and hooks, as with all of these."""
+
     vector_store_ids: list[str]
     max_num_results: int | None = None
     include_search_results: bool = False
@@ -30,11 +33,6 @@ class FileSearchTool:
         count: Any = self.max_num_results
         if count is not None and (type(count) is not int or not 0 <= count <= 50):
             raise UserError(f"FileSearchTool cannot return {count!r} results", "Give 1 to 50, or None.")
-
-    @property
-    def name(self) -> str:
-        """What the tool is called in traces and hooks."""
-        return "file_search"
 
 
 class WebSearchToolImageSettings(TypedDict, total=False):
@@ -48,17 +46,13 @@ class WebSearchToolImageSettings(TypedDict, total=False):
 class WebSearchTool:
     """Searches the web."""
 
+    name: ClassVar[str] = "web_search"
     user_location: Any | None = None
     filters: Any | None = None
     search_context_size: Literal["low", "medium", "high"] = "medium"
     external_web_access: bool | None = None
     search_content_types: list[Literal["text", "image"]] | None = None
     image_settings: WebSearchToolImageSettings | None = None
-
-    @property
-    def name(self) -> str:
-        """What the tool is called in traces and hooks."""
-        return "web_search"
 
 
 # Whatever the model asks of these, the program would have to do, in a kind of item that no tool here answers.
@@ -67,28 +61,25 @@ _RUN_BY_THE_PROGRAM = frozenset(
 )
 
 
-def _check_config(tool: Any) -> None:
-    if not isinstance(tool.tool_config, Mapping) or not isinstance(tool.tool_config.get("type"), str):
-        raise UserError(
-            f"the tool_config of {type(tool).__name__} is no definition of a tool",
-            "Give a dict with its type, as the provider documents it.",
-        )
-
-
 @dataclass
-class CodeInterpreterTool:
-    """Runs code in the provider's sandbox."""
+class _Defined:
+    """A tool that is given as its definition in the provider's words."""
 
     tool_config: Any
     """The definition, passed on as it is."""
 
     def __post_init__(self) -> None:
-        _check_config(self)
+        if not isinstance(self.tool_config, Mapping) or not isinstance(self.tool_config.get("type"), str):
+            raise UserError(
+                f"the tool_config of {type(self).__name__} is no definition of a tool",
+                "Give a dict with its type, as the provider documents it.",
+            )
 
-    @property
-    def name(self) -> str:
-        """What the tool is called in traces and hooks."""
-        return "code_interpreter"
+
+class CodeInterpreterTool(_Defined):
+    """Runs code in the provider's sandbox."""
+
+    name: ClassVar[str] = "code_interpreter"
 
 
 class ImageGenerationToolConfig(TypedDict, total=False):
@@ -108,31 +99,20 @@ class ImageGenerationToolConfig(TypedDict, total=False):
     size: str
 
 
-@dataclass
-class ImageGenerationTool:
+class ImageGenerationTool(_Defined):
     """Makes images."""
 
-    tool_config: Any
-    """The definition, passed on as it is."""
+    name: ClassVar[str] = "image_generation"
+
+
+class ProviderTool(_Defined):
+    """Any other tool of a provider.
+
+    A definition of one that the program itself would have to run is refused.
+    """
 
     def __post_init__(self) -> None:
-        _check_config(self)
-
-    @property
-    def name(self) -> str:
-        """What the tool is called in traces and hooks."""
-        return "image_generation"
-
-
-@dataclass
-class ProviderTool:
-    """Any other tool of a provider."""
-
-    tool_config: Any
-    """The definition, passed on as it is; one of a tool that the program itself would have to run is refused."""
-
-    def __post_init__(self) -> None:
-        _check_config(self)
+        super().__post_init__()
         if self.tool_config["type"] in _RUN_BY_THE_PROGRAM:
             raise UserError(
                 f"a {self.tool_config['type']!r} tool is run by the program, and ProviderTool has nothing to run",
@@ -168,35 +148,21 @@ MCPToolApprovalFunction = Callable[
 
 
 @dataclass
-class HostedMCPTool:
+class HostedMCPTool(_Defined):
     """Lets the provider call a remote MCP server; asks `on_approval_request`, or a person, where the config says so."""
 
-    tool_config: Any
-    """The definition, passed on as it is."""
-
     on_approval_request: MCPToolApprovalFunction | None = None
-
-    def __post_init__(self) -> None:
-        _check_config(self)
-
-    @property
-    def name(self) -> str:
-        """What the tool is called in traces and hooks."""
-        return "hosted_mcp"
+    name: ClassVar[str] = "hosted_mcp"
 
 
 @dataclass
 class ToolSearchTool:
     """Lets the model find tools with `defer_loading`."""
 
+    name: ClassVar[str] = "tool_search"
     description: str | None = None
     execution: Literal["server", "client"] | None = None
     parameters: Any | None = None
-
-    @property
-    def name(self) -> str:
-        """What the tool is called in traces and hooks."""
-        return "tool_search"
 
 
 @dataclass
@@ -206,10 +172,7 @@ class ProgrammaticToolCallingTool:
     Those calls are carried out here like any other, and their outputs go to the program.
     """
 
-    @property
-    def name(self) -> str:
-        """What the tool is called in traces and hooks."""
-        return "programmatic_tool_calling"
+    name: ClassVar[str] = "programmatic_tool_calling"
 
 
 Tool: TypeAlias = (

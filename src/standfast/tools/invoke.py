@@ -32,7 +32,6 @@ from standfast.tools.custom import CustomTool, CustomToolCustomDataContext, Loca
 from standfast.tools.function import (
     FunctionToolCustomDataContext,
     Invoker,
-    ToolErrorFunction,
     ToolInvoker,
     default_tool_error_function,
     failure_text,
@@ -91,8 +90,7 @@ async def needs_approval(tool: LocalTool, ctx: RunContextWrapper[Any], arguments
         return True
     if not call_id and isinstance(ctx, ToolContext):
         call_id = ctx.tool_call_id
-    answer: Any = policy(ctx, parsed, call_id)
-    answer = await maybe_await(answer)
+    answer: Any = await maybe_await(policy(ctx, parsed, call_id))
     return True if answer is None else bool(answer)
 
 
@@ -236,7 +234,7 @@ async def _timed_out(tool: LocalTool, ctx: ToolContext[Any], error: ToolTimeoutE
         raise error
     if tool.timeout_error_function is None:
         return timeout_text(tool.qualified_name, error.timeout_seconds)
-    return await _text_of(tool.timeout_error_function, ctx, error)
+    return await maybe_await(tool.timeout_error_function(ctx, error))
 
 
 async def _failed(
@@ -249,11 +247,6 @@ async def _failed(
         formatter,
         ToolErrorFormatterArgs("tool_exception", tool_kind(tool), tool.name, ctx.tool_call_id, text, ctx, error),
     )
-
-
-async def _text_of(function: ToolErrorFunction, ctx: ToolContext[Any], error: Exception) -> str:
-    text = function(ctx, error)
-    return await maybe_await(text)
 
 
 async def _custom_data(tool: LocalTool, ctx: ToolContext[Any], outcome: CallOutcome) -> dict[str, Any] | None:

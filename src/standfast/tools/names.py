@@ -6,15 +6,14 @@ later one wins, as in the SDK; the losers are not shown to the model. The policy
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Sequence
 from typing import Any, Literal, TypeVar
 
 from standfast.ground.errors import InvalidSettingError, UserError
+from standfast.ground.log_helpers import logger
 from standfast.tools.function import FunctionTool
 
-logger = logging.getLogger("standfast")
 H = TypeVar("H")
 
 NameCollisionPolicy = Literal["warn", "error"]

@@ -6,16 +6,14 @@ and the fault is logged, without what the call was about.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Literal
 
 from standfast.agents.context import RunContextWrapper, TContext
 from standfast.ground.awaiting import maybe_await
+from standfast.ground.log_helpers import logger
 from standfast.words.model_texts import DEFAULT_TEXTS, model_text
-
-logger = logging.getLogger("standfast")
 
 ErrorKind = Literal["approval_rejected", "tool_not_found", "tool_exception"]
 ToolKind = Literal["function", "computer", "shell", "apply_patch", "custom"]

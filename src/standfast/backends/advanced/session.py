@@ -25,6 +25,7 @@ from standfast.backends.sqlite.values import now_text
 from standfast.carrying.carrier import Carrier
 from standfast.ground.errors import InvalidNameError, InvalidSettingError, SessionBusyError, StandfastError
 from standfast.ground.jsonvalue import Item
+from standfast.ground.log_helpers import session_logger
 from standfast.sessions import rules
 from standfast.sessions.port import Look, Name, Plan, Rows
 from standfast.sessions.protocol import SessionSettings, effective_limit
@@ -83,7 +84,7 @@ class AdvancedSQLiteSession(SQLiteSession):
         self._plain_tables = self._tables
         self._creates_tables = create_tables
         self._tables = Tables.of(sessions_table, messages_table, MADE if create_tables else EXPECTED)
-        self._log = logger or logging.getLogger("standfast.sessions")
+        self._log = logger or session_logger
         self._pointer = Pointer()
 
     # --- the branch that everything is about -------------------------------------------------------------------------

@@ -11,13 +11,13 @@ holds, which is right only while that chain is this history: once something was 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from standfast.backends.compaction.base import CompactingSession, Snapshot
 from standfast.ground.errors import CompactionRefusedError, InvalidSettingError
 from standfast.ground.jsonvalue import Item, copy_json
+from standfast.ground.log_helpers import session_logger as _log
 from standfast.providers.client import OwnClients, default_client, default_key
 from standfast.sessions.compaction_rules import (
     DEFAULT_COMPACTION_THRESHOLD,
@@ -54,8 +54,6 @@ __all__ = [
 ]
 
 _MODES = ("auto", "input", "previous_response_id")
-
-_log = logging.getLogger("standfast.sessions")
 
 
 class OpenAIResponsesCompactionSession(CompactingSession):

@@ -5,12 +5,11 @@ An evicting policy takes keys one by one: items of a session, and leaves the cou
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import redis.exceptions as failed
 
-_log = logging.getLogger("standfast.sessions")
+from standfast.ground.log_helpers import session_logger as _log
 
 ASKED = ("INFO", "memory")
 """What to ask the server: not CONFIG, which servers that somebody else runs do not allow."""

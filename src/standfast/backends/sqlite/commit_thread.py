@@ -30,6 +30,7 @@ from standfast.backends.sqlite.store import Transaction
 from standfast.backends.sqlite.together import carry_out
 from standfast.carrying.requests import QUEUED, Owing, PutBack, Request, claimed, deliver, settled
 from standfast.ground.errors import OutcomeUnknownError, StoreUnavailableError
+from standfast.ground.log_helpers import session_logger as log
 from standfast.sessions.port import carried_out
 
 GROUP_MAX = 256
@@ -92,7 +93,7 @@ class Writer(Worker, Owing):
             if db is not None:
                 db.close()
         except sqlite3.Error as error:
-            files.log.warning("closing %s failed: %s", self.path, error)
+            log.warning("closing %s failed: %s", self.path, error)
         finally:
             self._lock.close()
 
@@ -137,7 +138,7 @@ class Writer(Worker, Owing):
         while self._owed:
             self._serve([])
             if self._owed and (self.file.is_lost or time.monotonic() > patience):
-                files.log.error("%d cancelled operations on %s could not be undone", len(self._owed), self.path)
+                log.error("%d cancelled operations on %s could not be undone", len(self._owed), self.path)
                 return
             if self._owed:
                 self._pause()
@@ -176,7 +177,7 @@ class Writer(Worker, Owing):
             if self._db is not None:
                 self._checkpoints.look(self._db, idle=not requests)
         except Exception as error:
-            files.log.exception("the writer of %s failed; its connection is opened anew", self.path)
+            log.exception("the writer of %s failed; its connection is opened anew", self.path)
             self._fail(todo, error)
             deliver(todo)
             self.disconnect()
@@ -253,7 +254,7 @@ class Writer(Worker, Owing):
                 if not is_lasting(error):
                     self._owed = owed
                     raise
-                files.log.error("a cancelled operation on %s cannot be undone: %s", self.path, error)
+                log.error("a cancelled operation on %s cannot be undone: %s", self.path, error)
             owed = owed[1:]
         self._owed = []
 

@@ -28,6 +28,7 @@ from standfast.backends.sqlite.schema import Tables
 from standfast.carrying.requests import PutBack, Request, RequestCarrier
 from standfast.ground.endings import AtProcessEnd
 from standfast.ground.errors import SessionClosedError, StoreUnavailableError
+from standfast.ground.log_helpers import session_logger as log
 from standfast.sessions.port import Plan
 
 T = TypeVar("T")
@@ -110,7 +111,7 @@ class Engine:
     def _wake(self) -> None:
         """Be ready for a request; the caller holds the gate."""
         if self._stopped:
-            raise SessionClosedError("the session was closed", "Open a new session object for this id.")
+            raise SessionClosedError
         if self.inherited:
             raise SessionClosedError(
                 "this belongs to the process that this one was forked from", "Use a session object in its place."
@@ -211,9 +212,7 @@ class Engine:
         deadline = time.monotonic() + timeout_s
         ended = [worker.join(max(0.0, deadline - time.monotonic())) for worker in self._workers()]
         if not all(ended):
-            files.log.warning(
-                "%s is still busy after %s s; its threads end when the disk answers", self.path, timeout_s
-            )
+            log.warning("%s is still busy after %s s; its threads end when the disk answers", self.path, timeout_s)
 
     def _workers(self) -> list[Writer | Reader]:
         return [self.writer, *self.readers.all, *self._leaving]

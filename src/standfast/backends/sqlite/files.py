@@ -13,7 +13,6 @@ that this process has on it.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import sqlite3
 import stat
@@ -24,13 +23,13 @@ from urllib.parse import quote
 
 from standfast.backends.sqlite import upgrade_from_1
 from standfast.ground.errors import StoreUnavailableError
+from standfast.ground.log_helpers import session_logger as log
 
 try:
     import fcntl
 except ImportError:  # pragma: no cover — Windows has no flock; the warning below says what that means
     fcntl = None  # type: ignore[assignment]
 
-log = logging.getLogger("standfast.sessions")
 
 WRITER_BUSY_MS = 10
 # How long SQLite itself waits for a lock before the writer looks whether anybody still wants it. Short, because

@@ -34,7 +34,7 @@ class MemoryDatabase:
     def carried_out(self, plan: Plan[T]) -> T:
         """The result of a plan, done in one transaction. The caller has the lock."""
         if not self._user_count:
-            raise SessionClosedError("the session was closed", "Open a new session object for this id.")
+            raise SessionClosedError
         try:
             db = self._db or self._opened()
             transaction, self._known = self._known or Transaction(db, statements(self._tables)), None

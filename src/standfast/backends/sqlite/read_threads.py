@@ -19,6 +19,7 @@ from standfast.backends.sqlite.store import Transaction
 from standfast.carrying.requests import Request, deliver
 from standfast.carrying.starting import started
 from standfast.ground.errors import StoreUnavailableError
+from standfast.ground.log_helpers import session_logger as log
 from standfast.sessions.port import Look, carried_out
 
 READERS_MAX = 4
@@ -121,7 +122,7 @@ class Reader(Worker):
             if self._db is not None and self._db.in_transaction:
                 self._db.execute("ROLLBACK")
         except sqlite3.Error as error:
-            files.log.warning("a reading connection to %s was given up: %s", self._path, error)
+            log.warning("a reading connection to %s was given up: %s", self._path, error)
             self.disconnect()
 
 
