@@ -85,7 +85,7 @@ def bench(*args: str) -> int:
 def sim(*args: str) -> int:
     """Run the simulator on N seeds (`./dev sim 10000`); a failure prints its seed."""
     need("dev")
-    return python("-m", "standfast.testing.simulator.simulate", *args)
+    return python("-m", "standfast.testing.simulator", *args)
 
 
 def voice(*args: str) -> int:

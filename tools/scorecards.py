@@ -158,14 +158,30 @@ def rows_of(text: str) -> list[list[str]]:
 
 
 def stale(page: Page, reference: str) -> list[str]:
-    """The clauses of which a page tells, for this backend, with another number of checks than the kit has now."""
-    from standfast.conformance.catalogue import checks_of
+    """The clauses of which a page tells, for this backend, with other numbers of checks than there are now.
 
-    there = Counter(check.clause_id for check in checks_of())
+    Those that the kit has, and those of them that can be made there: a backend may have learned a hook since.
+    """
+    from standfast.conformance.catalogue import checks_of
+    from standfast.conformance.results import excuse
+    from standfast.sessions.protocol import ALL_ABILITIES
+
+    backend = _loaded(reference)
+    declared = ALL_ABILITIES | {"close", "port"}  # of ours all have them; what a backend lacks is a hook
+    there, made = Counter[str](), Counter[str]()
+    for check in checks_of():
+        there[check.clause_id] += 1
+        can_be_made = excuse(backend, check.clause_id) is None and check.missing(backend, declared) is None
+        made[check.clause_id] += can_be_made
     place = 2 + page.backends.index(reference)
     _, _, *rows = rows_of((ROOT / page.path).read_text(encoding="utf-8"))
-    told = {row[0]: re.search(r"\(\d+/(\d+)\)", row[place]) for row in rows}
-    return [clause_id for clause_id, found in told.items() if found and int(found[1]) != there[clause_id]]
+    found = []
+    for clause_id, cell in ((row[0], row[place]) for row in rows if row[0] in there):
+        told = re.search(r"\((\d+)/(\d+)\)", cell)
+        numbers = (int(told[1]), int(told[2])) if told else (0, there[clause_id])
+        is_stale = numbers[1] != there[clause_id] or (reference not in THEIRS and numbers[0] != made[clause_id])
+        found += [clause_id] if is_stale else []
+    return found
 
 
 def mend(page: Page, reference: str, clauses: list[str]) -> None:
@@ -182,6 +198,10 @@ def mend(page: Page, reference: str, clauses: list[str]) -> None:
         if row[0] in clauses:
             row[place] = seen[row[0]]
             lines[number] = f"| {' | '.join(row)} |"
+    # Below the table stands why a clause is not kept; of these clauses that was said of an earlier look.
+    earlier = tuple(f"- **{clause_id}** {_loaded(reference).name}, " for clause_id in clauses)
+    now = [line for line in card.markdown().splitlines() if line.startswith(earlier)]
+    lines = [line for line in lines if not line.startswith(earlier)] + now
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

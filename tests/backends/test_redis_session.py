@@ -15,6 +15,7 @@ import redis
 import redis.asyncio
 
 from standfast import (
+    AppendGapError,
     NotADatabaseError,
     RedisSession,
     SessionConflictError,
@@ -177,7 +178,7 @@ async def test_a_full_server_refuses_whole_batches() -> None:
         server.stop()
 
 
-@pytest.mark.parametrize("aof", ["everysec", "always"])
+@pytest.mark.parametrize("aof", ["no", "everysec", "always"])
 async def test_a_server_that_was_killed_and_started_again_has_what_it_acknowledged(aof: str) -> None:
     server = servers.RedisServer(aof=aof)
     try:
@@ -190,6 +191,25 @@ async def test_a_server_that_was_killed_and_started_again_has_what_it_acknowledg
         server.start()
         await writing
         assert await session.get_items() == [message(str(number)) for number in range(51)]
+        session.close()
+    finally:
+        server.stop()
+
+
+async def test_a_server_with_snapshots_alone_has_after_a_kill_what_the_latest_one_has() -> None:
+    """As the page on Redis says: what came later is gone, and a writer that goes on is told so (B1)."""
+    server = servers.RedisServer(options=["--save", "3600 1"])
+    try:
+        session = RedisSession.from_url("c", url=server.url)
+        await session.append([message("0")], writer="run", start=0)
+        with redis.Redis.from_url(server.url) as direct:
+            direct.save()
+        await session.append([message("1")], writer="run", start=1)
+        server.kill()
+        server.start()
+        assert await session.get_items() == [message("0")]
+        with pytest.raises(AppendGapError):
+            await session.append([message("2")], writer="run", start=2)
         session.close()
     finally:
         server.stop()

@@ -9,8 +9,9 @@ import pytest
 
 import standfast.driver.opening
 import standfast.driver.unfinished
+from standfast.testing.simulator.__main__ import main
 from standfast.testing.simulator.overlap import replay_overlap, simulate_overlaps
-from standfast.testing.simulator.simulate import Faults, SimulationFailed, main
+from standfast.testing.simulator.simulate import Faults, SimulationFailed
 
 SEEDS = int(os.environ.get("STANDFAST_SIM_SEEDS", "320"))
 SLICES = 4

@@ -19,9 +19,10 @@ import standfast.driver.saving_loop
 from standfast import Agent, CallerError, function_tool
 from standfast.engine import advance as engine
 from standfast.testing import AnsweringModel, ModelCall, ScriptedModel, function_call
+from standfast.testing.simulator.__main__ import main
 from standfast.testing.simulator.loop import Clock, Crashed, Stuck, VirtualLoop, governed, run
 from standfast.testing.simulator.parts import SimulatedSession
-from standfast.testing.simulator.simulate import Faults, SimulationFailed, main, replay, simulate, simulate_generated
+from standfast.testing.simulator.simulate import Faults, SimulationFailed, replay, simulate, simulate_generated
 
 SEEDS = int(os.environ.get("STANDFAST_SIM_SEEDS", "320"))
 """How many lives the suite runs through; `./dev sim N` runs as many as asked."""

@@ -5,23 +5,19 @@ or answers too late, in which order things happen, where a process dies or is ca
 there. Each life is compared with a calm one: nothing lost, nothing doubled, no call repeated that must not be, outputs
 in call order, and a history that a provider takes. A failure names its seed, and the seed replays it exactly.
 
-    python -m standfast.testing.simulator.simulate 1000            # a thousand lives of generated agents
-    python -m standfast.testing.simulator.simulate --seed 17       # one of them, with everything that happened
+    python -m standfast.testing.simulator 1000            # a thousand lives of generated agents
+    python -m standfast.testing.simulator --seed 17       # one of them, with everything that happened
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import logging
-import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any
 
 from standfast.ground.errors import CallerError, StandfastError
@@ -163,48 +159,3 @@ def alone() -> Iterator[None]:
         if not is_frozen:
             gc.unfreeze()
         logger.setLevel(level)
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Run the simulator on generated conversations; its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="standfast.testing.simulator.simulate", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("count", type=int, nargs="?", default=1000, help="how many seeds (default: %(default)s)")
-    parser.add_argument("--voice", action="store_true", help="voice calls instead of text runs")
-    parser.add_argument("--overlap", action="store_true", help="messages that overlap on one session")
-    parser.add_argument("--start", type=int, default=0, help="the first seed (default: %(default)s)")
-    parser.add_argument("--seed", type=int, help="only this seed, with everything that happens")
-    asked = parser.parse_args(arguments)
-    seeds = range(asked.start, asked.start + asked.count) if asked.seed is None else [asked.seed]
-    began = time.monotonic()
-    again, lives = _kind_of_lives(asked)
-    try:
-        if asked.seed is not None:
-            sys.stdout.write("\n".join(again(asked.seed)) + "\n")
-        report = lives(seeds)
-    except SimulationFailed as failure:
-        tail = "\n".join(failure.trace[-60:])
-        sys.stdout.write(
-            f"{tail}\n\n{failure}\n  python -m standfast.testing.simulator.simulate"
-            f"{' --voice' if asked.voice else ' --overlap' if asked.overlap else ''} --seed {failure.seed}\n"
-        )
-        return 1
-    sys.stdout.write(f"{report} ({time.monotonic() - began:.1f} s)\n")
-    return 0
-
-
-def _kind_of_lives(asked: argparse.Namespace) -> tuple[Callable[[int], list[str]], Callable[[Iterable[int]], Report]]:
-    """How to replay a seed, and how to live through many."""
-    if asked.voice:
-        voice = import_module("standfast.testing.simulator.voice")
-        return voice.replay_call, voice.simulate_generated_calls
-    if asked.overlap:
-        overlap = import_module("standfast.testing.simulator.overlap")
-        return overlap.replay_overlap, overlap.simulate_overlaps
-    return replay, simulate_generated
-
-
-if __name__ == "__main__":
-    # Through its real name: the voice part imports this module, and an error of two classes is caught by neither.
-    raise SystemExit(import_module("standfast.testing.simulator.simulate").main(sys.argv[1:]))
