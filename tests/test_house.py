@@ -162,6 +162,26 @@ def test_no_file_names_a_package_registry_or_a_path_of_a_machine():
     assert not guilty
 
 
+def test_the_name_of_release_0_1_stands_only_where_that_release_is_told_of():
+    """Another project owns that name: whoever installs it by a page of ours gets something else."""
+    told_of = (
+        "CHANGELOG.md",
+        "docs/explanation/decisions.md",
+        "docs/reference/sqlite.md",  # how its files are taken over
+        "src/standfast/backends/sqlite/other_layouts.py",
+        "src/standfast/backends/sqlite/upgrade_from_1.py",
+        "src/standfast/engine/upgrades.py",
+        "tests/backends/test_sqlite_upgrade.py",
+        "tests/golden/",
+    )
+    guilty = []
+    for file in files():
+        name = file.relative_to(ROOT).as_posix()
+        if not name.startswith(told_of) and b"hold" + b"fast" in file.read_bytes().lower():
+            guilty.append(name)
+    assert not guilty
+
+
 def tell_what_is_imported(line: Connection) -> None:
     line.send(sorted(sys.modules))
 

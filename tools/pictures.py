@@ -58,7 +58,7 @@ PICTURES: tuple[Bars | Squares, ...] = (
     Bars("docs/reference/benchmarks-runs.svg", "docs/reference/benchmarks.md", "case", "times less",
          "Processor time of a run: how many times less than openai-agents", "×"),
     Bars("docs/reference/benchmarks-sessions.svg", "docs/reference/benchmarks.md", "64 sessions appending at once",
-         "turns/s", "64 sessions at once on SQLite: turns stored in a second", "", "holdfast"),
+         "turns/s", "64 sessions at once on SQLite: turns stored in a second", "", "release 0.1"),
     Bars("docs/reference/benchmarks-import.svg", "docs/reference/benchmarks.md", "program", "ms",
          "What importing costs a program", " ms"),
     Squares("docs/explanation/peer-scorecard.svg", "docs/explanation/peer-scorecard.md", "One kit on three stores"),

@@ -16,7 +16,7 @@ from calls.workers import answer, done
 from standfast import Agent, RunConfig, Runner, RunStateError, SessionClosedError, SQLiteSession, open_store
 from standfast.realtime import RealtimeSession
 from standfast.testing import LoopbackRealtimeServer, ScriptedModel, final
-from standfast.tools.texts import UNKNOWN_OUTCOME
+from tests.helpers.model_texts import UNKNOWN_OUTCOME
 
 PATIENCE_S = 60.0
 

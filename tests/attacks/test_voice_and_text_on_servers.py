@@ -21,8 +21,8 @@ from helpers.workers import work
 from standfast import Agent, RunConfig, Runner, SessionBusyError
 from standfast.realtime import RealtimeAgent, RealtimeRunner
 from standfast.testing import LoopbackRealtimeServer, ScriptedModel, final
-from standfast.tools.texts import UNKNOWN_OUTCOME, WAITS_FOR_A_PERSON
 from tests.calls.test_unfinished import short
+from tests.helpers.model_texts import UNKNOWN_OUTCOME, WAITS_FOR_A_PERSON
 from tests.helpers.stores import SERVERS, looked_at, place
 
 TTL_S, PATIENCE_S = 3.0, 60.0

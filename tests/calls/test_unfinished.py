@@ -18,7 +18,7 @@ from standfast.ground.errors import InvalidSettingError, UnfinishedRunError
 from standfast.realtime import RealtimeAgent, RealtimeRunner, RealtimeSession
 from standfast.testing import LoopbackRealtimeServer, ScriptedModel, final, function_call
 from standfast.testing.loopback import call
-from standfast.tools.texts import BEGUN_AND_WAITS, UNKNOWN_OUTCOME, WAITS_FOR_A_PERSON
+from tests.helpers.model_texts import BEGUN_AND_WAITS, UNKNOWN_OUTCOME, WAITS_FOR_A_PERSON
 
 
 async def says(session: Any, words: str, **config: Any) -> tuple[Any, list[Any]]:

@@ -24,7 +24,7 @@ from standfast.testing.simulator.journey import Journey, Kind, Wish
 from standfast.testing.simulator.loop import VirtualLoop
 from standfast.testing.simulator.scripts import Plan, PlannedTurn, conversation_of, decide, unsalted
 from standfast.testing.simulator.world import Died, Faults, invalid
-from standfast.tools.texts import UNKNOWN_OUTCOME
+from tests.helpers.model_texts import UNKNOWN_OUTCOME
 
 PAUSING = ("book", "check", "help")
 """Tools that may let a run wait for a person; its input is then stored alone."""

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from standfast import NotFoundError, Runner, RunStateError, SQLiteSession
-from standfast.tools.texts import UNKNOWN_OUTCOME
+from tests.helpers.model_texts import UNKNOWN_OUTCOME
 
 from .desk import kinds, outputs
 from .factory import RUN_ID, Forker, Job, Steps, build, evidence, work

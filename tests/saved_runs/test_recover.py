@@ -35,7 +35,7 @@ from standfast import (
     open_store,
 )
 from standfast.testing import AnsweringModel, function_call
-from standfast.tools.texts import UNKNOWN_OUTCOME
+from tests.helpers.model_texts import UNKNOWN_OUTCOME
 
 from .desk import kinds, outputs
 

@@ -18,8 +18,8 @@ from standfast import InMemorySession, RunClaimedError, Runner, RunState
 from standfast.engine.codec import decode_saved, encode_head, encode_tails, has_ended
 from standfast.engine.due import due
 from standfast.engine.run_store import SavedRun
-from standfast.tools.texts import UNKNOWN_OUTCOME
 from standfast.words.history import prune
+from tests.helpers.model_texts import UNKNOWN_OUTCOME
 
 from .desk import Desk, asks, kinds, look, outputs, pay, says
 from .mortal import RUN_ID, World

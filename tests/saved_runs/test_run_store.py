@@ -27,8 +27,8 @@ from standfast import (
 )
 from standfast.engine.run_store import SavedRun
 from standfast.testing import ScriptedModel, assistant_message, function_call, handoff_call
-from standfast.tools.texts import UNKNOWN_OUTCOME
 from standfast.words.model_texts import DEFAULT_TEXTS
+from tests.helpers.model_texts import UNKNOWN_OUTCOME
 
 from .desk import Desk, asks, kinds, look, outputs, pay, says
 

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from standfast.carrying.process_lock import Alone
+from standfast.carrying.process_lock import ProcessLock
 from standfast.ground.errors import (
     InvalidSessionIdError,
     ItemNotStorableError,
@@ -119,7 +119,7 @@ class OpenAIConversationsSession(SessionABC):
         self._writes: set[asyncio.Task[None]] = set()
         # One change at a time: batches of several requests must not mix, and what another task added meanwhile must not
         # be taken for an equal batch whose answer was lost.
-        self._changing = Alone()
+        self._changing = ProcessLock()
 
     @staticmethod
     def refuses(item: Item) -> str | None:

@@ -10,7 +10,7 @@ POLL_S = 0.005
 # Any thread and loop may use a session; asking again is simpler than a queue of waiters whose loops may have ended.
 
 
-class Alone:
+class ProcessLock:
     """`async with` it to be the only one inside. A waiter that is cancelled leaves nothing behind."""
 
     def __init__(self) -> None:

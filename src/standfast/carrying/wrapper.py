@@ -76,7 +76,7 @@ class SessionWrapper(SessionABC):
     async def get_items(self, limit: int | None = None, *, wrapper: Any = None) -> list[Item]:
         """The whole history, or the latest `limit` items; oldest first."""
         effective_limit(limit, self.session_settings)  # a plain session may not refuse what is no limit
-        named = self._named(wrapper)
+        named = self._context_kwargs(wrapper)
         if limit is None:
             found: list[Item] = await maybe_await(self.underlying_session.get_items(**named))
         elif takes(self.underlying_session.get_items, "limit"):
@@ -88,16 +88,16 @@ class SessionWrapper(SessionABC):
 
     async def add_items(self, items: list[Item], *, wrapper: Any = None) -> None:
         """Append one batch, in order, whole or not at all."""
-        await maybe_await(self.underlying_session.add_items(items, **self._named(wrapper)))
+        await maybe_await(self.underlying_session.add_items(items, **self._context_kwargs(wrapper)))
 
     async def pop_item(self, *, wrapper: Any = None) -> Item | None:
         """Remove and return the newest item; None when there is none."""
-        item: Item | None = await maybe_await(self.underlying_session.pop_item(**self._named(wrapper)))
+        item: Item | None = await maybe_await(self.underlying_session.pop_item(**self._context_kwargs(wrapper)))
         return item
 
     async def clear_session(self, *, wrapper: Any = None) -> None:
         """Remove everything stored for this session id."""
-        await maybe_await(self.underlying_session.clear_session(**self._named(wrapper)))
+        await maybe_await(self.underlying_session.clear_session(**self._context_kwargs(wrapper)))
 
     def close(self) -> Coroutine[Any, Any, None]:
         """Close the wrapped session, now; the result may be awaited, and must be where the wrapped one's must."""
@@ -192,7 +192,7 @@ class SessionWrapper(SessionABC):
         """Make session `new_id` in the same store continue from that position; the two never meet again (B6)."""
         forking = require(self.underlying_session, "fork").fork
         given: dict[str, Any] = {} if recode is None else {"recode": recode}
-        return self._around(await forking(new_id, at=at, **given, **_who(forking, by)))
+        return self._rewrap(await forking(new_id, at=at, **given, **_who(forking, by)))
 
     async def lease(self, *, ttl_s: float, wait_s: float, holder: str = "") -> Lease:
         """Acquire, waiting at most `wait_s` for the holder to give it up (B7)."""
@@ -269,11 +269,11 @@ class SessionWrapper(SessionABC):
         able: _Able = require(self.underlying_session, ability)
         return able
 
-    def _around(self, session: Any) -> Any:
+    def _rewrap(self, session: Any) -> Any:
         """This wrapper around another session, for a fork of the wrapped one."""
         return SessionWrapper(session)
 
-    def _named(self, wrapper: Any) -> dict[str, Any]:
+    def _context_kwargs(self, wrapper: Any) -> dict[str, Any]:
         return {"wrapper": wrapper} if self._passes_wrapper else {}
 
     async def _whole(self, wrapper: Any = None) -> list[Item]:

@@ -72,7 +72,7 @@ async def repair_history(session: Any, *, dry_run: bool = False, lease_wait_s: f
             "session, which carries over only what is whole.",
         )
     async with _held(session, lease_wait_s) as lease:
-        head, items = await _settled(session)
+        head, items = await _stable_read(session)
         kept, broken = _judged(items)
         corrupt = await _corrupt(session)
         if not broken:
@@ -102,7 +102,7 @@ async def _whole(session: Any) -> list[Item]:
     return [copy_json(item) for item in await session.get_items(limit=NO_LIMIT)]
 
 
-async def _settled(session: Any) -> tuple[Head, list[Item]]:
+async def _stable_read(session: Any) -> tuple[Head, list[Item]]:
     """The history, and the head that belongs to it."""
     head: Head = await session.head()
     for _ in range(READS_MAX):

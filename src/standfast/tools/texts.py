@@ -36,11 +36,8 @@ class ToolErrorFormatterArgs(Generic[TContext]):
 ToolErrorFormatter = Callable[[ToolErrorFormatterArgs[Any]], "Awaitable[str | None] | str | None"]
 """Replaces a text that a model would read about a call; None keeps the default."""
 
-# The sentences as they are unless the application has set others; `words.model_texts` has them.
+# The sentence as it is unless the application has set another; `words.model_texts` has it.
 REJECTED = DEFAULT_TEXTS.call_rejected
-UNKNOWN_OUTCOME = DEFAULT_TEXTS.outcome_unknown
-WAITS_FOR_A_PERSON = DEFAULT_TEXTS.waits_for_a_person
-BEGUN_AND_WAITS = DEFAULT_TEXTS.begun_and_waits
 
 
 def not_found_text(tool_name: str) -> str:

@@ -17,10 +17,6 @@ from typing import NamedTuple
 from standfast.ground.jsonvalue import Item
 from standfast.words.history import (
     CUT_REASONING,
-    NO_CALL,
-    NO_FOLLOWER,
-    NO_OUTPUT,
-    NO_PROGRAM,
     PLACEHOLDER_ID,
     canonical,
     deduplicate,
@@ -29,9 +25,6 @@ from standfast.words.history import (
 )
 
 SECOND_COPY = "another copy of an item with the same id"
-
-REASONS = (NO_OUTPUT, NO_CALL, NO_FOLLOWER, NO_PROGRAM, SECOND_COPY, CUT_REASONING)
-"""Why an item has to leave."""
 
 
 class Verdict(NamedTuple):

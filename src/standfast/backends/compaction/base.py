@@ -14,7 +14,7 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from standfast.carrying.process_lock import Alone
+from standfast.carrying.process_lock import ProcessLock
 from standfast.carrying.wrapper import SessionWrapper
 from standfast.ground.errors import CompactionError, NotFoundError
 from standfast.ground.jsonvalue import Item
@@ -50,7 +50,7 @@ class CompactingSession(SessionWrapper):
     def __init__(self, session_id: str, underlying_session: Any) -> None:
         super().__init__(underlying_session)
         self.session_id = check_session_id(session_id)
-        self._alone = Alone()
+        self._lock = ProcessLock()
         self._replaced: tuple[list[Item], list[Item]] | None = None
 
     @property
@@ -126,27 +126,27 @@ class CompactingSession(SessionWrapper):
         """Append one batch, in order; on a plain session never in the middle of its being replaced."""
         if "replace" in abilities(self.underlying_session):
             return await super().add_items(items, wrapper=wrapper)
-        async with self._alone:
+        async with self._lock:
             return await super().add_items(items, wrapper=wrapper)
 
     async def pop_item(self, *, wrapper: Any = None) -> Item | None:
         """Remove and return the newest item; None when there is none."""
         if "replace" in abilities(self.underlying_session):
             return await super().pop_item(wrapper=wrapper)
-        async with self._alone:
+        async with self._lock:
             return await super().pop_item(wrapper=wrapper)
 
     async def clear_session(self, *, wrapper: Any = None) -> None:
         """Remove everything stored for this session id."""
         if "replace" in abilities(self.underlying_session):
             return await super().clear_session(wrapper=wrapper)
-        async with self._alone:
+        async with self._lock:
             self._replaced = None
             return await super().clear_session(wrapper=wrapper)
 
     async def _rewrite(self, old: list[Item], new: list[Item], wrapper: Any) -> None:
         """Capture, clear and write; the cancelled caller waits, since half a rewrite is a lost history."""
-        async with self._alone:
+        async with self._lock:
             captured = await self._whole(wrapper)
             if _forms(captured[: len(old)]) != _forms(old):
                 raise CompactionError(

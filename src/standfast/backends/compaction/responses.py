@@ -264,7 +264,7 @@ class OpenAIResponsesCompactionSession(CompactingSession):
         closing = super().close()
         return closing if self._own is None else _both(closing, self._own)
 
-    def _around(self, session: Any) -> OpenAIResponsesCompactionSession:
+    def _rewrap(self, session: Any) -> OpenAIResponsesCompactionSession:
         return OpenAIResponsesCompactionSession(
             session.session_id,
             session,

@@ -109,7 +109,7 @@ class SummarisingSession(CompactingSession):
             )
         return text
 
-    def _around(self, session: Any) -> SummarisingSession:
+    def _rewrap(self, session: Any) -> SummarisingSession:
         return SummarisingSession(
             session,
             self.model,
