@@ -13,7 +13,7 @@ from typing import NamedTuple
 from standfast.ground.errors import NotFoundError, SessionConflictError
 from standfast.ground.jsonvalue import Item, decode, encode, encode_value
 from standfast.sessions.generation_rules import Boxes, everything, kept_in, kept_numbers, number_of
-from standfast.sessions.port import Arrange, Change, Look, Name, Plan, Range, Row, Rows, Sight, Tag
+from standfast.sessions.port import Arrange, Change, Look, Name, Plan, Range, Row, Rows, Sight
 from standfast.sessions.protocol import Position
 from standfast.sessions.rules import (
     DIGESTS,
@@ -81,16 +81,12 @@ def _needed(name: Name, at: Position | None, sight: Sight) -> list[int]:
 def _copied(name: Name, found: Cut, recode: Recode | None) -> Arrange:
     """The fork's history: ranges of the source's, unless each item is written anew."""
     if recode is not None:
-        return Arrange([[(encode(recode(decode(row.data))), _plain(row)) for row in found.rows]])
+        return Arrange([[(encode(recode(decode(row.data))), row.tagged()) for row in found.rows]])
     if len(found.rows) == len(found.among):
         return Arrange([Range(found.box, upto=found.rows[-1].ref, replaces=0, of=name)])
     wanted = {row.ref for row in found.rows}
     parts = ranges(found.box, found.among, lambda row: row.ref in wanted, 0)
     return Arrange([part._replace(of=name) for part in parts])
-
-
-def _plain(row: Row) -> Tag:
-    return Tag() if row.tag is None else row.tag._replace(replaces=0)
 
 
 def cut_at(name: Name, sight: Sight, boxes: Boxes, at: Position | None) -> Cut:

@@ -75,11 +75,6 @@ class Fence(NamedTuple):
     nonce: str = ""
 
 
-def fence_conditions(fence: Fence | None, sight: Sight) -> dict[str, bytes | None]:
-    """What must still be so when the write is done."""
-    return {} if fence is None else {LEASE: value_of(sight, LEASE)}
-
-
 def lost_lease(name: Name, fence: Fence | None, sight: Sight) -> LeaseLostError | None:
     """What a write is refused with under a lease that somebody else has taken since (B7); None if nobody has."""
     if fence is None:
@@ -96,10 +91,11 @@ def lost_lease(name: Name, fence: Fence | None, sight: Sight) -> LeaseLostError 
     return None
 
 
-def check_fence(name: Name, fence: Fence | None, sight: Sight) -> None:
-    """Refuse a write under a lease that is lost."""
+def fenced(name: Name, fence: Fence | None, sight: Sight) -> dict[str, bytes | None]:
+    """What must still be so when a write under a lease is done; refuses one whose lease is lost."""
     if (lost := lost_lease(name, fence, sight)) is not None:
         raise lost
+    return {} if fence is None else {LEASE: value_of(sight, LEASE)}
 
 
 # --- open runs -------------------------------------------------------------------------------------------------------
@@ -187,12 +183,11 @@ def acquire(name: Name, asker: Asker, watch: Watch | None, is_gone: IsGone) -> P
         if held.ttl_s and held.nonce == asker.nonce:  # its answer was lost
             return Taken(held.number, open_runs_in(sight))
         waiting = [one for one in held.tickets if not one.has_lapsed(sight.now)]
-        ahead = [one.id for one in waiting]
         mine = asker.tickets[0] if asker.tickets else None
-        ahead = ahead[: ahead.index(mine)] if mine in ahead else ahead
         # Whoever ends a run comes before those who wait for its end.
         ends_it = _is_held_for(asker.instead_of, held, sight)
-        ahead = [] if ends_it else ahead
+        ids = [one.id for one in waiting]
+        ahead = [] if ends_it else ids[: ids.index(mine)] if mine in ids else ids
         if (held.is_over(sight.now) or ends_it or _unchanged(held, watch) or is_gone(held.process)) and not ahead:
             rest = tuple(one for one in waiting if one.id != mine)
             now = sight.now
@@ -241,26 +236,23 @@ def _written(name: Name, sight: Sight, held: Held) -> Plan[bool]:
 
 def renew(name: Name, fence: Fence) -> Plan[bool]:
     """Hold a lease for its time from now on, if it is still the newest; whether it is."""
-    renewed: Held | None = None
+    renewed = msgspec.structs.replace
+    return (yield from _if_ours(name, fence, lambda held, now: renewed(held, since=now, renewals=held.renewals + 1)))
+
+
+def release(name: Name, fence: Fence) -> Plan[bool]:
+    """Give a lease up, if it is still the newest; whether it was."""
+    return (yield from _if_ours(name, fence, lambda held, now: given_up(held)))
+
+
+def _if_ours(name: Name, fence: Fence, change: Callable[[Held, float], Held]) -> Plan[bool]:
+    """Change a lease, if it is still the newest; whether it was."""
     while True:
         sight = yield from look(Look(name, cells=(LEASE,), mark=False))
         held = held_in(sight)
         if not _is_ours(held, fence):
             return False
-        if renewed is not None and held.renewals >= renewed.renewals:  # the answer was lost
-            return True
-        renewed = msgspec.structs.replace(held, since=sight.now, renewals=held.renewals + 1)
-        if (yield from _written(name, sight, renewed)):
-            return True
-
-
-def release(name: Name, fence: Fence) -> Plan[bool]:
-    """Give a lease up, if it is still the newest; whether it was."""
-    while True:
-        sight = yield from look(Look(name, cells=(LEASE,), mark=False))
-        if not _is_ours(held_in(sight), fence):
-            return False
-        if (yield from _written(name, sight, given_up(held_in(sight)))):
+        if (yield from _written(name, sight, change(held, sight.now))):
             return True
 
 

@@ -324,9 +324,15 @@ def head(name: Name) -> Plan[Head]:
     return Head(sight.mark)
 
 
-def moved(name: Name, expected: Head, actual: str) -> SessionConflictError:
-    """The error of a change that expected another history (B2)."""
-    found = Head(actual)
+def check_head(name: Name, expected: Head | None, sight: Sight) -> None:
+    """Refuse a change that expected another history (B2)."""
+    if expected is not None and sight.mark != expected.value:
+        raise moved(name, expected, sight)
+
+
+def moved(name: Name, expected: Head, sight: Sight) -> SessionConflictError:
+    """The error of such a change."""
+    found = Head(sight.mark)
     return SessionConflictError(
         f"session {name.id!r} is at {found} and {expected} was expected",
         "Somebody else wrote to it: reload it and try again.",
@@ -414,9 +420,8 @@ class Popped(NamedTuple):
 
     def is_of(self, sight: Sight) -> bool:
         """Whether it came from this incarnation. One that only another program has written to has no epoch yet."""
-        return sight.created is not None and (
-            sight.epoch == self.epoch if self.epoch else sight.created == self.created
-        )
+        is_same = sight.epoch == self.epoch if self.epoch else sight.created == self.created
+        return is_same and sight.created is not None
 
 
 _NEWEST = (Rows(limit=1),)

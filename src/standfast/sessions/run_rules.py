@@ -21,7 +21,6 @@ from standfast.ground.errors import NotFoundError, RunClaimedError, RunStateErro
 from standfast.ground.jsonvalue import Item, encode_value
 from standfast.sessions.lease_rules import (
     Fence,
-    fence_conditions,
     lost_lease,
     open_run_value,
     release_put,
@@ -87,7 +86,7 @@ class Recorded(NamedTuple):
 # --- loading and saving ----------------------------------------------------------------------------------------------
 
 
-def load_run(run_id: str, *, times: bool = False) -> Plan[SeenRun | None]:
+def load_run(run_id: str, *, times: bool = False) -> Plan[SavedRun | None]:
     """The run as last saved; when it was made is known with `times`."""
     sight = yield from look(Look(Name("run", run_id), cells=(HEAD,), prefixes=(LOG,), mark=False, times=times))
     return saved_in(run_id, sight)
@@ -97,14 +96,7 @@ NEWER_AT_ONCE = 64
 # How many saves are read one by one by somebody who knows an earlier state; behind more than that, all is read.
 
 
-@dataclass(frozen=True, slots=True)
-class SeenRun(SavedRun):
-    """A saved run, and when it was made: another under the same id, after a deletion, is not mistaken for it."""
-
-    made_at: float | None = None
-
-
-def saved_in(run_id: str, sight: Sight) -> SeenRun | None:
+def saved_in(run_id: str, sight: Sight) -> SavedRun | None:
     """The run that these cells hold; None if there is none."""
     value = value_of(sight, HEAD)
     if value is None:
@@ -114,7 +106,7 @@ def saved_in(run_id: str, sight: Sight) -> SeenRun | None:
     for cell in sorted(cell for cell in sight.cells if cell.startswith(LOG)):
         _apply(logs, sight.cells[cell])
     kept = {log: tuple(records) for log, records in logs.items() if records}
-    return SeenRun(run_id, revision, head, kept, sight.created)
+    return SavedRun(run_id, revision, head, kept, sight.created)
 
 
 def load_run_since(known: SavedRun) -> Plan[SavedRun | None]:
@@ -123,7 +115,7 @@ def load_run_since(known: SavedRun) -> Plan[SavedRun | None]:
     What it gives knows when the run was made, and goes on from there; of anything else, all is read.
     """
     name = Name("run", known.run_id)
-    made_at = known.made_at if isinstance(known, SeenRun) else None
+    made_at = known.made_at
     sight = yield from look(Look(name, cells=(HEAD,), mark=False, times=True))
     while True:
         value = value_of(sight, HEAD)
@@ -144,7 +136,7 @@ def load_run_since(known: SavedRun) -> Plan[SavedRun | None]:
             _apply(logs, sight.cells.get(cell))
         lengths: dict[str, int] = msgspec.json.decode(value_of(sight, LENGTHS) or b"{}")
         kept = {log: tuple(records) for log, records in logs.items() if lengths.get(log)}
-        return SeenRun(known.run_id, revision, head, kept, made_at)
+        return SavedRun(known.run_id, revision, head, kept, made_at)
 
 
 def _apply(logs: dict[str, list[bytes]], cell: Cell | None) -> None:
@@ -171,16 +163,13 @@ def _sealed(run_id: str) -> RunStateError:
     )
 
 
-def run_look(save: RunSave) -> Look:
-    """What `saved` must have seen of the run."""
-    return Look(Name("run", save.run_id), cells=(HEAD, LENGTHS), mark=False)
-
-
-def saved(save: RunSave, sight: Sight) -> tuple[Change | None, int]:
+def saved(save: RunSave) -> Plan[tuple[Change | None, int]]:
     """The change that saves a run if its revision is the expected one, and the revision then.
 
     No change if this very save was done before.
     """
+    name = Name("run", save.run_id)
+    sight = yield from look(Look(name, cells=(HEAD, LENGTHS), mark=False))
     value = value_of(sight, HEAD)
     revision, head = (0, b"") if value is None else _parts(save.run_id, value)
     ahead = revision - save.expect
@@ -209,7 +198,7 @@ def saved(save: RunSave, sight: Sight) -> tuple[Change | None, int]:
         put[f"{LOG}{revision + 1:012d}"] = msgspec.msgpack.encode(tails)
     labels = _labels(save) | {"revision": str(revision + 1)}
     sweep = (LOG,) if is_short and any(lengths.values()) else ()
-    change = Change(Name("run", save.run_id), cells={HEAD: value}, sweep=sweep, put=put, touch=True, labels=labels)
+    change = Change(name, cells={HEAD: value}, sweep=sweep, put=put, touch=True, labels=labels)
     return change, revision + 1
 
 
@@ -256,7 +245,7 @@ def record(
                 for batch in batches:
                     change = yield from appended(session, batch, sight)
                     changes += [] if change is None else [change]
-            done, revision = (None, 0) if save is None else saved(save, (yield from look(run_look(save))))
+            done, revision = (None, 0) if save is None else (yield from saved(save))
         except StandfastError as error:
             raise lost or error  # noqa: B904 — the first says more than what came of it
         step = [] if done is None else [done]
@@ -297,7 +286,9 @@ def _session_change(
 
     Each writer has cells of its own, so none gets in another's way.
     """
-    cells, put = fence_conditions(fence, sight), dict[str, bytes | None]()
+    cells, put = dict[str, bytes | None](), dict[str, bytes | None]()
+    if fence is not None:
+        cells[LEASE] = value_of(sight, LEASE)
     if save is not None:
         run_cell = OPEN_RUN + save.run_id
         cells[run_cell] = value_of(sight, run_cell)  # a clear may remove the run, and must not leave this one unknown
@@ -327,9 +318,7 @@ def list_runs(
     status: str | None, session_id: str | None, after: str | None, limit: int
 ) -> Plan[tuple[list[RunSummary], str | None]]:
     """Runs, newest change first, and the cursor of the next page."""
-    labels = {} if status is None else {"status": status}
-    if session_id is not None:
-        labels["session"] = session_id
+    labels = {key: value for key, value in (("status", status), ("session", session_id)) if value is not None}
     found = yield from listing("run", after, limit + 1, labels)
     shown = [_summary(one) for one in found[:limit]]
     return shown, found[limit - 1].cursor if 0 < limit < len(found) else None
