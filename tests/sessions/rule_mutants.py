@@ -13,7 +13,7 @@ PICTURES, BRINGING = "sessions.picture_rules", "sessions.bring_rules"
 
 MUTANTS: list[tuple[Mutant, str, str]] = [
     (Mutant("a limit counts corrupt records", RULES, "len(found) >= limit or", "len(rows) >= limit or"), "A2", "corrupt_records_do_not_count_against_a_limit"),
-    (Mutant("a pop takes a corrupt record", RULES, "Popped(found[-1][0], sight.epoch", "Popped(rows[-1], sight.epoch"), "A14", "a_pop_takes_a_valid_item_and_leaves_corrupt_records"),
+    (Mutant("a pop takes a corrupt record", RULES, "Popped(found[-1][0], sight,", "Popped(rows[-1], sight,"), "A14", "a_pop_takes_a_valid_item_and_leaves_corrupt_records"),
     (Mutant("a pop does not move the time", RULES, "drop=[popped.row.ref], touch=True)", "drop=[popped.row.ref])"), "A16", "the_creation_time_is_set_once_and_the_update_time_moves_with_changes"),
     (Mutant("clear forgets what writers wrote", RULES, "(WRITER, LEASE, LANE, OPEN_RUN, BROUGHT)", "(LEASE, LANE, OPEN_RUN)"), "B1", "a_count_survives_pop_and_clear"),
     (Mutant("clear forgets the fence", RULES, "(WRITER, LEASE, LANE, OPEN_RUN, BROUGHT)", "(WRITER, LANE, OPEN_RUN)"), "B7", "clearing_does_not_make_an_old_lease_valid_again"),
@@ -39,7 +39,7 @@ MUTANTS: list[tuple[Mutant, str, str]] = [
     (Mutant("undo drops what came between", GENERATIONS, "ranges(n, rows, lambda row: not stands_in(row), number)", "ranges(n, rows, lambda row: False, number)"), "B4", "undo_reaches_through_later_replaces"),
     (Mutant("undo cannot be undone", GENERATIONS, "Range(wanted, replaces=number)", "Range(wanted, replaces=0)"), "B4", "undo_puts_a_generation_back_and_can_be_undone"),
     (Mutant("a fork over what is there", FORKS, "        if new == name or target.mark or kept_in(target):", "        if target.mark:\n            yield from commit([Change(new, wipe=())])\n        if new == name:"), "B6", "a_fork_into_a_session_that_is_not_empty_is_refused"),
-    (Mutant("a fork copies every count", FORKS, "for row in (*items[index:], *since):", "for row in ():"), "B6", "a_fork_knows_how_much_each_writer_had_written_there"),
+    (Mutant("a fork copies every count", FORKS, "for row in (*items[index:], *behind):", "for row in ():"), "B6", "a_fork_knows_how_much_each_writer_had_written_there"),
     (Mutant("a fork takes one item less", FORKS, "items[:index], lowest)", "items[: max(0, index - 1)], lowest)"), "B6", "a_fork_continues_from_any_position"),
     (Mutant("a lease is given to everybody", LEASES, "if (held.is_over(sight.now) or", "if (True or"), "B7", "a_session_has_one_holder_at_a_time"),
     (Mutant("a lease never lapses", LEASES, "return not self.ttl_s or not 0 <= now - self.since < self.ttl_s", "return not self.ttl_s"), "B7", "a_lease_that_nobody_renews_is_over_without_anybody_waiting"),

@@ -120,6 +120,12 @@ def number_of(name: Name, sight: Sight, generation_id: str) -> int:
     )
 
 
+def since(name: Name, generation_id: str, sight: Sight) -> list[int]:
+    """The numbers of that generation and of all that were kept after it."""
+    wanted = number_of(name, sight, generation_id)
+    return [number for number in kept_numbers(sight) if number >= wanted]
+
+
 def id_of_generation(number: int, sight: Sight) -> str:
     """What callers know a generation by, in the incarnation that was seen."""
     return f"{number}@{sight.epoch}"  # no two incarnations of a session share one
@@ -157,12 +163,8 @@ def restore(
 ) -> Plan[Head]:
     """Put a generation back in place of what replaced it; what that displaces becomes one, which keeps `by` (B4)."""
 
-    def later(sight: Sight) -> list[int]:
-        wanted = number_of(name, sight, generation_id)
-        return [number for number in kept_numbers(sight) if number > wanted]
-
     def decide(first: Sight) -> Plan[Decision[None]]:
-        sight, boxes = yield from everything(name, wanted=later, first=first)
+        sight, boxes = yield from everything(name, wanted=lambda now: since(name, generation_id, now)[1:], first=first)
         check_head(name, expect, sight)
         wanted = number_of(name, sight, generation_id)
         arrange, displaced = restored(sight.rows[0], boxes, wanted, next_number(sight))

@@ -166,7 +166,6 @@ class Busy(NamedTuple):
     """Somebody else holds it, or is to be served first."""
 
     held: Held
-    now: float
     is_ahead: bool
     """Whether it is free, and somebody else's turn."""
 
@@ -179,13 +178,13 @@ def acquire(name: Name, asker: Asker, watch: Watch | None, is_gone: IsGone) -> P
     """Take the lease if it is free and nobody was there before; else leave a ticket, if the asker waits."""
     while True:
         sight = yield from look(Look(name, cells=(LEASE,), prefixes=(OPEN_RUN,), mark=False))
-        held = held_in(sight)
+        held, runs = held_in(sight), open_runs_in(sight)
         if held.ttl_s and held.nonce == asker.nonce:  # its answer was lost
-            return Taken(held.number, open_runs_in(sight))
+            return Taken(held.number, runs)
         waiting = [one for one in held.tickets if not one.has_lapsed(sight.now)]
         mine = asker.tickets[0] if asker.tickets else None
         # Whoever ends a run comes before those who wait for its end.
-        ends_it = _is_held_for(asker.instead_of, held, sight)
+        ends_it = OpenRun(asker.instead_of or "", "running", held.number) in runs
         ids = [one.id for one in waiting]
         ahead = [] if ends_it else ids[: ids.index(mine)] if mine in ids else ids
         if (held.is_over(sight.now) or ends_it or _unchanged(held, watch) or is_gone(held.process)) and not ahead:
@@ -194,26 +193,17 @@ def acquire(name: Name, asker: Asker, watch: Watch | None, is_gone: IsGone) -> P
             taken = Held(held.number + 1, asker.nonce, 0, now, asker.ttl_s, asker.holder, asker.process, rest, now)
             if (yield from _written(name, sight, taken)):
                 before = (held.holder or "another holder") if held.ttl_s else ""
-                return Taken(taken.number, open_runs_in(sight), before)
+                return Taken(taken.number, runs, before)
             continue
-        busy = Busy(held, sight.now, bool(ahead))
         tickets = _renewed(waiting, asker.tickets, sight.now)
         if tickets is None or (yield from _written(name, sight, msgspec.structs.replace(held, tickets=tickets))):
-            return busy
-
-
-def _is_held_for(run_id: str | None, held: Held, sight: Sight) -> bool:
-    """Whether the lease is that under which this run was last saved."""
-    runs = open_runs_in(sight) if run_id is not None else ()
-    return any((one.run_id, one.status, one.lease_number) == (run_id, "running", held.number) for one in runs)
+            return Busy(held, bool(ahead))
 
 
 def _unchanged(held: Held, watch: Watch | None) -> bool:
-    return (
-        watch is not None
-        and (watch.number, watch.renewals) == (held.number, held.renewals)
-        and watch.unchanged_s >= held.ttl_s
-    )
+    if watch is None or (watch.number, watch.renewals) != (held.number, held.renewals):
+        return False
+    return watch.unchanged_s >= held.ttl_s
 
 
 def _renewed(waiting: Sequence[Ticket], mine: Sequence[str], now: float) -> tuple[Ticket, ...] | None:

@@ -410,17 +410,16 @@ def add(name: Name, encoded: Sequence[bytes], lane: Lane | None) -> Plan[None]:
 
 
 class Popped(NamedTuple):
-    """A removed row, and what tells later whether its place is still there."""
+    """A removed row, and what was seen with it: that tells later whether its place is still there."""
 
     row: Row
-    epoch: str
-    created: float | None
-    generations: bytes | None
+    sight: Sight
     item: Item
 
     def is_of(self, sight: Sight) -> bool:
         """Whether it came from this incarnation. One that only another program has written to has no epoch yet."""
-        is_same = sight.epoch == self.epoch if self.epoch else sight.created == self.created
+        then = self.sight
+        is_same = sight.epoch == then.epoch if then.epoch else sight.created == then.created
         return is_same and sight.created is not None
 
 
@@ -446,7 +445,7 @@ def pop(name: Name, report: Report, lane: Lane | None) -> Plan[Popped | None]:
                 return None
             window = window * 4 + WINDOW
             continue
-        popped = Popped(found[-1][0], sight.epoch, sight.created, value_of(sight, GENERATIONS), found[-1][1])
+        popped = Popped(found[-1][0], sight, found[-1][1])
         change = Change(name, mark=sight.mark, drop=[popped.row.ref], touch=True)
         if lane is not None:  # which one it was; not what it said, which would outlive a clear there
             note = b"%d" % popped.row.ref

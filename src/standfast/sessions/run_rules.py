@@ -221,21 +221,27 @@ def is_open_run(status: str, head: bytes) -> bool:
     return status not in ENDED or is_left_open(head)
 
 
-def record(
-    session: Name | None,
-    batches: Sequence[Batch],
-    save: RunSave | None,
-    fence: Fence | None,
-    *,
-    release: bool = False,
-    costs: Mapping[str, Sequence[Item]] = MappingProxyType({}),
-) -> Plan[Recorded]:
+class Recording(NamedTuple):
+    """What one record brings: batches, one of each writer; a save of a run; what replies cost; the lease it is under.
+
+    `session` is None for a run that no session owns. Costs stand by their `usage_cell` (B15): by number, so that a
+    repeat that has grown since takes the place of what it repeats. `release`: the lease is given back.
+    """
+
+    session: Name | None
+    batches: Sequence[Batch]
+    save: RunSave | None
+    fence: Fence | None
+    release: bool = False
+    costs: Mapping[str, Sequence[Item]] = MappingProxyType({})
+
+
+def record(wanted: Recording) -> Plan[Recorded]:
     """Append batches, save a run, keep its costs, check the fence and give the lease back: in one step, or nothing.
 
-    Each part that was done before, because an acknowledgement was lost, is left out. `session` is None for a run that
-    no session owns; batches are of one writer each. `costs` are what replies cost, by their `usage_cell` (B15): by
-    number, so that a repeat that has grown since takes the place of what it repeats.
+    Each part that was done before, because an acknowledgement was lost, is left out.
     """
+    session, batches, save, fence = wanted[:4]
     while True:
         sight, lost, changes = Sight(), None, list[Change]()
         try:
@@ -254,7 +260,7 @@ def record(
         # Else it was all done before, and others may have the lease since: the step that gives it back lets them. A
         # repeat that was refused for that would tell a run which is stored, and has ended, that it had lost its lease.
         if session is not None and lost is None:
-            own = _session_change(session, changes, sight, save, fence, release, costs)
+            own = _session_change(session, wanted, changes, sight)
             step = [own, *step] if step or own.put or own.push else []
         if step:
             got = yield from commit(step)
@@ -273,19 +279,12 @@ def _session_look(session: Name, batches: Sequence[Batch], save: RunSave | None,
     return Look(session, cells=tuple(sorted(cells)), mark=any(batch.expect is not None for batch in batches))
 
 
-def _session_change(
-    session: Name,
-    changes: Sequence[Change],
-    sight: Sight,
-    save: RunSave | None,
-    fence: Fence | None,
-    release: bool,
-    costs: Mapping[str, Sequence[Item]],
-) -> Change:
+def _session_change(session: Name, wanted: Recording, changes: Sequence[Change], sight: Sight) -> Change:
     """What a record changes of the session, or relies on: one change of the name, whoever wrote what.
 
     Each writer has cells of its own, so none gets in another's way.
     """
+    save, fence = wanted.save, wanted.fence
     cells, put = dict[str, bytes | None](), dict[str, bytes | None]()
     if fence is not None:
         cells[LEASE] = value_of(sight, LEASE)
@@ -295,8 +294,8 @@ def _session_change(
         value = open_run_value(save.status, fence) if is_open_run(save.status, save.head) else None
         if value != cells[run_cell]:
             put[run_cell] = value
-    put |= {cell: encode_value([sight.now, requests]) for cell, requests in costs.items()}
-    if release and fence is not None:
+    put |= {cell: encode_value([sight.now, requests]) for cell, requests in wanted.costs.items()}
+    if wanted.release and fence is not None:
         put |= release_put(sight, fence)
     for change in changes:
         cells |= change.cells

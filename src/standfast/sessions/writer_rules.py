@@ -331,7 +331,7 @@ def put_back(name: Name, lane: Lane | None, popped: Popped | None) -> Plan[None]
         if not popped.is_of(sight):
             return None, []
         cells = {cell: value_of(sight, cell) for cell in (GENERATIONS, *written)}
-        is_arranged = cells[GENERATIONS] != popped.generations
+        is_arranged = cells[GENERATIONS] != value_of(popped.sight, GENERATIONS)
         for cell in written:
             counted, now = sight.cells.get(cell), tagged(sight.rows[0], writer).get(ordinal)
             if counted is not None and ordinal >= written_in(counted).total:
