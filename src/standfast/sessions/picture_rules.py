@@ -38,9 +38,11 @@ from standfast.sessions.rules import (
     SEALED,
     USAGE,
     WRITER,
+    Decision,
     commit,
     look,
     runs_of,
+    until_done,
     usage_cell,
     usage_in_cells,
     value_of,
@@ -370,15 +372,14 @@ def close_runs(name: Name, seen: Picture, runs: Sequence[RunPicture], target: st
 
 def forget_moved(name: Name, runs: Sequence[MovingRun]) -> Plan[None]:
     """Forget at the source what has arrived at the target."""
-    while True:
-        sight = yield from look(Look(name, prefixes=(MOVING,), mark=False))
-        there = {one.run.run_id for one in _moving(sight) if one.run.token in {run.run.token for run in runs}}
-        if not there:
-            return
-        conditions: dict[str, bytes | None] = {MOVING + run: value_of(sight, MOVING + run) for run in there}
-        got = yield from commit([Change(name, cells=conditions, put=dict.fromkeys(conditions))])
-        if isinstance(got, Done):
-            return
+    tokens = {run.run.token for run in runs}
+
+    def decide(sight: Sight) -> Decision[None]:
+        there = [MOVING + one.run.run_id for one in _moving(sight) if one.run.token in tokens]
+        conditions = {cell: value_of(sight, cell) for cell in there}
+        return None, [Change(name, cells=conditions, put=dict.fromkeys(conditions))] if conditions else []
+
+    yield from until_done(Look(name, prefixes=(MOVING,), mark=False), decide)
 
 
 def brought_tokens(name: Name) -> Plan[set[str]]:
