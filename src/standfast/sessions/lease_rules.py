@@ -237,12 +237,16 @@ def release(name: Name, fence: Fence) -> Plan[bool]:
 
 def _if_ours(name: Name, fence: Fence, change: Callable[[Held, float], Held]) -> Plan[bool]:
     """Change a lease, if it is still the newest; whether it was."""
+    tried: Held | None = None
     while True:
         sight = yield from look(Look(name, cells=(LEASE,), mark=False))
         held = held_in(sight)
         if not _is_ours(held, fence):
             return False
-        if (yield from _written(name, sight, change(held, sight.now))):
+        if tried is not None and tried.ttl_s and held.renewals >= tried.renewals:
+            return True  # it was renewed, and the answer lost
+        tried = change(held, sight.now)
+        if (yield from _written(name, sight, tried)):
             return True
 
 

@@ -384,8 +384,7 @@ def repair(name: Name, lane: Lane | None) -> Plan[list[CorruptRecord]]:
 
     def decide(sight: Sight) -> Decision[list[CorruptRecord]]:
         removed = _corrupt(sight.rows[0])
-        refs = [int(record.record_id) for record in removed]
-        return removed, [Change(name, mark=sight.mark, drop=refs)] if refs else []
+        return removed, [Change(name, mark=sight.mark, drop=[int(one.record_id) for one in removed])] if removed else []
 
     return (yield from until_done(Look(name, rows=(Rows(tags=False),)), decide, lane))[0]
 

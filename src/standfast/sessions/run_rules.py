@@ -337,8 +337,7 @@ def _summary(one: Listed) -> RunSummary:
 
 def open_on_conversation(conversation_id: str) -> Plan[list[RunSummary]]:
     """The runs on a server's conversation that have not ended or have something to tell, newest change first."""
-    found = yield from every("run", {CONVERSATION: conversation_id})
-    return [_summary(one) for one in found]
+    return [_summary(one) for one in (yield from every("run", {CONVERSATION: conversation_id}))]
 
 
 def open_without_conversation() -> Plan[list[RunSummary]]:
