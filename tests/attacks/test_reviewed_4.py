@@ -24,7 +24,7 @@ from standfast import (
     StoreUnavailableError,
     copy_sessions,
 )
-from standfast.backends.postgres import store as postgres_store
+from standfast.backends.postgres import connection as postgres_connection
 from standfast.operators.moving import CopyProgress
 from tests.helpers import servers
 
@@ -115,7 +115,7 @@ async def test_what_a_synchronous_standby_does_not_confirm_is_not_acknowledged(m
     try:
         with closing(PostgresSession("a", url=server.url)) as session:
             await session.add_items([HELLO])
-            monkeypatch.setattr(postgres_store, "ANSWER_S_MAX", 1.0)
+            monkeypatch.setattr(postgres_connection, "ANSWER_S_MAX", 1.0)
             with psycopg.connect(server.url, autocommit=True) as connection:
                 connection.execute("ALTER SYSTEM SET synchronous_standby_names = 'away'")
                 connection.execute("SELECT pg_reload_conf()")

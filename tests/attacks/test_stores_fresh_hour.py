@@ -31,7 +31,7 @@ from standfast import (
     import_session,
 )
 from standfast.backends.memory.session import InMemoryStore
-from standfast.backends.postgres import store as postgres_store
+from standfast.backends.postgres import connection as postgres_connection
 from standfast.conformance.network import Proxy
 from standfast.operators.store import Layout, Store
 from standfast.sessions import rules
@@ -55,7 +55,7 @@ async def test_a_write_that_postgres_kept_waiting_is_not_done_after_this_process
 
     A server process that waits for a lock does not notice that its client has hung up, and goes on when it has it.
     """
-    monkeypatch.setattr(postgres_store, "ANSWER_S_MAX", 1.0)
+    monkeypatch.setattr(postgres_connection, "ANSWER_S_MAX", 1.0)
     url, schema = servers.postgres_url(), f"t{uuid.uuid4().hex[:12]}"
     session = PostgresSession("s", url=url, schema=schema, timeout_s=2)
     other = PostgresSession("t", url=url, schema=schema, timeout_s=2)

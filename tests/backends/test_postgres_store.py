@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from standfast.backends.postgres.schema import Tables
-from standfast.backends.postgres.store import PostgresStore
+from standfast.backends.postgres.store import PostgresStore, packed_rows
+from standfast.sessions.port import NewRows
 from tests.helpers import servers
 from tests.helpers.port_machine import Machine
 
@@ -69,3 +70,9 @@ def test_rows_are_taken_from_arrays_in_one_go() -> None:
     sql = Tables.of("agent_sessions", "agent_messages").sql()
     by_number = re.findall(r"p_(?:texts|writers)\[[^\]:]*\]", sql)
     assert [part for part in by_number if part != "p_writers[list]"] == ["p_texts[r.at]", "p_writers[r.at]"]
+
+
+@given(st.lists(st.binary(max_size=20), max_size=5), st.sampled_from(["", "w", "é"]), st.integers(0, 2**31))
+def test_columns_are_packed_as_their_rows_would_be(data: list[bytes], writer: str, start: int) -> None:
+    rows = NewRows(data, writer, start)
+    assert packed_rows(rows) == packed_rows(list(rows))

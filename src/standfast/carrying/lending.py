@@ -30,17 +30,15 @@ import msgspec
 from standfast.carrying.pipelined import AT_ONCE_MAX, Active, PipelinedCarrier, Pipelining, question_of
 from standfast.carrying.requests import deliver, waiting_in
 from standfast.carrying.threads import LAST_WAIT_S, AnyRequest, Writing
-from standfast.ground.errors import OutcomeUnknownError
+from standfast.ground.errors import OutcomeUnknownError, StandfastError
 from standfast.sessions.port import Answer, Ask
 
 
 class Begun(Protocol):
     """Questions that were sent, and whose answers nobody has taken yet."""
 
-    is_sent: bool
-    """Whether all of it has left; if not, no answer comes before `finish` has sent the rest."""
     patience_s: float
-    """How long to wait for a selector's word before somebody should look."""
+    """How long to wait for a selector's word before somebody should look. 0: not all of it could be sent."""
 
     def take(self) -> list[Answer | Exception] | None:
         """The answers, if they have come whole; what is missing is for `finish`. Never waits."""
@@ -62,12 +60,12 @@ class Line(Protocol):
 class Lends(Protocol):
     """A store that can be asked without waiting for the answer."""
 
-    def line(self) -> Line | None:
-        """Its connection, the same object for as long as it is the same; None: it cannot be asked so now."""
+    def line(self, count: int) -> Line | None:
+        """Its connection, the same object for as long as it is the same; None: it cannot be asked so many things so."""
         ...
 
-    def begin(self, questions: Sequence[Ask]) -> Begun:
-        """Send what asks for all of it, as far as that goes without waiting."""
+    def begin(self, questions: Sequence[Ask]) -> Begun | None:
+        """Send what asks for all of it, as far as that goes without waiting. None: nothing was sent, ask otherwise."""
         ...
 
     def break_off(self) -> None:
@@ -325,7 +323,7 @@ class Lending(Pipelining):
         try:
             if not self.turn.acquire(blocking=False):
                 return False
-            watch = self._watched(requests[0].loop)
+            watch = self._watched(requests[0].loop, len(requests))
             if watch is None:
                 return False
             self._at_work = [Active(request, request.plan()) for request in requests]
@@ -343,26 +341,26 @@ class Lending(Pipelining):
 
     def _go_on(self, watch: Watch) -> None:
         """Send what can be asked for now, hand out what has its outcome, and leave everything else to the thread."""
-        ready = self._ready()
+        ready = self._ready() if self._active else []
         if ready:
             try:
                 begun = cast(Lends, self._store).begin(list(map(question_of, ready)))
             except Exception as error:
                 self._settle(ready, [error] * len(ready))
             else:
-                self.lent = Lent(ready, begun, watch)
-                self._be_patient(ready[0].request, watch.loop, begun.patience_s)
+                if begun is not None:
+                    self.lent = Lent(ready, begun, watch)
+                    self._be_patient(ready[0].request, watch.loop, begun.patience_s)
         for request in self._done:
             request.hand_over()
         self._done.clear()
         self._at_work = []
-        lent = self.lent
-        if self._owed or (self._active and (lent is None or not lent.begun.is_sent)):
+        if self._owed or (self._active and self.lent is None):
             self._wake()
 
     def _be_patient(self, request: AnyRequest, loop: asyncio.AbstractEventLoop, patience_s: float) -> None:
         """Wake the thread when nothing has come for so long: it may still get an answer over another connection."""
-        if request.is_taken:  # whoever left may not have seen that it is lent
+        if not patience_s or request.is_taken:  # whoever left may not have seen that it is lent
             self._wake()
         else:
             request.hurry, request.hurry_at = self._hurry, time.monotonic() + patience_s
@@ -375,14 +373,14 @@ class Lending(Pipelining):
             watch.stop()
         self._wake()
 
-    def _watched(self, loop: asyncio.AbstractEventLoop | None) -> Watch | None:
+    def _watched(self, loop: asyncio.AbstractEventLoop | None, count: int) -> Watch | None:
         """The look of that loop at the connection; None where that, or anything else, is in the way."""
         store: Any = self._store
         if store is None or loop is None or self._active or self.lent is not None or self._at_work:
             return None
         if self._handed:
             self._look_for_orphans()
-        line: Line | None = None if self._owed else store.line()
+        line: Line | None = None if self._owed else store.line(count)
         if line is None:
             return None
         watch = None if self._watch is None else self._watch()
@@ -411,8 +409,12 @@ class Lending(Pipelining):
             self._at_work = list(self._active)
             try:
                 answers = lent.begun.take()
-            except Exception as error:
+            except StandfastError as error:
                 answers = [error] * len(lent.ready)
+            except Exception:  # of a kind that nobody expects: the thread closes the connection, and asks again
+                watch.stop()
+                self._wake()
+                return
             if answers is None:
                 self._at_work = []
                 watch.stop()

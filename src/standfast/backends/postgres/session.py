@@ -16,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from standfast.backends.postgres.schema import Tables
 from standfast.backends.postgres.store import PostgresStore
-from standfast.carrying.pipelined import PipelinedCarrier
+from standfast.carrying.lending import LendingCarrier
 from standfast.carrying.server_session import ServerSession, host_key
 from standfast.ground.errors import CallerError
 from standfast.sessions.protocol import SessionSettings, check_text_id
@@ -67,13 +67,13 @@ class PostgresSession(ServerSession):
 
     # --- what ServerSession asks --------------------------------------------------------------------------------------
 
-    def _made_carrier(self) -> PipelinedCarrier:
+    def _made_carrier(self) -> LendingCarrier:
         url, tables, options, create = self._url, self._tables, self._options, self.create_tables
 
         def opened() -> PostgresStore:
             return PostgresStore(url, tables, options=options, create_tables=create)
 
-        return PipelinedCarrier(opened, loses_answers=True, readers=READERS)
+        return LendingCarrier(opened, loses_answers=True, readers=READERS)
 
     def _store_key(self) -> Hashable:
         given = {name: value for name, value in self._options.items() if name in _PLACE}

@@ -11,23 +11,21 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 from struct import Struct
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg import generators
-from psycopg.abc import PQGen
 from psycopg.adapt import Dumper
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.pq import ExecStatus, Format
+from psycopg.pq import Format
 from psycopg.pq.abc import PGresult
 from psycopg.types.json import Jsonb
 
+from standfast.backends.postgres.connection import LimitedConnection, Sent
 from standfast.backends.postgres.errors import (
     BUSY,
-    WARNING,
-    OnlyHere,
     is_lost,
     is_unsendable,
     lost,
@@ -36,6 +34,7 @@ from standfast.backends.postgres.errors import (
     unsendable,
 )
 from standfast.backends.postgres.schema import Tables, install
+from standfast.ground.errors import StandfastError
 from standfast.sessions.answering import NUMBER_MAX, Description, asked_alone, read_cursor
 from standfast.sessions.port import (
     NOBODY,
@@ -51,6 +50,7 @@ from standfast.sessions.port import (
     Load,
     Look,
     Name,
+    NewRows,
     Refused,
     Row,
     Rows,
@@ -64,8 +64,6 @@ T = TypeVar("T")
 
 NewRow = tuple[bytes, Tag | None]
 
-ANSWER_S_MAX = 20.0
-CALL_OFF_S_MAX = 2.0
 CONNECT_S_MAX = 5
 # A pooler that gives each transaction another server connection does not know a statement prepared on the last one.
 # Such a statement was never executed; from then on none is prepared.
@@ -75,50 +73,8 @@ _READ_COMMITTED = "-c default_transaction_isolation=read\\ committed"
 _OTHER_LEVEL = "25001"
 _BYTEA, _INT8, _INT4, _TEXT = 17, 20, 23, 25  # what PostgreSQL numbers its types with
 _HEAD, _INT, _LONG = Struct("!iiiii").pack, Struct("!i").pack, Struct("!q").pack
-_NULL = _INT(-1)
+_NULL, _ZERO = _INT(-1), _LONG(0)
 _ALL_BINARY = [Format.BINARY] * 9
-
-
-class LimitedConnection(psycopg.Connection[Any]):
-    """A connection that gives up on an answer that does not come: a broken network may never say so."""
-
-    share = 1
-    """How many statements have to share the time there is for an answer."""
-
-    def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
-        """Wait for the server, for so long and no longer.
-
-        What it has not answered by then it is told to stop. A statement that waits for a lock does not notice that its
-        client is gone, and would be done when the lock is free: after others had seen that it was not (A13).
-        """
-        patience_s = ANSWER_S_MAX / self.share if timeout is None else timeout
-        try:
-            return super().wait(gen, interval, patience_s)
-        except psycopg.errors._WaitTimeout as error:
-            late = error
-        told: list[str | None] = []
-
-        def hear(notice: psycopg.errors.Diagnostic) -> None:
-            told.append(notice.sqlstate)  # now: what it reads from is gone afterwards
-
-        self.add_notice_handler(hear)
-        try:
-            self.cancel_safe(timeout=CALL_OFF_S_MAX)
-            done = super().wait(gen, interval, CALL_OFF_S_MAX)  # it says that it stopped, or what it had done by then
-        except (psycopg.errors._WaitTimeout, psycopg.errors.CancellationTimeout):
-            raise psycopg.OperationalError(f"no answer within {patience_s} s") from late
-        finally:
-            self.remove_notice_handler(hear)
-        if WARNING in told:
-            raise OnlyHere("its commit waited for a standby in vain: what it did is on this server, maybe nowhere else")
-        return done
-
-    def answer(self) -> PGresult:
-        """What the server answers to what was sent past a cursor; raises the error that it answers with."""
-        found: PGresult = self.wait(generators.execute(self.pgconn))[0]
-        if found.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
-            raise psycopg.errors.error_from_result(found)
-        return found
 
 
 class Packed(bytes):
@@ -144,8 +100,21 @@ def packed(element: int, values: Sequence[bytes | None]) -> Packed:
     return Packed(b"".join(parts))
 
 
+def repeated(element: int, value: bytes, count: int) -> Packed:
+    """An array of one value, so often."""
+    return Packed(_HEAD(1, 0, element, count, 1) + (_INT(len(value)) + value) * count)
+
+
 def packed_rows(rows: Sequence[NewRow]) -> tuple[Packed, ...]:
     """Rows as the four arrays that a function takes: contents, writers, ordinals, generations."""
+    if type(rows) is NewRows:  # nearly always; a tag for each of them took longer than the arrays
+        writer, start, count = rows.writer, rows.start, len(rows.data)
+        return (
+            packed(_TEXT, rows.data),
+            repeated(_BYTEA, writer.encode(), count),
+            packed(_INT8, list(map(_LONG, range(start, start + count)))) if writer else repeated(_INT8, _ZERO, count),
+            repeated(_INT4, _INT(0), count),
+        )
     tags = [tag or NOBODY for _, tag in rows]
     return (
         packed(_TEXT, [data for data, _ in rows]),
@@ -157,7 +126,12 @@ def packed_rows(rows: Sequence[NewRow]) -> tuple[Packed, ...]:
 
 def packed_cells(cells: Mapping[str, bytes | None]) -> tuple[Packed, Packed]:
     """Cells as two arrays: names and values."""
-    return packed(_BYTEA, [cell.encode() for cell in cells]), packed(_BYTEA, list(cells.values()))
+    return _packed_names(tuple(cells)), packed(_BYTEA, list(cells.values()))
+
+
+@lru_cache(256)  # a writer's lane and count, the lease: the same for each append of a session
+def _packed_names(cells: tuple[str, ...]) -> Packed:
+    return packed(_BYTEA, [cell.encode() for cell in cells])
 
 
 class PostgresStore:
@@ -222,27 +196,31 @@ class PostgresStore:
 
     # --- changing
 
-    def commit(self, step: Step) -> Done | Refused:
-        """One function call: the small one, where it will do."""
+    def commit(self, step: Step, sent: Sent | None = None) -> Done | Refused:
+        """One function call: the small one, where it will do. `sent`: that one was sent already."""
         if only_appends(step):
-            mark = self._reached(lambda connection: self._append(connection, step[0]), reading=False)
+            mark = self._reached(lambda connection: self._append(connection, step[0], sent), reading=False)
             if mark is not None:
                 return Done((mark,))
         return _outcome(self._ask(self._commit_sql, self._arguments(step), reading=False)[0])
 
-    def _append(self, connection: LimitedConnection, change: Change) -> str | None:
+    def _append(self, connection: LimitedConnection, change: Change, sent: Sent | None) -> str | None:
         """Call the small function, past psycopg's cursors: they take longer than all else that the client does."""
-        arguments = _append_arguments(change)
+        if sent is not None and sent.connection is connection:  # or that one was closed: nothing was done
+            return _mark(sent.awaited())
         if not self._prepares:
-            ((mark,),) = connection.execute(self._append_sql, arguments, prepare=False).fetchall()
+            ((mark,),) = connection.execute(self._append_sql, _append_arguments(change), prepare=False).fetchall()
             return None if mark is None else str(mark)
         if not self._is_prepared:
             connection.pgconn.send_prepare(self._append_name, self._append_sql.encode())
-            connection.answer()
+            Sent(connection).awaited()
             self._is_prepared = True
+        return _mark(self._sent(connection, change).awaited())
+
+    def _sent(self, connection: LimitedConnection, change: Change) -> Sent:
+        arguments = _append_arguments(change)
         connection.pgconn.send_query_prepared(self._append_name, arguments, _ALL_BINARY, Format.BINARY)
-        found = connection.answer().get_value(0, 0)
-        return None if found is None else found.decode()
+        return Sent(connection)
 
     @staticmethod
     def _arguments(step: Step) -> tuple[Any, ...]:
@@ -294,6 +272,34 @@ class PostgresStore:
         if only_appends(step):
             return self._append_sql, _append_arguments(step[0])
         return self._commit_sql, self._arguments(step)
+
+    # --- asked without waiting (see `carrying.lending`)
+
+    def line(self, count: int) -> LimitedConnection | None:
+        """The connection, if appends are prepared on it. For one question: psycopg's pipeline is one thread's."""
+        connection = self._connection if self._is_prepared and count == 1 else None
+        return None if connection is None or connection.closed else connection
+
+    def begin(self, questions: Sequence[Any]) -> Begun | None:
+        """Send an append, as far as that goes without waiting. None, and nothing is sent: it is something else."""
+        connection, step = self._connection, questions[0]
+        if connection is None or len(questions) > 1 or isinstance(step, Look | Listing | Count):
+            return None
+        if not self._is_prepared or not only_appends(step):
+            return None
+        try:
+            return Begun(self, step, self._sent(connection, step[0]))
+        except UnicodeEncodeError:
+            return None
+        except psycopg.Error as error:
+            self.close()
+            raise lost(error, reading=False) from error
+
+    def break_off(self) -> None:
+        """Close the connection; what it was asked for is not done later."""
+        connection, self._connection, self._is_prepared = self._connection, None, False
+        if connection is not None:
+            connection.break_off()
 
     # --- listing
 
@@ -391,6 +397,33 @@ class PostgresStore:
         if self._connection is not None:
             self._connection.close()
             self._connection, self._is_prepared = None, False
+
+
+class Begun:
+    """An append that was sent."""
+
+    def __init__(self, store: PostgresStore, step: Step, sent: Sent) -> None:
+        self._store, self._step, self._sent = store, step, sent
+        self.patience_s = sent.patience_s
+
+    def take(self) -> list[Answer | Exception] | None:
+        """What came of it, if that has come, and the small function has done it."""
+        found = self._sent.come()
+        mark = None if found is None else _mark(found)
+        return None if mark is None else [Done((mark,))]
+
+    def finish(self) -> list[Answer | Exception]:
+        """What came of it, waited for."""
+        try:
+            return [self._store.commit(self._step, self._sent)]
+        except StandfastError as error:
+            return [error]
+
+
+def _mark(found: PGresult) -> str | None:
+    """What the small function answers; None: it has left it alone."""
+    mark = found.get_value(0, 0)
+    return None if mark is None else mark.decode()
 
 
 def _append_arguments(change: Change) -> tuple[Packed, ...]:

@@ -88,7 +88,7 @@ class ClusterStore(RedisStore):
         self._runs: dict[str, int] = {}
         self._greeting.has_one_layout = True
 
-    def line(self) -> None:
+    def line(self, count: int) -> None:
         """None: an answer may come over any of several connections."""
 
     # --- where names are

@@ -116,14 +116,10 @@ class Begun(Generic[T]):
     """An exchange whose first commands were sent without waiting (see `carrying.lending`)."""
 
     def __init__(self, link: Link, exchange: Exchange[T]) -> None:
-        self._link, self._exchange, self.patience_s = link, exchange, link.patience_s
+        self._link, self._exchange = link, exchange
         self._asked = next(exchange)
         self._rest: bytes | None = link.send_now(self._asked[0])  # None: the answers to what was sent were taken
-
-    @property
-    def is_sent(self) -> bool:
-        """Whether all of it has left."""
-        return not self._rest
+        self.patience_s = 0.0 if self._rest else link.patience_s  # what did not leave whole is not answered
 
     def take(self) -> T | None:
         """What came of it, if the answers are there and nothing more has to be asked."""

@@ -153,7 +153,7 @@ class RedisStore(Codec, Answering):
 
     # --- asked without waiting (see `carrying.lending`) ----------------------------------------------------------
 
-    def line(self) -> Any:
+    def line(self, count: int) -> Any:
         """The socket, if one is open and the server has been greeted."""
         return self._link.line if self._greeting.is_writable else None
 
