@@ -423,10 +423,7 @@ def deliver(requests: Iterable[Request[Any]]) -> None:
             by_loop.setdefault(request._loop, []).append(request)
     for loop, ready in by_loop.items():
         try:
-            if len(ready) == 1:
-                loop.call_soon_threadsafe(ready[0].hand_over)
-            else:
-                loop.call_soon_threadsafe(_hand_over_all, ready)
+            loop.call_soon_threadsafe(_hand_over_all, ready)
         except RuntimeError:
             continue  # the loop was closed: these are orphans now
 
