@@ -248,7 +248,8 @@ async def test_a_tool_that_is_not_given_a_turn_says_so(office: Office) -> None:
     await Runner.run(office.outer(calls, final("ok")), "go", session=office.session, run_config=config)
     told = outputs(await office.session.get_items())
     assert told["o0"] == ["all done"]
-    assert "is at conversation" in told["o1"][0]
+    assert "conversation 'conv_" in told["o1"][0]
+    assert "is held by another run of this process" in told["o1"][0]
     await office.check()
 
 

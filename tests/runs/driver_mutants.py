@@ -153,7 +153,7 @@ MUTANTS = [
     Mutant(
         "a nested run is not saved",
         "driver.nested",
-        "if is_saved and (not child.finished or child.marks.stored < child.storable):",
+        "if self.is_saved and (not child.finished or child.marks.stored < child.storable):",
         "if False:",
     ),
     Mutant(

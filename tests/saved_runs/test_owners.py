@@ -84,6 +84,22 @@ async def test_a_state_with_a_servers_ids_and_a_session_has_two_owners():
         await desk.run(state, session=InMemorySession("s"))
 
 
+@pytest.mark.clause("D1", "C16", backend="runs")
+@pytest.mark.parametrize("again", [{"conversation_id": "other"}, {"previous_response_id": "r0"}])
+@pytest.mark.parametrize("started", [{"conversation_id": "conv"}, {}])
+async def test_running_again_under_another_owner_is_refused_before_anything_is_sent(
+    started: dict[str, str], again: dict[str, str]
+):
+    """The run would go on where it began, and its caller would take it for a part of the other conversation."""
+    desk = Desk([asks(pay(5, "c1"), response_id="r1"), says("done")])
+    config = RunConfig(run_id="job", run_store=InMemoryRunStore())
+    await desk.run("hi", run_config=config, **started)
+    with pytest.raises(OwnerError, match="would go on under"):
+        await desk.run("hi", run_config=config, **again)
+    assert len(desk.sent) == 1
+    assert (await desk.run("hi", run_config=config, **started)).interruptions
+
+
 # --- the end ---------------------------------------------------------------------------------------------------------
 
 

@@ -100,11 +100,14 @@ def overridden(hooks: RunHooksBase[Any, Any] | AgentHooksBase[Any, Any] | None, 
     return None if getattr(hook, "__func__", None) is getattr(base, name) else hook
 
 
-async def await_both(first: Callable[[], Awaitable[Any]] | None, second: Callable[[], Awaitable[Any]] | None) -> None:
-    """Both hooks together if there are two; one alone needs no task. One that raises cancels and awaits the other."""
+async def await_both(
+    first: Callable[[], Awaitable[Any]] | None, second: Callable[[], Awaitable[Any]] | None
+) -> tuple[Any, Any]:
+    """What both give, called together if there are two; one alone needs no task, and one that is not there gives None.
+
+    One that raises cancels and awaits the other: none goes on behind a failed run.
+    """
     if first is None or second is None:
-        alone = first or second
-        if alone is not None:
-            await alone()
-        return
-    await together(first(), second())
+        return await first() if first is not None else None, await second() if second is not None else None
+    one, other = await together(first(), second())
+    return one, other

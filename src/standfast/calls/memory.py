@@ -8,8 +8,9 @@ with a ttl of seconds.
 from __future__ import annotations
 
 from standfast.driver.run_saver import RunSaver
+from standfast.driver.run_scope import Seen
 from standfast.driver.session_hold import NewItems, SessionHold
-from standfast.driver.unfinished import Seen, settle_unfinished
+from standfast.driver.unfinished import settle_unfinished
 from standfast.engine.run import evolve
 from standfast.engine.run_store import RunStore
 from standfast.ground.errors import NotFoundError, RunStateError

@@ -26,10 +26,10 @@ from standfast.calls.offer import Offer
 from standfast.calls.scope import CallScope
 from standfast.driver.call_lookup import Question, idempotency_key
 from standfast.driver.loop import Children
-from standfast.driver.nested import child_runner
+from standfast.driver.nested import ChildRunner
 from standfast.driver.run_attempt import RunAttempt
 from standfast.driver.run_scope import RunArguments, RunScope
-from standfast.driver.unfinished import asked_in
+from standfast.driver.unfinished import same_question
 from standfast.engine.run import Call, Run
 from standfast.ground.errors import UserError
 from standfast.ground.log_helpers import logger
@@ -181,7 +181,7 @@ class Performing:
             return self._failed(one, tool, offer, failure)
         if isinstance(outcome, WaitsForPerson):
             asked = Question((), call, tool_scope(call.name), one.agent)
-            scope.hands.tell(Waits(call.id, same_as_run=asked_in(scope.open_questions, asked)))
+            scope.hands.tell(Waits(call.id, same_as_run=scope.seen.questions.get(same_question(asked))))
             return None
         output: Any = outcome.text if isinstance(outcome, Refused) else outcome.output
         return self._returned(one, tool, offer, output)
@@ -263,7 +263,7 @@ class Performing:
         self._nested[one.call.id] = nested
         parent = scope.hands.talk.run_id
         is_saved = scope.memory is not None and scope.memory.store is not None
-        return child_runner(self._children, nested, one.call, parent=parent, record=record, is_saved=is_saved)
+        return ChildRunner(self._children, nested, one.call, parent, record, is_saved)
 
     async def settle(self, effect: Do) -> None:
         """A call had begun when its process died. Its tool's policy decides; it is never run again silently."""

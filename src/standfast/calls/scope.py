@@ -27,7 +27,7 @@ from standfast.calls.memory import Memory
 from standfast.calls.offer import Offer, resolve
 from standfast.calls.outlet import AUDIO_BYTES_MAX, CONTROL_MAX, Outlet, raw_size
 from standfast.driver.agent_graph import AgentGraph
-from standfast.driver.run_scope import OpenQuestion, Tracer, UnfinishedRun
+from standfast.driver.run_scope import Seen, Tracer
 from standfast.llm.interface import ModelProvider
 from standfast.talk.interface import RealtimeModel, RealtimeModelConfig
 from standfast.tools.desk import Places
@@ -76,9 +76,8 @@ class CallScope:
         """Where events go before anybody iterates; the first iterator reads it."""
         self.stats: dict[str, int] = {"audio_dropped_bytes": 0, "raw_events_dropped": 0, "reconnects": 0}
         self.run_config = RunConfig()
-        self.unfinished: tuple[UnfinishedRun, ...] = ()
-        """The unfinished runs of the conversation that were there when the call began, and what was done (C15)."""
-        self.open_questions: list[OpenQuestion] = []
+        self.seen = Seen()
+        """The unfinished runs of the conversation that were there when the call began (C15)."""
         self.may_be_over = False
         """Whether a reader who has read everything should ask if that was all."""
         self.stream_ended = False

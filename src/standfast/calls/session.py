@@ -213,7 +213,7 @@ class RealtimeSession(RealtimeModelListener):
     @property
     def unfinished(self) -> tuple[UnfinishedRun, ...]:
         """Other runs of the conversation that had not ended when the call began, and what was done about them (C15)."""
-        return self._scope.unfinished
+        return tuple(self._scope.seen.unfinished)
 
     @property
     def stats(self) -> dict[str, int]:

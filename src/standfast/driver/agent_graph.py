@@ -48,6 +48,14 @@ class AgentGraph:
             )
         return found
 
+    def inside(self, key: str, tool_name: str) -> AgentGraph | None:
+        """The agents of a run inside a call of this agent's; None if the tool of this name is no agent."""
+        for tool in getattr(self.agent(key), "tools", ()):
+            described = getattr(tool, "agent_tool", None)
+            if described is not None and getattr(tool, "name", None) == tool_name:
+                return AgentGraph(described.agent)
+        return None
+
     def refuse_uncertain(self, key: str) -> None:
         """Raise if this name may mean more than one agent: what waits for one of them must not be another's (C16)."""
         if key == self.start.name:

@@ -7,15 +7,16 @@ differently.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from standfast.agents.agent import Agent
 from standfast.agents.context import RunContextWrapper
 from standfast.agents.default_models import get_default_model_settings
 from standfast.agents.handoffs import Handoff, resolve_handoffs
+from standfast.agents.hooks import await_both
 from standfast.agents.output_type import AgentOutputSchemaBase, output_schema_of
 from standfast.agents.run_config import ToolNameCollisionPolicy
 from standfast.ground.errors import UserError
@@ -58,24 +59,22 @@ class AgentResolver:
     ) -> None:
         self._wrapper, self._provider = wrapper, provider
         self._collisions, self._model, self._settings = collisions, model, settings
-        self._unchanging: dict[int, tuple[tuple[Any, ...], ResolvedAgent]] = {}
-        self._current: tuple[int, ResolvedAgent] | None = None
+        self._shown: dict[int, tuple[tuple[Any, ...], ResolvedAgent]] = {}
+        """By agent: what it was made of when it was last shown to the model, and what it brought."""
         self._models: dict[str | None, Model] = {}
 
     async def for_request(self, agent: Agent[Any], *, has_used_tools: bool) -> ResolvedAgent:
         """The agent as the next request shows it."""
         parts = _parts(agent)
-        known, resolved = self._unchanging.get(id(agent), (None, None))
-        if resolved is None or known is None or not _are_same(known, parts):
+        known, resolved = self._shown.get(id(agent), (None, None))
+        if resolved is None or known is None or not _are_same(known, parts) or not _is_unchanging(agent):
             # In the SDK's order: a prompt's function may set what a handoff's `is_enabled` then reads.
             tools = await self._tools_of(agent)
             instructions, prompt = await self._said_to(agent)
             resolved = await self._resolve(agent, tools)
-            if _is_unchanging(agent):
-                self._unchanging[id(agent)] = parts, resolved
+            self._shown[id(agent)] = parts, resolved
         else:
             instructions, prompt = await self._said_to(agent)
-        self._current = (id(agent), resolved)
         settings = resolved.settings
         if agent.reset_tool_choice and settings.tool_choice is not None and has_used_tools:
             settings = replace(settings, tool_choice=None)  # else a forced tool would be called for ever
@@ -88,13 +87,14 @@ class AgentResolver:
             return instructions, None if agent.prompt is None else await agent.get_prompt(self._wrapper)
         if agent.prompt is None:
             return await agent.get_system_prompt(self._wrapper), None
-        return await _both(agent.get_system_prompt(self._wrapper), agent.get_prompt(self._wrapper))
+        asked = partial(agent.get_system_prompt, self._wrapper), partial(agent.get_prompt, self._wrapper)
+        return await await_both(*asked)
 
     async def current(self, agent: Agent[Any]) -> ResolvedAgent:
         """The agent as it was last shown to the model, or resolved now after a resume."""
-        if self._current is None or self._current[0] != id(agent):
-            self._current = (id(agent), await self._resolve(agent, await self._tools_of(agent)))
-        return self._current[1]
+        if id(agent) not in self._shown:
+            self._shown[id(agent)] = _parts(agent), await self._resolve(agent, await self._tools_of(agent))
+        return self._shown[id(agent)][1]
 
     async def tools(self, agent: Agent[Any]) -> dict[str, LocalTool]:
         """The agent's tools by name, as last shown to the model, less those that have been disabled since."""
@@ -166,15 +166,3 @@ def _is_unchanging(agent: Agent[Any]) -> bool:
     if agent.mcp_servers or "get_all_tools" in vars(agent) or type(agent).get_all_tools is not Agent.get_all_tools:
         return False
     return all(getattr(one, "is_enabled", True) is True for one in (*agent.tools, *agent.handoffs))
-
-
-async def _both(instructions: Coroutine[Any, Any, str | None], prompt: Coroutine[Any, Any, Any]) -> tuple[Any, Any]:
-    """Ask for both at once. If one fails the other is cancelled and waited for: none goes on behind a failed run."""
-    tasks = [asyncio.ensure_future(instructions), asyncio.ensure_future(prompt)]
-    try:
-        first, second = await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    return first, second

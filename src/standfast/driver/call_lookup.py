@@ -48,16 +48,6 @@ def missing_tool(agent: Agent[Any], call: Call) -> ModelBehaviorError:
     )
 
 
-def nested_agent(agent: Agent[Any], call: Call) -> Agent[Any] | None:
-    """The agent that a call of this agent's runs, if the call is of an agent used as a tool."""
-    for tool in getattr(agent, "tools", ()):
-        described = getattr(tool, "agent_tool", None)
-        if described is not None and getattr(tool, "name", None) == call.name:
-            inner: Agent[Any] = described.agent
-            return inner
-    return None
-
-
 class Question(NamedTuple):
     """A call that may be decided about, and what a decision about it is bound to."""
 

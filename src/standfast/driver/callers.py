@@ -42,15 +42,13 @@ class Callers:
         if by_program:
             self._open(kind, read(caller, "caller_id"))
         call_id = item.get("call_id")
-        if kind == "program":
-            if not isinstance(call_id, str) or not call_id:
-                raise ModelBehaviorError("the model made a program without a call id", _CHECK)
-            self._programs()[call_id] = False
-        elif kind == "program_output":
+        if kind == "program" and not (isinstance(call_id, str) and call_id):
+            raise ModelBehaviorError("the model made a program without a call id", _CHECK)
+        if kind == "program_output":
             self._open(kind, call_id)
             if item.get("status") not in ("completed", "incomplete") or not isinstance(item.get("result"), str):
                 raise ModelBehaviorError("the model's program ended without a status and a result", _CHECK)
-            self._programs()[str(call_id)] = item["status"] == "completed"
+        _note(self._programs(), item)
 
     def _open(self, kind: str, program_id: object) -> None:
         """Raise unless this names a program that has not ended."""
@@ -65,11 +63,16 @@ class Callers:
         if self._known is None:
             self._known = {}
             for item in self._history():
-                if item.get("type") == "program":
-                    self._known[str(item.get("call_id"))] = False  # also behind one of its id that has ended
-                elif item.get("type") == "program_output" and item.get("status") == "completed":
-                    self._known[str(item.get("call_id"))] = True
+                _note(self._known, item)
         return self._known
+
+
+def _note(programs: dict[str, bool], item: Item) -> None:
+    """Note what this item says of programs: which there are, and whether they have ended."""
+    if item.get("type") == "program":
+        programs[str(item.get("call_id"))] = False  # also behind one of its id that has ended
+    elif item.get("type") == "program_output" and item.get("status") == "completed":
+        programs[str(item.get("call_id"))] = True
 
 
 def check_allowed(item: Item, tool: Any) -> None:

@@ -23,11 +23,11 @@ from standfast.driver.call_lookup import (
 from standfast.driver.handoff import hand_over
 from standfast.driver.inside import inside_a_call
 from standfast.driver.loop import Loop
-from standfast.driver.nested import by_hand_runner, child_runner
+from standfast.driver.nested import ChildRunner
 from standfast.driver.run_scope import RunScope, Span
-from standfast.driver.unfinished import asked_in
+from standfast.driver.unfinished import same_question
 from standfast.engine.events import ApprovalNeeded, Begun, ChildMoved, Decided, NotTaken, Returned, RunCall, Settle
-from standfast.engine.run import Call, Entry, Response, Run, Turn
+from standfast.engine.run import Call, Entry, Response, Run
 from standfast.ground.jsonvalue import Item
 from standfast.tools.approval import Refused, Waits, hosted_approval
 from standfast.tools.custom import LocalTool
@@ -160,21 +160,22 @@ class _CallOfRun:
             run_agent=self._child_runner(tool),
         )
 
-    def _child_runner(self, tool: LocalTool) -> Any:
-        loop, call, parent = self._loop, self.call, self._loop.run.spec.run_id
-        if tool.agent_tool is None:
-            return by_hand_runner(loop.children, self._scope, call, parent)
+    def _child_runner(self, tool: LocalTool) -> ChildRunner:
+        loop, call, effect = self._loop, self.call, self._effect
 
         async def record(child: Run) -> None:
-            await loop.record(ChildMoved(call.id, child), completes=self._effect if child.paused else None)
+            await loop.record(ChildMoved(call.id, child), completes=effect if child.paused else None)
 
-        # Not only a run that is saved itself: one that is saved as part of the run around it has no saver.
-        is_saved = loop.saver is not None or self._scope.arguments.is_saved_outside
-        return child_runner(loop.children, self._scope, call, parent=parent, record=record, is_saved=is_saved)
+        runner = ChildRunner(loop.children, self._scope, call, loop.run.spec.run_id)
+        if tool.agent_tool is not None:
+            runner.record = record
+            # Not only a run that is saved itself: one that is saved as part of the run around it has no saver.
+            runner.is_saved = loop.saver is not None or self._scope.arguments.is_saved_outside
+        return runner
 
     async def _wait(self, results: tuple[Item, ...] = ()) -> None:
         asked = Question((), self.call, scope_of_call(self.call, self.item), self.turn.agent)
-        same_as = asked_in(self._scope.open_questions, asked)
+        same_as = self._scope.seen.questions.get(same_question(asked))
         await self._loop.record(
             ApprovalNeeded(self.call.id, results=results, same_as_run=same_as), completes=self._effect
         )
@@ -211,16 +212,4 @@ class _CallOfRun:
 
     async def _return(self, returned: Returned) -> None:
         await self._loop.record(returned, completes=self._effect)
-        show_outputs(self._scope, self.turn, self._loop.run)
-
-
-def show_outputs(scope: RunScope, turn: Turn, run: Run, *, all_so_far: bool = False) -> None:
-    """Announce the turn's outputs, in call order, once all are there (or, when a run pauses, those that are)."""
-    now = run.turn if run.turn is not None and run.turn.number == turn.number else None
-    if scope.events is None or now is None or not (now.complete or all_so_far):
-        return
-    # In call order, never in the order in which they finished: a history that depends on the clock cannot be replayed.
-    for call in now.calls:
-        if call.state == "returned" and call.id not in scope.shown_calls:
-            scope.shown_calls.add(call.id)
-            scope.show_entries(call.outputs)
+        self._scope.show_outputs(self._loop.run.turn)

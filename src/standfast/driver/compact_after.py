@@ -72,7 +72,7 @@ def _saw_everything(scope: RunScope, run: Run) -> bool:
     limit = session.limit()
     return (
         config.call_model_input_filter is None
-        and not scope.open_turns  # a placeholder is in that chain, and must not be in what stands for the history
+        and not scope.seen.open_turns  # a placeholder is in that chain, and must not be in what stands for the history
         and all(view.base is None for view in run.views)  # neither a session callback nor a handoff made one
         and (limit is None or len(scope.history) + len(session.cut) < limit)
     )

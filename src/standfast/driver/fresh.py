@@ -65,30 +65,17 @@ def _first_verdict(scope: RunScope) -> Verdict:
 # --- what the model sees of it ---------------------------------------------------------------------------------------
 
 
-async def as_shown(scope: RunScope, fresh: Run, run: Run) -> Run:
-    """The run with the view that a `session_input_callback` makes; as it is where there is none.
-
-    `fresh`: as it was begun, without what it took over from others.
-    """
-    base = await _base_from_callback(scope, fresh)
-    if base is None:
-        return run
-    scope.shown_base = base
-    return evolve(run, views=Log([View(tuple(_without_open_turns(scope, base)), len(fresh.ledger))]))
-
-
-async def _base_from_callback(scope: RunScope, fresh: Run) -> list[Item] | None:
-    """What a `session_input_callback` makes the model see; None where it sees the history and the input."""
+async def as_shown(scope: RunScope, run: Run) -> Run:
+    """The fresh run with the view that a `session_input_callback` makes; as it is where there is none."""
     callback = scope.config.session_input_callback
     if callback is None:
-        return None
+        return run
     if not callable(callback):
         raise UserError(
             f"session_input_callback is a {type(callback).__name__}", "Give a function (history, new) -> list."
         )
-    history = [*scope.history, *scope.open_turns]
-    own = [copy_json(entry.item) for entry in fresh.ledger]
-    seen = await maybe_await(callback([copy_json(item) for item in history], own))
+    history, own = [*scope.history, *scope.seen.open_turns], [entry.item for entry in run.ledger]
+    seen = await maybe_await(callback([copy_json(item) for item in history], [copy_json(item) for item in own]))
     if not isinstance(seen, list):
         raise UserError(
             f"session_input_callback returned a {type(seen).__name__}", "Return the list of items the model sees."
@@ -99,13 +86,13 @@ async def _base_from_callback(scope: RunScope, fresh: Run) -> list[Item] | None:
             f"session_input_callback returned a list with {', '.join(sorted(strangers))} in it",
             "Every item the model sees is a dict in the Responses input format.",
         )
-    given = [*history, *(entry.item for entry in fresh.ledger)]
-    return [copy_json(item) for item in without_more_copies(seen, given)]
+    base = scope.shown_base = [copy_json(item) for item in without_more_copies(seen, [*history, *own])]
+    return evolve(run, views=Log([View(tuple(_without_open_turns(scope, base)), len(own))]))
 
 
 def _without_open_turns(scope: RunScope, base: list[Item]) -> list[Item]:
     """What a callback made the model see without the open turns of other runs: those stand in requests only (C15)."""
-    shown = [canonical(item) for item in scope.open_turns]
+    shown = [canonical(item) for item in scope.seen.open_turns]
     kept = []
     for item in base:
         if shown and (said := canonical(item)) in shown:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from standfast.agents.agent import Agent
@@ -48,59 +47,55 @@ def output_guardrails(scope: RunScope, agent: Agent[Any]) -> list[OutputGuardrai
 
 async def perform_judge(loop: Loop, scope: RunScope, effect: Judge) -> None:
     """Ask the guardrails of this stage and tell the verdict."""
-    agent = scope.graph.agent(loop.run.progress.agent)
-    if effect.stage == "output":
-        await _judge_output(loop, scope, effect, agent)
+    run, stage, more, withheld = loop.run, effect.stage, False, ""
+    agent = scope.graph.agent(run.progress.agent)
+    guardrails: list[Any]
+    said: list[Any]
+    results: list[Any] = []
+    if stage == "output":
+        guardrails, said = output_guardrails(scope, agent), scope.results.of_output
+        given: tuple[Any, ...] = (scope.wrapper, agent, scope.final_output)
+        if guardrails and run.calls:
+            await loop.save()  # what its calls came to would be stored with the turn; a verdict may take its time
     else:
-        await _judge_input(loop, scope, effect, agent)
+        (guardrails, more), said = _input_guardrails_now(scope, run, agent, stage), scope.results.of_input
+        shown = run.progress.staged if stage == "staged" else scope.given_input
+        given = agent, shown if isinstance(shown, str) else [copy_json(item) for item in shown], scope.wrapper
 
+    async def ask(guardrail: Any) -> Any:
+        name = guardrail.get_name()
+        with scope.span("guardrail", name, agent=agent, stage=stage, guardrail=name) as span:
+            result = await guardrail.run(*given)
+            if span is not None:
+                span.note(tripped=bool(result.output.tripwire_triggered))
+        return result
 
-async def _judge_input(loop: Loop, scope: RunScope, effect: Judge, agent: Agent[Any]) -> None:
-    run = loop.run
-    guardrails = input_guardrails(scope, agent)
-    more = False
-    given: Any
-    if effect.stage == "staged":
-        given = [copy_json(item) for item in run.progress.staged]
-    else:
-        given = scope.given_input if isinstance(scope.given_input, str) else copy_json(scope.given_input)
-        # Under a server's conversation all of them block (D10), so that one question answers for all.
-        if run.spec.owner.kind != "conversation" and run.progress.verdict == "blocking":
-            blocking = [guardrail for guardrail in guardrails if not guardrail.run_in_parallel]
-            more = len(blocking) < len(guardrails)
-            guardrails = blocking
-        elif run.spec.owner.kind != "conversation":
-            guardrails = [guardrail for guardrail in guardrails if guardrail.run_in_parallel]
-    results: list[InputGuardrailResult] = []
     try:
-        tripped = await _verdict(scope, agent, effect.stage, guardrails, results, agent, given, scope.wrapper)
+        tripped = await judge(guardrails, ask, results) if guardrails else None
     finally:
-        scope.results.of_input += results
-    if tripped is not None:
-        scope.tripped = InputGuardrailTripwireTriggered(tripped)
-    await loop.record(
-        Judged(effect.stage, tuple(_as_json(result, effect.stage) for result in results), tripped is not None, more),
-        completes=effect,
-    )
-
-
-async def _judge_output(loop: Loop, scope: RunScope, effect: Judge, agent: Agent[Any]) -> None:
-    guardrails = output_guardrails(scope, agent)
-    if guardrails and loop.run.calls:
-        await loop.save()  # what its calls came to would be stored with the turn; a verdict may take its time
-    results: list[OutputGuardrailResult] = []
-    try:
-        tripped = await _verdict(scope, agent, "output", guardrails, results, scope.wrapper, agent, scope.final_output)
-    finally:
-        scope.results.of_output += results
-    withheld = ""
-    if tripped is not None:
+        said += results
+    if tripped is not None and stage == "output":
         scope.tripped = OutputGuardrailTripwireTriggered(tripped)
         # Nobody may get what was refused, not even through the result of a run that raised.
         scope.final_output = None
         withheld = _blocked_message(scope, agent, tripped.guardrail.get_name())
-    found = tuple(_as_json(result, "output") for result in results)
-    await loop.record(Judged("output", found, tripped is not None, withheld=withheld), completes=effect)
+    elif tripped is not None:
+        scope.tripped = InputGuardrailTripwireTriggered(tripped)
+    found = tuple(_as_json(result, stage) for result in results)
+    await loop.record(Judged(stage, found, tripped is not None, more, withheld), completes=effect)
+
+
+def _input_guardrails_now(
+    scope: RunScope, run: Run, agent: Agent[Any], stage: str
+) -> tuple[list[InputGuardrail[Any]], bool]:
+    """The guardrails that judge the input now, and whether there are more, which run beside the model."""
+    guardrails = input_guardrails(scope, agent)
+    # Under a server's conversation all of them block (D10), so that one question answers for all.
+    if stage == "staged" or run.spec.owner.kind == "conversation":
+        return guardrails, False
+    is_blocking = run.progress.verdict == "blocking"
+    now = [guardrail for guardrail in guardrails if bool(guardrail.run_in_parallel) != is_blocking]
+    return now, is_blocking and len(now) < len(guardrails)
 
 
 def _blocked_message(scope: RunScope, agent: Agent[Any], guardrail_name: str) -> str:
@@ -114,22 +109,6 @@ def _blocked_message(scope: RunScope, agent: Agent[Any], guardrail_name: str) ->
             logger.warning("output_guardrail_blocked_message raised %s; the usual text is used", type(error).__name__)
             wanted = None
     return wanted if isinstance(wanted, str) and wanted else usual
-
-
-async def _verdict(
-    scope: RunScope, agent: Agent[Any], stage: str, guardrails: Sequence[Any], results: list[Any], *arguments: object
-) -> Any:
-    """Which of the results of these guardrails trips; all of them join `results`, also if one raises."""
-
-    async def ask(guardrail: Any) -> Any:
-        name = guardrail.get_name()
-        with scope.span("guardrail", name, agent=agent, stage=stage, guardrail=name) as span:
-            result = await guardrail.run(*arguments)
-            if span is not None:
-                span.note(tripped=bool(result.output.tripwire_triggered))
-        return result
-
-    return await judge(guardrails, ask, results) if guardrails else None
 
 
 def _as_json(result: InputGuardrailResult | OutputGuardrailResult, stage: str) -> Item:

@@ -12,7 +12,7 @@ from standfast.driver.loop import Loop
 from standfast.driver.reply_parsing import stored_form
 from standfast.driver.run_scope import RunScope, logger
 from standfast.engine.events import Returned, RunCall
-from standfast.engine.run import Call, Entry, Run, Turn
+from standfast.engine.run import Call, Entry, Run, Turn, evolve
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import ModelBehaviorError, UserError
 from standfast.ground.jsonvalue import Item, copy_json
@@ -42,12 +42,12 @@ async def hand_over(loop: Loop, scope: RunScope, effect: RunCall, agent: Agent[A
     key = scope.graph.key(target)
     item = {"type": "function_call_output", "call_id": call.id, "output": handoff.get_transfer_message(target)}
     entry = Entry("handoff_output_item", turn.agent, item, {"source_agent": turn.agent, "target_agent": key})
+    # It comes last in its turn (see `due`), which is complete with it.
+    returned = evolve(call, state="returned", outputs=(entry,))
+    turn = evolve(turn, calls=tuple(returned if one.id == call.id else one for one in turn.calls))
     # The filter shapes what the next agent sees. The history keeps everything, whatever it leaves out (C4).
-    base = await _base(scope, loop.run, turn, handoff, entry)
-    outputs = [output for other in turn.calls for output in (other.outputs if other.id != call.id else (entry,))]
-    outputs = [output for output in outputs if output.item.get("call_id") not in scope.shown_calls]
-    scope.show_entries(outputs)
-    scope.shown_calls.update(str(output.item.get("call_id")) for output in outputs)
+    base = await _base(scope, loop.run, turn, handoff)
+    scope.show_outputs(turn)
     await loop.record(Returned(call.id, (entry,), used=(call.name,), target=key, base=base), completes=effect)
     # The same agent may get the conversation back: its start hooks are then called again.
     scope.announced_agent = None
@@ -55,9 +55,7 @@ async def hand_over(loop: Loop, scope: RunScope, effect: RunCall, agent: Agent[A
     scope.show(AgentUpdatedStreamEvent(target))
 
 
-async def _base(
-    scope: RunScope, run: Run, turn: Turn, handoff: Handoff[Any, Any], entry: Entry
-) -> tuple[Item, ...] | None:
+async def _base(scope: RunScope, run: Run, turn: Turn, handoff: Handoff[Any, Any]) -> tuple[Item, ...] | None:
     """What the next agent sees in place of the whole conversation; None where it sees the whole."""
     filter_input = scope.config.handoff_input_filter if handoff.input_filter is None else handoff.input_filter
     nest = handoff.nest_handoff_history
@@ -72,7 +70,7 @@ async def _base(
             )
         logger.warning("nest_handoff_history is ignored: a server owns the conversation")
         return None
-    data = _input_data(scope, run, turn, entry)
+    data = _input_data(scope, run, turn)
     if filter_input is not None:
         if not callable(filter_input):
             raise UserError(
@@ -98,7 +96,7 @@ async def _base(
     return tuple(base)
 
 
-def _input_data(scope: RunScope, run: Run, turn: Turn, entry: Entry) -> HandoffInputData:
+def _input_data(scope: RunScope, run: Run, turn: Turn) -> HandoffInputData:
     view, first = run.view, run.spec.input_count
     base = scope.history if view.base is None else view.base
     inputs = [one.item for one in run.ledger[view.tail : first]] if view.tail < first else []
@@ -107,7 +105,7 @@ def _input_data(scope: RunScope, run: Run, turn: Turn, entry: Entry) -> HandoffI
         history = scope.given_input
     else:
         history = tuple(copy_json(item) for item in (*base, *inputs))
-    outputs = [one for call in turn.calls for one in (call.outputs or ((entry,) if call.kind == "handoff" else ()))]
+    outputs = [one for call in turn.calls for one in call.outputs]
     return HandoffInputData(
         input_history=history,
         pre_handoff_items=tuple(scope.run_items(run.ledger.since(max(view.tail, first)))),

@@ -108,14 +108,14 @@ class Loop(SavingLoop):
         except asyncio.CancelledError:
             if self._hands_over and self._handing_over == "now":
                 await self._give_up()  # as a crash would leave it: what had begun is known to have
-                if self._task is not None:
-                    self._task.uncancel()
+                if self.task is not None:
+                    self.task.uncancel()
                 raise handed_over(self.state) from None
             await self._close_when_cancelled()
             if not self._is_cut:
                 raise
-            if self._task is not None:
-                self._task.uncancel()  # it was ours, and it is dealt with
+            if self.task is not None:
+                self.task.uncancel()  # it was ours, and it is dealt with
         except (RunClaimedError, LeaseLostError) as error:
             await self._give_up()  # the run is another's now: nothing more may be written in its name
             await self._say_whose(error)
@@ -127,7 +127,7 @@ class Loop(SavingLoop):
             await self._close_after(error)
             raise
         finally:
-            self._task = None
+            self.task = None
 
     def stop_after_turn(self) -> None:
         """Let the turn under way finish and be stored; ask the model nothing more."""
@@ -137,11 +137,14 @@ class Loop(SavingLoop):
             self.apply(Stopped("after_turn", upto))
 
     def stop_now(self) -> bool:
-        """Cancel whatever is under way; what tools have done is still stored. Whether the run had begun."""
+        """Cancel whatever is under way; what tools have done is still stored. Whether its task had begun."""
         self._is_cut = True
-        if self._task is not None and not self._is_closing:  # said twice, it must not cut short what is being stored
-            self._task.cancel()
-        return self.has_entered
+        self._cut()
+        return self.task is not None or self.has_entered
+
+    def _cut(self) -> None:
+        if self.task is not None and not self._is_closing:  # said twice, it must not cut short what is being stored
+            self.task.cancel()
 
     def hand_over(self) -> None:
         """Begin nothing more; when what is under way has ended, save the run as it is, for another worker."""
@@ -153,8 +156,12 @@ class Loop(SavingLoop):
     def hand_over_now(self) -> None:
         """Cut what is under way, and write nothing more: whoever takes the run finds what had begun in doubt."""
         self._handing_over = "now"
-        if self._task is not None and not self._is_closing:
-            self._task.cancel()
+        self._cut()
+
+    @property
+    def is_sent_away(self) -> bool:
+        """Whether it was told to leave before it had begun anything: it waited to be opened."""
+        return self._handing_over == "now" and not self.has_entered
 
     @property
     def _hands_over(self) -> bool:

@@ -16,7 +16,7 @@ from standfast.driver.callers import Callers
 from standfast.driver.hooks import announce_agent, hook_pair, observers, wants
 from standfast.driver.loop import Loop
 from standfast.driver.lost_answers import ask_server, newest_item_id, not_sent, unknown_outcome
-from standfast.driver.reply_parsing import Reply, call_digest, classify
+from standfast.driver.reply_parsing import Reply, call_digest
 from standfast.driver.run_scope import PreparedView, RunScope, logger
 from standfast.driver.sending import Sending
 from standfast.engine.due import due
@@ -108,7 +108,7 @@ async def take_reply(
             # Refused here, and there it stands: the server waits for an output of every call, and would take nothing
             # else. So the run knows the calls, none of which runs, and hands their outputs over (D11).
             with contextlib.suppress(StandfastError):
-                seen = classify(response.output, agent=scope.graph.key(agent))
+                seen = Reply(scope.graph.key(agent)).take(response.output)
                 await loop.record(seen.event(effect.turn, response, counted, owed), completes=effect)
         raise
     scope.asked_calls = {call.id: call.digest for call in reply.calls}
@@ -129,20 +129,18 @@ async def take_reply(
 
 def _read(scope: RunScope, run: Run, agent: Agent[Any], resolved: ResolvedAgent, response: ModelResponse) -> Reply:
     """The reply with what this agent has: which tools it calls, and whether they are there."""
-    return classify(
-        response.output,
-        agent=scope.graph.key(agent),
+    is_told = scope.config.tool_not_found_behavior == "return_error_to_model"
+    is_server = run.spec.owner.is_server
+    reply = Reply(
+        scope.graph.key(agent),
         tools=resolved.tools_by_name,
         handoffs=resolved.handoffs_by_name,
+        kind_of_missing="unknown" if is_told else None,
         known=_known(scope, run),
-        unknown_tool=lambda name: _unknown_tool(scope, agent, name),
-        callers=Callers(
-            tools=resolved.tools,
-            history=lambda: view_items(run, scope.history),
-            is_elsewhere=run.spec.owner.is_server,
-        ),
-        answers_repeats=run.spec.owner.is_server,
+        answers_repeats=is_server,
+        callers=Callers(tools=resolved.tools, history=lambda: view_items(run, scope.history), is_elsewhere=is_server),
     )
+    return reply.take(response.output)
 
 
 def _known(scope: RunScope, run: Run) -> dict[str, str]:
@@ -156,15 +154,6 @@ def _known(scope: RunScope, run: Run) -> dict[str, str]:
     return scope.known_calls
 
 
-def _unknown_tool(scope: RunScope, agent: Agent[Any], name: str) -> str:
-    if scope.config.tool_not_found_behavior == "return_error_to_model":
-        return "unknown"
-    raise ModelBehaviorError(
-        f"the model called tool {name!r}, which agent {agent.name!r} does not have",
-        "Give the agent that tool, or set RunConfig(tool_not_found_behavior='return_error_to_model').",
-    )
-
-
 # --- what is sent ----------------------------------------------------------------------------------------------------
 
 
@@ -172,7 +161,7 @@ def prepared(scope: RunScope, run: Run) -> list[Item]:
     """The client-owned conversation as a provider accepts it; only what is new since the last turn is worked on."""
     so_far = scope.prepared
     if so_far is None or so_far.view_count != len(run.views):
-        base: Sequence[Item] = [*(scope.history if run.view.base is None else run.view.base), *scope.open_turns]
+        base: Sequence[Item] = [*(scope.history if run.view.base is None else run.view.base), *scope.seen.open_turns]
         if scope.shown_base is not None and len(run.views) == 1:
             base = scope.shown_base
         items = [*base, *(entry.item for entry in run.ledger.since(run.view.tail))]

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
@@ -19,7 +18,7 @@ from standfast.agents.context import ChildClosed, ChildPaused
 from standfast.driver.event_buffer import EventBuffer
 from standfast.driver.inside import all_around, waiting_for
 from standfast.driver.loop import Children
-from standfast.driver.owners import owner_of_tool
+from standfast.driver.owners import owner_of_tool, owner_on_resume
 from standfast.driver.result import RunResult, RunResultBase, RunResultStreaming
 from standfast.driver.run_scope import (
     AgentToolInvocation,
@@ -30,156 +29,122 @@ from standfast.driver.run_scope import (
     StartedRun,
 )
 from standfast.engine.run import Call, Owner, Run, evolve
-from standfast.ground.errors import OwnerError, RunClaimedError, SessionBusyError, UserError
-from standfast.plain.turn_lock import TurnLock
+from standfast.ground.errors import OwnerError, RunClaimedError, UserError
+from standfast.plain.turn_lock import ProcessLease, TurnLock
 from standfast.tools.desk import OwnerFailed
 from standfast.words.model_texts import known_texts
 
 NOBODY_TO_WAIT_WITH = "This call did not run: it needs an approval, and this run was started where nobody can give one."
 
 
-def child_runner(
-    children: Children,
-    scope: RunScope,
-    call: Call,
-    *,
-    parent: str,
-    record: Callable[[Run], Awaitable[None]],
-    is_saved: bool,
-) -> Callable[[AgentToolRun], Awaitable[RunResultBase]]:
-    """What a call of run `parent` gets to run an agent with. `record` notes in there where the nested run stands.
+@dataclass(slots=True)
+class ChildRunner:
+    """What a call of run `parent` gets to run an agent with."""
 
-    `children` knows the loops of nested runs while they go on, for an owner that must close them when it is cut short.
-    """
+    children: Children
+    """Knows the loops of nested runs while they go on, for an owner that must close them when it is cut short."""
+    scope: RunScope
+    call: Call
+    parent: str
+    record: Callable[[Run], Awaitable[None]] | None = None
+    """Notes in the call where the nested run stands. None for the call of an ordinary tool, which calls an agent tool
+    itself. That run is nested, too (same context, usage and session's lease), but its call does not wait for it: it
+    cannot be entered again half way, so nothing of it is saved and it must not have to wait for a person."""
+    is_saved: bool = False
+    """Whether a run around it saves what `record` notes."""
 
-    async def tell_owner(child: Run) -> None:
+    async def __call__(self, request: AgentToolRun) -> RunResultBase:
+        """Run the agent of this tool to its end. Raises ChildPaused if it waits for a person."""
+        child = self._spawned(request)
         try:
-            await record(child)
-        except Exception as error:
-            raise OwnerFailed(error) from error  # no failure of the tool: whoever invoked it turns it back
-
-    async def moved(child: Run) -> None:
-        # An ended child too, while its last turn is not stored: what its session gets, its parent knows first.
-        if is_saved and (not child.finished or child.marks.stored < child.storable):
-            await tell_owner(child)
-
-    async def run_agent(request: AgentToolRun) -> RunResultBase:
-        child = _spawned(scope, request, call, (parent, f"{parent}/{call.id}"), moved, is_saved=is_saved)
-        try:
-            with children.including(child.loop):
+            with self.children.including(child.loop):
                 async with _turn_of(child):
                     result = await result_of(child, request)
+                    if child.run.paused and self.record is None:
+                        await self._give_up(child)
+                        refuse_to_wait(child.run, request.tool)
         except RunClaimedError as error:
             if not error.state_is_behind:
                 raise
             raise ChildClosed from None
         finally:
-            if not child.run.paused:  # also of one that failed: its replies were paid for
-                scope.child_responses[call.id] = [evolve(one, hidden=True) for one in child.run.responses]
+            if self.record is None or not child.run.paused:  # also of one that failed: its replies were paid for
+                paid = [evolve(one, hidden=True) for one in child.run.responses]
+                self.scope.child_responses.setdefault(self.call.id, []).extend(paid)
                 _note_calls(request, child.run)
         if child.run.paused:
-            scope.children[call.id] = child.scope
-            await tell_owner(child.run)
+            self.scope.children[self.call.id] = child.scope
+            await self._tell_owner(child.run)
             raise ChildPaused(child.run)
         return result
 
-    return run_agent
-
-
-def _spawned(
-    scope: RunScope,
-    request: AgentToolRun,
-    call: Call,
-    ids: tuple[str, str],
-    moved: Callable[[Run], Awaitable[None]],
-    *,
-    is_saved: bool = False,
-) -> StartedRun:
-    """The nested run, not begun yet: `ids` are its parent's and its own. `moved` is told of each of its steps.
-
-    `is_saved`: what `moved` is told, a run around this one saves.
-    """
-    tool, (parent, run_id) = request.tool, ids
-    config = replace(tool.run_config or scope.config, run_id=None)
-    owner, around = owner_of_tool(tool), _around(scope, is_saved=is_saved)
-    if owner.kind == "conversation" and owner in around.owners:
-        raise _inside_itself(owner, call.name)
-    assert scope.spawn is not None  # only a scope that is read with has none, and that one runs nothing
-    return scope.spawn(
-        RunArguments(
-            agent=tool.agent,
-            given_input=request.input,
-            wrapper=request.context.for_child(request.tool_input, run_config=config),
-            config=config,
-            provider=scope.arguments.provider,
-            owner=owner,
-            session=tool.session,
-            hooks=tool.hooks,
-            max_turns=tool.max_turns,
-            events=EventBuffer() if tool.on_stream is not None else None,
-            # It may be told to keep quiet, or to keep out what was said.
-            tracer=scope.tracer.under(config) if scope.tracer is not None else None,
-            resumed=ResumedRun(call.child) if call.child is not None else None,
-            run_id=run_id,
-            inside=scope.arguments.inside or parent,
-            outer=scope.session,
-            invocation=AgentToolInvocation(call.name, call.id, call.arguments),
-            moved=moved,
-            is_saved_outside=is_saved,
-            around=around,
-        )
-    )
-
-
-def _around(scope: RunScope, *, is_saved: bool) -> RunAround:
-    """What a run knows of those around it that is started in a call of this scope's run."""
-    arguments, known = scope.arguments, scope.arguments.around
-    owners = (*(known.owners if known is not None else ()), arguments.owner)
-    if known is not None and known.store is not None:
-        return replace(known, owners=owners)
-    return RunAround(owners, scope.store, keeps_outermost=is_saved and arguments.inside is None)
-
-
-def by_hand_runner(children: Children, scope: RunScope, call: Call, parent: str) -> Any:
-    """What the context of an ordinary tool's call gets, for a tool that calls an agent tool itself.
-
-    The run is nested as that of an agent tool is (same context, usage and session's lease), but its call does not wait
-    for it: it cannot be entered again half way, so nothing of it is saved and it must not have to wait for a person.
-    """
-
-    async def run_agent(request: AgentToolRun) -> RunResultBase:
-        async def nothing(child: Run) -> None:
-            """It is not saved; if its process dies, its call is one of unknown outcome."""
-
-        # A name of its own each time: where the call is repeated after a crash, this is another run, and under the name
-        # of the first its session would take what it stores for a repeat.
-        child = _spawned(scope, request, call, (parent, f"{parent}/{call.id}/{uuid4().hex[:12]}"), nothing)
+    async def _tell_owner(self, child: Run) -> None:
+        assert self.record is not None  # else it neither waits nor is saved
         try:
-            with children.including(child.loop):
-                async with _turn_of(child):
-                    result = await result_of(child, request)
-                    if child.run.paused:
-                        await _give_up(scope, child)
-                        refuse_to_wait(child.run, request.tool)
-        finally:
-            paid = [evolve(one, hidden=True) for one in child.run.responses]
-            scope.child_responses.setdefault(call.id, []).extend(paid)
-            _note_calls(request, child.run)
-        return result
+            await self.record(child)
+        except Exception as error:
+            raise OwnerFailed(error) from error  # no failure of the tool: whoever invoked it turns it back
 
-    return run_agent
+    async def _moved(self, child: Run) -> None:
+        # An ended child too, while its last turn is not stored: what its session gets, its parent knows first.
+        if self.is_saved and (not child.finished or child.marks.stored < child.storable):
+            await self._tell_owner(child)
+
+    def _spawned(self, request: AgentToolRun) -> StartedRun:
+        """The nested run, not begun yet."""
+        tool, scope, call = request.tool, self.scope, self.call
+        config = replace(tool.run_config or scope.config, run_id=None)
+        owner, around = owner_of_tool(tool), self._around()
+        if call.child is not None:
+            owner = owner_on_resume(call.child, owner)
+        if owner.kind == "conversation" and owner in around.owners:
+            raise _inside_itself(owner, call.name)
+        # By hand, a name of its own each time: where the call is repeated after a crash, this is another run, and under
+        # the name of the first its session would take what it stores for a repeat.
+        own = "" if self.record is not None else f"/{uuid4().hex[:12]}"
+        assert scope.spawn is not None  # only a scope that is read with has none, and that one runs nothing
+        return scope.spawn(
+            RunArguments(
+                agent=tool.agent,
+                given_input=request.input,
+                wrapper=request.context.for_child(request.tool_input, run_config=config),
+                config=config,
+                provider=scope.arguments.provider,
+                owner=owner,
+                session=tool.session,
+                hooks=tool.hooks,
+                max_turns=tool.max_turns,
+                events=EventBuffer() if tool.on_stream is not None else None,
+                # It may be told to keep quiet, or to keep out what was said.
+                tracer=scope.tracer.under(config) if scope.tracer is not None else None,
+                resumed=ResumedRun(call.child) if call.child is not None else None,
+                run_id=f"{self.parent}/{call.id}{own}",
+                inside=scope.arguments.inside or self.parent,
+                outer=scope.session,
+                invocation=AgentToolInvocation(call.name, call.id, call.arguments),
+                moved=self._moved,
+                is_saved_outside=self.is_saved,
+                around=around,
+            )
+        )
+
+    def _around(self) -> RunAround:
+        arguments, known = self.scope.arguments, self.scope.arguments.around
+        owners = (*(known.owners if known is not None else ()), arguments.owner)
+        if known is not None and known.store is not None:
+            return replace(known, owners=owners)
+        return RunAround(owners, self.scope.store, keeps_outermost=self.is_saved and arguments.inside is None)
+
+    async def _give_up(self, child: StartedRun) -> None:
+        """Reject what a run that cannot wait waits for, and store its turn: what its calls did stays known (C8)."""
+        resumed = ResumedRun(child.run)
+        assert self.scope.spawn is not None  # it has spawned this one
+        closing = self.scope.spawn(replace(child.scope.arguments, events=None, resumed=resumed))
+        await closing.abandon(resumed, NOBODY_TO_WAIT_WITH)
 
 
 _turns: WeakValueDictionary[str, TurnLock] = WeakValueDictionary()
 """By the server's conversation: whose turn it is there, of the agent tools of this process."""
-
-
-@dataclass(slots=True)
-class _Turn:
-    """A nested run's turn on a server's conversation."""
-
-    key: tuple[str, str]
-    is_held: bool = False
 
 
 def _inside_itself(owner: Owner, tool_name: str) -> OwnerError:
@@ -201,26 +166,20 @@ async def _turn_of(child: StartedRun) -> AsyncIterator[None]:
     if owner.conversation_id is None or config.concurrency == "allow":
         yield
         return
-    turn = _Turn(("conversation", owner.conversation_id))
+    key = ("conversation", owner.conversation_id)
     # Also from a task of its own, which the call around it may or may not wait for: nothing can be sent meanwhile.
-    if any(one.is_held and one.key == turn.key for one in all_around()):
+    if any(one.is_held and one.key == key for one in all_around()):
         invocation = child.scope.arguments.invocation
         raise _inside_itself(owner, invocation.tool_name if invocation is not None else "")
-    lock = _turns.setdefault(owner.conversation_id, TurnLock())
-    wait_s = config.lease_wait_s if config.concurrency == "wait" else 0.0
-    with waiting_for(turn.key, child.scope.started_in, what=f"conversation {owner.id!r}"):
-        is_entered = await lock.enter(wait_s)
-    if not is_entered:
-        raise SessionBusyError(
-            f"another agent tool of this process is at conversation {owner.id!r} and did not end within {wait_s} s",
-            "Call it again later, or give the agent tools conversations of their own.",
-        )
-    child.scope.turn, turn.is_held = turn, True
+    what, lock = f"conversation {owner.id!r}", _turns.setdefault(owner.conversation_id, TurnLock())
+    turn = ProcessLease(lock, what, config.lease_wait_s if config.concurrency == "wait" else 0.0, key)
+    with waiting_for(key, child.scope.started_in, what=what):
+        await turn
+    child.scope.turn = turn
     try:
         yield
     finally:
-        turn.is_held = False
-        lock.leave()
+        turn.release_now()
 
 
 def _note_calls(request: AgentToolRun, child: Run) -> None:
@@ -230,14 +189,6 @@ def _note_calls(request: AgentToolRun, child: Run) -> None:
     cut = {entry.item["call_id"] for entry in child.ledger if str(entry.item.get("output")) in cut_texts}
     used += [entry.item["name"] for entry in child.ledger if entry.item.get("call_id") in cut and "name" in entry.item]
     request.context.called_inside = tuple(dict.fromkeys((*request.context.called_inside, *used)))
-
-
-async def _give_up(scope: RunScope, child: StartedRun) -> None:
-    """Reject what a run that cannot wait waits for, and store its turn: what its other calls did stays known (C8)."""
-    resumed = ResumedRun(child.run)
-    assert scope.spawn is not None  # it has spawned this one
-    closing = scope.spawn(replace(child.scope.arguments, events=None, resumed=resumed))
-    await closing.abandon(resumed, NOBODY_TO_WAIT_WITH)
 
 
 def refuse_to_wait(run: Run, tool: AgentTool) -> None:

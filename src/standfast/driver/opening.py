@@ -16,7 +16,7 @@ from standfast.driver.call_lookup import calls_within
 from standfast.driver.conclude import restored_output
 from standfast.driver.fresh import as_shown
 from standfast.driver.guardrails import restored_results
-from standfast.driver.owners import check_owner
+from standfast.driver.owners import owner_on_resume
 from standfast.driver.rebuild import another_input, rebuilt_from_items
 from standfast.driver.run_saver import RunSaver
 from standfast.driver.run_scope import ResumedRun, RunScope, usage_of
@@ -90,7 +90,7 @@ async def open_new(scope: RunScope, fresh: Run) -> Opened:
         await end_gone()  # after the save: what they owe the server is this run's now
     if scope.session is not None:
         scope.history = await scope.session.read()
-        run = await as_shown(scope, fresh, run)
+        run = await as_shown(scope, run)
     return Opened(run, saver, has_read=True)
 
 
@@ -175,7 +175,7 @@ async def _open_earlier(scope: RunScope, fresh: Run) -> Opened | None:
 async def _open_again(scope: RunScope, fresh: Run, earlier: Run, revision: int) -> Opened:
     if [entry.item for entry in fresh.ledger] != given_input_of(earlier):
         raise another_input(fresh)
-    check_owner(earlier, scope.arguments.session)
+    owner_on_resume(earlier, scope.arguments.owner)
     check_saved(earlier, scope.graph)
     scope.wrapper.usage.add(usage_of(earlier))  # what it cost before is part of what it costs
     refuse_settled(earlier.spec.run_id, earlier.progress.settled_by)
@@ -204,7 +204,6 @@ async def open_resumed(scope: RunScope, resumed: ResumedRun) -> Opened:
     run, status, is_nested = resumed.run, resumed.status, scope.arguments.moved is not None
     if run.is_closed:
         refuse_finished(run)
-    check_owner(run, scope.arguments.session)
     if status is None:  # else whoever loaded it, just now, has looked at all of this
         check_saved(run, scope.graph)
         # One that goes on inside another is as its parent's record says; what its session's store says is asked below.
@@ -384,7 +383,6 @@ async def open_abandoned(scope: RunScope, resumed: ResumedRun, message: str) -> 
     run = resumed.run
     if run.is_closed:
         refuse_finished(run)
-    check_owner(run, scope.arguments.session)
     await _hold(scope, resumed)
     await _hold_run(scope, run.spec.run_id)
     revision = await _known_revision(scope, resumed)

@@ -56,42 +56,20 @@ def owner_of_tool(tool: AgentTool) -> Owner:
     return owner_of(tool.session, tool.conversation_id, tool.previous_response_id)
 
 
-def owner_on_resume(run: Run, given: Owner, previous_response_id: str | None) -> Owner:
-    """The owner of a run that is resumed; raises OwnerError if the arguments name another (`given`)."""
+def owner_on_resume(run: Run, given: Owner) -> Owner:
+    """The owner of a run that goes on; raises OwnerError if what it is given says another."""
     owner = run.spec.owner
     # Nothing was said, and nothing needs to be: a server's conversation is known by the id the run has.
     if given.kind == "replay" and owner.kind != "session":
         return owner
-    same = given.kind == owner.kind
-    if same and owner.kind == "conversation":
-        same = given.id == owner.id
-    if same and owner.kind == "chain":
-        same = previous_response_id in (None, owner.id, run.marks.response_id)
-    if same and owner.kind == "session":
-        same = owner.id is None or given.id == owner.id
-    if not same:
+    has_any_id = owner.kind == "session" and owner.id is None  # it had none before its first use
+    ids = (owner.id, run.marks.response_id, None) if owner.kind == "chain" else (owner.id,)
+    if given.kind != owner.kind or not (has_any_id or given.id in ids):
         raise OwnerError(
-            f"run {run.spec.run_id!r} is owned by {_said(owner)} and would be resumed under {_said(given)}",
+            f"run {run.spec.run_id!r} is owned by {_said(owner)} and would go on under {_said(given)}",
             "Resume it under its own owner, or start a new run to move the conversation.",
         )
     return owner
-
-
-def check_owner(run: Run, session: Session | None) -> None:
-    """Raise if the run is given a session it does not belong to, or lacks the one it does."""
-    owner = run.spec.owner
-    if owner.kind == "session":
-        given = session_id_of(session) if session is not None else None
-        if session is None or (owner.id is not None and given != owner.id):
-            raise OwnerError(
-                f"run {run.spec.run_id!r} belongs to session {owner.id!r} and was given {given!r}",
-                "Resume it with the session it was started with.",
-            )
-    elif session is not None:
-        raise OwnerError(
-            f"run {run.spec.run_id!r} is not owned by a session ({owner.kind}) and was given one",
-            "Resume it without session=, or start a new run on the session.",
-        )
 
 
 def _said(owner: Owner) -> str:

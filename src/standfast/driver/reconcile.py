@@ -54,7 +54,8 @@ class Reconciler(Generic[State, Event, Effect]):
         self._completed: set[str] = set()
         """Effects under way whose last word is recorded."""
         self._wake: asyncio.Future[None] | None = None
-        self._task: asyncio.Task[object] | None = None
+        self.task: asyncio.Task[Any] | None = None
+        """The task that drives it."""
         self._cancelled_before = 0
 
     # --- events ------------------------------------------------------------------------------------------------------
@@ -88,8 +89,8 @@ class Reconciler(Generic[State, Event, Effect]):
 
     async def reconcile(self) -> None:
         """Perform what is due until nothing is and the state rests. Raises what an effect raised."""
-        self._task = asyncio.current_task()
-        self._cancelled_before = self._task.cancelling() if self._task is not None else 0
+        self.task = asyncio.current_task()
+        self._cancelled_before = self.task.cancelling() if self.task is not None else 0
         while True:
             effects = self._due_now()
             if not self._tasks:
@@ -103,7 +104,7 @@ class Reconciler(Generic[State, Event, Effect]):
 
     def _raise_if_cancelled(self) -> None:
         """Raise a cancellation that a tool swallowed though it was meant for whoever drives this loop."""
-        if self._task is not None and self._task.cancelling() > self._cancelled_before:
+        if self.task is not None and self.task.cancelling() > self._cancelled_before:
             raise asyncio.CancelledError("the run was cancelled; what it was doing finished all the same")
 
     async def _perform_inline(self, effect: Effect) -> None:

@@ -7,18 +7,19 @@ Pure but for the names it is given. Checks the one promise the engine builds on:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
+from standfast.agents.handoffs import Handoff
 from standfast.driver.call_lookup import tool_of
 from standfast.driver.callers import Callers, check_allowed
 from standfast.engine.events import Replied
 from standfast.engine.run import Call, Entry, Response
 from standfast.ground.errors import ItemNotStorableError, ModelBehaviorError, UserError
 from standfast.ground.jsonvalue import Item, encode, encode_value
-from standfast.tools.custom import CUSTOM_CALL, CustomTool
+from standfast.tools.custom import CUSTOM_CALL, CustomTool, LocalTool
 from standfast.tools.function import facts_of
 from standfast.words.history import APPROVAL_PLACEHOLDER
 from standfast.words.item_kinds import KINDS, TOOL_CALL
@@ -28,22 +29,48 @@ from standfast.words.usage import Usage
 LOCAL_CALLS = frozenset({"computer_call", "local_shell_call", "apply_patch_call"})
 """Calls whose output the program must give, of kinds that standfast has no tools for."""
 
-_NOBODY: Mapping[str, Any] = {}
+HOSTED_CALL = "mcp_approval_request"
+
+CALLS = frozenset({"function_call", CUSTOM_CALL, HOSTED_CALL})
+"""What asks for something, and gets an answer of the program's."""
+
+ENTRY_KINDS = {
+    "handoff": "handoff_call_item",
+    "ignored": "handoff_call_item",
+    "hosted": "mcp_approval_request_item",
+}
+"""What calls of these kinds are called in a run; all others are calls of tools."""
 
 
 @dataclass(slots=True)
 class Reply:
-    """A reply, taken apart."""
+    """A reply, taken apart with the names that its agent has.
 
-    entries: list[Entry] = field(default_factory=list)
-    originals: list[Any] = field(default_factory=list)
+    Read without names, for a run whose agents are not at hand, every call is one of a tool.
+    """
+
+    agent: str
+    tools: Mapping[str, LocalTool] = field(default_factory=dict)
+    handoffs: Mapping[str, Handoff[Any, Any]] = field(default_factory=dict)
+    kind_of_missing: str | None = "tool"
+    """The kind of a call whose tool is not there; None: such a reply is refused."""
+    known: Mapping[str, str] = field(default_factory=dict)
+    """The calls already in history: their ids and digests."""
+    answers_repeats: bool = False
+    """Whether a server keeps the conversation: there, a call of `known` that stands in this reply is another one, which
+    needs an output of its own."""
+    callers: Callers | None = None
+    """Says who may call; without it nobody is asked."""
+    entries: list[Entry] = field(default_factory=list, init=False)
+    originals: list[Any] = field(default_factory=list, init=False)
     """Beside each entry: the item as the model gave it."""
-    calls: list[Call] = field(default_factory=list)
-    used: list[str] = field(default_factory=list)
-    hosted: bool = False
-    """Whether a tool of the provider's was active, so that a reply without a message is not an answer yet."""
-    skipped: int = 0
-    """Calls that had been completed before and were asked for again."""
+    calls: list[Call] = field(default_factory=list, init=False)
+    used: list[str] = field(default_factory=list, init=False)
+    is_unanswered: bool = field(default=False, init=False)
+    """Whether it is no answer yet without a message: a tool of the provider's was active, or a call that had been
+    completed before was asked for again."""
+    _seen: dict[str, str] = field(default_factory=dict, init=False)
+    """The calls of this reply so far: their ids and digests."""
 
     def event(
         self,
@@ -58,8 +85,100 @@ class Reply:
         items = tuple(entry.item for entry in self.entries)
         ids = (response.response_id, response.request_id)
         record = Response(items, usage.to_json(), *ids, model=model, agent=agent)
-        unanswered, used = self.hosted or self.skipped > 0, tuple(self.used)
-        return Replied(turn, tuple(self.entries), tuple(self.calls), record, owed, unanswered, used)
+        calls, used = tuple(self.calls), tuple(self.used)
+        return Replied(turn, tuple(self.entries), calls, record, owed, self.is_unanswered, used)
+
+    def take(self, output: Iterable[Any]) -> Reply:
+        """Take in what the model gave; the reply itself."""
+        for original in output:
+            item = stored_form(original)
+            _refuse_what_no_store_takes(item)
+            kind = item.get("type") or ("message" if "role" in item else None)
+            if kind is None:
+                raise ModelBehaviorError(
+                    "the model replied with an item that has no type",
+                    "Check the Model implementation: items need a type.",
+                )
+            if self.callers is not None:
+                self.callers.take(item)
+            entry = self._call(kind, item) if kind in CALLS else self._other(kind, item)
+            if entry is not None:
+                self.entries.append(entry)
+                self.originals.append(original)
+        return self
+
+    def _call(self, call_type: str, item: Item) -> Entry | None:
+        is_hosted = call_type == HOSTED_CALL
+        call_id, digest = _call_id(item.get("id" if is_hosted else "call_id"), call_type), call_digest(item)
+        is_of_this_reply = call_id in self._seen
+        name = str(item.get("name", ""))
+        found: LocalTool | Handoff[Any, Any] | None = None
+        if self._is_repeated(call_id, digest):
+            # It was answered, and is not run again: as another it would have what belongs to the first by its id, a
+            # person's approval, the idempotency key, the run inside it. Twice within one reply, it is one call.
+            self.is_unanswered = self.is_unanswered or not is_of_this_reply
+            if is_of_this_reply or not self.answers_repeats:
+                return None
+            kind = "repeated"
+        elif is_hosted:
+            kind = "hosted"
+        else:
+            kind, found = self._meant(call_type, name, item)
+            self.used.append(name)
+        self._seen[call_id] = digest
+        on_unknown, behind = getattr(found, "on_unknown", "report"), None if found is None else behind_name(found)
+        arguments = arguments_text(item)
+        self.calls.append(Call(call_id, name, kind, arguments, digest, on_unknown=on_unknown, behind=behind))
+        extra = None if found is None or isinstance(found, Handoff) else facts_of(found)
+        return Entry(ENTRY_KINDS.get(kind, "tool_call_item"), self.agent, item, extra)
+
+    def _meant(self, call_type: str, name: str, item: Item) -> tuple[str, LocalTool | Handoff[Any, Any] | None]:
+        """The kind of a call, and what it is for."""
+        namespace = item.get("namespace")
+        handoff = self.handoffs.get(name) if call_type == "function_call" and not namespace else None
+        tool = tool_of(self.tools, item, name) if handoff is None else None
+        if handoff is not None:
+            # Two handoffs cannot both be followed: the first wins, and the model is told of the other.
+            kind = "ignored" if any(call.kind == "handoff" for call in self.calls) else "handoff"
+        elif tool is not None:
+            kind = "agent" if tool.agent_tool is not None else "tool"
+        elif self.kind_of_missing is not None:
+            kind = self.kind_of_missing
+        else:
+            raise ModelBehaviorError(
+                f"the model called tool {f'{namespace}.{name}' if namespace else name!r}, which agent {self.agent!r}"
+                " does not have",
+                "Give the agent that tool, or set RunConfig(tool_not_found_behavior='return_error_to_model').",
+            )
+        if self.callers is not None and kind != "unknown":
+            check_allowed(item, tool)
+        return kind, handoff or tool
+
+    def _is_repeated(self, call_id: str, digest: str) -> bool:
+        """Whether this call was made before, in this reply or in an earlier one; another under its id is refused."""
+        # Outputs are matched to calls by id alone, here and at every provider: one id for two calls would answer both.
+        earlier = self._seen.get(call_id, self.known.get(call_id))
+        if earlier is not None and earlier != digest:
+            raise ModelBehaviorError(
+                f"the model used call id {call_id!r} for two different calls",
+                "A call id must be unique for the whole run; check the Model implementation or its provider.",
+            )
+        return earlier is not None
+
+    def _other(self, kind: str, item: Item) -> Entry | None:
+        # Refused, not kept: without an output of ours the provider refuses every later request.
+        if kind in LOCAL_CALLS:
+            raise UserError(
+                f"the model made a {kind}, which standfast has no local tool for",
+                "Remove that hosted tool from the agent, or offer the same ability as a function_tool.",
+            )
+        if kind == APPROVAL_PLACEHOLDER:  # ours, and never part of a conversation
+            return None
+        known = KINDS.get(kind, TOOL_CALL)
+        if known is TOOL_CALL or kind == "program_output":
+            self.used.append("programmatic_tool_calling" if kind.startswith("program") else kind)
+        self.is_unanswered = self.is_unanswered or known.is_hosted
+        return Entry(known.name, self.agent, item)
 
 
 def call_digest(item: Mapping[str, Any]) -> str:
@@ -107,142 +226,6 @@ def stored_form(original: object) -> Item:
     return item
 
 
-def classify(
-    output: Iterable[Any],
-    *,
-    agent: str,
-    tools: Mapping[str, Any] = _NOBODY,
-    handoffs: Mapping[str, Any] = _NOBODY,
-    known: Mapping[str, str] = _NOBODY,
-    unknown_tool: Callable[[str], str] = lambda name: "tool",
-    callers: Callers | None = None,
-    answers_repeats: bool = False,
-) -> Reply:
-    """The reply's entries and calls. `known` maps the ids of calls already in history to their digests.
-
-    `unknown_tool(name)` says what to do about a tool that is not there: it raises, or returns the call's kind. Read
-    without names, for a run whose agents are not at hand, every call is one of a tool. `callers` says who may call;
-    without it nobody is asked. `answers_repeats`: a server keeps the conversation, and has a call of `known` that
-    stands in this reply as another one, which needs an output of its own.
-    """
-    reading = _Reading(agent, tools, handoffs, known, unknown_tool, callers, answers_repeats)
-    for original in output:
-        reading.take(original)
-    return reading.reply
-
-
-@dataclass(slots=True)
-class _Reading:
-    """A reply that is being taken apart, and the names it is read with."""
-
-    agent: str
-    tools: Mapping[str, Any]
-    handoffs: Mapping[str, Any]
-    known: Mapping[str, str]
-    unknown_tool: Callable[[str], str]
-    callers: Callers | None = None
-    answers_repeats: bool = False
-    reply: Reply = field(default_factory=Reply)
-    seen: dict[str, str] = field(default_factory=dict)
-    """The calls of this reply so far: their ids and digests."""
-
-    def take(self, original: object) -> None:
-        """Take in the next item of the reply."""
-        item = stored_form(original)
-        _refuse_what_no_store_takes(item)
-        kind = item.get("type") or ("message" if "role" in item else None)
-        if kind is None:
-            raise ModelBehaviorError(
-                "the model replied with an item that has no type", "Check the Model implementation: items need a type."
-            )
-        if self.callers is not None:
-            self.callers.take(item)
-        if kind in ("function_call", CUSTOM_CALL):
-            self._local_call(kind, item, original)
-        elif kind == "mcp_approval_request":
-            self._hosted_request(item, original)
-        elif kind != APPROVAL_PLACEHOLDER:  # ours, and never part of a conversation
-            self._other(kind, item, original)
-
-    def _local_call(self, call_type: str, item: Item, original: object) -> None:
-        call_id, digest = _call_id(item.get("call_id"), call_type), call_digest(item)
-        if self._is_repeated(call_id, digest):
-            if call_id not in self.seen:  # else it was repeated within one reply, where it is one call
-                self._repeated(call_id, digest, item, original)
-            return
-        name, namespace = str(item.get("name", "")), item.get("namespace")
-        qualified = f"{namespace}.{name}" if namespace else name
-        found = tool_of(self.tools, item, name)
-        entry_kind, extra = "tool_call_item", None
-        on_unknown, behind = "report", None
-        # Two handoffs cannot both be followed: the first wins, and the model is told of the other.
-        if call_type == "function_call" and not namespace and name in self.handoffs:
-            kind = "ignored" if any(call.kind == "handoff" for call in self.reply.calls) else "handoff"
-            entry_kind, behind = "handoff_call_item", behind_handoff(self.handoffs[name])
-            found = None
-        elif found is None:
-            kind = self.unknown_tool(qualified)
-        else:
-            kind = "agent" if found.agent_tool is not None else "tool"
-            extra, on_unknown, behind = facts_of(found), found.on_unknown, behind_tool(found)
-        if self.callers is not None and kind != "unknown":
-            check_allowed(item, found)
-        self.reply.used.append(name)
-        arguments = arguments_text(item)
-        self.reply.calls.append(Call(call_id, name, kind, arguments, digest, on_unknown=on_unknown, behind=behind))
-        self._keep(Entry(entry_kind, self.agent, item, extra), original)
-
-    def _repeated(self, call_id: str, digest: str, item: Item, original: object) -> None:
-        """Take in a call of an earlier reply. It was answered, and is not run again.
-
-        Run as another, it would have what belongs to the first by its id: a person's approval, the idempotency key, the
-        run inside it.
-        """
-        self.reply.skipped += 1
-        if self.answers_repeats:
-            self.seen[call_id] = digest
-            name = str(item.get("name", ""))
-            self.reply.calls.append(Call(call_id, name, "repeated", arguments_text(item), digest))
-            self._keep(Entry("tool_call_item", self.agent, item), original)
-
-    def _hosted_request(self, item: Item, original: object) -> None:
-        call_id, digest = _call_id(item.get("id"), "mcp_approval_request"), call_digest(item)
-        if self._is_repeated(call_id, digest):
-            return
-        self.reply.calls.append(Call(call_id, str(item.get("name", "")), "hosted", arguments_text(item), digest))
-        self._keep(Entry("mcp_approval_request_item", self.agent, item), original)
-
-    def _is_repeated(self, call_id: str, digest: str) -> bool:
-        """Whether this call was made before, in this reply or in an earlier one; another under its id is refused."""
-        # Outputs are matched to calls by id alone, here and at every provider: one id for two calls would answer both.
-        earlier = self.seen.get(call_id, self.known.get(call_id))
-        if earlier is not None and earlier != digest:
-            raise ModelBehaviorError(
-                f"the model used call id {call_id!r} for two different calls",
-                "A call id must be unique for the whole run; check the Model implementation or its provider.",
-            )
-        if earlier is None:
-            self.seen[call_id] = digest
-        return earlier is not None
-
-    def _other(self, kind: str, item: Item, original: object) -> None:
-        # Refused, not kept: without an output of ours the provider refuses every later request.
-        if kind in LOCAL_CALLS:
-            raise UserError(
-                f"the model made a {kind}, which standfast has no local tool for",
-                "Remove that hosted tool from the agent, or offer the same ability as a function_tool.",
-            )
-        known = KINDS.get(kind, TOOL_CALL)
-        if known is TOOL_CALL or kind == "program_output":
-            self.reply.used.append("programmatic_tool_calling" if kind.startswith("program") else kind)
-        self.reply.hosted = self.reply.hosted or known.is_hosted
-        self._keep(Entry(known.name, self.agent, item), original)
-
-    def _keep(self, entry: Entry, original: object) -> None:
-        self.reply.entries.append(entry)
-        self.reply.originals.append(original)
-
-
 def _refuse_what_no_store_takes(item: Item) -> None:
     """Before a call of the reply runs: what it did could not be stored behind this."""
     try:
@@ -254,21 +237,16 @@ def _refuse_what_no_store_takes(item: Item) -> None:
         ) from None
 
 
-def behind_tool(tool: Any) -> str:
-    """What stands behind a tool besides its name: its kind, and the agent or server that acts (C16)."""
-    if isinstance(tool, CustomTool):
+def behind_name(found: LocalTool | Handoff[Any, Any]) -> str:
+    """What stands behind the name that is called: the kind of tool, and the agent or server that acts (C16)."""
+    if isinstance(found, Handoff):
+        return f"handoff:{found.agent_name}"
+    if isinstance(found, CustomTool):
         return "custom"
-    origin = getattr(tool, "origin", None)
-    described = getattr(tool, "agent_tool", None)
-    if described is not None:
-        return f"agent:{described.agent.name}"
-    server = getattr(origin, "mcp_server_name", None)
+    if found.agent_tool is not None:
+        return f"agent:{found.agent_tool.agent.name}"
+    server = getattr(found.origin, "mcp_server_name", None)
     return "function" if server is None else f"server:{server}"
-
-
-def behind_handoff(handoff: Any) -> str:
-    """The agent that a handoff leads to, as far as it says so."""
-    return f"handoff:{getattr(handoff, 'agent_name', '')}"
 
 
 def _call_id(value: object, kind: str) -> str:

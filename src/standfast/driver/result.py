@@ -9,8 +9,7 @@ from typing import Any, Generic, Literal, TypeVar, cast, overload
 
 from standfast.agents.agent import Agent
 from standfast.agents.context import RunContextWrapper, TState
-from standfast.driver.agent_graph import AgentGraph
-from standfast.driver.call_lookup import call_item_or_made, nested_agent
+from standfast.driver.call_lookup import call_item_or_made
 from standfast.driver.event_buffer import EventBuffer
 from standfast.driver.run_scope import AgentToolInvocation, RunScope, StartedRun, UnfinishedRun
 from standfast.driver.storing import unsent_items
@@ -43,8 +42,7 @@ def _inside(run: Run, scope: RunScope, call: Call) -> RunScope:
     known = scope.children.get(call.id)
     if known is None:
         assert run.turn is not None
-        agent = nested_agent(scope.graph.agent(run.turn.agent), call)
-        graph = scope.graph if agent is None else AgentGraph(agent)
+        graph = scope.graph.inside(run.turn.agent, call.name) or scope.graph
         known = scope.children[call.id] = RunScope(scope.arguments, graph=graph)
     return known
 
@@ -221,7 +219,7 @@ class RunResultBase(Generic[TState]):
     @property
     def unfinished(self) -> tuple[UnfinishedRun, ...]:
         """The other runs of the conversation that had not ended when this one began, and what was done (C15)."""
-        return tuple(self._scope.unfinished)
+        return tuple(self._scope.seen.unfinished)
 
     @property
     def not_stored(self) -> tuple[tuple[str, int], ...]:

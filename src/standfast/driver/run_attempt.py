@@ -11,7 +11,7 @@ from typing import Any
 
 from standfast.agents.error_handlers import RunErrorDetails
 from standfast.driver import under_way
-from standfast.driver.calls import perform_call, settle_call, show_outputs
+from standfast.driver.calls import perform_call, settle_call
 from standfast.driver.compact_after import compact_after, may_compact
 from standfast.driver.conclude import perform_conclude
 from standfast.driver.fresh import fresh_run
@@ -82,8 +82,6 @@ class RunAttempt:
         self.loop = Loop(
             run, partial(perform, self.scope), moved=arguments.moved, session=hold, keeps_lease=may_compact(session)
         )
-        self._task: asyncio.Task[Any] | None = None
-        self._is_sent_away = False
         self.is_open = False
         """Whether `run` is the run that is going on, and no longer only what the caller gave."""
 
@@ -100,39 +98,23 @@ class RunAttempt:
 
     # --- the order of things -----------------------------------------------------------------------------------------
 
-    @property
-    def run_id(self) -> str:
-        """The run's id."""
-        return self.run.spec.run_id
-
     async def go(self) -> None:
         """Run to rest. Raises what ended the run, with what is known about it."""
+        task = self.loop.task = asyncio.current_task()
         if self.arguments.moved is not None:  # nested: its parent is told for it
             await self._go()
             return
-        self._task = asyncio.current_task()
-        worker = under_way.begin(self)
+        worker = under_way.begin(self.loop)
         try:
             await self._go()
         except asyncio.CancelledError:
-            if not self._is_sent_away:
+            if not self.loop.is_sent_away:
                 raise
-            if self._task is not None:
-                self._task.uncancel()
+            if task is not None:
+                task.uncancel()
             raise handed_over(self.run) from None
         finally:
-            worker.has_ended(self)
-
-    def hand_over(self) -> None:
-        """Begin nothing more; when what is under way has ended, leave the run to another worker."""
-        self.loop.hand_over()
-
-    def hand_over_now(self) -> None:
-        """Leave the run to another worker, whatever is under way."""
-        self.loop.hand_over_now()
-        if not self.loop.has_entered and self._task is not None:
-            self._is_sent_away = True
-            self._task.cancel()  # it waits to be opened, and has begun nothing
+            worker.has_ended(self.loop)
 
     async def _go(self) -> None:
         scope, start = self.scope, self.scope.graph.start
@@ -170,8 +152,8 @@ class RunAttempt:
             await self._give_back_claim(error)
             raise
         await self.loop.drive()
-        if self.run.paused and self.run.turn is not None:
-            show_outputs(scope, self.run.turn, self.run, all_so_far=True)
+        if self.run.paused:
+            scope.show_outputs(self.run.turn, all_so_far=True)
         if not (self.run.is_left_owing and self.loop.saver is not None):  # else the next run there brings it along
             warn_if_unsent(self.run)
         if (self.run.tripped or self.run.withheld) and scope.tripped is None:

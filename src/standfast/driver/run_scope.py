@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from standfast.agents.agent import Agent
 from standfast.agents.context import RunContextWrapper
@@ -29,7 +29,7 @@ from standfast.driver.event_buffer import EventBuffer
 from standfast.driver.inside import Held
 from standfast.driver.loop import Loop
 from standfast.driver.session_hold import SessionHold, current_task
-from standfast.engine.run import Entry, Owner, Response, Run
+from standfast.engine.run import Entry, Owner, Response, Run, Turn
 from standfast.engine.run_store import RunStore
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.ground.log_helpers import logger as logger
@@ -160,13 +160,16 @@ class UnfinishedRun:
     """What was done: settled, shown in requests, left alone."""
 
 
-class OpenQuestion(NamedTuple):
-    """A question that waits for a person in another run."""
+@dataclass(slots=True)
+class Seen:
+    """What a run, or a voice call, has to know of the unfinished ones of its conversation."""
 
-    agent: str
-    scope: str
-    arguments: str
-    run_id: str
+    unfinished: list[UnfinishedRun] = field(default_factory=list)
+    """Which they are, and what was done about each."""
+    open_turns: list[Item] = field(default_factory=list)
+    """The turns of those that wait, for requests: they stand behind the history and are never stored (C15)."""
+    questions: dict[tuple[str, str, str], str] = field(default_factory=dict)
+    """What waits for a person in them, by what makes two questions the same; and in which run."""
 
 
 class StartedRun(Protocol):
@@ -271,12 +274,8 @@ class RunScope:
         self.places = Places(execution.max_function_tool_concurrency if execution is not None else None)
         self.history: list[Item] = []
         """What the session held when the run began, or was resumed."""
-        self.open_turns: list[Item] = []
-        """Open turns of paused runs, for requests: they stand behind the history and are never stored (C15)."""
-        self.open_questions: list[OpenQuestion] = []
-        """What waits for a person in those runs."""
-        self.unfinished: list[UnfinishedRun] = []
-        """The runs of this conversation that had not ended, and what was done about each."""
+        self.seen = Seen()
+        """The runs of this conversation that had not ended."""
         self.not_stored: tuple[tuple[str, int], ...] = ()
         """Earlier runs of this process whose last items the session did not get: run id and number of items (C14)."""
         self.final_output: Any = None
@@ -402,6 +401,18 @@ class RunScope:
         """Let a watcher, if there is one, see this."""
         if self.events is not None:
             self.events.show(event)
+
+    def show_outputs(self, turn: Turn | None, *, all_so_far: bool = False) -> None:
+        """Announce the turn's outputs once all are there (or, when a run pauses, those that are).
+
+        In call order, never in the order in which they came: a history that depends on the clock cannot be replayed.
+        """
+        if self.events is None or turn is None or not (turn.complete or all_so_far):
+            return
+        for call in turn.calls:
+            if call.state == "returned" and call.id not in self.shown_calls:
+                self.shown_calls.add(call.id)
+                self.show_entries(call.outputs)
 
     def show_entries(self, entries: Iterable[Entry]) -> None:
         """Announce these entries as run items."""

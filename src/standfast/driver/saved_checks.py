@@ -14,8 +14,8 @@ from typing import Any
 from standfast.agents.agent import Agent
 from standfast.agents.approvals import arguments_digest
 from standfast.driver.agent_graph import AgentGraph
-from standfast.driver.call_lookup import calls_within, missing_tool, nested_agent, scope_of_call, tool_of
-from standfast.driver.reply_parsing import arguments_text, behind_handoff, behind_tool, is_digest_of
+from standfast.driver.call_lookup import calls_within, missing_tool, scope_of_call, tool_of
+from standfast.driver.reply_parsing import arguments_text, behind_name, is_digest_of
 from standfast.driver.run_scope import RunScope
 from standfast.engine.advance import refuse_settled
 from standfast.engine.codec import ENDED, decode_saved, ending_of, has_ended
@@ -47,9 +47,8 @@ def check_saved(run: Run, graph: AgentGraph) -> None:
         _check_call(call, item)
         if call.decision is not None:
             _check_decision(call, call.decision, item or {}, turn.agent)
-        inner = nested_agent(graph.agent(turn.agent), call)
-        if call.child is not None and inner is not None:
-            check_saved(call.child, AgentGraph(inner))
+        if call.child is not None and (inner := graph.inside(turn.agent, call.name)) is not None:
+            check_saved(call.child, inner)
 
 
 def _items(run: Run) -> Iterator[Item]:
@@ -113,7 +112,8 @@ async def check_tools(scope: RunScope, run: Run, graph: AgentGraph | None = None
     turn, gone = run.turn, []
     if turn is None:
         return ()
-    agent = (graph or scope.graph).agent(turn.agent)
+    graph = graph or scope.graph
+    agent = graph.agent(turn.agent)
     for call in turn.calls:
         if call.state == "returned" or call.kind not in ("tool", "agent", "handoff"):
             continue
@@ -123,18 +123,17 @@ async def check_tools(scope: RunScope, run: Run, graph: AgentGraph | None = None
             target = (await scope.agents.current(agent)).handoffs_by_name.get(call.name)
             if target is None:
                 raise _another(agent, call, "it is gone")
-            _check_behind(agent, call, behind_handoff(target))
+            _check_behind(agent, call, behind_name(target))
             continue
         tool = tool_of(await scope.agents.tools(agent), turn.item_of(call), call.name)
         if tool is not None:
-            _check_behind(agent, call, behind_tool(tool))
+            _check_behind(agent, call, behind_name(tool))
         elif scope.config.tool_not_found_behavior != "return_error_to_model":
             raise missing_tool(agent, call)
         elif call.state == "asked":
             gone.append(call.id)
-        inner = nested_agent(agent, call)
-        if call.child is not None and inner is not None:
-            await check_tools(scope, call.child, AgentGraph(inner))
+        if call.child is not None and (inner := graph.inside(turn.agent, call.name)) is not None:
+            await check_tools(scope, call.child, inner)
     return tuple(gone)
 
 

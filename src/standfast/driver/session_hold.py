@@ -142,19 +142,22 @@ class SessionHold:
         """Who holds it, for people: the run."""
         self._lease_ttl_s, self._lease_wait_s = lease_ttl_s, lease_wait_s
         able = abilities(session)
-        self._able = "append" in able
         self._leasable = "lease" in able
         self.can_record = "record" in able
         """Whether items, the saved run and the lease can be written in one step, by a request that needs no loop."""
         self.keeps_costs = self.can_record and "usage" in able
         """Whether what a run costs can be kept with its items, in the step that stores them (B15)."""
-        self._plain = None if self._able else PlainSession(session, wrapper=wrapper)
+        self._plain = None if "append" in able else PlainSession(session, wrapper=wrapper)
+        self._history: Any = self._plain or session
+        """What knows writers: the session, or the adapter for one that does not."""
         _tell_what_ended(session)
-        self._lease: Lease | None = None
+        self._held: Lease | None = None
+        """The session's lease; of a plain session one that only this process knows of."""
         self._runs: RunStore | None = None
-        self._turn: ProcessLease | None = None
-        # A nested run on its parent's session uses the parent's lease (C13).
-        self._outer = outer if outer is not None and outer.is_same(session) else None
+        # A nested run on its parent's session uses the parent's lease (C13), which may be that of the run around it.
+        self._outer: SessionHold | None = None
+        if outer is not None and outer.is_same(session):
+            self._outer = outer._outer or outer
         self._started_in = current_task()
         self.cut: Sequence[Item] = ()
         """What `read` left out of the latest items, because the limit cut the rest of their reply off."""
@@ -201,8 +204,7 @@ class SessionHold:
         `at_once`: raises SessionBusyError if another has it, also where the policy is to wait.
         """
         # Holding twice would be waiting for oneself: a parent's lease covers a nested run on the same conversation.
-        held = (self._outer, self._lease, self._turn)
-        if self._concurrency == "allow" or any(one is not None for one in held):
+        if self._concurrency == "allow" or self._outer is not None or self._held is not None:
             return
         wait_s = 0.0 if at_once or self._concurrency == "reject" else self._lease_wait_s
         asked_at = time.monotonic()
@@ -218,15 +220,15 @@ class SessionHold:
     async def _take(self, wait_s: float) -> None:
         if self._leasable:
             named = {"holder": self.holder} if _says_who(cast("Hashable", type(self.session))) else {}
-            self._lease = await self.session.lease(ttl_s=self._lease_ttl_s, wait_s=wait_s, **named)
+            self._held = await self.session.lease(ttl_s=self._lease_ttl_s, wait_s=wait_s, **named)
         elif self._plain is not None:
-            self._turn = await self._plain.hold(wait_s)
+            self._held = await self._plain.hold(wait_s)
 
     def _tell_of_waiting(self, waited_s: float) -> None:
         who, session = self.holder or "a run", self.session_id or "?"
         if waited_s >= LOGGED_WAIT_S:
             tell("lease_waited", holder=who, seconds=waited_s, session=session)
-        before = getattr(self._lease, "taken_from", "")
+        before = getattr(self._held, "taken_from", "")
         if before:
             tell("lease_taken_over", holder=who, what=f"session {session!r}", before=before)
 
@@ -245,14 +247,13 @@ class SessionHold:
     @property
     def is_held(self) -> bool:
         """Whether this run, or the one it is nested in, has the conversation."""
-        if self._outer is not None:
-            return self._outer.is_held
-        return self._lease is not None or self._turn is not None
+        return (self._outer or self)._held is not None
 
     @property
     def lease(self) -> Lease | None:
-        """The lease that writes carry."""
-        return self._outer.lease if self._outer is not None else self._lease
+        """The lease that writes carry; None where no store knows of it."""
+        held = (self._outer or self)._held
+        return None if isinstance(held, ProcessLease) else held
 
     async def make_sure(self) -> None:
         """Raise LeaseLostError unless the lease is certainly still ours (C13): then nothing may begin or be asked."""
@@ -274,25 +275,19 @@ class SessionHold:
 
     async def release(self) -> None:
         """Give back what was borrowed. The session stays open (C14)."""
-        lease = self._let_go()
-        if lease is not None:
+        held, self._held = self._held, None
+        if held is not None:
             try:
-                await lease.release()  # ours submit it before they wait: a cancellation that comes now changes nothing
+                await held.release()  # ours submit it before they wait: a cancellation that comes now changes nothing
             except StoreError as error:  # it expires by itself; the run's own outcome is what counts
                 logger.warning("a lease on session %r was not given back: %s", self.session_id, error)
 
     def release_now(self) -> None:
         """Give back what was borrowed without waiting; what cannot be given back so lapses by itself."""
-        now = getattr(self._let_go(), "release_now", None)
+        held, self._held = self._held, None
+        now = getattr(held, "release_now", None)
         if callable(now):
             now()
-
-    def _let_go(self) -> Lease | None:
-        """Give back a turn of this process; the lease, which is no longer ours to write with, is still to be given."""
-        if self._turn is not None:
-            self._turn.release_now()
-        lease, self._lease, self._turn = self._lease, None, None
-        return lease
 
     # --- history -----------------------------------------------------------------------------------------------------
 
@@ -332,10 +327,7 @@ class SessionHold:
 
     async def append(self, items: Sequence[Item], *, writer: str, start: int) -> None:
         """Store this run's items from number `start` on, once."""
-        if self._plain is not None:
-            await self._plain.append(items, writer=writer, start=start)
-        else:
-            await self.session.append(items, writer=writer, start=start, lease=self.lease)
+        await self._history.append(items, writer=writer, start=start, lease=self.lease)
 
     async def append_all(self, new: NewItems) -> None:
         """Store the same in several steps, where one cannot have it all; what is repeated is skipped (B1)."""
@@ -345,10 +337,10 @@ class SessionHold:
 
     async def record(self, new: NewItems, *, run: RunSave | None, release: bool = False) -> int:
         """Store items of the run, the run itself, and that its lease is given back, in one step; the new revision."""
-        gives_back = release and self.lease is self._lease is not None
+        gives_back = release and self.lease is self._held is not None
         done: Recorded = await self.session.record(run=run, lease=self.lease, release=gives_back, **new.as_arguments())
         if gives_back:
-            self._lease = None
+            self._held = None
         return done.revision
 
     def record_now(self, new: NewItems, *, run: RunSave | None) -> None:
@@ -356,8 +348,8 @@ class SessionHold:
 
         A nested run gives nothing back: the lease is its parent's.
         """
-        lease, own = self.lease, self._lease
-        self._lease = None
+        lease, own = self.lease, self._held
+        self._held = None
         # Closed and not awaited: there is nobody who could wait.
         self.session.record(run=run, lease=lease, release=own is not None, detached=True, **new.as_arguments()).close()
 
@@ -373,15 +365,13 @@ class SessionHold:
 
     async def accepted(self, writer: str) -> int:
         """How many items of this run the session has, as far as it, or this process, can tell."""
-        if self._plain is not None:
-            return await self._plain.accepted(writer)
-        return int(await self.session.accepted(writer))
+        return int(await self._history.accepted(writer))
 
     async def stored_count(self, writer: str, known: int) -> int:
         """`accepted`, where at least `known` must be there; raises OwnerError if this is another store's session."""
         held = await self.accepted(writer)
         # A plain session can forget (its owner may have edited it); one that counts writers cannot.
-        if self._able and held < known:
+        if self._plain is None and held < known:
             raise OwnerError(
                 f"session {self.session_id!r} holds {held} items of run {writer!r}, which stored {known}: it has the"
                 " same name and is another, or it was removed",
@@ -398,7 +388,5 @@ class SessionHold:
 
     async def written(self, writer: str) -> list[Item]:
         """What this run wrote before, if the session can tell."""
-        if self._able:
-            items: list[Item] = await self.session.written(writer)
-            return items
-        return []
+        items: list[Item] = await self._history.written(writer)
+        return items

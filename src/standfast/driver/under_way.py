@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from typing import Protocol
 from weakref import WeakKeyDictionary
 
+from standfast.driver.loop import Loop
 from standfast.ground.durations import check_seconds
 
 HAND_OVER_S = 8.0
@@ -14,35 +14,18 @@ HAND_OVER_S = 8.0
 # less than the 15 s of a lease, and the first part less than the 10 s that containers leave a process after SIGTERM.
 
 
-class HandedOver(Protocol):
-    """One call of the runner that can be told to leave the run to others."""
-
-    def hand_over(self) -> None:
-        """Begin nothing more, and leave when what is under way has ended."""
-        ...
-
-    def hand_over_now(self) -> None:
-        """Leave, whatever is under way."""
-        ...
-
-    @property
-    def run_id(self) -> str:
-        """The run's id."""
-        ...
-
-
 class Worker:
     """The runs of one event loop."""
 
     def __init__(self) -> None:
-        self.attempts: dict[HandedOver, asyncio.Future[None] | None] = {}
+        self.loops: dict[Loop, asyncio.Future[None] | None] = {}
         """Those under way, each with what tells of its end, once somebody waits for that."""
         self.is_leaving = False
         """Whether the worker stops: whatever starts here is handed over before it has begun anything."""
 
-    def has_ended(self, attempt: HandedOver) -> None:
-        """This call of the runner has given back what it borrowed."""
-        ended = self.attempts.pop(attempt)
+    def has_ended(self, loop: Loop) -> None:
+        """This run has given back what it borrowed."""
+        ended = self.loops.pop(loop)
         if ended is not None and not ended.done() and not ended.get_loop().is_closed():
             ended.set_result(None)
 
@@ -58,12 +41,12 @@ def _here() -> Worker:
     return found
 
 
-def begin(attempt: HandedOver) -> Worker:
-    """Note that this call of the runner is under way in the running loop; the worker is to be told of its end."""
+def begin(loop: Loop) -> Worker:
+    """Note that this run is under way in the running event loop; the worker is to be told of its end."""
     here = _here()
-    here.attempts[attempt] = None
+    here.loops[loop] = None
     if here.is_leaving:
-        attempt.hand_over()
+        loop.hand_over()
     return here
 
 
@@ -75,18 +58,18 @@ def leave(*, is_leaving: bool) -> None:
 async def hand_over_all(within_s: float) -> tuple[str, ...]:
     """Hand over every run that is under way in the running loop, see `hand_over`; their ids."""
     check_seconds("within_s", within_s)
-    attempts = list(_here().attempts)
-    await hand_over(attempts, within_s)
-    return tuple(one.run_id for one in attempts)
+    loops = list(_here().loops)
+    await hand_over(loops, within_s)
+    return tuple(one.run.spec.run_id for one in loops)
 
 
-async def hand_over(attempts: Collection[HandedOver], within_s: float) -> None:
+async def hand_over(loops: Collection[Loop], within_s: float) -> None:
     """Tell these to hand their runs over, and return when they have; after `within_s` what is left is cut."""
-    here, loop = _here().attempts, asyncio.get_running_loop()
-    ended: dict[HandedOver, asyncio.Future[None]] = {}
-    for one in attempts:
+    here, running = _here().loops, asyncio.get_running_loop()
+    ended: dict[Loop, asyncio.Future[None]] = {}
+    for one in loops:
         if one in here:
-            ended[one] = here[one] = here[one] or loop.create_future()
+            ended[one] = here[one] = here[one] or running.create_future()
             one.hand_over()
     if ended:
         await asyncio.wait(ended.values(), timeout=within_s)

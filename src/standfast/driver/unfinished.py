@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from standfast.driver.call_lookup import Question, questions_of, tell_begun
 from standfast.driver.reply_parsing import normal_json
 from standfast.driver.run_saver import RunSaver
-from standfast.driver.run_scope import OpenQuestion, RunScope, UnfinishedRun, logger
+from standfast.driver.run_scope import RunScope, Seen, UnfinishedRun, logger
 from standfast.driver.session_hold import NewItems, SessionHold
 from standfast.driver.storing import ended_nested, with_items
 from standfast.driver.unfinished_calls import FoundCall, calls_in, read_call, settle_call, unreadable
@@ -95,25 +95,12 @@ class Found:
         return questions_of(self.run)
 
 
-@dataclass(slots=True)
-class Seen:
-    """What a run has to know of the unfinished ones of its conversation."""
-
-    unfinished: list[UnfinishedRun] = field(default_factory=list)
-    open_turns: list[Item] = field(default_factory=list)
-    """What waits in them, behind the history, in requests only."""
-    open_questions: list[OpenQuestion] = field(default_factory=list)
-
-
 async def look_for_unfinished(scope: RunScope, own_id: str) -> None:
     """Find the unfinished runs of this run's session and do what the policy says; notes in the scope what was done."""
     # A run on its parent's session has no store of its own, and does not look: the outermost one there has.
     if scope.session is None or scope.store is None:
         return
-    seen = await settle_unfinished(scope.session, own_id, scope.store, scope.config.unfinished)
-    scope.unfinished += seen.unfinished
-    scope.open_turns += seen.open_turns
-    scope.open_questions += seen.open_questions
+    scope.seen = await settle_unfinished(scope.session, own_id, scope.store, scope.config.unfinished)
 
 
 async def settle_unfinished(hold: SessionHold, own_id: str, store: RunStore, policy: str) -> Seen:
@@ -128,10 +115,11 @@ async def settle_unfinished(hold: SessionHold, own_id: str, store: RunStore, pol
         state, done = one.state, "shown in requests" if one.state == "paused" else "left alone"
         if state == "gone":
             one, done = await _closed(hold, own_id, one, store)
-        note(seen.unfinished, one.run_id, state, done)
+        note(seen, one.run_id, state, done)
         if one.state == "paused":
             seen.open_turns += one.shown()
-            seen.open_questions += [open_question(asked, one.run_id) for asked in one.questions()]
+            # Of two runs that ask the same, the older one is named.
+            seen.questions = {same_question(asked): one.run_id for asked in one.questions()} | seen.questions
     return seen
 
 
@@ -154,9 +142,9 @@ async def _closed(
     return one, f"settled{waits}; the voice call can be resumed"
 
 
-def note(unfinished: list[UnfinishedRun], run_id: str, found: str, done: str) -> None:
+def note(seen: Seen, run_id: str, found: str, done: str) -> None:
     """Say in the result and in the log what was found and done; never what the run is about."""
-    unfinished.append(UnfinishedRun(run_id, found, done))
+    seen.unfinished.append(UnfinishedRun(run_id, found, done))
     tell("run_unfinished", run=run_id, found=found, done=done)
 
 
@@ -303,14 +291,9 @@ def read_run(saved: SavedRun | None, *, is_gone: bool) -> Found | None:
     return None if run.is_closed or not run.has_done_something else Found(run, saved.revision, is_gone)
 
 
-def open_question(asked: Question, run_id: str) -> OpenQuestion:
-    """A question of this run as it is compared: agent, tool, and arguments, however their JSON is written."""
-    return OpenQuestion(asked.agent, asked.scope, str(normal_json(asked.call.arguments)), run_id)
-
-
-def asked_in(questions: Sequence[OpenQuestion], asked: Question) -> str | None:
-    """The run in which the same question waits already, so that nobody answers it twice; None if none has it (C15)."""
-    return next((one.run_id for one in questions if one == open_question(asked, one.run_id)), None)
+def same_question(asked: Question) -> tuple[str, str, str]:
+    """What makes two questions the same, so that nobody answers both: agent, tool, and arguments as JSON (C15)."""
+    return asked.agent, asked.scope, str(normal_json(asked.call.arguments))
 
 
 # --- settling --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any
 
 from standfast.driver.call_lookup import tell_begun
 from standfast.driver.lost_answers import ask_server, not_sent, unknown_outcome
-from standfast.driver.reply_parsing import classify
+from standfast.driver.reply_parsing import Reply
 from standfast.driver.run_saver import RunSaver
 from standfast.driver.run_scope import RunScope, logger
 from standfast.driver.unfinished import (
@@ -59,7 +59,7 @@ async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Calla
     ends: list[Callable[[], Awaitable[None]]] = []
     for one in found:
         if not one.is_gone:
-            note(scope.unfinished, one.run_id, "running", "left alone")
+            note(scope.seen, one.run_id, "running", "left alone")
             continue
         run = await _with_lost_answer(scope, one, found)
         if run is None:
@@ -78,7 +78,7 @@ async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Calla
                 given.add(answered)
                 owed.append(Entry("input", fresh.spec.agent, copy_json(entry.item), {"owed_by": one.run_id}))
         ends.append(partial(RunSaver(store, RunRecord, revision=one.revision, saved=one.kept).save, run))
-        note(scope.unfinished, one.run_id, "gone", "settled")
+        note(scope.seen, one.run_id, "gone", "settled")
     if owed:
         spec = evolve(fresh.spec.saying("took_over"), input_count=fresh.spec.input_count + len(owed))
         fresh = evolve(fresh, spec=spec, ledger=Log([*owed, *fresh.ledger]))
@@ -285,7 +285,7 @@ def _with_answer(run: Run, found: Settled | None) -> Run | None:
         response = ModelResponse(list(found.calls), Usage(), None)
     if response is None:
         return None
-    reply = classify(response.output, agent=run.progress.agent)
+    reply = Reply(run.progress.agent).take(response.output)
     usage = Usage.from_provider(response.usage)
     return advance(run, reply.event(run.progress.turns + 1, response, usage, not_sent(run)))
 

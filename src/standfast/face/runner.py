@@ -22,7 +22,7 @@ from standfast.agents.hooks import RunHooksBase, check_hooks
 from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, check_max_turns, coerce_run_config
 from standfast.driver.agent_graph import AgentGraph
 from standfast.driver.event_buffer import EventBuffer
-from standfast.driver.owners import owner_of
+from standfast.driver.owners import owner_of, owner_on_resume
 from standfast.driver.result import RunResult, RunResultStreaming
 from standfast.driver.run_attempt import RunAttempt
 from standfast.driver.run_scope import ResumedRun, RunArguments, usage_of
@@ -334,8 +334,10 @@ class Runner:
         """
         store = run_store_of(session, run_store)
         state = await _load(starting_agent, run_id, store)
-        owner, saved = state._run.spec.owner, state._saved
-        attempt = _attempt_without_model(starting_agent, state._wrapper, store, owner, session, resumed=saved)
+        saved, wrapper = state._saved, state._wrapper
+        session = session if saved.run.spec.owner.kind == "session" else None
+        owner = owner_on_resume(saved.run, owner_of(session, None, None))
+        attempt = _attempt_without_model(starting_agent, wrapper, store, owner, session, resumed=saved)
         await attempt.abandon(saved, message)
         return unsent_items(attempt.run)
 

@@ -75,11 +75,10 @@ def start(
     check_max_turns(max_turns)
     config = coerce_run_config(options.run_config)
     check_error_handlers(options.error_handlers)
-    chain = options.previous_response_id
-    owner = owner_of(session, options.conversation_id, chain, options.auto_previous_response_id)
+    owner = owner_of(session, options.conversation_id, options.previous_response_id, options.auto_previous_response_id)
     context = options.context
     if isinstance(given, RunState):
-        owner = owner_on_resume(given._run, owner, chain)
+        owner = owner_on_resume(given._run, owner)
         # One that is being resumed is refused later; until then its decisions belong to whoever resumes it.
         if not given._is_busy:
             given._take_decisions()

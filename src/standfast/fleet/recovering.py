@@ -219,7 +219,7 @@ class Recovery:
         """Hand over what is under way; a second cancellation does not wait for it."""
         self._is_stopped = True
         try:
-            await hand_over([*self._attempts.values()], within_s)
+            await hand_over([one.loop for one in self._attempts.values()], within_s)
             if tasks:
                 await asyncio.wait(tasks)
         except asyncio.CancelledError:

@@ -142,7 +142,7 @@ class PlainSession:
 
     def hold(self, wait_s: float | None = None) -> ProcessLease:
         """Be the only run of this process on this conversation, after waiting at most that long (C13)."""
-        return ProcessLease(self._memory.held, _id_of(self.session), wait_s)
+        return ProcessLease(self._memory.held, f"session {_id_of(self.session)!r}", wait_s)
 
     async def read(self, limit: int | None = None) -> list[Item]:
         """The latest `limit` items, or what the session returns by itself; the caller's to change."""
@@ -154,12 +154,12 @@ class PlainSession:
             self._memory.known = known_from(items, whole=bound is None or len(items) < bound)
         return items
 
-    async def append(self, items: Sequence[Item], *, writer: str, start: int) -> None:
+    async def append(self, items: Sequence[Item], *, writer: str, start: int, lease: object = None) -> None:
         """Store `items` as this writer's items number `start` and on, by one `add_items`, once as far as can be known.
 
         If that fails, what it left behind is found out and taken back, and its error is raised; if the whole batch
         turns out to have been taken, all is well. Raises PartialBatchError if part of it stays. A cancellation waits
-        for the clearing up. An append that follows one with an open end settles that first.
+        for the clearing up. An append that follows one with an open end settles that first; a lease changes nothing.
         """
         if not items:
             return
@@ -177,6 +177,10 @@ class PlainSession:
             if writer in self._memory.open:
                 await self._settle_earlier(writer)
             return self._memory.written.get(writer, 0)
+
+    async def written(self, writer: str) -> list[Item]:
+        """Nothing: the session has nowhere to keep whose an item is."""
+        return []
 
     def could_not_store(self, run_id: str, count: int) -> None:
         """Remember that so many items of a run did not reach the session, to be told at the next run here."""

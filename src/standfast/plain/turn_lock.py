@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Hashable
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
@@ -78,26 +78,26 @@ class TurnLock:
 
 
 class ProcessLease:
-    """The right to be the only run of this process on a session object (C13): `async with`, or `await` and `release`.
+    """The right to be the only run of this process on a conversation (C13): `async with`, or `await` and `release`.
 
-    It excludes nobody in another process.
+    It excludes nobody in another process. `what` is the conversation for people, `key` for comparing.
     """
 
     number: ClassVar[int] = 0
 
-    def __init__(self, lock: TurnLock, session_id: str, wait_s: float | None) -> None:
-        self._lock, self._session_id, self._wait_s, self._held = lock, session_id, wait_s, False
+    def __init__(self, lock: TurnLock, what: str, wait_s: float | None, key: Hashable = None) -> None:
+        self._lock, self._what, self._wait_s, self.key = lock, what, wait_s, key
+        self.is_held = False
 
     async def acquire(self) -> Self:
         """Wait for it; raises SessionBusyError if it was not given up in time."""
-        if not self._held:
+        if not self.is_held:
             if not await self._lock.enter(self._wait_s):
                 raise SessionBusyError(
-                    f"session {self._session_id!r} is held by another run of this process and was not given up "
-                    f"within {self._wait_s} s",
-                    "Wait longer, or choose another concurrency policy for the run.",
+                    f"{self._what} is held by another run of this process and was not given up within {self._wait_s} s",
+                    "Wait longer, choose another concurrency policy for the run, or give it a conversation of its own.",
                 )
-            self._held = True
+            self.is_held = True
         return self
 
     async def renew(self) -> None:
@@ -109,8 +109,8 @@ class ProcessLease:
 
     def release_now(self) -> None:
         """Give it up, from any thread and without a loop. Doing so twice does nothing."""
-        if self._held:
-            self._held = False
+        if self.is_held:
+            self.is_held = False
             self._lock.leave()
 
     def __await__(self) -> Generator[Any, Any, Self]:
