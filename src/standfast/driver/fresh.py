@@ -68,12 +68,13 @@ def _first_verdict(scope: RunScope) -> Verdict:
 async def as_shown(scope: RunScope, run: Run) -> Run:
     """The fresh run with the view that a `session_input_callback` makes; as it is where there is none."""
     callback = scope.config.session_input_callback
-    if callback is None:
+    if callback is None or scope.session is None:
         return run
     if not callable(callback):
         raise UserError(
             f"session_input_callback is a {type(callback).__name__}", "Give a function (history, new) -> list."
         )
+    scope.history = await scope.session.read()
     history, own = [*scope.history, *scope.seen.open_turns], [entry.item for entry in run.ledger]
     seen = await maybe_await(callback([copy_json(item) for item in history], [copy_json(item) for item in own]))
     if not isinstance(seen, list):

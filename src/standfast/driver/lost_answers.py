@@ -9,7 +9,6 @@ unknown, and stays as it is, so that resuming asks again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from standfast.driver.agent_offer import ResolvedAgent
@@ -17,7 +16,6 @@ from standfast.driver.run_scope import logger
 from standfast.engine.request import offered
 from standfast.engine.run import Run
 from standfast.ground.errors import ModelReplyError, SendOutcomeUnknownError
-from standfast.ground.jsonvalue import Item
 from standfast.ground.operators import tell
 from standfast.llm.settlement import SendEvidence, Settled
 
@@ -52,34 +50,24 @@ async def newest_item_id(run: Run, resolved: ResolvedAgent) -> str | None:
     return found
 
 
-async def ask_server(
-    run: Run, model: Any, items: Sequence[Item] | None = None, error: Exception | None = None
-) -> Settled | None:
-    """What the server says about the request that carried `items` (else, what the run says it did); None: unknown."""
-    ask = getattr(model, "settle", None)
+async def ask_server(run: Run, model: Any, error: Exception | None = None) -> Settled | None:
+    """What the server says about the request that has left; None: unknown."""
+    ask, outgoing = getattr(model, "settle", None), run.progress.outgoing
     if ask is None:
         return None
-    seen_id = run.progress.outgoing.reply_id if run.progress.outgoing is not None else None
+    assert outgoing is not None  # what a server keeps is recorded before it leaves
+    items = outgoing.payload if outgoing.payload is not None else [run.ledger[n].item for n in outgoing.sent]
     found: Settled | None = await ask(
         SendEvidence(
-            _carried(run) if items is None else items,
+            list(items),
             conversation_id=run.spec.owner.conversation_id,
             previous_response_id=run.marks.response_id,
-            response_id=getattr(error, "response_id", None) or seen_id,
+            response_id=getattr(error, "response_id", None) or outgoing.reply_id,
             after_item_id=run.progress.after_item_id,
             error=error,
         )
     )
     return found
-
-
-def _carried(run: Run) -> list[Item]:
-    """What the request that has left carries."""
-    outgoing = run.progress.outgoing
-    assert outgoing is not None
-    if outgoing.payload is not None:
-        return list(outgoing.payload)
-    return [run.ledger[ordinal].item for ordinal in outgoing.sent]
 
 
 def not_sent(run: Run) -> tuple[int, ...]:

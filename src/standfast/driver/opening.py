@@ -59,8 +59,6 @@ class Opened:
 
     run: Run
     saver: RunSaver[Run] | None = None
-    has_read: bool = False
-    """Whether the session's history was read on the way."""
 
 
 # --- a new run -------------------------------------------------------------------------------------------------------
@@ -70,7 +68,7 @@ async def open_new(scope: RunScope, fresh: Run) -> Opened:
     """A run that was started: with its own id it may turn out to have been started before."""
     named = scope.config.run_id is not None
     if scope.session is None and not named and scope.store is None:
-        return Opened(fresh, has_read=True)  # it is kept nowhere, so nobody can have left or begun anything of it
+        return Opened(fresh)  # it is kept nowhere, so nobody can have left or begun anything of it
     if scope.session is not None:
         await scope.session.hold()
     # A retry right after a crash finds the lease of a dead worker: it waits until that has ended, or its holder has
@@ -88,10 +86,7 @@ async def open_new(scope: RunScope, fresh: Run) -> Opened:
         await saver.save(run)  # of two who start under one id the second is told, before anything of it runs (C16)
     for end_gone in gone:
         await end_gone()  # after the save: what they owe the server is this run's now
-    if scope.session is not None:
-        scope.history = await scope.session.read()
-        run = await as_shown(scope, run)
-    return Opened(run, saver, has_read=True)
+    return Opened(await as_shown(scope, run), saver)
 
 
 def _saver(
@@ -184,7 +179,6 @@ async def _open_again(scope: RunScope, fresh: Run, earlier: Run, revision: int) 
     # Where the store cannot lease, the revision decides between two workers: the one that saves first goes on.
     if earlier.status == "running" and scope.run_lease is not None and not _has_no_worker(scope):
         raise _marked_as_running(earlier)
-    await look_for_unfinished(scope, fresh.spec.run_id)
     return await _claim(scope, earlier, revision)
 
 
@@ -221,9 +215,7 @@ async def open_resumed(scope: RunScope, resumed: ResumedRun) -> Opened:
         await _hold_run(scope, run.spec.run_id, takeover=True)  # whoever has the run around it may go on with it
     if status == "running" and not (is_nested or _has_no_worker(scope) or resumed.takeover):
         raise _marked_as_running(run)
-    revision = await _known_revision(scope, resumed)
-    await look_for_unfinished(scope, run.spec.run_id)
-    return await _claim(scope, run, revision)
+    return await _claim(scope, run, await _known_revision(scope, resumed))
 
 
 async def _known_revision(scope: RunScope, resumed: ResumedRun) -> int:
@@ -270,6 +262,7 @@ async def _look_at(scope: RunScope, run: Run, revision: int) -> Opened:
 
 async def _claim(scope: RunScope, run: Run, revision: int) -> Opened:
     """Take a saved run, once: of two who try, the second is told and nothing of it runs (C12)."""
+    await look_for_unfinished(scope, run.spec.run_id)
     if run.spec.inside is not None and scope.arguments.moved is None:
         raise RunStateError(
             f"run {run.spec.run_id!r} is inside run {run.spec.inside!r}, which alone can go on with it",
@@ -346,8 +339,7 @@ async def open_finished(scope: RunScope, saved: SavedRun) -> Opened:
         max_turns=ending.get("max_turns"),
         verdict="passed",
     )
-    scope.history = []
-    return Opened(await rebuilt_from_items(scope, fresh, items, ending), None, has_read=True)
+    return Opened(await rebuilt_from_items(scope, fresh, items, ending))
 
 
 async def _add_kept_usage(scope: RunScope, run_id: str) -> Sequence[RequestCost]:

@@ -192,7 +192,7 @@ class RunAttempt:
                     count,
                     scope.session.session_id,
                 )
-        if scope.session is not None and run.view.base is None and not opened.has_read:
+        if scope.session is not None and run.view.base is None:  # else nothing shows it, or it was read for a callback
             scope.history = await scope.session.read()
             scope.history_tail = run.marks.stored
         if scope.events is not None:

@@ -104,7 +104,7 @@ class Sending:
         run, found = self._run, None
         failure, advice = self._read(error)
         if stateful(run) and not not_taken(failure, advice):
-            found = await ask_server(run, self._resolved.model, self._items, error)
+            found = await ask_server(run, self._resolved.model, error)
             if found is not None and found.taken:
                 if found.response is not None:
                     return found.response, 0
@@ -127,7 +127,7 @@ class Sending:
 
     async def _arrived(self, error: Exception | None) -> ModelResponse | None:
         """The answer to an earlier request with the same, if it was only slow; None if the server still lacks it."""
-        found = await ask_server(self._run, self._resolved.model, self._items, error)
+        found = await ask_server(self._run, self._resolved.model, error)
         if found is None or (found.taken and found.response is None):
             raise unknown_outcome(self._run, found, error) from error
         return found.response

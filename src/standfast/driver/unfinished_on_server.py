@@ -8,7 +8,7 @@ is sent would be the waiting call's output.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -134,7 +134,8 @@ async def end_those_taken_over(scope: RunScope, run: Run) -> None:
     store = scope.store
     if store is None or not run.spec.took_over or run.marks.acknowledged or run.turn is not None:
         return
-    for run_id in dict.fromkeys(_sources(run)):
+    sources = [_source(entry) for entry in run.ledger[: run.spec.input_count]]
+    for run_id in dict.fromkeys(source for source in sources if source is not None):
         saved = await store.load_run(run_id)
         if saved is None or settler_of(saved) == run.spec.run_id:
             continue
@@ -148,12 +149,6 @@ async def end_those_taken_over(scope: RunScope, run: Run) -> None:
             raise error
         ended = advance(gone, settling(run.spec.run_id, 0, is_orphan=True))
         await RunSaver(store, RunRecord, revision=saved.revision, saved=gone).save(ended)
-
-
-def _sources(run: Run) -> Iterator[str]:
-    for entry in run.ledger[: run.spec.input_count]:
-        if (source := _source(entry)) is not None:
-            yield source
 
 
 def is_over(saved: SavedRun) -> bool:
