@@ -123,8 +123,12 @@ def all_written(sight: Sight) -> dict[str, AllWritten]:
     for cell, value in sorted(sight.cells.items()):
         if cell.startswith(WRITER) and not value.expired:
             writer, known = cell[len(WRITER) :], written_in(value)
-            chunks = [value_of(sight, chunk_cell(writer, number)) or b"" for number in range(known.chunks)]
-            found[writer] = AllWritten(known.total, known.base, b"".join(chunks) + known.latest)
+            chunks = [value_of(sight, chunk_cell(writer, number)) for number in range(known.chunks)]
+            digests = [chunk for chunk in chunks if chunk is not None]
+            # A clear in the middle of a rewind can take older digests away: then only the count is left of those.
+            base = known.base if len(digests) == known.chunks else known.start
+            older = b"".join(digests) if base == known.base else b""
+            found[writer] = AllWritten(known.total, base, older + known.latest)
     return found
 
 
