@@ -12,6 +12,7 @@ import dis
 import gc
 import os
 import resource
+import subprocess
 import sys
 import threading
 import time
@@ -519,3 +520,24 @@ def test_an_interrupt_at_any_moment_leaves_nothing_locked_lost_or_doubled(sessio
     assert len(found) == len(set(found))
     assert acknowledged <= set(found)
     loop.close()
+
+
+# --- the end of the process -------------------------------------------------------------------------------------------
+
+LEFT_OPEN = """
+import asyncio, sys
+from standfast import RedisSession
+from standfast.carrying import threads
+
+threads.LAST_WAIT_S = 3600.0
+session = RedisSession.from_url("c", url=sys.argv[1], key_prefix=sys.argv[2])
+asyncio.run(session.add_items([{"role": "user", "content": "kept"}]))
+"""
+
+
+def test_a_process_ends_at_once_though_a_session_was_left_open() -> None:
+    """Its threads were not told to end, and each end of a process waited for them as long as it may."""
+    prefix = uuid.uuid4().hex
+    subprocess.run([sys.executable, "-c", LEFT_OPEN, servers.redis_url(), prefix], check=True, timeout=PATIENCE_S)
+    session = RedisSession.from_url("c", url=servers.redis_url(), key_prefix=prefix)
+    assert asyncio.run(words(session)) == ["kept"]

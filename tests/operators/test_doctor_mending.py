@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import sqlite3
 import stat
 import subprocess
 import sys
 import time
 import uuid
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -297,6 +299,26 @@ async def test_a_record_in_the_live_part_goes_back_behind_a_summary(store: Store
     assert [one.state for one in (await undo_mend(tmp_path / "second", store)).fixes] == ["put back"]
     assert await items_of(store) == [user("summary"), user("one"), call(7), user("two")]
     await session.close()
+
+
+async def test_a_record_goes_back_behind_a_summary_though_another_program_had_cleared_before(
+    tmp_path: Path,
+) -> None:
+    """Generations that its clear leaves behind still have their numbers: the next one is not number 1 again."""
+    async with open_store(tmp_path / "talks.db", create=True) as store:
+        session = store.session("guest")
+        await session.add_items([user("old")])
+        for _ in range(2):
+            await session.replace([user("old summary")], upto=await session.head())
+        with closing(sqlite3.connect(tmp_path / "talks.db")) as other, other:
+            other.execute("DELETE FROM agent_messages WHERE session_id = 'guest'")
+            other.execute("DELETE FROM agent_sessions WHERE session_id = 'guest'")
+        await put(store, "guest", encoded([user("zero"), user("one"), call(7), user("two")]))
+        await mend_store(store, tmp_path / "undo", clock=later)
+        await session.replace([user("summary")], upto=await _head_before(session, 2))
+        assert [one.state for one in (await undo_mend(tmp_path / "undo", store)).fixes] == ["put back"]
+        assert await items_of(store) == [user("summary"), user("one"), call(7), user("two")]
+        await session.close()
 
 
 async def _head_before(session: Any, count: int) -> Any:

@@ -92,7 +92,9 @@ MUTANTS = [
         'return evolve(call, state="doubt", reason="unknown")',
         'return evolve(call, state="asked")',
     ),
-    Mutant("a call in doubt is repeated", "engine.due", 'if call.state == "doubt":', 'if call.state == "never":'),
+    Mutant(
+        "a call in doubt is repeated", "engine.due", 'if call.state == "doubt" else', 'if call.state == "never" else'
+    ),
     Mutant(
         "a call starts while an earlier turn is unstored",
         "engine.due",

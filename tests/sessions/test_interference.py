@@ -22,7 +22,7 @@ from standfast.sessions.lease_rules import Asker, Busy, Fence, Taken
 from standfast.sessions.port import Name, Plan, ask, carried_out
 from standfast.sessions.protocol import Head, Position
 from standfast.sessions.rules import Popped
-from standfast.sessions.run_rules import RunSave
+from standfast.sessions.run_rules import Recording, RunSave
 from standfast.sessions.writer_rules import Batch
 
 HERE, FORK = Name("session", "here"), Name("session", "fork")
@@ -73,9 +73,9 @@ PLANS: dict[str, MakePlan] = {
     "lease 2": lambda _: lease_rules.acquire(HERE, asker("two"), None, lambda _: False),
     "release 1": lambda _: lease_rules.release(HERE, Fence(1, "one")),
     "revoke": lambda _: lease_rules.revoke(HERE, "operator"),
-    "record": lambda _: run_rules.record(HERE, [batch("a", 2, 1)], save(0), None),
-    "record, leased": lambda _: run_rules.record(HERE, [batch("a", 2, 1)], save(0), Fence(1, "one"), release=True),
-    "save": lambda _: run_rules.record(HERE, (), save(0, "paused"), None),
+    "record": lambda _: run_rules.record(Recording(HERE, [batch("a", 2, 1)], save(0), None)),
+    "record, leased": lambda _: run_rules.record(Recording(HERE, [batch("a", 2, 1)], save(0), Fence(1, "one"), True)),
+    "save": lambda _: run_rules.record(Recording(HERE, (), save(0, "paused"), None)),
     "delete run": lambda _: run_rules.delete_run("run", loses_answers=False),
     "read": lambda _: rules.get_items(HERE, None, unheard),
     "written": lambda _: writer_rules.written(HERE, "a", unheard),

@@ -42,7 +42,7 @@ from standfast.sessions.port import (
     carried_out,
 )
 from standfast.sessions.rules import value_of
-from standfast.sessions.run_rules import RunSave, record
+from standfast.sessions.run_rules import Recording, RunSave, record
 from tests.sessions.test_lost_answers import AwaitedNetwork, BreakingNetwork, NetworkSession
 
 HERE = Name("session", "talk")
@@ -501,4 +501,4 @@ def test_a_fence_of_a_lease_that_was_lost_is_refused_as_ever() -> None:
     network.meanwhile(taken_by_another())
     batch = batch_of([message("a")], "run", 0, None, None)
     with pytest.raises(LeaseLostError):
-        network.meanwhile(record(HERE, [batch], None, Fence(0, "one")))
+        network.meanwhile(record(Recording(HERE, [batch], None, Fence(0, "one"))))

@@ -30,7 +30,7 @@ import msgspec
 from standfast.carrying.pipelined import AT_ONCE_MAX, Active, PipelinedCarrier, Pipelining, question_of
 from standfast.carrying.requests import deliver, waiting_in
 from standfast.carrying.threads import LAST_WAIT_S, AnyRequest, Writing
-from standfast.ground.errors import OutcomeUnknownError
+from standfast.ground.errors import OutcomeUnknownError, StandfastError
 from standfast.sessions.port import Answer, Ask
 
 PATIENCE_S_MAX = 1.0
@@ -417,8 +417,12 @@ class Lending(Pipelining):
             self._at_work = list(self._active)
             try:
                 answers = lent.begun.take()
-            except Exception as error:
+            except StandfastError as error:
                 answers = [error] * len(lent.ready)
+            except Exception:  # of a kind that nobody expects: the thread closes the connection, and asks again
+                watch.stop()
+                self._wake()
+                return
             if answers is None:
                 self._at_work = []
                 watch.stop()

@@ -16,7 +16,7 @@ from standfast.sessions import run_rules
 from standfast.sessions.lease_rules import Fence, IsGone
 from standfast.sessions.port import Name
 from standfast.sessions.protocol import Lease, page_size
-from standfast.sessions.run_rules import Recorded, RunSave
+from standfast.sessions.run_rules import Recorded, Recording, RunSave
 
 _LABELLED: WeakSet[Carrier] = WeakSet()
 # Stores in which every run that runs or waits says which conversation it is on.
@@ -77,13 +77,13 @@ class StoredRunStore:
         """
         save = run_save(run_id, expect, head, tails, status, agent, session_id)
         session = None if session_id is None else Name("session", session_id)
-        plan = partial(run_rules.record, session, (), save, fence_of(lease))
+        plan = partial(run_rules.record, Recording(session, (), save, fence_of(lease)))
         return (await self._carrier().carry(plan, self._timeout_s)).revision
 
     def save_detached(self, save: RunSave) -> Coroutine[Any, Any, Recorded]:
         """Save a run by a request that this very call submits: carried out though nobody waits for it."""
         session = None if save.session_id is None else Name("session", save.session_id)
-        plan = partial(run_rules.record, session, (), save, None)
+        plan = partial(run_rules.record, Recording(session, (), save, None))
         return self._carrier().carry(plan, self._timeout_s, detached=True)
 
     async def list_runs(

@@ -60,7 +60,7 @@ from standfast.sessions.protocol import (
     page_size,
 )
 from standfast.sessions.rules import LANE, Lane
-from standfast.sessions.run_rules import NestedItems, Recorded, RunSave
+from standfast.sessions.run_rules import NestedItems, Recorded, Recording, RunSave
 
 T = TypeVar("T")
 
@@ -188,7 +188,7 @@ class StoredSession(LooksInto, SessionABC):
         batch = batch_of(items, writer, start, expect, digests)
         if fence is None:
             return await self._write(partial(writer_rules.append, self._name, batch))
-        return (await self._write(partial(run_rules.record, self._name, [batch], None, fence))).head
+        return (await self._write(partial(run_rules.record, Recording(self._name, [batch], None, fence)))).head
 
     def _fence(self, lease: Lease | None) -> Fence | None:
         """What a write under that lease carries; a lease on another session would protect from nobody here."""
@@ -235,7 +235,7 @@ class StoredSession(LooksInto, SessionABC):
             batches = [batch_of(one.items, one.writer, one.start, None, None) for one in nested]
             batches += [batch_of(items, writer, start, None, digests)] if items else []
             kept = {} if costs is None else {rules.usage_cell(costs[0], checked_writer(writer)): costs[1]}
-            plan = partial(run_rules.record, self._name, batches, run, fence, release=release, costs=kept)
+            plan = partial(run_rules.record, Recording(self._name, batches, run, fence, release, kept))
             then = None if gives_back is None or not detached else partial(_given_back, gives_back)
             waiting = self._write(plan, detached=detached, then=then)
         except StandfastError as error:  # like every other method, it raises when it is awaited

@@ -136,7 +136,8 @@ class ThreadCarrier(RequestCarrier):
         """End when all that was submitted is done, and wait for that; the store is closed if it has a `close`."""
         with self._gate:
             self._is_closed = True
-            self._ending()
+            if self._ending.detach() is not None:  # not called: at the end of the process a finalizer may do nothing
+                _end(self._writes, self._reads, self._reader_count)
         deadline = time.monotonic() + timeout_s
         for thread in self._threads:
             if thread is not threading.current_thread() and self._pid == os.getpid():

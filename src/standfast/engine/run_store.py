@@ -54,6 +54,8 @@ class SavedRun:
     revision: int
     head: bytes
     logs: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
+    made_at: float | None = field(default=None, compare=False)
+    """When it was made, where the store was asked: another under the same id, after a deletion, is not taken for it."""
 
 
 class Record(Protocol):

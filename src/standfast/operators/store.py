@@ -238,8 +238,8 @@ class Store:
         if waiting:
             return await self._waiting(after, limit, prefix, changed_since, details=details)
         plan = partial(look_rules.list_seen, after, limit, prefix, changed_since, details=details)
-        page = await self._any.looked(plan)
-        return SessionListing([await self._summary(one) for one in page.sessions], page.after)
+        seen, later = await self._any.looked(plan)
+        return SessionListing([await self._summary(one) for one in seen], later)
 
     async def summary(self, session_id: str) -> SessionSummary:
         """What a listing shows of one session; raises NotFoundError if there is none."""

@@ -150,7 +150,7 @@ def in_range(rows: Iterable[Row], part: Range) -> list[Row]:
     ]
     if part.replaces is None:
         return found
-    return [row._replace(tag=(row.tag or Tag())._replace(replaces=part.replaces)) for row in found]
+    return [row._replace(tag=row.tagged(part.replaces)) for row in found]
 
 
 def new_rows(rows: Iterable[tuple[bytes, Tag]]) -> list[Row]:

@@ -15,7 +15,7 @@ from standfast.ground.jsonvalue import encode_value
 from standfast.sessions.generation_rules import Kept, kept_value
 from standfast.sessions.lease_rules import held_in, open_run_value
 from standfast.sessions.picture_rules import MOVED, ImportNote, Picture, RunPicture
-from standfast.sessions.port import Change, Done, Load, Look, Name, Plan, Sight
+from standfast.sessions.port import Change, Load, Look, Name, Plan, Sight
 from standfast.sessions.rules import (
     BROUGHT,
     GENERATIONS,
@@ -24,9 +24,10 @@ from standfast.sessions.rules import (
     LEASE,
     OPEN_RUN,
     ORIGIN,
+    Decision,
     as_time,
-    commit,
     look,
+    until_done,
     value_of,
 )
 from standfast.sessions.run_rules import HEAD, LOG, is_open_run
@@ -56,19 +57,17 @@ def bring(name: Name, cargo: Cargo) -> Plan[Brought | None]:
     """Do it; None if the target is no longer as it was looked at."""
     there = cargo.there
     cells = (GENERATIONS, IMPORTED, LEASE)
-    while True:  # again where it was refused: by somebody else's change, or because its answer was lost
-        sight = yield from look(Look(name, cells=cells, prefixes=(BROUGHT,), times=True))
-        moved = tuple(run.run_id for run in cargo.moved)
+    moved = tuple(run.run_id for run in cargo.moved)
+
+    def decide(sight: Sight) -> Plan[Decision[tuple[str, ...] | None]]:
         come = [run for run in cargo.moved if value_of(sight, BROUGHT + run.run_id) != run.token.encode()]
         note = sight.cells.get(IMPORTED)
         if note is not None and note.alive and json.loads(note.value)[2] == cargo.note.token:
-            return Brought(sight.mark, moved)  # done before: its answer was lost
-        if there is None and sight.created is not None:
-            return None
-        if there is not None and (
-            sight.mark != there.mark or value_of(sight, GENERATIONS) != there.generations_cell or sight.created is None
-        ):
-            return None
+            return moved, []  # done before: its answer was lost
+        was_there = (None, None) if there is None else (there.mark, there.generations_cell)
+        is_there = (None, None) if sight.created is None else (sight.mark, value_of(sight, GENERATIONS))
+        if was_there != is_there:
+            return None, []
         _refuse_held(name, sight)
         step = yield from _runs_step(cargo, come)
         conditions: dict[str, bytes | None] = {cell: value_of(sight, cell) for cell in cells}
@@ -89,9 +88,10 @@ def bring(name: Name, cargo: Cargo) -> Plan[Brought | None]:
             put=put,
             touch=cargo.mode != "runs",
         )
-        got = yield from commit([change, *step])
-        if isinstance(got, Done):
-            return Brought(got.marks[0], moved)
+        return moved, [change, *step]
+
+    done, head = yield from until_done(Look(name, cells=cells, prefixes=(BROUGHT,), times=True), decide)
+    return None if done is None else Brought(head.value, done)
 
 
 def _refuse_held(name: Name, sight: Sight) -> None:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from standfast.ground.errors import NotFoundError, SessionConflictError
 from standfast.ground.jsonvalue import Item, decode, encode, encode_value
-from standfast.sessions.generation_rules import Boxes, everything, kept_in, kept_numbers, number_of
-from standfast.sessions.port import Arrange, Change, Look, Name, Plan, Range, Row, Rows, Sight, Tag
+from standfast.sessions.generation_rules import Boxes, everything, kept_in, since
+from standfast.sessions.port import Arrange, Change, Look, Name, Plan, Range, Row, Rows, Sight
 from standfast.sessions.protocol import Position
 from standfast.sessions.rules import (
     DIGESTS,
@@ -52,15 +52,15 @@ def fork(
                 f"session {new.id!r} is not empty and cannot be forked into", "Choose an id that was never used."
             )
         behind = at is not None  # only then is there anything whose writers must be known
-        live, needed = Rows(tags=behind or recode is not None), partial(_needed, name, at)
+        live, generation = Rows(tags=behind or recode is not None), None if at is None else at.generation
+        needed = partial(since, name, generation) if generation is not None else lambda sight: list[int]()
         sight, boxes = yield from everything(name, prefixes=(WRITER, DIGESTS), live=live, wanted=needed)
-        found = cut_at(name, sight, boxes, at)
+        found = cut_at(sight, boxes, at)
         put: dict[str, bytes] = {}
         for writer, known in all_written(sight).items():
             put |= known.cut(found.lowest.get(writer, known.total)).cells(writer)
         if not found.rows and not put:
             return None, []
-        generation = None if at is None else at.generation
         put[ORIGIN] = encode_value([name.id, len(found.rows), generation, sight.now, *([] if by is None else [by])])
         cells = {GENERATIONS: value_of(target, GENERATIONS)}
         arrange = _copied(name, found, recode) if found.rows else None
@@ -70,18 +70,10 @@ def fork(
     yield from until_done(Look(new, cells=(GENERATIONS,)), decide, lane)
 
 
-def _needed(name: Name, at: Position | None, sight: Sight) -> list[int]:
-    """The generations that a fork at that position needs to know: the one it is in, and all that came after it."""
-    if at is None or at.generation is None:
-        return []
-    box = number_of(name, sight, at.generation)
-    return [number for number in kept_numbers(sight) if number >= box]
-
-
 def _copied(name: Name, found: Cut, recode: Recode | None) -> Arrange:
     """The fork's history: ranges of the source's, unless each item is written anew."""
     if recode is not None:
-        return Arrange([[(encode(recode(decode(row.data))), _plain(row)) for row in found.rows]])
+        return Arrange([[(encode(recode(decode(row.data))), row.tagged()) for row in found.rows]])
     if len(found.rows) == len(found.among):
         return Arrange([Range(found.box, upto=found.rows[-1].ref, replaces=0, of=name)])
     wanted = {row.ref for row in found.rows}
@@ -89,21 +81,16 @@ def _copied(name: Name, found: Cut, recode: Recode | None) -> Arrange:
     return Arrange([part._replace(of=name) for part in parts])
 
 
-def _plain(row: Row) -> Tag:
-    return Tag() if row.tag is None else row.tag._replace(replaces=0)
-
-
-def cut_at(name: Name, sight: Sight, boxes: Boxes, at: Position | None) -> Cut:
+def cut_at(sight: Sight, boxes: Boxes, at: Position | None) -> Cut:
     """What a fork at that position begins with."""
     live = sight.rows[0]
     if at is None or at.generation is None:
-        box, rows, since = 0, live, list[Row]()
+        box, rows, behind = 0, live, list[Row]()
     else:
-        box = number_of(name, sight, at.generation)
-        later = set(boxes)
+        box, later = min(boxes), set(boxes)
         rows = boxes[box]
         appended = [row for n, other in boxes.items() if n > box for row in other] + list(live)
-        since = [row for row in appended if row.tag is None or row.tag.replaces not in later]
+        behind = [row for row in appended if row.tag is None or row.tag.replaces not in later]
     faults = faulty(rows)
     items = [row for row in rows if row.ref not in faults] if faults else rows
     index = len(items) if at is None else at.index
@@ -112,7 +99,7 @@ def cut_at(name: Name, sight: Sight, boxes: Boxes, at: Position | None) -> Cut:
             f"there is no position {index} among {len(items)} items", f"Give an index from 0 to {len(items)}."
         )
     lowest: dict[str, int] = {}
-    for row in (*items[index:], *since):
+    for row in (*items[index:], *behind):
         if row.tag is not None and row.tag.writer:
             lowest[row.tag.writer] = min(row.tag.ordinal, lowest.get(row.tag.writer, row.tag.ordinal))
     return Cut(box, rows, items[:index], lowest)

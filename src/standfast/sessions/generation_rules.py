@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from standfast.ground.errors import NotFoundError
 from standfast.ground.jsonvalue import Item
-from standfast.sessions.lease_rules import Fence, check_fence, fence_conditions
+from standfast.sessions.lease_rules import Fence, fenced
 from standfast.sessions.port import Arrange, Change, Look, Name, Plan, Range, Row, Rows, Sight, Tag
 from standfast.sessions.protocol import Generation, Head
 from standfast.sessions.rules import (
@@ -28,6 +28,7 @@ from standfast.sessions.rules import (
     Lane,
     Report,
     as_time,
+    check_head,
     faulty,
     items_of,
     look,
@@ -103,12 +104,9 @@ def generations(name: Name) -> Plan[list[Generation]]:
 
 def read_generation(name: Name, generation_id: str, report: Report) -> Plan[list[Item]]:
     """The items of a kept generation."""
-    while True:
-        sight = yield from look(Look(name, cells=(GENERATIONS,), mark=False, times=True))
-        number = number_of(name, sight, generation_id)
-        again = yield from look(Look(name, cells=(GENERATIONS,), rows=(Rows(box=number),), mark=False))
-        if value_of(again, GENERATIONS) == value_of(sight, GENERATIONS):
-            return [item for _, item in items_of(again.rows[0], report)]
+    few, of_it = Rows(limit=1), lambda sight: [number_of(name, sight, generation_id)]
+    _, boxes = yield from everything(name, live=few, wanted=of_it)
+    return [item for rows in boxes.values() for _, item in items_of(rows, report)]
 
 
 def number_of(name: Name, sight: Sight, generation_id: str) -> int:
@@ -120,6 +118,12 @@ def number_of(name: Name, sight: Sight, generation_id: str) -> int:
         f"session {name.id!r} has no generation {generation_id!r}",
         f"The last {GENERATIONS_KEPT} are kept: see generations().",
     )
+
+
+def since(name: Name, generation_id: str, sight: Sight) -> list[int]:
+    """The numbers of that generation and of all that were kept after it."""
+    wanted = number_of(name, sight, generation_id)
+    return [number for number in kept_numbers(sight) if number >= wanted]
 
 
 def id_of_generation(number: int, sight: Sight) -> str:
@@ -134,11 +138,11 @@ def replace(name: Name, encoded: Sequence[bytes], upto: Head, fence: Fence | Non
     """Put items in place of the rows up to a head; the rows themselves become a generation (B3)."""
 
     def decide(sight: Sight) -> Decision[None]:
-        check_fence(name, fence, sight)
+        cells = fenced(name, fence, sight)
         if sight.upto is None:
-            raise moved(name, upto, sight.mark)
+            raise moved(name, upto, sight)
         arrange, item_count = replaced(sight.rows[0], sight.upto, encoded, next_number(sight))
-        return None, [_arranged(name, sight, arrange, item_count, fence, prefix=upto.value)]
+        return None, [_arranged(name, sight, arrange, item_count, cells, prefix=upto.value)]
 
     asked = Look(name, (GENERATIONS, LEASE), rows=(Rows(tags=False),), upto=upto.value)
     return (yield from until_done(asked, decide, lane))[1]
@@ -159,16 +163,12 @@ def restore(
 ) -> Plan[Head]:
     """Put a generation back in place of what replaced it; what that displaces becomes one, which keeps `by` (B4)."""
 
-    def later(sight: Sight) -> list[int]:
-        wanted = number_of(name, sight, generation_id)
-        return [number for number in kept_numbers(sight) if number > wanted]
-
     def decide(first: Sight) -> Plan[Decision[None]]:
-        sight, boxes = yield from everything(name, wanted=later, first=first)
-        if expect is not None and sight.mark != expect.value:
-            raise moved(name, expect, sight.mark)
-        arrange, displaced = restored(sight.rows[0], boxes, number_of(name, sight, generation_id), next_number(sight))
-        return None, [_arranged(name, sight, arrange, displaced, None, prefix=sight.mark, expect=expect, by=by)]
+        sight, boxes = yield from everything(name, wanted=lambda now: since(name, generation_id, now)[1:], first=first)
+        check_head(name, expect, sight)
+        wanted = number_of(name, sight, generation_id)
+        arrange, displaced = restored(sight.rows[0], boxes, wanted, next_number(sight))
+        return None, [_arranged(name, sight, arrange, displaced, {}, prefix=sight.mark, expect=expect, by=by)]
 
     return (yield from until_done(Look(name, (GENERATIONS,), times=True), decide, lane))[1]
 
@@ -205,7 +205,7 @@ def _arranged(
     sight: Sight,
     arrange: Arrange,
     item_count: int,
-    fence: Fence | None,
+    cells: Mapping[str, bytes | None],
     *,
     prefix: str,
     expect: Head | None = None,
@@ -218,7 +218,7 @@ def _arranged(
         name,
         mark=None if expect is None else expect.value,
         prefix=prefix,  # not the whole: those who append must not be able to starve a compaction
-        cells={GENERATIONS: value_of(sight, GENERATIONS), **fence_conditions(fence, sight)},
+        cells={GENERATIONS: value_of(sight, GENERATIONS), **cells},
         arrange=arrange._replace(forget=[number for number in _numbers(sight) if number not in stay]),
         put={GENERATIONS: kept_value(kept)},
         touch=True,

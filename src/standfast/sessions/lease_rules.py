@@ -75,11 +75,6 @@ class Fence(NamedTuple):
     nonce: str = ""
 
 
-def fence_conditions(fence: Fence | None, sight: Sight) -> dict[str, bytes | None]:
-    """What must still be so when the write is done."""
-    return {} if fence is None else {LEASE: value_of(sight, LEASE)}
-
-
 def lost_lease(name: Name, fence: Fence | None, sight: Sight) -> LeaseLostError | None:
     """What a write is refused with under a lease that somebody else has taken since (B7); None if nobody has."""
     if fence is None:
@@ -96,10 +91,11 @@ def lost_lease(name: Name, fence: Fence | None, sight: Sight) -> LeaseLostError 
     return None
 
 
-def check_fence(name: Name, fence: Fence | None, sight: Sight) -> None:
-    """Refuse a write under a lease that is lost."""
+def fenced(name: Name, fence: Fence | None, sight: Sight) -> dict[str, bytes | None]:
+    """What must still be so when a write under a lease is done; refuses one whose lease is lost."""
     if (lost := lost_lease(name, fence, sight)) is not None:
         raise lost
+    return {} if fence is None else {LEASE: value_of(sight, LEASE)}
 
 
 # --- open runs -------------------------------------------------------------------------------------------------------
@@ -170,7 +166,6 @@ class Busy(NamedTuple):
     """Somebody else holds it, or is to be served first."""
 
     held: Held
-    now: float
     is_ahead: bool
     """Whether it is free, and somebody else's turn."""
 
@@ -183,42 +178,32 @@ def acquire(name: Name, asker: Asker, watch: Watch | None, is_gone: IsGone) -> P
     """Take the lease if it is free and nobody was there before; else leave a ticket, if the asker waits."""
     while True:
         sight = yield from look(Look(name, cells=(LEASE,), prefixes=(OPEN_RUN,), mark=False))
-        held = held_in(sight)
+        held, runs = held_in(sight), open_runs_in(sight)
         if held.ttl_s and held.nonce == asker.nonce:  # its answer was lost
-            return Taken(held.number, open_runs_in(sight))
+            return Taken(held.number, runs)
         waiting = [one for one in held.tickets if not one.has_lapsed(sight.now)]
-        ahead = [one.id for one in waiting]
         mine = asker.tickets[0] if asker.tickets else None
-        ahead = ahead[: ahead.index(mine)] if mine in ahead else ahead
         # Whoever ends a run comes before those who wait for its end.
-        ends_it = _is_held_for(asker.instead_of, held, sight)
-        ahead = [] if ends_it else ahead
+        ends_it = OpenRun(asker.instead_of or "", "running", held.number) in runs
+        ids = [one.id for one in waiting]
+        ahead = [] if ends_it else ids[: ids.index(mine)] if mine in ids else ids
         if (held.is_over(sight.now) or ends_it or _unchanged(held, watch) or is_gone(held.process)) and not ahead:
             rest = tuple(one for one in waiting if one.id != mine)
             now = sight.now
             taken = Held(held.number + 1, asker.nonce, 0, now, asker.ttl_s, asker.holder, asker.process, rest, now)
             if (yield from _written(name, sight, taken)):
                 before = (held.holder or "another holder") if held.ttl_s else ""
-                return Taken(taken.number, open_runs_in(sight), before)
+                return Taken(taken.number, runs, before)
             continue
-        busy = Busy(held, sight.now, bool(ahead))
         tickets = _renewed(waiting, asker.tickets, sight.now)
         if tickets is None or (yield from _written(name, sight, msgspec.structs.replace(held, tickets=tickets))):
-            return busy
-
-
-def _is_held_for(run_id: str | None, held: Held, sight: Sight) -> bool:
-    """Whether the lease is that under which this run was last saved."""
-    runs = open_runs_in(sight) if run_id is not None else ()
-    return any((one.run_id, one.status, one.lease_number) == (run_id, "running", held.number) for one in runs)
+            return Busy(held, bool(ahead))
 
 
 def _unchanged(held: Held, watch: Watch | None) -> bool:
-    return (
-        watch is not None
-        and (watch.number, watch.renewals) == (held.number, held.renewals)
-        and watch.unchanged_s >= held.ttl_s
-    )
+    if watch is None or (watch.number, watch.renewals) != (held.number, held.renewals):
+        return False
+    return watch.unchanged_s >= held.ttl_s
 
 
 def _renewed(waiting: Sequence[Ticket], mine: Sequence[str], now: float) -> tuple[Ticket, ...] | None:
@@ -241,26 +226,27 @@ def _written(name: Name, sight: Sight, held: Held) -> Plan[bool]:
 
 def renew(name: Name, fence: Fence) -> Plan[bool]:
     """Hold a lease for its time from now on, if it is still the newest; whether it is."""
-    renewed: Held | None = None
+    renewed = msgspec.structs.replace
+    return (yield from _if_ours(name, fence, lambda held, now: renewed(held, since=now, renewals=held.renewals + 1)))
+
+
+def release(name: Name, fence: Fence) -> Plan[bool]:
+    """Give a lease up, if it is still the newest; whether it was."""
+    return (yield from _if_ours(name, fence, lambda held, now: given_up(held)))
+
+
+def _if_ours(name: Name, fence: Fence, change: Callable[[Held, float], Held]) -> Plan[bool]:
+    """Change a lease, if it is still the newest; whether it was."""
+    tried: Held | None = None
     while True:
         sight = yield from look(Look(name, cells=(LEASE,), mark=False))
         held = held_in(sight)
         if not _is_ours(held, fence):
             return False
-        if renewed is not None and held.renewals >= renewed.renewals:  # the answer was lost
-            return True
-        renewed = msgspec.structs.replace(held, since=sight.now, renewals=held.renewals + 1)
-        if (yield from _written(name, sight, renewed)):
-            return True
-
-
-def release(name: Name, fence: Fence) -> Plan[bool]:
-    """Give a lease up, if it is still the newest; whether it was."""
-    while True:
-        sight = yield from look(Look(name, cells=(LEASE,), mark=False))
-        if not _is_ours(held_in(sight), fence):
-            return False
-        if (yield from _written(name, sight, given_up(held_in(sight)))):
+        if tried is not None and tried.ttl_s and held.renewals >= tried.renewals:
+            return True  # it was renewed, and the answer lost
+        tried = change(held, sight.now)
+        if (yield from _written(name, sight, tried)):
             return True
 
 

@@ -282,18 +282,17 @@ def usage(name: Name) -> Plan[list[RunUsage]]:
 
 def usage_in(sight: Sight) -> list[RunUsage]:
     """The costs that a session's cells tell."""
-    runs: dict[str, list[tuple[float, list[RequestCost]]]] = {}
-    for _, run_id, kept in usage_in_cells(sight):
+    runs: dict[str, tuple[float, list[RequestCost]]] = {}
+    for _, run_id, kept in usage_in_cells(sight):  # in the order of their numbers
         try:
             at, requests = decode_value(kept)
         except ValueError:
             continue  # sealed, and this one has no key: whoever has one reads it
-        runs.setdefault(run_id, []).append((at, [cost_in(one) for one in requests]))
-    made = []
-    for run_id, parts in runs.items():  # in the order of their numbers
-        requests = tuple(one for _, some in parts for one in some)
-        made.append((max(at for at, _ in parts), run_id, requests))
-    return [RunUsage(run_id, as_time(at), requests) for at, run_id, requests in sorted(made, key=lambda one: one[:2])]
+        latest, costs = runs.get(run_id, (at, []))
+        costs += [cost_in(one) for one in requests]
+        runs[run_id] = (max(at, latest), costs)
+    found = sorted(runs.items(), key=lambda one: (one[1][0], one[0]))
+    return [RunUsage(run_id, as_time(at), tuple(costs)) for run_id, (at, costs) in found]
 
 
 def cost_in(given: Item) -> RequestCost:
@@ -322,33 +321,28 @@ class Seen(NamedTuple):
     """Ids of its runs that have not ended."""
 
 
-class SeenPage(NamedTuple):
-    """Some of them, and the cursor of the next page."""
+def list_seen(
+    after: str | None, limit: int, prefix: str, since: datetime | None, *, details: bool
+) -> Plan[tuple[list[Seen], str | None]]:
+    """Sessions whose ids begin so and that were changed since, newest change first, as people want to see them.
 
-    sessions: list[Seen]
-    after: str | None
-
-
-def list_seen(after: str | None, limit: int, prefix: str, since: datetime | None, *, details: bool) -> Plan[SeenPage]:
-    """Sessions whose ids begin so and that were changed since, newest change first, with what a person wants to see.
-
-    By the store's own order: it ends at the first that is older, so that a page costs what it shows. A prefix is looked
-    for by walking through the listing.
+    With the cursor of the next page. By the store's own order: it ends at the first that is older, so that a page costs
+    what it shows. A prefix is looked for by walking through the listing.
     """
     found: list[Seen] = []
-    last = after
+    size = WINDOW if prefix else min(WINDOW, limit + 1)
     while True:
-        some = yield from listing("session", last, min(WINDOW, limit + 1) if not prefix else WINDOW, {})
+        some = yield from listing("session", after, size, {})
         for one in some:
             if since is not None and as_time(one.updated) < since:
-                return SeenPage(found, None)
+                return found, None
             if one.id.startswith(prefix):
                 if len(found) == limit:
-                    return SeenPage(found, last)
+                    return found, after
                 found.append((yield from seen(one.id, one.created, one.updated, details=details)))
-            last = one.cursor
-        if len(some) < (min(WINDOW, limit + 1) if not prefix else WINDOW):
-            return SeenPage(found, None)
+            after = one.cursor
+        if len(some) < size:
+            return found, None
 
 
 def seen(session_id: str, created: float, updated: float, *, details: bool) -> Plan[Seen]:

@@ -23,7 +23,7 @@ from standfast.engine.codec import encode_moved, may_go_on
 from standfast.ground.errors import SealKeyError
 from standfast.ground.jsonvalue import DIGEST_BYTES, Item, decode_value, encode_value
 from standfast.sessions.generation_rules import everything, kept_in
-from standfast.sessions.lease_rules import Fence, check_fence, fence_conditions
+from standfast.sessions.lease_rules import Fence, fenced
 from standfast.sessions.port import NOBODY, Change, Done, Look, Name, Plan, Row, Rows, Sight, Tag
 from standfast.sessions.rules import (
     BRANCHES,
@@ -38,9 +38,11 @@ from standfast.sessions.rules import (
     SEALED,
     USAGE,
     WRITER,
+    Decision,
     commit,
     look,
     runs_of,
+    until_done,
     usage_cell,
     usage_in_cells,
     value_of,
@@ -343,10 +345,10 @@ def close_runs(name: Name, seen: Picture, runs: Sequence[RunPicture], target: st
     """Close runs at their source and keep what they were for whoever moves them; False if anything has changed."""
     cells = (GENERATIONS, LEASE, *(OPEN_RUN + run.run_id for run in runs))
     sight = yield from look(Look(name, cells=cells))
-    check_fence(name, fence, sight)
+    conditions = fenced(name, fence, sight)
     if sight.mark != seen.mark or value_of(sight, GENERATIONS) != seen.generations_cell:
         return False
-    conditions = {cell: value_of(sight, cell) for cell in cells if cell.startswith((OPEN_RUN, GENERATIONS))}
+    conditions |= {cell: value_of(sight, cell) for cell in cells if cell != LEASE}
     put: dict[str, bytes | None] = {}
     step: list[Change] = []
     for run in runs:
@@ -364,22 +366,20 @@ def close_runs(name: Name, seen: Picture, runs: Sequence[RunPicture], target: st
                 labels=labels,
             )
         )
-    conditions |= fence_conditions(fence, sight)
     got = yield from commit([Change(name, mark=seen.mark, cells=conditions, put=put), *step])
     return isinstance(got, Done)
 
 
 def forget_moved(name: Name, runs: Sequence[MovingRun]) -> Plan[None]:
     """Forget at the source what has arrived at the target."""
-    while True:
-        sight = yield from look(Look(name, prefixes=(MOVING,), mark=False))
-        there = {one.run.run_id for one in _moving(sight) if one.run.token in {run.run.token for run in runs}}
-        if not there:
-            return
-        conditions: dict[str, bytes | None] = {MOVING + run: value_of(sight, MOVING + run) for run in there}
-        got = yield from commit([Change(name, cells=conditions, put=dict.fromkeys(conditions))])
-        if isinstance(got, Done):
-            return
+    tokens = {run.run.token for run in runs}
+
+    def decide(sight: Sight) -> Decision[None]:
+        there = [MOVING + one.run.run_id for one in _moving(sight) if one.run.token in tokens]
+        conditions = {cell: value_of(sight, cell) for cell in there}
+        return None, [Change(name, cells=conditions, put=dict.fromkeys(conditions))] if conditions else []
+
+    yield from until_done(Look(name, prefixes=(MOVING,), mark=False), decide)
 
 
 def brought_tokens(name: Name) -> Plan[set[str]]:

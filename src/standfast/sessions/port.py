@@ -101,6 +101,10 @@ class Row(NamedTuple):
     data: bytes
     tag: Tag | None
 
+    def tagged(self, replaces: int = 0) -> Tag:
+        """Who wrote it, if anybody is known, as the tag of a row that stands in for that generation."""
+        return (self.tag or NOBODY)._replace(replaces=replaces)
+
 
 class Cell(msgspec.Struct, frozen=True, gc=False):
     """A cell's value. `alive`: it was written since the name was last cleared, by whomever (A12, B10).

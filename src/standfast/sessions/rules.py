@@ -324,9 +324,15 @@ def head(name: Name) -> Plan[Head]:
     return Head(sight.mark)
 
 
-def moved(name: Name, expected: Head, actual: str) -> SessionConflictError:
-    """The error of a change that expected another history (B2)."""
-    found = Head(actual)
+def check_head(name: Name, expected: Head | None, sight: Sight) -> None:
+    """Refuse a change that expected another history (B2)."""
+    if expected is not None and sight.mark != expected.value:
+        raise moved(name, expected, sight)
+
+
+def moved(name: Name, expected: Head, sight: Sight) -> SessionConflictError:
+    """The error of such a change."""
+    found = Head(sight.mark)
     return SessionConflictError(
         f"session {name.id!r} is at {found} and {expected} was expected",
         "Somebody else wrote to it: reload it and try again.",
@@ -378,8 +384,7 @@ def repair(name: Name, lane: Lane | None) -> Plan[list[CorruptRecord]]:
 
     def decide(sight: Sight) -> Decision[list[CorruptRecord]]:
         removed = _corrupt(sight.rows[0])
-        refs = [int(record.record_id) for record in removed]
-        return removed, [Change(name, mark=sight.mark, drop=refs)] if refs else []
+        return removed, [Change(name, mark=sight.mark, drop=[int(one.record_id) for one in removed])] if removed else []
 
     return (yield from until_done(Look(name, rows=(Rows(tags=False),)), decide, lane))[0]
 
@@ -404,19 +409,17 @@ def add(name: Name, encoded: Sequence[bytes], lane: Lane | None) -> Plan[None]:
 
 
 class Popped(NamedTuple):
-    """A removed row, and what tells later whether its place is still there."""
+    """A removed row, and what was seen with it: that tells later whether its place is still there."""
 
     row: Row
-    epoch: str
-    created: float | None
-    generations: bytes | None
+    sight: Sight
     item: Item
 
     def is_of(self, sight: Sight) -> bool:
         """Whether it came from this incarnation. One that only another program has written to has no epoch yet."""
-        return sight.created is not None and (
-            sight.epoch == self.epoch if self.epoch else sight.created == self.created
-        )
+        then = self.sight
+        is_same = sight.epoch == then.epoch if then.epoch else sight.created == then.created
+        return is_same and sight.created is not None
 
 
 _NEWEST = (Rows(limit=1),)
@@ -441,7 +444,7 @@ def pop(name: Name, report: Report, lane: Lane | None) -> Plan[Popped | None]:
                 return None
             window = window * 4 + WINDOW
             continue
-        popped = Popped(found[-1][0], sight.epoch, sight.created, value_of(sight, GENERATIONS), found[-1][1])
+        popped = Popped(found[-1][0], sight, found[-1][1])
         change = Change(name, mark=sight.mark, drop=[popped.row.ref], touch=True)
         if lane is not None:  # which one it was; not what it said, which would outlive a clear there
             note = b"%d" % popped.row.ref

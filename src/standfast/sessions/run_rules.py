@@ -21,7 +21,6 @@ from standfast.ground.errors import NotFoundError, RunClaimedError, RunStateErro
 from standfast.ground.jsonvalue import Item, encode_value
 from standfast.sessions.lease_rules import (
     Fence,
-    fence_conditions,
     lost_lease,
     open_run_value,
     release_put,
@@ -87,7 +86,7 @@ class Recorded(NamedTuple):
 # --- loading and saving ----------------------------------------------------------------------------------------------
 
 
-def load_run(run_id: str, *, times: bool = False) -> Plan[SeenRun | None]:
+def load_run(run_id: str, *, times: bool = False) -> Plan[SavedRun | None]:
     """The run as last saved; when it was made is known with `times`."""
     sight = yield from look(Look(Name("run", run_id), cells=(HEAD,), prefixes=(LOG,), mark=False, times=times))
     return saved_in(run_id, sight)
@@ -97,14 +96,7 @@ NEWER_AT_ONCE = 64
 # How many saves are read one by one by somebody who knows an earlier state; behind more than that, all is read.
 
 
-@dataclass(frozen=True, slots=True)
-class SeenRun(SavedRun):
-    """A saved run, and when it was made: another under the same id, after a deletion, is not mistaken for it."""
-
-    made_at: float | None = None
-
-
-def saved_in(run_id: str, sight: Sight) -> SeenRun | None:
+def saved_in(run_id: str, sight: Sight) -> SavedRun | None:
     """The run that these cells hold; None if there is none."""
     value = value_of(sight, HEAD)
     if value is None:
@@ -114,7 +106,7 @@ def saved_in(run_id: str, sight: Sight) -> SeenRun | None:
     for cell in sorted(cell for cell in sight.cells if cell.startswith(LOG)):
         _apply(logs, sight.cells[cell])
     kept = {log: tuple(records) for log, records in logs.items() if records}
-    return SeenRun(run_id, revision, head, kept, sight.created)
+    return SavedRun(run_id, revision, head, kept, sight.created)
 
 
 def load_run_since(known: SavedRun) -> Plan[SavedRun | None]:
@@ -123,7 +115,7 @@ def load_run_since(known: SavedRun) -> Plan[SavedRun | None]:
     What it gives knows when the run was made, and goes on from there; of anything else, all is read.
     """
     name = Name("run", known.run_id)
-    made_at = known.made_at if isinstance(known, SeenRun) else None
+    made_at = known.made_at
     sight = yield from look(Look(name, cells=(HEAD,), mark=False, times=True))
     while True:
         value = value_of(sight, HEAD)
@@ -144,7 +136,7 @@ def load_run_since(known: SavedRun) -> Plan[SavedRun | None]:
             _apply(logs, sight.cells.get(cell))
         lengths: dict[str, int] = msgspec.json.decode(value_of(sight, LENGTHS) or b"{}")
         kept = {log: tuple(records) for log, records in logs.items() if lengths.get(log)}
-        return SeenRun(known.run_id, revision, head, kept, made_at)
+        return SavedRun(known.run_id, revision, head, kept, made_at)
 
 
 def _apply(logs: dict[str, list[bytes]], cell: Cell | None) -> None:
@@ -171,16 +163,13 @@ def _sealed(run_id: str) -> RunStateError:
     )
 
 
-def run_look(save: RunSave) -> Look:
-    """What `saved` must have seen of the run."""
-    return Look(Name("run", save.run_id), cells=(HEAD, LENGTHS), mark=False)
-
-
-def saved(save: RunSave, sight: Sight) -> tuple[Change | None, int]:
+def saved(save: RunSave) -> Plan[tuple[Change | None, int]]:
     """The change that saves a run if its revision is the expected one, and the revision then.
 
     No change if this very save was done before.
     """
+    name = Name("run", save.run_id)
+    sight = yield from look(Look(name, cells=(HEAD, LENGTHS), mark=False))
     value = value_of(sight, HEAD)
     revision, head = (0, b"") if value is None else _parts(save.run_id, value)
     ahead = revision - save.expect
@@ -209,7 +198,7 @@ def saved(save: RunSave, sight: Sight) -> tuple[Change | None, int]:
         put[f"{LOG}{revision + 1:012d}"] = msgspec.msgpack.encode(tails)
     labels = _labels(save) | {"revision": str(revision + 1)}
     sweep = (LOG,) if is_short and any(lengths.values()) else ()
-    change = Change(Name("run", save.run_id), cells={HEAD: value}, sweep=sweep, put=put, touch=True, labels=labels)
+    change = Change(name, cells={HEAD: value}, sweep=sweep, put=put, touch=True, labels=labels)
     return change, revision + 1
 
 
@@ -232,21 +221,27 @@ def is_open_run(status: str, head: bytes) -> bool:
     return status not in ENDED or is_left_open(head)
 
 
-def record(
-    session: Name | None,
-    batches: Sequence[Batch],
-    save: RunSave | None,
-    fence: Fence | None,
-    *,
-    release: bool = False,
-    costs: Mapping[str, Sequence[Item]] = MappingProxyType({}),
-) -> Plan[Recorded]:
+class Recording(NamedTuple):
+    """What one record brings: batches, one of each writer; a save of a run; what replies cost; the lease it is under.
+
+    `session` is None for a run that no session owns. Costs stand by their `usage_cell` (B15): by number, so that a
+    repeat that has grown since takes the place of what it repeats. `release`: the lease is given back.
+    """
+
+    session: Name | None
+    batches: Sequence[Batch]
+    save: RunSave | None
+    fence: Fence | None
+    release: bool = False
+    costs: Mapping[str, Sequence[Item]] = MappingProxyType({})
+
+
+def record(wanted: Recording) -> Plan[Recorded]:
     """Append batches, save a run, keep its costs, check the fence and give the lease back: in one step, or nothing.
 
-    Each part that was done before, because an acknowledgement was lost, is left out. `session` is None for a run that
-    no session owns; batches are of one writer each. `costs` are what replies cost, by their `usage_cell` (B15): by
-    number, so that a repeat that has grown since takes the place of what it repeats.
+    Each part that was done before, because an acknowledgement was lost, is left out.
     """
+    session, batches, save, fence = wanted[:4]
     while True:
         sight, lost, changes = Sight(), None, list[Change]()
         try:
@@ -256,7 +251,7 @@ def record(
                 for batch in batches:
                     change = yield from appended(session, batch, sight)
                     changes += [] if change is None else [change]
-            done, revision = (None, 0) if save is None else saved(save, (yield from look(run_look(save))))
+            done, revision = (None, 0) if save is None else (yield from saved(save))
         except StandfastError as error:
             raise lost or error  # noqa: B904 — the first says more than what came of it
         step = [] if done is None else [done]
@@ -265,7 +260,7 @@ def record(
         # Else it was all done before, and others may have the lease since: the step that gives it back lets them. A
         # repeat that was refused for that would tell a run which is stored, and has ended, that it had lost its lease.
         if session is not None and lost is None:
-            own = _session_change(session, changes, sight, save, fence, release, costs)
+            own = _session_change(session, wanted, changes, sight)
             step = [own, *step] if step or own.put or own.push else []
         if step:
             got = yield from commit(step)
@@ -284,28 +279,23 @@ def _session_look(session: Name, batches: Sequence[Batch], save: RunSave | None,
     return Look(session, cells=tuple(sorted(cells)), mark=any(batch.expect is not None for batch in batches))
 
 
-def _session_change(
-    session: Name,
-    changes: Sequence[Change],
-    sight: Sight,
-    save: RunSave | None,
-    fence: Fence | None,
-    release: bool,
-    costs: Mapping[str, Sequence[Item]],
-) -> Change:
+def _session_change(session: Name, wanted: Recording, changes: Sequence[Change], sight: Sight) -> Change:
     """What a record changes of the session, or relies on: one change of the name, whoever wrote what.
 
     Each writer has cells of its own, so none gets in another's way.
     """
-    cells, put = fence_conditions(fence, sight), dict[str, bytes | None]()
+    save, fence = wanted.save, wanted.fence
+    cells, put = dict[str, bytes | None](), dict[str, bytes | None]()
+    if fence is not None:
+        cells[LEASE] = value_of(sight, LEASE)
     if save is not None:
         run_cell = OPEN_RUN + save.run_id
         cells[run_cell] = value_of(sight, run_cell)  # a clear may remove the run, and must not leave this one unknown
         value = open_run_value(save.status, fence) if is_open_run(save.status, save.head) else None
         if value != cells[run_cell]:
             put[run_cell] = value
-    put |= {cell: encode_value([sight.now, requests]) for cell, requests in costs.items()}
-    if release and fence is not None:
+    put |= {cell: encode_value([sight.now, requests]) for cell, requests in wanted.costs.items()}
+    if wanted.release and fence is not None:
         put |= release_put(sight, fence)
     for change in changes:
         cells |= change.cells
@@ -327,9 +317,7 @@ def list_runs(
     status: str | None, session_id: str | None, after: str | None, limit: int
 ) -> Plan[tuple[list[RunSummary], str | None]]:
     """Runs, newest change first, and the cursor of the next page."""
-    labels = {} if status is None else {"status": status}
-    if session_id is not None:
-        labels["session"] = session_id
+    labels = {key: value for key, value in (("status", status), ("session", session_id)) if value is not None}
     found = yield from listing("run", after, limit + 1, labels)
     shown = [_summary(one) for one in found[:limit]]
     return shown, found[limit - 1].cursor if 0 < limit < len(found) else None
@@ -349,8 +337,7 @@ def _summary(one: Listed) -> RunSummary:
 
 def open_on_conversation(conversation_id: str) -> Plan[list[RunSummary]]:
     """The runs on a server's conversation that have not ended or have something to tell, newest change first."""
-    found = yield from every("run", {CONVERSATION: conversation_id})
-    return [_summary(one) for one in found]
+    return [_summary(one) for one in (yield from every("run", {CONVERSATION: conversation_id}))]
 
 
 def open_without_conversation() -> Plan[list[RunSummary]]:

@@ -23,7 +23,7 @@ from standfast.ground.errors import (
     RunStateError,
     SessionConflictError,
 )
-from standfast.ground.jsonvalue import DIGEST_BYTES, CorruptJSON, Item, decode_many
+from standfast.ground.jsonvalue import DIGEST_BYTES, Item
 from standfast.sessions.generation_rules import Boxes, everything
 from standfast.sessions.lease_rules import open_runs_in
 from standfast.sessions.port import Cell, Change, Done, Look, Name, NewRows, Plan, Row, Rows, Sight, Tag
@@ -37,11 +37,11 @@ from standfast.sessions.rules import (
     Lane,
     Popped,
     Report,
+    check_head,
     faulty,
     head,
     items_of,
     look,
-    moved,
     until_done,
     value_of,
 )
@@ -187,8 +187,8 @@ def _added(name: Name, batch: Batch, sight: Sight, known: Written) -> Change | N
     if not batch.encoded:
         return None
     writer, expect = batch.writer, batch.expect
-    if expect is not None and sight.mark != expect.value:
-        raise moved(name, expect, sight.mark)
+    if expect is not None:  # without a call where nobody expects one: see `append`
+        check_head(name, expect, sight)
     put = grown(writer, known, b"".join(batch.digests))
     found = sight.cells.get(WRITER + writer)
     return Change(
@@ -232,17 +232,9 @@ def written(name: Name, writer: str, report: Report) -> Plan[list[Item]]:
     sight, boxes = yield from everything(name, cells=(WRITER + writer,), live=Rows(writer=writer), writer=writer)
     total = written_in(sight.cells.get(WRITER + writer)).total
     kept = (*boxes.values(), sight.rows[0])
-    try:
-        return decode_many(_numbered(kept, total))
-    except CorruptJSON:
-        return decode_many(_numbered([[row for row, _ in items_of(rows, report)] for rows in kept], total))
-
-
-def _numbered(kept: Sequence[Sequence[Row]], total: int) -> list[bytes]:
-    """What is kept of one writer's items below that number, in order; the last of several under one number."""
-    found: dict[int, bytes] = {}
+    found: dict[int, Item] = {}  # the last of several under one number
     for rows in kept:
-        found |= {row.tag.ordinal: row.data for row in rows if row.tag is not None}
+        found |= {row.tag.ordinal: item for row, item in items_of(rows, report) if row.tag is not None}
     return [found[ordinal] for ordinal in sorted(found) if ordinal < total]
 
 
@@ -263,8 +255,7 @@ def rewind(name: Name, writer: str, to: int, expect: Head | None, lane: Lane | N
         if to == known.total:  # also what a repeat finds
             return None, []
         _check_run(sight)
-        if expect is not None and sight.mark != expect.value:
-            raise moved(name, expect, sight.mark)
+        check_head(name, expect, sight)
         seen, boxes = yield from everything(name, cells=(cell,), prefixes=(DIGESTS,), writer=writer, first=sight)
         leaving = _leaving(name, seen.rows[0], boxes, writer, to)
         now = all_written(seen).get(writer, AllWritten(known.total, known.total, b"")).cut(to).cells(writer)
@@ -340,7 +331,7 @@ def put_back(name: Name, lane: Lane | None, popped: Popped | None) -> Plan[None]
         if not popped.is_of(sight):
             return None, []
         cells = {cell: value_of(sight, cell) for cell in (GENERATIONS, *written)}
-        is_arranged = cells[GENERATIONS] != popped.generations
+        is_arranged = cells[GENERATIONS] != value_of(popped.sight, GENERATIONS)
         for cell in written:
             counted, now = sight.cells.get(cell), tagged(sight.rows[0], writer).get(ordinal)
             if counted is not None and ordinal >= written_in(counted).total:
@@ -350,7 +341,7 @@ def put_back(name: Name, lane: Lane | None, popped: Popped | None) -> Plan[None]
         if not is_arranged:
             return None, [Change(name, mark=sight.mark, cells=cells, back=[row])]
         # every row has another ref now, and what stood before it is in front of it only at the end
-        return None, [Change(name, mark=sight.mark, cells=cells, push=[(row.data, Tag(writer, ordinal))])]
+        return None, [Change(name, mark=sight.mark, cells=cells, push=[(row.data, row.tagged())])]
 
     rows = (Rows(writer=writer),) if writer else ()
     yield from until_done(Look(name, (GENERATIONS, *written), rows=rows, times=True), decide, lane)
