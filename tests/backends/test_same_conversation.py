@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import fakeredis
+import psycopg
 import pytest
 import redis.asyncio
 from redis.asyncio.sentinel import Sentinel
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from standfast import Agent, EncryptedSession, PostgresSession, RedisSession, RunConfig, Runner, SQLAlchemySession
+from standfast import (
+    Agent,
+    EncryptedSession,
+    PostgresSession,
+    RedisSession,
+    RunConfig,
+    Runner,
+    SQLAlchemySession,
+    StandfastError,
+)
 from standfast.sessions.same_conversation import conversation_key
 from standfast.testing import ScriptedModel, assistant_message, function_call
 from tests.helpers import servers
@@ -39,14 +50,15 @@ def test_a_redis_server_is_one_place_however_it_is_reached() -> None:
     same = keys(
         on_redis("redis://localhost"),
         on_redis("redis://:secret@127.0.0.1:6379/0", ttl=60),
-        on_redis("redis://elsewhere", redis_kwargs={"host": "localhost"}, wait_replicas=1),
+        on_redis("redis://", redis_kwargs={"host": "localhost", "port": "6379"}, wait_replicas=1),
+        on_redis("redis://localhost", redis_kwargs={"host": "elsewhere"}),  # redis-py takes the URL's
         *(RedisSession("c", redis_client=client) for client in clients),
     )
     assert len(same) == 1
     others = keys(
         on_redis("redis://localhost/1"),
         on_redis("redis://localhost:6380"),
-        on_redis("redis://other"),
+        on_redis("redis://other", redis_kwargs={"host": "localhost"}),
         on_redis("unix:///run/redis.sock"),
         on_redis("redis://localhost", key_prefix="mine"),
         on_redis("redis://localhost", layout="tagged"),
@@ -55,6 +67,25 @@ def test_a_redis_server_is_one_place_however_it_is_reached() -> None:
     )
     assert len(others) == 8
     assert not same & others
+
+
+@pytest.mark.parametrize("option", [{"port": "none"}, {"db": "none"}, {"host": ["a", "b"]}], ids=str)
+async def test_an_option_that_leads_nowhere_is_said_with_a_remedy_by_whatever_asks_first(option: Any) -> None:
+    session = on_redis(
+        "redis://", redis_kwargs={"host": "127.0.0.1", "port": servers.free_port(), **option}, timeout_s=1
+    )
+    for work in (session.add_items([{"content": "a"}]), session.lease(ttl_s=5, wait_s=0)):
+        with pytest.raises(StandfastError):
+            await work
+    session.close()
+
+
+@pytest.mark.parametrize("option", [{"port": {}}, {"host": ["a", "b"]}], ids=str)
+async def test_an_option_that_libpq_cannot_use_is_said_with_a_remedy(option: Any) -> None:
+    session = on_postgres("postgresql://me@127.0.0.1:1/talks", connect_options=option, timeout_s=1)
+    with pytest.raises(StandfastError):
+        await session.add_items([{"content": "a"}])
+    session.close()
 
 
 def test_a_client_that_does_not_say_where_its_server_is_is_its_own_place() -> None:
@@ -79,19 +110,27 @@ def test_a_postgresql_database_is_one_place_however_its_address_is_written() -> 
         on_postgres("postgresql://me@localhost/talks", schema="mine"),
         on_postgres("postgresql://me@localhost/talks", messages_table="m"),
         on_postgres("postgresql://me@localhost/talks", "d"),
+        on_postgres("postgresql://me@localhost/talks?options=-csearch_path%3Dtheirs"),
+        on_postgres("postgresql://me@localhost/talks", connect_options={"options": "-c search_path=mine"}),
     )
-    assert len(others) == 6
+    assert len(others) == 8
     assert not same & others
 
 
-def test_a_database_of_sqlalchemys_is_one_place_whatever_driver_and_engine_it_is_reached_by() -> None:
-    mine = create_async_engine("postgresql+asyncpg://me@localhost:5432/talks")
+def test_a_database_of_sqlalchemys_is_one_place_whatever_driver_it_is_reached_by() -> None:
     same = keys(
         by_sqlalchemy("postgresql+psycopg://me@localhost/talks"),
         by_sqlalchemy("postgresql+asyncpg://me:secret@127.0.0.1/talks", create_tables=True, ensure_ascii=False),
-        SQLAlchemySession("c", engine=mine),
     )
     assert len(same) == 1
+    # Which schema an engine leads to cannot be told: what it was made with, or who listens to it, may set it.
+    mine, theirs = (
+        create_async_engine(
+            "postgresql+psycopg://me@localhost/talks", connect_args={"options": f"-csearch_path={name}"}
+        )
+        for name in ("mine", "theirs")
+    )
+    assert len(keys(*(SQLAlchemySession("c", engine=mine) for _ in range(2)))) == 1
     # A function that connects leads anywhere, and a database in memory is its engine's own.
     unsaid = [create_async_engine("postgresql+asyncpg://", async_creator=lambda: None) for _ in range(2)]
     private = [create_async_engine("sqlite+aiosqlite://") for _ in range(2)]
@@ -99,9 +138,12 @@ def test_a_database_of_sqlalchemys_is_one_place_whatever_driver_and_engine_it_is
         by_sqlalchemy("postgresql+psycopg://me@localhost/other"),
         by_sqlalchemy("mysql+aiomysql://me@localhost/talks"),
         by_sqlalchemy("postgresql+psycopg://me@localhost/talks", engine_kwargs={"connect_args": {"host": "other"}}),
-        *(SQLAlchemySession("c", engine=engine) for engine in [*unsaid, *private]),
+        by_sqlalchemy("postgresql+psycopg://me@localhost/talks?options=-csearch_path%3Dmine"),
+        by_sqlalchemy("mysql+aiomysql://me@/talks?unix_socket=/run/one.sock"),
+        by_sqlalchemy("mysql+aiomysql://me@/talks?unix_socket=/run/two.sock"),
+        *(SQLAlchemySession("c", engine=engine) for engine in [mine, theirs, *unsaid, *private]),
     )
-    assert len(others) == 7
+    assert len(others) == 12
     assert not same & others
 
 
@@ -156,6 +198,24 @@ async def test_a_nested_run_uses_its_parents_lease_over_two_clients() -> None:
         assert await answer_of_a_nested_run(session, again) == "it is warm"
         session.close()
         again.close()
+
+
+@pytest.mark.postgres
+async def test_conversations_of_one_id_in_two_schemas_do_not_wait_for_each_other(schema: str) -> None:
+    with psycopg.connect(servers.postgres_url(), autocommit=True) as connection:
+        connection.execute(f'CREATE SCHEMA "{schema}"')
+    mine, theirs = (
+        on_postgres(servers.postgres_url(), "two", connect_options={"options": f"-c search_path={name}"})
+        for name in (schema, "public")
+    )
+    async with await mine.lease(ttl_s=30, wait_s=0):
+        waiting = asyncio.create_task(mine.lease(ttl_s=30, wait_s=60))
+        await asyncio.sleep(0.1)  # it has its place in the queue
+        await (await theirs.lease(ttl_s=30, wait_s=1)).release()
+    await (await waiting).release()
+    await theirs.clear_session()
+    mine.close()
+    theirs.close()
 
 
 @pytest.mark.postgres

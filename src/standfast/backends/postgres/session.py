@@ -79,8 +79,9 @@ class PostgresSession(ServerSession):
     def _store_key(self) -> Hashable:
         return ("postgres", _place(self._url, self._place_options()), self._tables)
 
-    def _place_options(self) -> tuple[tuple[str, Any], ...]:
-        return tuple((name, value) for name, value in self._options.items() if name in _PLACE)
+    def _place_options(self) -> tuple[tuple[str, str], ...]:
+        given = self._options.items()
+        return tuple((name, str(value)) for name, value in given if name in _PLACE and value is not None)
 
     def _carrier_key(self) -> Hashable:
         return ("postgres", self._url, repr(sorted(self._options.items())), self._tables, self.create_tables)
@@ -96,12 +97,16 @@ class PostgresSession(ServerSession):
         return check_text_id(session_id)
 
 
-_PLACE = ("host", "hostaddr", "port", "dbname", "user", "service")
+_PLACE = ("host", "hostaddr", "port", "dbname", "user", "service", "options")
 
 
 @lru_cache(maxsize=256)
-def _place(url: str, options: tuple[tuple[str, Any], ...]) -> Hashable:
-    """Which database, however its address was written. The user is part of it: tables may be found by who asks."""
+def _place(url: str, options: tuple[tuple[str, str], ...]) -> Hashable:
+    """Which database, however its address was written.
+
+    The user and `options` are part of it: tables may be found by who asks, and in the schemas of a search_path. Two
+    ways of one place that are taken for two may keep a run waiting; two places taken for one, and neither is guarded.
+    """
     try:
         given = conninfo_to_dict(url, **dict(options))
     except ProgrammingError as error:
@@ -119,6 +124,7 @@ def _place(url: str, options: tuple[tuple[str, Any], ...]) -> Hashable:
         given.get("dbname") or os.environ.get("PGDATABASE") or user,
         user,
         given.get("service"),
+        given.get("options"),
     )
 
 

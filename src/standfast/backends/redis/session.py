@@ -138,8 +138,8 @@ def _is_cluster(client: Any) -> bool:
 def _place(target: Any) -> Hashable:
     """Which server and database, whoever asks it; of a client whose address cannot be told, the client itself."""
     if isinstance(target, Address):
-        options = {name: value for name, value in target.options if name in _PLACE}
-        return _place_of_url(target.url, target.is_cluster, tuple(options.items()))
+        options = tuple((name, str(value)) for name, value in target.options if name in _PLACE and value is not None)
+        return _place_of_url(target.url, target.is_cluster, options)
     made_by = getattr(getattr(target, "connection_pool", None), "connection_class", None)
     if getattr(made_by, "__module__", "") != "redis.asyncio.connection":
         return id(target)  # it asks others where the server is, or pretends one, or knows many: a cluster's
@@ -150,14 +150,15 @@ _PLACE = ("host", "port", "path", "db")
 
 
 @lru_cache(maxsize=256)
-def _place_of_url(url: str, is_cluster: bool, options: tuple[tuple[str, Hashable], ...]) -> Hashable:
-    given = {**parse_url(url), **dict(options)}  # type: ignore[no-untyped-call]
+def _place_of_url(url: str, is_cluster: bool, options: tuple[tuple[str, str], ...]) -> Hashable:
+    given = {**dict(options), **parse_url(url)}  # type: ignore[no-untyped-call]  # to redis-py the URL's word is the last
     return ("cluster", _place_in(given)) if is_cluster else _place_in(given)
 
 
 def _place_in(given: Mapping[str, Any]) -> Hashable:
-    where = str(given["path"]) if given.get("path") else (host_key(given.get("host")), int(given.get("port") or 6379))
-    return where, int(given.get("db") or 0)
+    # As texts: connecting says what is wrong with a number that is none.
+    where = str(given["path"]) if given.get("path") else (host_key(given.get("host")), str(given.get("port") or 6379))
+    return where, str(given.get("db") or 0)
 
 
 def _checked_client(client: Any) -> Any:

@@ -187,17 +187,23 @@ def _address(url: str | URL, engine_kwargs: Mapping[str, Any]) -> Address:
 
 
 _PORTS = {"postgresql": 5432, "mysql": 3306}
-_CONNECTING = ("connect_args", "creator", "async_creator", "pool")
-"""Options of an engine that may lead to another database than the URL says."""
+_CONNECTING = ("connect_args", "creator", "async_creator", "pool", "execution_options")
+"""Options of an engine that may lead to another database or schema than the URL says."""
 
 
 def _place(target: Address | AsyncEngine) -> Hashable:
-    """Which database, whatever driver and engine it is reached by; where its URL does not tell, the engine itself."""
+    """Which database, whatever driver it is reached by; where its URL does not tell, the engine itself.
+
+    An engine that was handed in does not tell which schema it leads to: its `connect_args`, or who listens to its
+    connections, may set a search_path. Of a file there is one.
+    """
     address = target if isinstance(target, Address) else _address(target.url, {})
     if address.file:
         return os.path.realpath(address.file)
+    if not isinstance(target, Address):
+        return id(target)
     elsewhere = [one for one in address.options if one[0] in _CONNECTING]
-    place = None if address.is_private else _place_of_url(address.url)
+    place = _place_of_url(address.url)
     return id(target) if place is None else (place, repr(elsewhere))
 
 
@@ -210,7 +216,8 @@ def _place_of_url(text: str) -> Hashable:
     if not url.host and not url.database:
         return None  # as with a function that connects (`async_creator`)
     kind = url.get_backend_name().replace("mariadb", "mysql")
-    return kind, host_key(url.host), url.port or _PORTS.get(kind), url.database, url.username
+    port = url.port or _PORTS.get(kind)
+    return kind, host_key(url.host), port, url.database, url.username, tuple(sorted(url.query.items()))
 
 
 def _checked_target(engine: Any) -> AsyncEngine | Address:
