@@ -42,3 +42,20 @@ async def test_costs_are_kept_with_the_time(kind: str) -> None:
     after = datetime.fromtimestamp(int(time.time()) + 2, UTC)
     assert [before < run.at < after for run in await session.usage()] == [True, True]
     session.end()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_fork_knows_how_much_was_written_before_another_process_cleared(kind: str) -> None:
+    """Whoever goes on by what it knew names older digests that the clear has removed; the count stays (B1, B6)."""
+    store = InMemoryStore()
+    session, other = Session(Network(store), kind), Session(Network(store), kind)
+    await session.append([message(f"{number}") for number in range(70)], writer="run", start=0)
+    await other.clear_session()
+    await session.append([message("70")], writer="run", start=70)
+    fork: Session = await session.fork("fork")  # type: ignore[assignment]
+    for one in (session, fork):
+        await one.append([message("late")], writer="run", start=0)  # a repeat, of what only the count is left
+        await one.append([message("71")], writer="run", start=71)
+        assert await words(one) == ["70", "71"]
+    session.end()
+    other.end()
