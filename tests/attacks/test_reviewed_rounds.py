@@ -1,4 +1,4 @@
-"""What a reader of a round of simplifications found before it was out: each of these failed when it was written down."""
+"""What a reader of a round of simplifications found before it was out: each of these failed when it was written."""
 
 from __future__ import annotations
 
