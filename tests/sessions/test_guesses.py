@@ -9,6 +9,7 @@ import pytest
 
 from standfast.backends.memory.session import InMemoryStore
 from standfast.conformance.check_context import message
+from standfast.ground.errors import SessionConflictError
 from standfast.sessions.run_rules import RunSave
 from tests.sessions.test_lost_answers_found import KINDS, Network, Session, words
 
@@ -51,11 +52,13 @@ async def test_a_fork_knows_how_much_was_written_before_another_process_cleared(
     session, other = Session(Network(store), kind), Session(Network(store), kind)
     await session.append([message(f"{number}") for number in range(70)], writer="run", start=0)
     await other.clear_session()
-    await session.append([message("70")], writer="run", start=70)
+    await session.append([message(f"{number}") for number in range(70, 140)], writer="run", start=70)
     fork: Session = await session.fork("fork")  # type: ignore[assignment]
     for one in (session, fork):
         await one.append([message("late")], writer="run", start=0)  # a repeat, of what only the count is left
-        await one.append([message("71")], writer="run", start=71)
-        assert await words(one) == ["70", "71"]
+        with pytest.raises(SessionConflictError):
+            await one.append([message("another")], writer="run", start=70)
+        await one.append([message("140")], writer="run", start=140)
+        assert await words(one) == [f"{number}" for number in range(70, 141)]
     session.end()
     other.end()

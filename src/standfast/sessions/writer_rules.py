@@ -124,11 +124,10 @@ def all_written(sight: Sight) -> dict[str, AllWritten]:
         if cell.startswith(WRITER) and not value.expired:
             writer, known = cell[len(WRITER) :], written_in(value)
             chunks = [value_of(sight, chunk_cell(writer, number)) for number in range(known.chunks)]
-            digests = [chunk for chunk in chunks if chunk is not None]
-            # A clear in the middle of a rewind can take older digests away: then only the count is left of those.
-            base = known.base if len(digests) == known.chunks else known.start
-            older = b"".join(digests) if base == known.base else b""
-            found[writer] = AllWritten(known.total, base, older + known.latest)
+            # A clear, met between a look and its step, can take older digests away: of those only the count is left.
+            gone = max((number for number, chunk in enumerate(chunks, 1) if chunk is None), default=0)
+            older = b"".join([chunk or b"" for chunk in chunks[gone:]])
+            found[writer] = AllWritten(known.total, known.base + CHUNK * gone, older + known.latest)
     return found
 
 
