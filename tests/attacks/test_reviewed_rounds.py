@@ -61,3 +61,25 @@ async def test_a_tool_that_calls_an_agent_tool_gets_the_error_of_a_run_that_it_r
     boss = Agent(name="boss", tools=[ask_clerk])
     boss.model = ScriptedModel([[function_call("ask_clerk", {}, call_id="b1")], final("done")])
     assert outputs((await Runner.run(boss, "hi")).to_input_list()) == {"b1": ["RunClaimedError"]}
+
+
+async def test_a_nested_run_that_is_refused_another_owner_leaves_what_it_did_and_cost() -> None:
+    """C8: the model was not told which tools it had called, and the session forgot what its replies had cost."""
+    session = InMemorySession("outer")
+
+    @function_tool(needs_approval=True)
+    async def pay() -> str:
+        return "paid"
+
+    inner = Agent(name="inner", tools=[pay], model=ScriptedModel([[function_call("pay", {}, call_id="p1")]]))
+    outer = Agent(name="outer", tools=[inner.as_tool("inner", "Pays.", session=InMemorySession("one"))])
+    outer.model = ScriptedModel([[function_call("inner", {"input": "pay"}, call_id="c1")], final("done")])
+    state = (await Runner.run(outer, "hi", session=session)).to_state()
+    state.approve(state.get_interruptions()[0])
+    outer.tools = [inner.as_tool("inner", "Pays.", session=InMemorySession("another"))]
+    result = await Runner.run(outer, state, session=session)
+    ((told,),) = outputs(result.to_input_list()).values()
+    assert "is owned by session 'one'" in told
+    assert "it had called pay" in told
+    (cost,) = await session.usage()
+    assert cost.total.requests == 3

@@ -57,6 +57,8 @@ class ChildRunner:
         """Run the agent of this tool to its end. Raises ChildPaused if it waits for a person."""
         child = self._spawned(request)
         try:
+            if self.call.child is not None:  # refused, what it did before stands and is told
+                owner_on_resume(self.call.child, owner_of_tool(request.tool))
             with self.children.including(child.loop):
                 async with _turn_of(child):
                     result = await result_of(child, request)
@@ -99,9 +101,7 @@ class ChildRunner:
         """The nested run, not begun yet."""
         tool, scope, call = request.tool, self.scope, self.call
         config = replace(tool.run_config or scope.config, run_id=None)
-        owner, around = owner_of_tool(tool), self._around()
-        if call.child is not None:
-            owner = owner_on_resume(call.child, owner)
+        owner, around = owner_of_tool(tool) if call.child is None else call.child.spec.owner, self._around()
         if owner.kind == "conversation" and owner in around.owners:
             raise _inside_itself(owner, call.name)
         # By hand, a name of its own each time: where the call is repeated after a crash, this is another run, and under
