@@ -90,6 +90,13 @@ def test_a_url_that_a_password_breaks_is_refused_without_the_password(rest: str)
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize("url", ["postgresql://me:secret%zz@host/talks", "host=h password=my secret"])
+def test_an_address_of_postgresql_that_a_password_breaks_is_refused_without_the_password(url: str) -> None:
+    with pytest.raises(InvalidSettingError, match=r"cannot read this address.*%25") as caught:
+        on_postgres(url)
+    assert "secret" not in str(caught.value)
+
+
 @pytest.mark.parametrize("option", [{"port": {}}, {"host": ["a", "b"]}], ids=str)
 async def test_an_option_that_libpq_cannot_use_is_said_with_a_remedy(option: Any) -> None:
     session = on_postgres("postgresql://me@127.0.0.1:1/talks", connect_options=option, timeout_s=1)
