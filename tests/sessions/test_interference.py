@@ -224,3 +224,17 @@ def test_a_plan_ends_in_one_step_when_nobody_else_writes(name: str) -> None:
             assert steps <= 1
         except StandfastError:
             assert steps == 0
+
+
+def test_a_clear_in_the_middle_of_a_rewind_leaves_the_count_to_forks_and_to_later_rewinds() -> None:
+    """It takes the older digests away, and the rewind does not notice: nothing of the history was left to clear."""
+    store = Store()
+    carried_out(store, writer_rules.append(HERE, batch("a", 0, 70)))
+    for _ in range(70):
+        carried_out(store, rules.pop(HERE, unheard, None))
+    rewinding = writer_rules.rewind(HERE, "a", 40, None, None)
+    interleaved(store, rewinding, 2, lambda: done_alone(store, PLANS["clear"](store)))
+    carried_out(store, fork_rules.fork(HERE, FORK, None, None, None))
+    assert [carried_out(store, writer_rules.accepted(name, "a")) for name in (HERE, FORK)] == [40, 40]
+    carried_out(store, writer_rules.rewind(HERE, "a", 36, None, None))
+    assert carried_out(store, writer_rules.accepted(HERE, "a")) == 36

@@ -389,7 +389,7 @@ class Pipelining(Writing):
             value = guessed[cell] = known.get(cell)
             if value is not None:
                 cells[cell] = Cell(value, True)
-        return Sight(cells=cells)
+        return Sight(cells=cells, now=time.time())  # this process's clock: what replies cost is kept with the time
 
     # --- what is believed about cells -------------------------------------------------------------------------------
 

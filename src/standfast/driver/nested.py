@@ -37,7 +37,7 @@ from standfast.words.model_texts import known_texts
 NOBODY_TO_WAIT_WITH = "This call did not run: it needs an approval, and this run was started where nobody can give one."
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ChildRunner:
     """What a call of run `parent` gets to run an agent with."""
 
@@ -64,7 +64,8 @@ class ChildRunner:
                         await self._give_up(child)
                         refuse_to_wait(child.run, request.tool)
         except RunClaimedError as error:
-            if not error.state_is_behind:
+            # By hand it is a new run, of which no state can be behind: what says so is one that a tool in it resumed.
+            if self.record is None or not error.state_is_behind:
                 raise
             raise ChildClosed from None
         finally:
@@ -77,6 +78,10 @@ class ChildRunner:
             await self._tell_owner(child.run)
             raise ChildPaused(child.run)
         return result
+
+    def __deepcopy__(self, memo: object) -> ChildRunner:
+        """Itself: a tool may copy its context, and with this in it would copy the run and its tasks."""
+        return self
 
     async def _tell_owner(self, child: Run) -> None:
         assert self.record is not None  # else it neither waits nor is saved

@@ -123,8 +123,11 @@ def all_written(sight: Sight) -> dict[str, AllWritten]:
     for cell, value in sorted(sight.cells.items()):
         if cell.startswith(WRITER) and not value.expired:
             writer, known = cell[len(WRITER) :], written_in(value)
-            chunks = [value_of(sight, chunk_cell(writer, number)) or b"" for number in range(known.chunks)]
-            found[writer] = AllWritten(known.total, known.base, b"".join(chunks) + known.latest)
+            chunks = [value_of(sight, chunk_cell(writer, number)) for number in range(known.chunks)]
+            # A clear, met between a look and its step, can take older digests away: of those only the count is left.
+            gone = max((number for number, chunk in enumerate(chunks, 1) if chunk is None), default=0)
+            older = b"".join([chunk or b"" for chunk in chunks[gone:]])
+            found[writer] = AllWritten(known.total, known.base + CHUNK * gone, older + known.latest)
     return found
 
 
