@@ -68,6 +68,26 @@ async def test_a_write_waits_for_replicas_and_says_when_too_few_have_it(
         RedisSession.from_url("c", url=server.url, wait_replicas=-1)
 
 
+async def test_what_replicas_kept_from_being_written_is_not_said_to_be_written(server: servers.RedisServer) -> None:
+    session = RedisSession.from_url("c", url=server.url, wait_replicas=1)
+    for number in range(2):
+        with pytest.raises(OutcomeUnknownError, match="0 of 1 replicas had") as caught:
+            await session.add_items(items(1, number))
+        is_there = items(1, number)[0] in await session.get_items()
+        assert is_there or "it was written, but" not in str(caught.value)
+    session.close()
+
+
+async def test_a_write_whose_replicas_may_not_be_asked_for_is_of_unknown_outcome(server: servers.RedisServer) -> None:
+    async with redis.asyncio.Redis.from_url(server.url) as client:
+        await client.execute_command("ACL", "SETUSER", "default", "-wait")
+    session = RedisSession.from_url("c", url=server.url, wait_replicas=1)
+    with pytest.raises(OutcomeUnknownError, match=r"it was written, and .*Let this user run WAIT"):
+        await session.add_items(items(1))
+    assert await session.get_items() == items(1)
+    session.close()
+
+
 @pytest.mark.parametrize("kind", ["from_url", "a client of yours"])
 async def test_a_server_that_evicts_is_warned_about_once_and_without_content(
     kind: str, caplog: pytest.LogCaptureFixture

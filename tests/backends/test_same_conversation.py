@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from standfast import (
     Agent,
     EncryptedSession,
+    InvalidSettingError,
     PostgresSession,
     RedisSession,
     RunConfig,
@@ -78,6 +79,22 @@ async def test_an_option_that_leads_nowhere_is_said_with_a_remedy_by_whatever_as
         with pytest.raises(StandfastError):
             await work
     session.close()
+
+
+@pytest.mark.parametrize(
+    "rest", ["user:123/secret@host:6379/0", ":secret/more@host", ":secret?more@host", ":secret#x@host"]
+)
+def test_a_url_that_a_password_breaks_is_refused_without_the_password(rest: str) -> None:
+    with pytest.raises(InvalidSettingError, match="%2F") as caught:
+        on_redis(f"redis://{rest}")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["postgresql://me:secret%zz@host/talks", "host=h password=my secret"])
+def test_an_address_of_postgresql_that_a_password_breaks_is_refused_without_the_password(url: str) -> None:
+    with pytest.raises(InvalidSettingError, match=r"cannot read this address.*%25") as caught:
+        on_postgres(url)
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("option", [{"port": {}}, {"host": ["a", "b"]}], ids=str)

@@ -110,10 +110,12 @@ def _place(url: str, options: tuple[tuple[str, str], ...]) -> Hashable:
     try:
         given = conninfo_to_dict(url, **dict(options))
     except ProgrammingError as error:
-        why = " ".join(str(error).split())
+        has_password = "@" in url or "password" in url  # then what it cannot read, and quotes, may be a part of that
+        why = "" if has_password else f": {' '.join(str(error).split())}"
+        hint = " In a URL's password % is written as %25, / as %2F and @ as %40." if has_password else ""
         raise InvalidSettingError(
-            "PostgreSQL's library cannot read this address" + ("" if "@" in why else f": {why}"),  # or a password
-            "Give a URL like postgresql://user@host/database, or a text like 'host=… dbname=…'.",
+            f"PostgreSQL's library cannot read this address{why}",
+            f"Give a URL like postgresql://user@host/database, or a text like 'host=… dbname=…'.{hint}",
         ) from None
     host = given.get("hostaddr") or given.get("host") or os.environ.get("PGHOST")
     port = given.get("port") or os.environ.get("PGPORT") or 5432

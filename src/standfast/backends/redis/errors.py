@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import redis.exceptions as failed
 
 from standfast.ground.errors import (
@@ -122,9 +124,18 @@ def lost(error: Exception, where: str, *, reading: bool) -> StoreError:
     return unanswered("Redis", str(error), reading=reading)
 
 
-def too_few(count: int, wanted: int) -> StoreError:
-    """It is written, but fewer replicas than asked for have said that they have it."""
-    return OutcomeUnknownError(
-        f"it was written, but within the time for it {count} of {wanted} replicas had it: a failover may lose it",
-        "Look at the replicas. Repeating an append under the same writer and number is safe, and waits again.",
-    )
+def too_few(count: Any, wanted: int, *, is_written: bool) -> StoreError:
+    """Fewer replicas than asked for have said that they have it, or what was there when it was refused.
+
+    `count` is how many, or what the server says instead.
+    """
+    state = "it was written" if is_written else "whether it was written is not known"
+    safe = "Repeating an append under the same writer and number is safe, and waits again."
+    if isinstance(count, failed.ResponseError):
+        return OutcomeUnknownError(
+            f"{state}, and whether replicas have it the server does not say: {count}",
+            f"Let this user run WAIT, or do without wait_replicas. {safe}",
+        )
+    had = f"within the time for it {count} of {wanted} replicas had it"
+    joint = "but" if is_written else "and"
+    return OutcomeUnknownError(f"{state}, {joint} {had}: a failover may lose it", f"Look at the replicas. {safe}")

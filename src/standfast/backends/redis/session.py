@@ -6,6 +6,7 @@ keys and which expiry. Constructing one does no I/O.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Mapping
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, Self
@@ -182,13 +183,19 @@ def _checked_url(url: Any) -> str:
 
 @lru_cache(maxsize=256)
 def _read_url(url: str) -> str:
+    _, *behind = re.split("[/?#]", url.partition("://")[2], maxsplit=1)
     try:
         parse_url(url)  # type: ignore[no-untyped-call]
         number = urlsplit(url).path.strip("/")
+        if number and not number.isdecimal() and not url.startswith("unix:"):  # redis-py would take number 0 instead
+            raise ValueError(f"{number!r} is no number of a Redis database")
     except ValueError as error:
+        if "@" in "".join(behind):  # then what is wrong may be a part of a password
+            raise InvalidSettingError(
+                "this is no URL of a Redis server: there is a /, ? or # before its @",
+                f"{_URL_REMEDY} In a password they are written as %2F, %3F and %23.",
+            ) from None
         raise InvalidSettingError(f"this is no URL of a Redis server: {error}", _URL_REMEDY) from None
-    if number and not number.isdecimal() and not url.startswith("unix:"):  # redis-py would take number 0 instead
-        raise InvalidSettingError(f"{number!r} is no number of a Redis database", _URL_REMEDY)
     return url
 
 

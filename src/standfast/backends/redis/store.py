@@ -16,9 +16,9 @@ from standfast.backends.redis.greeting import Greeting
 from standfast.backends.redis.keys import Keys, Layout, NameKeys
 from standfast.backends.redis.link import Begun
 from standfast.backends.redis.scripts import Asked, Refs, appended, changed, looked
-from standfast.ground.errors import StandfastError
+from standfast.ground.errors import StandfastError, StoreError
 from standfast.sessions.answering import Answering
-from standfast.sessions.port import Answer, Ask, Count, Listing, Look, Name, Step
+from standfast.sessions.port import Answer, Ask, Count, Done, Listing, Look, Name, Step
 
 WAIT_MS = 2000
 """How long a write waits for replicas, where that is asked for; everything behind it on its connection waits too."""
@@ -123,12 +123,15 @@ class Codec:
         """
         if isinstance(count, int) and count >= self._wait_replicas:
             return list(answers)
-        error = refused(count) if isinstance(count, failed.ResponseError) else too_few(count, self._wait_replicas)
-        error.is_lasting = True  # not asked again: a repeat that finds it done would not be waited for
         return [
-            got if isinstance(question, Look) or isinstance(got, Exception) else error
+            got if isinstance(question, Look) or isinstance(got, Exception) else self._unacknowledged(got, count)
             for question, got in zip(questions, answers, strict=True)
         ]
+
+    def _unacknowledged(self, answer: Answer, count: Any) -> StoreError:
+        error = too_few(count, self._wait_replicas, is_written=isinstance(answer, Done))
+        error.is_lasting = True  # not asked again: a repeat that finds it done would not be waited for
+        return error
 
 
 class RedisStore(Codec, Answering):
