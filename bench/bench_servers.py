@@ -100,7 +100,7 @@ async def compared(count: int, ours: Any, theirs: Any, raw: Operation, goals: Ma
         ("64 sessions", [ours(f"s{n}") for n in range(64)], [theirs(f"s{n}") for n in range(64)]),
     ):
         medians = await interleaved(
-            max(5, count // 20), {"ours": lambda m=mine: at_once(m), "SDK": lambda p=peers: at_once(p)}
+            max(5, count // 6), {"ours": lambda m=mine: at_once(m), "SDK": lambda p=peers: at_once(p)}
         )
         report(label, medians, "SDK", least=goals.get(label))
     long, long_peer = ours("long"), theirs("long")
