@@ -448,6 +448,12 @@ LOOKS = ("CALL", "CALL_FUNCTION_EX", "RESUME", "JUMP_BACKWARD")
 """Behind these the interpreter looks whether a signal has come."""
 
 
+TRACED_WHOLE = pytest.mark.skipif(
+    sys.version_info >= (3, 12),
+    reason="there the tracer shows too few places of one write; those of three at once are interrupted on every Python",
+)
+
+
 class Interrupt:
     """Raises KeyboardInterrupt at the place number `at` of our code at which a signal could be noticed."""
 
@@ -485,10 +491,9 @@ class Interrupt:
         return self._at
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="written for the instructions of 3.11")
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # interrupted between the call and the await
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("count", [pytest.param(1, marks=TRACED_WHOLE), 3])
 def test_an_interrupt_at_any_moment_leaves_nothing_locked_lost_or_doubled(session: RedisSession, count: int) -> None:
     """Ctrl-C, or any signal whose handler raises: who was not interrupted has an outcome, and all goes on."""
     loop = asyncio.new_event_loop()
