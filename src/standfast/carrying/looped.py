@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from standfast.carrying.carrier import MakePlan, Then
 from standfast.carrying.pipelined import Pipelining, lanes_of, question_of
-from standfast.carrying.requests import PutBack, RequestCarrier, posted
+from standfast.carrying.requests import RequestCarrier, UndoMessage, posted
 from standfast.carrying.threads import LAST_WAIT_S, RETRY_FIRST_S, RETRY_MAX_S, AnyRequest
 from standfast.ground.errors import OutcomeUnknownError, StoreTimeoutError, StoreUnavailableError, WrongLoopError
 from standfast.ground.log_helpers import session_logger as _log
@@ -83,9 +83,9 @@ class LoopCarrier(RequestCarrier):
 
     def _give_up(self, request: AnyRequest, owes_undo: bool) -> None:
         if owes_undo:
-            self._put(PutBack(request))
+            self._put(UndoMessage(request))
 
-    def _put(self, message: AnyRequest | PutBack) -> None:
+    def _put(self, message: AnyRequest | UndoMessage) -> None:
         self._serving.messages.append(message)
         if self._task is None or self._task.done():
             assert self._loop is not None
@@ -103,7 +103,7 @@ class _Serving(Pipelining):
         super().__init__(_never, None, True, under_way)
         self._awaited = store
         self._undo_pause = RETRY_FIRST_S
-        self.messages: deque[AnyRequest | PutBack] = deque()
+        self.messages: deque[AnyRequest | UndoMessage] = deque()
 
     async def serve(self) -> None:
         """Do what is asked for until nothing is left.

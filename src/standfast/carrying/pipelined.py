@@ -22,7 +22,7 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from standfast.carrying import starting
-from standfast.carrying.requests import CLAIMED, OPEN, PutBack, claimed, deliver
+from standfast.carrying.requests import CLAIMED, OPEN, UndoMessage, claimed, deliver
 from standfast.carrying.threads import (
     DOUBTFUL,
     LOOK_AGAIN,
@@ -193,11 +193,11 @@ class Pipelining(Writing):
                 break
         return ending
 
-    def _next_message(self) -> AnyRequest | PutBack | None:
+    def _next_message(self) -> AnyRequest | UndoMessage | None:
         return self._inbox.get()
 
-    def _accept(self, message: AnyRequest | PutBack) -> None:
-        if isinstance(message, PutBack):
+    def _accept(self, message: AnyRequest | UndoMessage) -> None:
+        if isinstance(message, UndoMessage):
             self._owed.append(message.request)
         else:
             self._active.append(Active(message, message.plan()))

@@ -326,8 +326,8 @@ def settled(requests: Sequence[Request[Any]]) -> list[Request[Any]]:
     return owed
 
 
-class PutBack:
-    """A message to whoever writes: this request was done and its answer never taken."""
+class UndoMessage:
+    """Tells whoever writes to undo this request: it was done, and its answer never taken."""
 
     def __init__(self, request: Request[Any]) -> None:
         self.request = request

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from standfast.carrying import starting
-from standfast.carrying.requests import SETTLED, Owing, PutBack, Request, RequestCarrier, deliver
+from standfast.carrying.requests import SETTLED, Owing, Request, RequestCarrier, UndoMessage, deliver
 from standfast.ground.endings import AtProcessEnd
 from standfast.ground.errors import OutcomeUnknownError, SessionClosedError, StoreTimeoutError, StoreUnavailableError
 from standfast.ground.log_helpers import session_logger as _log
@@ -47,7 +47,7 @@ LOOK_AGAIN = Refused(0, "mark")
 """For a step that the store refuses to repeat after an answer was lost (it is full now, or lets nobody write): whether
 it was done, its plan can still see."""
 
-Inbox = SimpleQueue["AnyRequest | PutBack | None"]
+Inbox = SimpleQueue["AnyRequest | UndoMessage | None"]
 """None: end when all that came before is done."""
 
 
@@ -110,7 +110,7 @@ class ThreadCarrier(RequestCarrier):
         with self._gate:
             self._left.append(request)
             if owes_undo:
-                self._writes.put(PutBack(request))
+                self._writes.put(UndoMessage(request))
 
     # --- life --------------------------------------------------------------------------------------------------------
 
@@ -175,7 +175,7 @@ class _Worker:
         if callable(close):
             close()
 
-    def _do(self, message: AnyRequest | PutBack) -> None:
+    def _do(self, message: AnyRequest | UndoMessage) -> None:
         raise NotImplementedError
 
     def _carry_out(self, request: AnyRequest) -> bool:
@@ -229,7 +229,7 @@ class _WithdrawnError(Exception):
 
 
 class _Reading(_Worker):
-    def _do(self, message: AnyRequest | PutBack) -> None:
+    def _do(self, message: AnyRequest | UndoMessage) -> None:
         if isinstance(message, Request):
             if message.claim() and self._carry_out(message):  # claiming says, too, that it is late
                 message.settle()
@@ -243,8 +243,8 @@ class Writing(_Worker, Owing):
         _Worker.__init__(self, open_store, inbox, loses_answers)
         Owing.__init__(self)
 
-    def _do(self, message: AnyRequest | PutBack) -> None:
-        if isinstance(message, PutBack):
+    def _do(self, message: AnyRequest | UndoMessage) -> None:
+        if isinstance(message, UndoMessage):
             self._owed.append(message.request)
             self._undo_what_is_owed()
             return
@@ -260,7 +260,7 @@ class Writing(_Worker, Owing):
         """Undo what is owed: there is no next write before which it would be done."""
         while not self._inbox.empty():  # given up since the end was asked for
             message = self._inbox.get()
-            if isinstance(message, PutBack):
+            if isinstance(message, UndoMessage):
                 self._owed.append(message.request)
         self._look_for_orphans()
         self._undo_what_is_owed()

@@ -132,7 +132,7 @@ def is_held(sight: Sight, is_gone: Callable[[str], bool]) -> bool:
 # --- putting back ----------------------------------------------------------------------------------------------------
 
 
-class PutBack(NamedTuple):
+class PutBackOutcome(NamedTuple):
     """What came of putting back: `done`, `absent` (it is not in force), or why not, and what to do."""
 
     state: Literal["done", "absent", "refused"]
@@ -143,7 +143,7 @@ class PutBack(NamedTuple):
 _IN_THE_FILE = "What was taken out is in the undo file, record by record."
 
 
-def put_back(name: Name, wanted: Mend) -> Plan[PutBack]:
+def put_back(name: Name, wanted: Mend) -> Plan[PutBackOutcome]:
     """Put what a mend took out back where it stood, and keep all that was written since; in one step."""
     cell = MEND + wanted.mend_id
 
@@ -154,13 +154,15 @@ def put_back(name: Name, wanted: Mend) -> Plan[PutBack]:
         sight, boxes = yield from everything(name, cells=(cell,), prefixes=(MEND,), wanted=since)
         found = sight.cells.get(cell)
         if found is None or not found.alive:
-            return PutBack("absent", "it was not carried out, was undone already, or the session was cleared since")
+            return PutBackOutcome(
+                "absent", "it was not carried out, was undone already, or the session was cleared since"
+            )
         if _newest_mend(sight) > int(found.value):
-            return PutBack(
+            return PutBackOutcome(
                 "refused", "a later fix of the same session is in force", "Undo that one first, with its own file."
             )
         place = _places(wanted, sight, boxes)
-        if isinstance(place, PutBack):
+        if isinstance(place, PutBackOutcome):
             return place
         change = Change(
             name,
@@ -171,14 +173,14 @@ def put_back(name: Name, wanted: Mend) -> Plan[PutBack]:
         )
         got = yield from commit([change])
         if isinstance(got, Done):
-            return PutBack("done")
+            return PutBackOutcome("done")
 
 
 Inserted = Mapping[int, Sequence[Removed]]
 """What to put before the live row at each place (one more than there are: behind the last)."""
 
 
-def _places(wanted: Mend, sight: Sight, boxes: Boxes) -> tuple[Inserted, set[int]] | PutBack:
+def _places(wanted: Mend, sight: Sight, boxes: Boxes) -> tuple[Inserted, set[int]] | PutBackOutcome:
     """Where each row goes in the live history, and the refs of live rows that leave (a moved row goes back)."""
     live = sight.rows[0]
     if not wanted.parts and value_of(sight, GENERATIONS) == wanted.generations:
@@ -192,7 +194,7 @@ def _places(wanted: Mend, sight: Sight, boxes: Boxes) -> tuple[Inserted, set[int
     faults = faulty(live)
     as_it_is = [(0, place, row) for place, row in enumerate(live) if row.ref not in faults]
     found = _found_in(wanted, sight, as_it_is)
-    if not isinstance(found, PutBack) or not boxes:
+    if not isinstance(found, PutBackOutcome) or not boxes:
         return found
     return _found_in(wanted, sight, _as_if_never_replaced(wanted, live, boxes, faults))
 
@@ -217,7 +219,7 @@ def _as_if_never_replaced(wanted: Mend, live: Sequence[Row], boxes: Boxes, fault
     return rows + [(0, place, row) for place, row in enumerate(live) if row.ref not in faults and not stands_in(row)]
 
 
-def _found_in(wanted: Mend, sight: Sight, rows: Sequence[Located]) -> tuple[Inserted, set[int]] | PutBack:
+def _found_in(wanted: Mend, sight: Sight, rows: Sequence[Located]) -> tuple[Inserted, set[int]] | PutBackOutcome:
     """Where the rows go among these, by what stood before and behind them."""
     chain = Chain([row.data for _, _, row in rows])
     inserted: dict[int, list[Removed]] = {}
@@ -227,7 +229,7 @@ def _found_in(wanted: Mend, sight: Sight, rows: Sequence[Located]) -> tuple[Inse
         if not one.before and one.follower and (behind is None or Chain([behind[2].data]).upto(1) != one.follower):
             is_other = True  # nothing stood before it: then what stood behind it tells the place
         if is_other:
-            return PutBack(
+            return PutBackOutcome(
                 "refused",
                 "what stood before the place was replaced or removed since: the place is not known any more",
                 _IN_THE_FILE,
@@ -238,7 +240,7 @@ def _found_in(wanted: Mend, sight: Sight, rows: Sequence[Located]) -> tuple[Inse
             continue
         if box:
             generation = id_of_generation(box, sight)
-            return PutBack(
+            return PutBackOutcome(
                 "refused",
                 f"a compaction has replaced that part: it is in generation {generation} now",
                 f"Put that back with session.restore({generation!r}), and undo again; or leave it. {_IN_THE_FILE}",
@@ -247,7 +249,7 @@ def _found_in(wanted: Mend, sight: Sight, rows: Sequence[Located]) -> tuple[Inse
     leaving: set[int] = set()
     for place in wanted.moved:
         if place >= len(rows) or rows[place][0]:
-            return PutBack("refused", "a record that the fix had moved was replaced since", _IN_THE_FILE)
+            return PutBackOutcome("refused", "a record that the fix had moved was replaced since", _IN_THE_FILE)
         leaving.add(rows[place][2].ref)
     return inserted, leaving
 

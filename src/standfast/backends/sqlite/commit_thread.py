@@ -28,7 +28,7 @@ from standfast.backends.sqlite.schema import Tables, is_current, migrate, versio
 from standfast.backends.sqlite.statements import statements
 from standfast.backends.sqlite.store import Transaction
 from standfast.backends.sqlite.together import carry_out
-from standfast.carrying.requests import QUEUED, Owing, PutBack, Request, claimed, deliver, settled
+from standfast.carrying.requests import QUEUED, Owing, Request, UndoMessage, claimed, deliver, settled
 from standfast.ground.errors import OutcomeUnknownError, StoreUnavailableError
 from standfast.ground.log_helpers import session_logger as log
 from standfast.sessions.port import carried_out
@@ -60,7 +60,7 @@ class Signal(Enum):
     REST = "other files need threads and descriptors: rest when there is nothing to do"
 
 
-Message = AnyRequest | PutBack | Signal
+Message = AnyRequest | UndoMessage | Signal
 
 
 class Writer(Worker, Owing):
@@ -104,7 +104,7 @@ class Writer(Worker, Owing):
             messages = self._next_messages()
             requests = [message for message in messages if type(message) is Request]
             if len(requests) < len(messages):
-                self._owed += [message.request for message in messages if isinstance(message, PutBack)]
+                self._owed += [message.request for message in messages if isinstance(message, UndoMessage)]
                 going = Signal.STOP not in messages
                 self._is_to_rest = self._is_to_rest or Signal.REST in messages
                 last_left = [self._on_released() for one in messages if one is Signal.RELEASED]

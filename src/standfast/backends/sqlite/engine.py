@@ -25,7 +25,7 @@ from standfast.backends.sqlite import files
 from standfast.backends.sqlite.commit_thread import Signal, Writer
 from standfast.backends.sqlite.read_threads import Reader, Readers
 from standfast.backends.sqlite.schema import Tables
-from standfast.carrying.requests import PutBack, Request, RequestCarrier
+from standfast.carrying.requests import Request, RequestCarrier, UndoMessage
 from standfast.ground.endings import AtProcessEnd
 from standfast.ground.errors import SessionClosedError, StoreUnavailableError
 from standfast.ground.log_helpers import session_logger as log
@@ -79,7 +79,7 @@ class Engine:
         self._made_up_for = max(self._made_up_for, given_up)
         return await request.answer(self._submit_read, self.give_up)
 
-    def submit(self, request: Request[Any] | PutBack) -> None:
+    def submit(self, request: Request[Any] | UndoMessage) -> None:
         """Do it in a transaction that may be shared with others, invisibly; durable when it is answered."""
         with self.gate:
             self._wake()
@@ -100,10 +100,10 @@ class Engine:
             if not owes_undo:
                 return
             if not self._stopped:
-                self.submit(PutBack(request))
+                self.submit(UndoMessage(request))
                 return
         other = acquire(self.path)  # this engine ended between the answer and the moment nobody took it
-        other.submit(PutBack(request))
+        other.submit(UndoMessage(request))
         other.release()
 
     # --- resting ------------------------------------------------------------------------------
