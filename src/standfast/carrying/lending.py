@@ -363,7 +363,7 @@ class Lending(Pipelining):
         self._done.clear()
         self._at_work = []
         lent = self.lent
-        if self._owed or (self._active and (lent is None or not lent.begun.is_sent)):
+        if self._to_undo or (self._active and (lent is None or not lent.begun.is_sent)):
             self._wake()
 
     def _be_patient(self, request: AnyRequest, loop: asyncio.AbstractEventLoop, patience_s: float) -> None:
@@ -388,7 +388,7 @@ class Lending(Pipelining):
             return None
         if self._handed:
             self._look_for_orphans()
-        line: Line | None = None if self._owed else store.line(count)
+        line: Line | None = None if self._to_undo else store.line(count)
         if line is None:
             return None
         watch = None if self._watch is None else self._watch()

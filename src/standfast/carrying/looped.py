@@ -124,13 +124,13 @@ class _Serving(Pipelining):
     def _is_busy(self) -> bool:
         """Whether something is left that waits for nothing but the store."""
         now = time.monotonic()
-        return bool(self.messages or self._active) or any(now < request.deadline for request in self._owed)
+        return bool(self.messages or self._active) or any(now < request.deadline for request in self._to_undo)
 
     async def _served(self) -> None:
         while self.messages:
             self._accept(self.messages.popleft())
         self._look_for_orphans()
-        if self._owed and not await self._undone():
+        if self._to_undo and not await self._undone():
             await asyncio.sleep(self._undo_pause)
             self._undo_pause = min(self._undo_pause * 2, RETRY_MAX_S)
             return
@@ -156,15 +156,15 @@ class _Serving(Pipelining):
             return [error] * len(questions)
 
     async def _undone(self) -> bool:
-        """Undo what is owed, before anything else is written; whether others may go on.
+        """Undo what is to be undone, before anything else is written; whether others may go on.
 
         For what cannot be undone within its time they wait no longer: it is tried again whenever there is work.
         """
         self._believed.clear()
-        while self._owed:
+        while self._to_undo:
             plans: list[Any] = []
             take: Callable[[Any], object] = plans.append
-            self._owed[0].run_undo(take)
+            self._to_undo[0].run_undo(take)
             try:
                 question = next(plans[0])
                 while True:
@@ -173,11 +173,11 @@ class _Serving(Pipelining):
                         raise answer
                     question = plans[0].send(answer)
             except StopIteration:
-                self._owed.pop(0).end_undo()
+                self._to_undo.pop(0).end_undo()
                 self._undo_pause = RETRY_FIRST_S
             except (OutcomeUnknownError, StoreTimeoutError, StoreUnavailableError):
-                return time.monotonic() >= self._owed[0].deadline
+                return time.monotonic() >= self._to_undo[0].deadline
             except Exception:  # it would fail for ever, and nothing else would be done
                 _log.exception("a cancelled operation cannot be undone")
-                self._owed.pop(0).end_undo()
+                self._to_undo.pop(0).end_undo()
         return True

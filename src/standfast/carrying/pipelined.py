@@ -189,7 +189,7 @@ class Pipelining(Writing):
             if message is None:
                 return True
             self._accept(message)
-            if self._owed and not self._active:
+            if self._to_undo and not self._active:
                 break
         return ending
 
@@ -198,7 +198,7 @@ class Pipelining(Writing):
 
     def _accept(self, message: AnyRequest | UndoMessage) -> None:
         if isinstance(message, UndoMessage):
-            self._owed.append(message.request)
+            self._to_undo.append(message.request)
         else:
             self._active.append(Active(message, message.plan()))
 
@@ -207,7 +207,7 @@ class Pipelining(Writing):
     def _round(self) -> None:
         if self._handed:
             self._look_for_orphans()
-        if self._owed:
+        if self._to_undo:
             self._believed.clear()
             self._undo_what_is_owed()
         ready = self._ready()
@@ -339,7 +339,7 @@ class Pipelining(Writing):
             self._active.remove(active)
             request = active.request
             if (request.stage is CLAIMED or request.claim()) and request.settle():
-                self._owed.append(request)
+                self._to_undo.append(request)
             if request.undo is not None:
                 self._remember([request])
             self._under_way.discard(id(request))

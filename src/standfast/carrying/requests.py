@@ -194,7 +194,7 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
 
     @property
     def is_taken(self) -> bool:
-        """Whether the question of who has the answer is closed: somebody took it, or somebody owes its undoing."""
+        """Whether the question of who has the answer is closed: somebody took it, or somebody has to undo it."""
         return self.taken or self._abandoned
 
     @property
@@ -270,7 +270,7 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
             return self._owes_undo()
 
     def _owes_undo(self) -> bool:
-        owed = (
+        to_undo = (
             self._abandoned
             and self.stage is SETTLED
             and self.undo is not None
@@ -278,8 +278,8 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
             and not self.undone
             and not self._undo_given
         )
-        self._undo_given = self._undo_given or owed
-        return owed
+        self._undo_given = self._undo_given or to_undo
+        return to_undo
 
     def hand_over(self) -> None:
         """Give the answer to the waiting coroutine; runs in its loop."""
@@ -317,13 +317,13 @@ def claimed(requests: Sequence[Request[Any]]) -> list[Request[Any]]:
 
 def settled(requests: Sequence[Request[Any]]) -> list[Request[Any]]:
     """End requests: their results and refusals stand. Gives those that must be undone because nobody waits for them."""
-    owed = []
+    to_undo = []
     for request in requests:
         with request._lock:
             request.stage = SETTLED
             if request._abandoned and request._owes_undo():
-                owed.append(request)
-    return owed
+                to_undo.append(request)
+    return to_undo
 
 
 class UndoMessage:
@@ -333,11 +333,11 @@ class UndoMessage:
         self.request = request
 
 
-class Owing:
+class Undoer:
     """Whoever writes, and undoes first what was done for callers who are gone."""
 
     def __init__(self) -> None:
-        self._owed: list[Request[Any]] = []
+        self._to_undo: list[Request[Any]] = []
         self._handed: list[weakref.ref[Request[Any]]] = []  # answered, can be undone, and not known to be taken
 
     def _remember(self, requests: Iterable[Request[Any]]) -> None:
@@ -348,7 +348,7 @@ class Owing:
         if not self._handed:
             return
         waiting = [request for ref in self._handed if (request := ref()) is not None and not request.is_taken]
-        self._owed += [request for request in waiting if request.is_orphaned()]
+        self._to_undo += [request for request in waiting if request.is_orphaned()]
         self._handed = [weakref.ref(request) for request in waiting if not request.is_taken]
 
 

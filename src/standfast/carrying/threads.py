@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from standfast.carrying import starting
-from standfast.carrying.requests import SETTLED, Owing, Request, RequestCarrier, UndoMessage, deliver
+from standfast.carrying.requests import SETTLED, Request, RequestCarrier, Undoer, UndoMessage, deliver
 from standfast.ground.endings import AtProcessEnd
 from standfast.ground.errors import OutcomeUnknownError, SessionClosedError, StoreTimeoutError, StoreUnavailableError
 from standfast.ground.log_helpers import session_logger as _log
@@ -236,46 +236,46 @@ class _Reading(_Worker):
             deliver([message])
 
 
-class Writing(_Worker, Owing):
+class Writing(_Worker, Undoer):
     """The thread that writes."""
 
     def __init__(self, open_store: Callable[[], Store], inbox: Inbox, loses_answers: bool) -> None:
         _Worker.__init__(self, open_store, inbox, loses_answers)
-        Owing.__init__(self)
+        Undoer.__init__(self)
 
     def _do(self, message: AnyRequest | UndoMessage) -> None:
         if isinstance(message, UndoMessage):
-            self._owed.append(message.request)
+            self._to_undo.append(message.request)
             self._undo_what_is_owed()
             return
         self._look_for_orphans()
         self._undo_what_is_owed()
         if self._carry_out(message) and message.settle():
-            self._owed.append(message)
+            self._to_undo.append(message)
             self._undo_what_is_owed()
         self._remember([message])
         deliver([message])
 
     def _end(self) -> None:
-        """Undo what is owed: there is no next write before which it would be done."""
+        """Undo what is to be undone: there is no next write before which it would be done."""
         while not self._inbox.empty():  # given up since the end was asked for
             message = self._inbox.get()
             if isinstance(message, UndoMessage):
-                self._owed.append(message.request)
+                self._to_undo.append(message.request)
         self._look_for_orphans()
         self._undo_what_is_owed()
 
     def _undo_what_is_owed(self) -> None:
         """Before anything else is written. What cannot be undone now is tried again before the next write."""
-        while self._owed:
-            request = self._owed[0]
+        while self._to_undo:
+            request = self._to_undo[0]
             try:
                 request.run_undo(lambda plan, request=request: self._through(plan, request))  # type: ignore[misc]
             except (OutcomeUnknownError, StoreTimeoutError, StoreUnavailableError):
                 return
             except Exception:  # it would fail for ever; and this thread must outlive whatever happens
                 _log.exception("a cancelled operation cannot be undone")
-            self._owed.pop(0).end_undo()
+            self._to_undo.pop(0).end_undo()
 
 
 # --- sharing ---------------------------------------------------------------------------------------------------------

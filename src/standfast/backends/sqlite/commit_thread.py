@@ -28,7 +28,7 @@ from standfast.backends.sqlite.schema import Tables, is_current, migrate, versio
 from standfast.backends.sqlite.statements import statements
 from standfast.backends.sqlite.store import Transaction
 from standfast.backends.sqlite.together import carry_out
-from standfast.carrying.requests import QUEUED, Owing, Request, UndoMessage, claimed, deliver, settled
+from standfast.carrying.requests import QUEUED, Request, Undoer, UndoMessage, claimed, deliver, settled
 from standfast.ground.errors import OutcomeUnknownError, StoreUnavailableError
 from standfast.ground.log_helpers import session_logger as log
 from standfast.sessions.port import carried_out
@@ -63,20 +63,20 @@ class Signal(Enum):
 Message = AnyRequest | UndoMessage | Signal
 
 
-class Writer(Worker, Owing):
+class Writer(Worker, Undoer):
     """One file's writing connection and the thread that uses it."""
 
     def __init__(
         self, path: str, file: files.OpenedFile, on_released: Callable[[], bool], on_rest: Callable[[], bool]
     ) -> None:
         Worker.__init__(self)
-        Owing.__init__(self)
+        Undoer.__init__(self)
         self.path, self.file = path, file
         self.inbox: SimpleQueue[Message] = SimpleQueue()
         self.ready: set[Tables] = set()
         self._on_released, self._on_rest = on_released, on_rest
         self._is_to_rest = False
-        self._owed_wait_s = 0.0
+        self._undo_wait_s = 0.0
         self._known: dict[Tables, Transaction] = {}  # what the last transaction left behind
         self._known_at = 0
         self._lock = files.CheckpointLock(path)
@@ -104,13 +104,13 @@ class Writer(Worker, Owing):
             messages = self._next_messages()
             requests = [message for message in messages if type(message) is Request]
             if len(requests) < len(messages):
-                self._owed += [message.request for message in messages if isinstance(message, UndoMessage)]
+                self._to_undo += [message.request for message in messages if isinstance(message, UndoMessage)]
                 going = Signal.STOP not in messages
                 self._is_to_rest = self._is_to_rest or Signal.REST in messages
                 last_left = [self._on_released() for one in messages if one is Signal.RELEASED]
                 if any(last_left):
                     self.inbox.put(Signal.STOP)  # behind what others queued before the last user was known to be gone
-            if requests or self._owed or not messages:
+            if requests or self._to_undo or not messages:
                 with self.busy:
                     self._serve(requests)
             # A request knows its session. Kept here until the next one arrives, it would keep a session that nobody
@@ -124,30 +124,30 @@ class Writer(Worker, Owing):
             self.disconnect()
 
     def _has_come_to_rest(self) -> bool:
-        """Close the connection and end, if nothing is queued and nothing can be owed."""
+        """Close the connection and end, if nothing is queued and nothing may have to be undone."""
         with self.busy:
             self._look_for_orphans()
-            if self._owed or self._handed or not self.inbox.empty():
+            if self._to_undo or self._handed or not self.inbox.empty():
                 return False
             self.disconnect()
         return self._on_rest()
 
     def _undo_at_last(self) -> None:
-        """Nobody comes after this: undo what is owed to cancelled callers, even if another program has the file now."""
+        """Nobody comes after this: undo what cancelled callers left, even if another program has the file now."""
         patience = time.monotonic() + LAST_UNDO_WAIT_S
-        while self._owed:
+        while self._to_undo:
             self._serve([])
-            if self._owed and (self.file.is_lost or time.monotonic() > patience):
-                log.error("%d cancelled operations on %s could not be undone", len(self._owed), self.path)
+            if self._to_undo and (self.file.is_lost or time.monotonic() > patience):
+                log.error("%d cancelled operations on %s could not be undone", len(self._to_undo), self.path)
                 return
-            if self._owed:
+            if self._to_undo:
                 self._pause()
 
     def _next_messages(self) -> list[Message]:
         """What was queued since; nothing if for a while there was nothing and there is something else to do."""
         inbox, wait_s = self.inbox, None
-        if self._owed:
-            wait_s = self._owed_wait_s
+        if self._to_undo:
+            wait_s = self._undo_wait_s
         elif self._checkpoints.is_due and self._db is not None:
             wait_s = IDLE_S
         try:
@@ -166,7 +166,7 @@ class Writer(Worker, Owing):
         try:
             if self._handed:
                 self._look_for_orphans()
-            self._owed_wait_s = UNDO_RETRY_S  # unless this group undoes what is owed
+            self._undo_wait_s = UNDO_RETRY_S  # unless this group undoes what is to be undone
             try:
                 self._commit_group(self._prepared(todo))
             except Exception as error:
@@ -184,7 +184,7 @@ class Writer(Worker, Owing):
 
     def _commit_group(self, able: list[AnyRequest]) -> None:
         requests: list[AnyRequest] = []
-        is_durable = bool(self._owed)
+        is_durable = bool(self._to_undo)
         for request in able:
             if request.kind == "write":
                 requests.append(request)
@@ -193,7 +193,7 @@ class Writer(Worker, Owing):
                 self._read(request)
             elif request.claim():
                 request.settle()  # all it wanted was the file and its tables
-        if not requests and not self._owed:
+        if not requests and not self._to_undo:
             return
         # Leases need not survive a power cut: whoever held one is gone as well, and the next durable commit syncs
         # the log from its beginning.
@@ -203,7 +203,7 @@ class Writer(Worker, Owing):
             self._transact(requests)
         except Exception as error:
             self._roll_back()
-            if len(requests) <= 1 and not self._owed:
+            if len(requests) <= 1 and not self._to_undo:
                 self._fail(requests, error)
             else:
                 self._commit_each(requests)
@@ -227,13 +227,13 @@ class Writer(Worker, Owing):
         deliver([request])  # now: the writes of its group may wait for a lock
 
     def _commit_each(self, requests: list[AnyRequest]) -> None:
-        """The group failed: what is owed first, then each request alone, so that one failure touches one request."""
+        """The group failed: what is to be undone first, then each request alone, so that one failure touches one request."""
         try:
-            if self._owed:
+            if self._to_undo:
                 self._undo_each()
         except Exception as error:
             self._roll_back()
-            self._fail(requests, error)  # nothing may be written before what is owed
+            self._fail(requests, error)  # nothing may be written before it
             return
         for request in requests:
             try:
@@ -243,31 +243,31 @@ class Writer(Worker, Owing):
                 self._fail([request], error)
 
     def _undo_each(self) -> None:
-        """Undo what is owed, each alone. What can never be undone (its table is gone) must not stop everybody else."""
-        owed, self._owed = self._owed, []
-        while owed:
-            self._owed = [owed[0]]
+        """Undo what is to be undone, each alone. What can never be undone (its table is gone) must not stop everybody else."""
+        to_undo, self._to_undo = self._to_undo, []
+        while to_undo:
+            self._to_undo = [to_undo[0]]
             try:
                 self._transact([])
             except Exception as error:
                 self._roll_back()
                 if not is_lasting(error):
-                    self._owed = owed
+                    self._to_undo = to_undo
                     raise
                 log.error("a cancelled operation on %s cannot be undone: %s", self.path, error)
-            owed = owed[1:]
-        self._owed = []
+            to_undo = to_undo[1:]
+        self._to_undo = []
 
     def _transact(self, requests: Sequence[AnyRequest]) -> None:
-        """One transaction over what is owed and these requests. If it raises, the caller rolls back."""
+        """One transaction over what is to be undone and these requests. If it raises, the caller rolls back."""
         db = self._begun(requests)
         if db is None:
             return
-        owed = list(self._owed)
+        to_undo = list(self._to_undo)
         done: list[AnyRequest] = []
         known, before = self._still_known(db), db.total_changes
         try:
-            for request in owed:
+            for request in to_undo:
                 request.run_undo(partial(carried_out, self._of(known, request.where)))
             groups: dict[Tables, list[AnyRequest]] = {}
             done = claimed(requests)
@@ -286,18 +286,18 @@ class Writer(Worker, Owing):
             self._commit(db)
         except BaseException:
             for request in done:
-                request.forget_outcome()  # an undo that was rolled back is owed again
+                request.forget_outcome()  # an undo that was rolled back is to be done again
             raise
         finally:
             self._lock.unshare()
         self._known = known if len(known) == 1 else {}  # two pairs may share a table of sessions
-        del self._owed[: len(owed)]
-        self._owed_wait_s = 0.0
+        del self._to_undo[: len(to_undo)]
+        self._undo_wait_s = 0.0
         self.file.wrote()
         if not self.file.is_same(db):
             raise self._lost_meanwhile(done)
         self._checkpoints.wrote(len(done), db.total_changes - before)
-        self._owed += settled(done)
+        self._to_undo += settled(done)
 
     def _of(self, known: dict[Tables, Transaction], tables: Tables) -> Transaction:
         """What is known in this transaction of a pair of tables."""
@@ -327,7 +327,7 @@ class Writer(Worker, Owing):
                     raise
             return self._while_wanted(requests, partial(self._begin, requests))
         except sqlite3.OperationalError as error:
-            if not is_busy(error) or self._owed or any(request.is_claimed for request in requests):
+            if not is_busy(error) or self._to_undo or any(request.is_claimed for request in requests):
                 raise  # it could not be done in time; those that were withdrawn are nobody's loss
             for request in requests:
                 request.claim()  # after the deadline, that is what makes it late
