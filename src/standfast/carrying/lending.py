@@ -386,7 +386,7 @@ class Lending(Pipelining):
         store: Any = self._store
         if store is None or loop is None or self._active or self.lent is not None or self._at_work:
             return None
-        if self._handed:
+        if self._untaken:
             self._look_for_orphans()
         line: Line | None = None if self._to_undo else store.line(count)
         if line is None:

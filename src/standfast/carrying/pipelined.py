@@ -205,7 +205,7 @@ class Pipelining(Writing):
     # --- a round ----------------------------------------------------------------------------------------------------
 
     def _round(self) -> None:
-        if self._handed:
+        if self._untaken:
             self._look_for_orphans()
         if self._to_undo:
             self._believed.clear()

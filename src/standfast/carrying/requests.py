@@ -338,18 +338,18 @@ class Undoer:
 
     def __init__(self) -> None:
         self._to_undo: list[Request[Any]] = []
-        self._handed: list[weakref.ref[Request[Any]]] = []  # answered, can be undone, and not known to be taken
+        self._untaken: list[weakref.ref[Request[Any]]] = []  # answered, can be undone, and not known to be taken
 
     def _remember(self, requests: Iterable[Request[Any]]) -> None:
-        self._handed += [weakref.ref(request) for request in requests if request.undo is not None]
+        self._untaken += [weakref.ref(request) for request in requests if request.undo is not None]
 
     def _look_for_orphans(self) -> None:
         """A loop may be closed without a word to its tasks: what they did not take is undone as well."""
-        if not self._handed:
+        if not self._untaken:
             return
-        waiting = [request for ref in self._handed if (request := ref()) is not None and not request.is_taken]
+        waiting = [request for ref in self._untaken if (request := ref()) is not None and not request.is_taken]
         self._to_undo += [request for request in waiting if request.is_orphaned()]
-        self._handed = [weakref.ref(request) for request in waiting if not request.is_taken]
+        self._untaken = [weakref.ref(request) for request in waiting if not request.is_taken]
 
 
 class RequestCarrier:

@@ -127,7 +127,7 @@ class Writer(Worker, Undoer):
         """Close the connection and end, if nothing is queued and nothing may have to be undone."""
         with self.busy:
             self._look_for_orphans()
-            if self._to_undo or self._handed or not self.inbox.empty():
+            if self._to_undo or self._untaken or not self.inbox.empty():
                 return False
             self.disconnect()
         return self._on_rest()
@@ -164,7 +164,7 @@ class Writer(Worker, Undoer):
         """Do these requests and answer them, whatever happens: callers wait for this thread, so it outlives it."""
         todo = [request for request in requests if request.stage is QUEUED]
         try:
-            if self._handed:
+            if self._untaken:
                 self._look_for_orphans()
             self._undo_wait_s = UNDO_RETRY_S  # unless this group undoes what is to be undone
             try:
