@@ -270,7 +270,7 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
             return self._owes_undo()
 
     def _owes_undo(self) -> bool:
-        to_undo = (
+        is_owed = (
             self._abandoned
             and self.stage is SETTLED
             and self.undo is not None
@@ -278,8 +278,8 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
             and not self.undone
             and not self._undo_given
         )
-        self._undo_given = self._undo_given or to_undo
-        return to_undo
+        self._undo_given = self._undo_given or is_owed
+        return is_owed
 
     def hand_over(self) -> None:
         """Give the answer to the waiting coroutine; runs in its loop."""

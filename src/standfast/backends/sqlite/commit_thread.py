@@ -227,7 +227,7 @@ class Writer(Worker, Undoer):
         deliver([request])  # now: the writes of its group may wait for a lock
 
     def _commit_each(self, requests: list[AnyRequest]) -> None:
-        """The group failed: what is to be undone first, then each request alone, so that one failure touches one request."""
+        """Undo what is left to undo, then do each request alone, so that one failure touches one request."""
         try:
             if self._to_undo:
                 self._undo_each()
@@ -243,7 +243,7 @@ class Writer(Worker, Undoer):
                 self._fail([request], error)
 
     def _undo_each(self) -> None:
-        """Undo what is to be undone, each alone. What can never be undone (its table is gone) must not stop everybody else."""
+        """Undo each alone. What can never be undone (its table is gone) must not stop everybody else."""
         to_undo, self._to_undo = self._to_undo, []
         while to_undo:
             self._to_undo = [to_undo[0]]

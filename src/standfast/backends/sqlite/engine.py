@@ -56,7 +56,7 @@ class Engine:
         self.last_use = 0
         self.is_awake = False
         self._stopped = False
-        self._given_up = self._made_up_for = 0
+        self._abandoned_count = self._undone_count = 0
         self.file = files.OpenedFile(path, mode)
         self.writer = Writer(path, self.file, self._on_released, self._on_rest)
         self.readers = Readers(path, self.file)
@@ -66,17 +66,17 @@ class Engine:
 
     def read(self, request: Request[T]) -> Coroutine[Any, Any, T]:
         """Do it on a connection that cannot write, beside the writer."""
-        if request.where in self.writer.ready and self._made_up_for == self._given_up:
+        if request.where in self.writer.ready and self._undone_count == self._abandoned_count:
             return request.answer(self._submit_read, self.give_up)
         return self._read_later(request)
 
     async def _read_later(self, request: Request[T]) -> T:
         """The first question opens the file and brings its tables up to date; and one that follows a cancelled pop
         waits until the item is back at its place."""
-        given_up = self._given_up
+        abandoned_count = self._abandoned_count
         passing = Request(_nothing, request.where, request.timeout_s, time.monotonic() + request.timeout_s, "open")
         await passing.answer(self.submit, self.give_up)
-        self._made_up_for = max(self._made_up_for, given_up)
+        self._undone_count = max(self._undone_count, abandoned_count)
         return await request.answer(self._submit_read, self.give_up)
 
     def submit(self, request: Request[Any] | UndoMessage) -> None:
@@ -96,7 +96,7 @@ class Engine:
         if request.undo is None:
             return
         with self.gate:
-            self._given_up += 1
+            self._abandoned_count += 1
             if not owes_undo:
                 return
             if not self._stopped:
