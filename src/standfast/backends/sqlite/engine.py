@@ -52,7 +52,7 @@ class Engine:
         self.inherited = False  # in a child of os.fork: this engine's threads exist only in the parent
         # Orders submitting, resting and stopping: nothing is queued behind a stop. One thread may take it twice: a task
         # whose loop was closed gives its request up when it is collected as garbage, and that may happen inside.
-        self.gate = threading.RLock()
+        self.submit_lock = threading.RLock()
         self.last_use = 0
         self.is_awake = False
         self._stopped = False
@@ -81,12 +81,12 @@ class Engine:
 
     def submit(self, request: Request[Any] | UndoMessage) -> None:
         """Do it in a transaction that may be shared with others, invisibly; durable when it is answered."""
-        with self.gate:
+        with self.submit_lock:
             self._wake()
             self.writer.inbox.put(request)
 
     def _submit_read(self, request: Request[Any]) -> None:
-        with self.gate:
+        with self.submit_lock:
             self._wake()
             if not self.readers.submit(request):
                 self.writer.inbox.put(request)  # behind what is to be written, which is better than not at all
@@ -95,7 +95,7 @@ class Engine:
         """Nobody waits for it any more; what was done and can be undone is."""
         if request.undo is None:
             return
-        with self.gate:
+        with self.submit_lock:
             self._abandoned_count += 1
             if not owes_undo:
                 return
@@ -109,7 +109,7 @@ class Engine:
     # --- resting ------------------------------------------------------------------------------
 
     def _wake(self) -> None:
-        """Be ready for a request; the caller holds the gate."""
+        """Be ready for a request; the caller holds the submit lock."""
         if self._stopped:
             raise SessionClosedError
         if self.inherited:
@@ -132,7 +132,7 @@ class Engine:
 
     def _on_rest(self) -> bool:
         """The writer has nothing to do and has closed its connection: whether it may end."""
-        with self.gate:
+        with self.submit_lock:
             # In this order: a finalizer that puts its message now sees that nobody will read it, or we see the message.
             self.is_awake = False
             if self._stopped or not self.writer.inbox.empty():
@@ -172,7 +172,7 @@ class Engine:
 
     def take_drops(self) -> None:
         """At rest, count users that were dropped; the caller has the registry's lock."""
-        with self.gate:
+        with self.submit_lock:
             if self.is_awake:
                 return  # its thread does
             drops = 0
@@ -196,7 +196,7 @@ class Engine:
         return True
 
     def _stop(self) -> None:
-        with self.gate:
+        with self.submit_lock:
             self._stopped = True
             self.readers.stop()
             with _awake_lock:
@@ -329,8 +329,8 @@ def _before_fork() -> None:
         if database.lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
             _held_for_fork.callback(database.lock.release)
     for engine in _all_engines():
-        engine.gate.acquire()
-        _held_for_fork.callback(engine.gate.release)
+        engine.submit_lock.acquire()
+        _held_for_fork.callback(engine.submit_lock.release)
         if not engine.is_paused(deadline, _held_for_fork):
             _busy_at_fork.append(engine.path)
     _awake_lock.acquire()

@@ -137,7 +137,7 @@ class Readers:
         self._lock = threading.Lock()
 
     def submit(self, request: AnyRequest) -> bool:
-        """Queue a read; the caller holds the engine's gate, so nobody else starts a reader meanwhile.
+        """Queue a read; the caller holds the engine's submit lock, so nobody else starts a reader meanwhile.
 
         Whether somebody will serve it: not if there is no reader, and no thread to be had for one.
         """
