@@ -22,7 +22,7 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from standfast.carrying import starting
-from standfast.carrying.requests import CLAIMED, OPEN, UndoMessage, claimed, deliver
+from standfast.carrying.requests import CLAIMED, OPEN, UndoMessage, claim_all, deliver
 from standfast.carrying.threads import (
     DOUBTFUL,
     LOOK_AGAIN,
@@ -261,7 +261,7 @@ class Pipelining(Writing):
                     if self._failed(active, trouble):
                         ended.append(active)
                     continue
-                if not claimed((request,)):
+                if not claim_all((request,)):
                     ended.append(active)
                     continue
                 self._believe(active.question)  # what comes behind it may already rely on it
@@ -338,7 +338,7 @@ class Pipelining(Writing):
         for active in ended:
             self._active.remove(active)
             request = active.request
-            if (request.stage is CLAIMED or request.claim()) and request.settle():
+            if (request.stage is CLAIMED or request.claim()) and request.finish():
                 self._to_undo.append(request)
             if request.undo is not None:
                 self._remember([request])

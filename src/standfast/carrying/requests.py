@@ -1,12 +1,12 @@
 """One request, from the moment it is queued until its caller has the answer.
 
-A request is queued, then claimed by a thread that begins to do it, then settled. Its caller may stop waiting at any
+A request is queued, then claimed by a thread that begins to do it, then finished. Its caller may stop waiting at any
 moment, because its task was cancelled or its time is up, and gets control back at once. What that means depends on
 how far the request is, and is decided under the request's own lock:
 
 - queued: it is withdrawn and never done;
 - claimed: it goes on, and if it can be undone (a pop, an acquired lease) it is undone;
-- settled, but the answer not taken: it is undone before anything else is written. A loop may also be closed without a
+- finished, but the answer not taken: it is undone before anything else is written. A loop may also be closed without a
   word to its tasks, so the writer looks for such orphans itself.
 
 `_owes_undo` gives the duty of undoing to exactly one side.
@@ -46,11 +46,11 @@ class Stage(Enum):
 
     QUEUED = "queued"
     CLAIMED = "claimed"
-    SETTLED = "settled"
+    FINISHED = "finished"
     WITHDRAWN = "withdrawn"
 
 
-QUEUED, CLAIMED, SETTLED, WITHDRAWN = Stage
+QUEUED, CLAIMED, FINISHED, WITHDRAWN = Stage
 OPEN = (QUEUED, CLAIMED)
 
 
@@ -121,7 +121,7 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
     def _await_in(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[T]) -> None:
         with self._lock:
             self._loop, self._future = loop, future
-            if self.stage is SETTLED:
+            if self.stage is FINISHED:
                 self.hand_over()
 
     def tell_unheard(self) -> None:
@@ -142,7 +142,7 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
     def expire(self) -> None:
         """Its time is up: tell its caller so; runs in the caller's loop."""
         with self._lock:
-            if self.stage is SETTLED:
+            if self.stage is FINISHED:
                 self.hand_over()  # the answer is on its way to the loop, or was when somebody was interrupted
                 return
             begun = self.stage is CLAIMED or self.detached
@@ -204,7 +204,7 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
 
     def claim(self) -> bool:
         """Begin it, unless it was withdrawn or its time is up. Claiming again, after a rollback, is allowed."""
-        return bool(claimed((self,)))
+        return bool(claim_all((self,)))
 
     def unclaim(self) -> None:
         """Nothing was done after all, because the store was busy: it can be withdrawn again, and claimed again.
@@ -234,7 +234,7 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
         in_time = time.monotonic() + pause_s <= self.deadline
         if isinstance(error, StoreTimeoutError):
             self.unclaim()
-            return self.is_wanted or (in_time and (self.in_doubt or self.stage is SETTLED))
+            return self.is_wanted or (in_time and (self.in_doubt or self.stage is FINISHED))
         may = isinstance(error, OutcomeUnknownError | StoreUnavailableError) and not error.is_lasting
         return may and in_time
 
@@ -251,15 +251,15 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
         """Its transaction was rolled back: nothing was done, and nothing undone."""
         self.undone, self.error, self.result = False, None, None
 
-    def settle(self) -> bool:
+    def finish(self) -> bool:
         """The result or refusal stands. True if it must be undone because nobody waits for it."""
-        return bool(settled((self,)))
+        return bool(finish_all((self,)))
 
     def fail(self, error: BaseException) -> None:
         """End it with an error, unless it has ended."""
         with self._lock:
             if self.is_open:
-                self.stage, self.error = SETTLED, error
+                self.stage, self.error = FINISHED, error
 
     def is_orphaned(self) -> bool:
         """Whether its loop was closed before it took the answer. True, once, if it must be undone."""
@@ -272,7 +272,7 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
     def _owes_undo(self) -> bool:
         is_owed = (
             self._abandoned
-            and self.stage is SETTLED
+            and self.stage is FINISHED
             and self.undo is not None
             and self.error is None
             and not self.undone
@@ -289,7 +289,7 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
         if self.error is not None:
             future.set_exception(self.error)
         else:
-            future.set_result(self.result)  # type: ignore[arg-type]  # settled without an error: it has its result
+            future.set_result(self.result)  # type: ignore[arg-type]  # finished without an error: it has its result
 
 
 def posted(plan: MakePlan[T], where: Any, timeout_s: float, then: Then | None, context: Context | None) -> Request[T]:
@@ -298,7 +298,7 @@ def posted(plan: MakePlan[T], where: Any, timeout_s: float, then: Then | None, c
     return Request(plan, where, timeout_s, until, durable=False, detached=True, then=then, context=context)
 
 
-def claimed(requests: Sequence[Request[Any]]) -> list[Request[Any]]:
+def claim_all(requests: Sequence[Request[Any]]) -> list[Request[Any]]:
     """Begin requests; gives those that were not withdrawn before, and whose time is not up."""
     now, found = time.monotonic(), []
     for request in requests:
@@ -315,12 +315,12 @@ def claimed(requests: Sequence[Request[Any]]) -> list[Request[Any]]:
     return found
 
 
-def settled(requests: Sequence[Request[Any]]) -> list[Request[Any]]:
+def finish_all(requests: Sequence[Request[Any]]) -> list[Request[Any]]:
     """End requests: their results and refusals stand. Gives those that must be undone because nobody waits for them."""
     to_undo = []
     for request in requests:
         with request._lock:
-            request.stage = SETTLED
+            request.stage = FINISHED
             if request._abandoned and request._owes_undo():
                 to_undo.append(request)
     return to_undo

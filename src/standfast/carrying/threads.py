@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from standfast.carrying import starting
-from standfast.carrying.requests import SETTLED, Request, RequestCarrier, Undoer, UndoMessage, deliver
+from standfast.carrying.requests import FINISHED, Request, RequestCarrier, Undoer, UndoMessage, deliver
 from standfast.ground.endings import AtProcessEnd
 from standfast.ground.errors import OutcomeUnknownError, SessionClosedError, StoreTimeoutError, StoreUnavailableError
 from standfast.ground.log_helpers import session_logger as _log
@@ -199,7 +199,7 @@ class _Worker:
     def _asked(self, question: Ask, request: AnyRequest) -> Answer:
         """What the store answers; asked again while it is busy, and, if it can lose answers, while they are lost."""
         is_step = not isinstance(question, Look | Listing | Count)
-        is_undo = request.stage is SETTLED
+        is_undo = request.stage is FINISHED
         pause = RETRY_FIRST_S
         if is_step:
             request.in_doubt = False  # whoever asks for another step has seen that the one before was not done
@@ -232,7 +232,7 @@ class _Reading(_Worker):
     def _do(self, message: AnyRequest | UndoMessage) -> None:
         if isinstance(message, Request):
             if message.claim() and self._carry_out(message):  # claiming says, too, that it is late
-                message.settle()
+                message.finish()
             deliver([message])
 
 
@@ -250,7 +250,7 @@ class Writing(_Worker, Undoer):
             return
         self._look_for_orphans()
         self._undo_what_is_owed()
-        if self._carry_out(message) and message.settle():
+        if self._carry_out(message) and message.finish():
             self._to_undo.append(message)
             self._undo_what_is_owed()
         self._remember([message])

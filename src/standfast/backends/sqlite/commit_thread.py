@@ -28,7 +28,7 @@ from standfast.backends.sqlite.schema import Tables, is_current, migrate, versio
 from standfast.backends.sqlite.statements import statements
 from standfast.backends.sqlite.store import Transaction
 from standfast.backends.sqlite.together import carry_out
-from standfast.carrying.requests import QUEUED, Request, Undoer, UndoMessage, claimed, deliver, settled
+from standfast.carrying.requests import QUEUED, Request, Undoer, UndoMessage, claim_all, deliver, finish_all
 from standfast.ground.errors import OutcomeUnknownError, StoreUnavailableError
 from standfast.ground.log_helpers import session_logger as log
 from standfast.sessions.port import carried_out
@@ -192,7 +192,7 @@ class Writer(Worker, Undoer):
             elif request.kind == "read":
                 self._read(request)
             elif request.claim():
-                request.settle()  # all it wanted was the file and its tables
+                request.finish()  # all it wanted was the file and its tables
         if not requests and not self._to_undo:
             return
         # Leases need not survive a power cut: whoever held one is gone as well, and the next durable commit syncs
@@ -220,7 +220,7 @@ class Writer(Worker, Undoer):
             request.result = read(db, request)
             if not self.file.is_same(db):
                 raise replaced_file(self.path)
-            request.settle()
+            request.finish()
         except Exception as error:
             self._roll_back()
             self._fail([request], error)
@@ -270,7 +270,7 @@ class Writer(Worker, Undoer):
             for request in to_undo:
                 request.run_undo(partial(carried_out, self._of(known, request.where)))
             groups: dict[Tables, list[AnyRequest]] = {}
-            done = claimed(requests)
+            done = claim_all(requests)
             for request in done:
                 groups.setdefault(request.where, []).append(request)
             for tables, group in groups.items():
@@ -297,7 +297,7 @@ class Writer(Worker, Undoer):
         if not self.file.is_same(db):
             raise self._lost_meanwhile(done)
         self._checkpoints.wrote(len(done), db.total_changes - before)
-        self._to_undo += settled(done)
+        self._to_undo += finish_all(done)
 
     def _of(self, known: dict[Tables, Transaction], tables: Tables) -> Transaction:
         """What is known in this transaction of a pair of tables."""

@@ -99,7 +99,7 @@ class Reader(Worker):
                 request.result = read(self._db or self._connected(), request)
                 if not self._file.is_same(self._db):  # afterwards: what was read from a file that is gone is no answer
                     raise replaced_file(self._path)
-                request.settle()
+                request.finish()
             except Exception as error:
                 request.fail(translated(error, self._path))
                 self._end_transaction()
