@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 
-class Done(Coroutine[Any, Any, T], Generic[T]):
+class AlreadyDone(Coroutine[Any, Any, T], Generic[T]):
     """An awaitable for something that is over: awaiting it gives its result at once, leaving it alone is fine."""
 
     __slots__ = ("_error", "_result")

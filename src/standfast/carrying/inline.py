@@ -14,7 +14,7 @@ from contextvars import Context
 from typing import Any, TypeVar
 
 from standfast.carrying.carrier import Kind, MakePlan, Then, UndoPlan
-from standfast.carrying.closing import Done
+from standfast.carrying.closing import AlreadyDone
 from standfast.ground.errors import StoreTimeoutError
 from standfast.sessions.port import Plan
 
@@ -68,7 +68,7 @@ class InlineCarrier:
             error = fault
         if then is not None:
             then(result, error)
-        return Done(result, error=error)  # type: ignore[arg-type]  # without an error there is a result
+        return AlreadyDone(result, error=error)  # type: ignore[arg-type]  # without an error there is a result
 
     def post(
         self, plan: MakePlan[T], timeout_s: float, then: Then | None = None, context: Context | None = None

@@ -8,7 +8,7 @@ from contextvars import Context
 from typing import Any, Protocol, TypeVar
 
 from standfast.carrying.carrier import Carrier, Kind, MakePlan, Then, UndoPlan
-from standfast.carrying.closing import Done
+from standfast.carrying.closing import AlreadyDone
 from standfast.ground.errors import StoreReadOnlyError
 from standfast.sessions.port import Plan
 
@@ -97,4 +97,4 @@ def _refused(then: Then | None) -> Coroutine[Any, Any, Any]:
     error = opened_to_look()
     if then is not None:
         then(None, error)
-    return Done(error=error)
+    return AlreadyDone(error=error)

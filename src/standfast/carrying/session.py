@@ -29,7 +29,7 @@ from standfast.carrying.arguments import (
     encoded_of,
 )
 from standfast.carrying.carrier import Carrier, Then
-from standfast.carrying.closing import Done
+from standfast.carrying.closing import AlreadyDone
 from standfast.carrying.leases import POLL_FIRST_S, POLL_MAX_S, RENEWER, WAITERS, StoredLease, Waiter, clock_s
 from standfast.carrying.looking import LooksInto
 from standfast.carrying.reading_only import ReadingOnly
@@ -165,7 +165,7 @@ class StoredSession(LooksInto, SessionABC):
             for asking in list(self._asking):
                 asking.withdraw()
             self._closed = True
-        return Done()
+        return AlreadyDone()
 
     # --- append ------------------------------------------------------------------------------------------------------
 
@@ -239,7 +239,7 @@ class StoredSession(LooksInto, SessionABC):
             then = None if gives_back is None or not detached else partial(_given_back, gives_back)
             waiting = self._write(plan, detached=detached, then=then)
         except StandfastError as error:  # like every other method, it raises when it is awaited
-            return Done(error=error)
+            return AlreadyDone(error=error)
         return self._recorded(waiting, gives_back) if gives_back is not None and not detached else waiting
 
     async def _recorded(self, waiting: Coroutine[Any, Any, Recorded], lease: StoredLease) -> Recorded:

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Sequence
 from typing import Any, Protocol
 
-from standfast.carrying.closing import Done
+from standfast.carrying.closing import AlreadyDone
 from standfast.engine.run_store import RunStore
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.jsonvalue import Item, copy_json
@@ -103,9 +103,9 @@ class SessionWrapper(SessionABC):
         """Close the wrapped session, now; the result may be awaited, and must be where the wrapped one's must."""
         close = getattr(self.underlying_session, "close", None)
         result = close() if callable(close) else None
-        if inspect.iscoroutine(result) or isinstance(result, Done):
+        if inspect.iscoroutine(result) or isinstance(result, AlreadyDone):
             return result
-        return maybe_await(result) if inspect.isawaitable(result) else Done()
+        return maybe_await(result) if inspect.isawaitable(result) else AlreadyDone()
 
     # --- abilities ------------------------------------------------------------------------------
 

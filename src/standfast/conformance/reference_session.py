@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, ClassVar, Self, TypeVar
 
-from standfast.carrying.closing import Done
+from standfast.carrying.closing import AlreadyDone
 from standfast.conformance.reference_runs import ReferenceRunStore
 from standfast.conformance.reference_store import Conversation, ReferenceStore
 from standfast.ground.errors import CallerError, LeaseLostError, SessionBusyError, SessionClosedError, StoreTimeoutError
@@ -101,7 +101,7 @@ class ReferenceSession(SessionABC):
     def close(self) -> Coroutine[Any, Any, None]:
         """Close this session object, now; awaiting the result is allowed and not needed."""
         self._closed = True
-        return Done()
+        return AlreadyDone()
 
     # --- append ------------------------------------------------------------------------------
 

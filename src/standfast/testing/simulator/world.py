@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from standfast.backends.memory.session import InMemoryStore
-from standfast.carrying.closing import Done
+from standfast.carrying.closing import AlreadyDone
 from standfast.ground.errors import OutcomeUnknownError, StoreUnavailableError
 from standfast.testing.simulator.loop import Clock
 
@@ -160,17 +160,21 @@ class Process:
     def submit(self, what: str, effect: Callable[[], Coroutine[Any, Any, T]]) -> Coroutine[Any, Any, T]:
         """One exchange that the call itself begins, whoever waits for it; of a process that is dead, none."""
         if not self.alive:
-            return Done(error=StoreUnavailableError("the simulated process is dead", "It cannot do anything more."))
+            return AlreadyDone(
+                error=StoreUnavailableError("the simulated process is dead", "It cannot do anything more.")
+            )
         world, fault = self.world, None
         if world.faults is not None and world.strikes(world.faults.store, "store faults"):
             fault = world.chance.choice(("refused", "lost"))
         self.note(f"{what}, detached" if fault is None else f"{what}, detached: {fault}")
         if fault == "refused":
-            return Done(error=StoreUnavailableError(f"the simulated store refused {what}", "Try again."))
+            return AlreadyDone(error=StoreUnavailableError(f"the simulated store refused {what}", "Try again."))
         done = effect()
         if fault == "lost":
             done.close()
-            return Done(error=OutcomeUnknownError(f"the simulated store's answer to {what} was lost", "Repeat it."))
+            return AlreadyDone(
+                error=OutcomeUnknownError(f"the simulated store's answer to {what} was lost", "Repeat it.")
+            )
         return done
 
 
