@@ -15,7 +15,7 @@ import pytest
 
 from standfast.backends.memory.session import InMemorySession
 from standfast.backends.sqlite import engine, files, holders as processes
-from standfast.backends.sqlite.commit_thread import Writer
+from standfast.backends.sqlite.commit_thread import CommitThread
 from standfast.backends.sqlite.session import SQLiteSession
 from standfast.ground.errors import OutcomeUnknownError, SessionBusyError, StoreTimeoutError, StoreUnavailableError
 
@@ -106,13 +106,13 @@ async def test_a_file_that_is_moved_in_the_moment_of_the_commit_leaves_an_unknow
     path, away = tmp_path / "history.db", tmp_path / "away.db"
     session = SQLiteSession("s", path)
     await session.append([item("1")], writer="w", start=0)
-    commit = Writer._commit
+    commit = CommitThread._commit
 
-    def commit_and_lose(self: Writer, db: sqlite3.Connection) -> None:
+    def commit_and_lose(self: CommitThread, db: sqlite3.Connection) -> None:
         commit(self, db)
         os.rename(path, away)
 
-    monkeypatch.setattr(Writer, "_commit", commit_and_lose)
+    monkeypatch.setattr(CommitThread, "_commit", commit_and_lose)
     with pytest.raises(OutcomeUnknownError):
         await session.append([item("2")], writer="w", start=1)
     monkeypatch.undo()

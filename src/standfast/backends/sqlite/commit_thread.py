@@ -63,7 +63,7 @@ class Signal(Enum):
 Message = AnyRequest | UndoMessage | Signal
 
 
-class Writer(Worker, Undoer):
+class CommitThread(Worker, Undoer):
     """One file's writing connection and the thread that uses it."""
 
     def __init__(

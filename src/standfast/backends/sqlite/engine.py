@@ -22,7 +22,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 from standfast.backends.sqlite import files
-from standfast.backends.sqlite.commit_thread import Signal, Writer
+from standfast.backends.sqlite.commit_thread import CommitThread, Signal
 from standfast.backends.sqlite.read_threads import Reader, Readers
 from standfast.backends.sqlite.schema import Tables
 from standfast.carrying.requests import Request, RequestCarrier, UndoMessage
@@ -58,7 +58,7 @@ class Engine:
         self._stopped = False
         self._abandoned_count = self._undone_count = 0
         self.file = files.OpenedFile(path, mode)
-        self.writer = Writer(path, self.file, self._on_released, self._on_rest)
+        self.writer = CommitThread(path, self.file, self._on_released, self._on_rest)
         self.readers = Readers(path, self.file)
         self._leaving: list[Reader] = []
 
@@ -214,7 +214,7 @@ class Engine:
         if not all(ended):
             log.warning("%s is still busy after %s s; its threads end when the disk answers", self.path, timeout_s)
 
-    def _workers(self) -> list[Writer | Reader]:
+    def _workers(self) -> list[CommitThread | Reader]:
         return [self.writer, *self.readers.all, *self._leaving]
 
     # --- os.fork ------------------------------------------------------------------------------
