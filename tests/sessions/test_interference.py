@@ -23,7 +23,7 @@ from standfast.sessions.port import Name, Plan, ask, carried_out
 from standfast.sessions.protocol import Head, Position
 from standfast.sessions.rules import Popped
 from standfast.sessions.run_rules import Recording, RunSave
-from standfast.sessions.writer_rules import Batch
+from standfast.sessions.writer_rules import AppendBatch
 
 HERE, FORK = Name("session", "here"), Name("session", "fork")
 
@@ -38,9 +38,9 @@ def items(*texts: str) -> list[bytes]:
     return [encode({"content": text}) for text in texts]
 
 
-def batch(writer: str, start: int, size: int, **more: Any) -> Batch:
+def batch(writer: str, start: int, size: int, **more: Any) -> AppendBatch:
     encoded = items(*(f"{writer} {number}" for number in range(start, start + size)))
-    return Batch(writer, start, encoded, [digest(data) for data in encoded], **more)
+    return AppendBatch(writer, start, encoded, [digest(data) for data in encoded], **more)
 
 
 def save(expect: int, status: str = "running") -> RunSave:

@@ -9,7 +9,7 @@ from standfast.ground.errors import CallerError, ItemNotStorableError, SettingTy
 from standfast.ground.jsonvalue import DIGEST_BYTES, Item, digest, digest_many, encode_many
 from standfast.ground.names import is_name
 from standfast.sessions.protocol import Head, Position
-from standfast.sessions.writer_rules import Batch
+from standfast.sessions.writer_rules import AppendBatch
 
 
 def encoded_of(items: Iterable[Item]) -> list[bytes]:
@@ -25,7 +25,7 @@ def batch_of(
     start: int,
     expect: Head | None,
     digests: Sequence[bytes] | None,
-) -> Batch:
+) -> AppendBatch:
     """What an append brings, checked and encoded."""
     encoded = encoded_of(items)
     known_by = digest_many(encoded) if digests is None else [_digest(given) for given in digests]
@@ -37,7 +37,7 @@ def batch_of(
         check_ordinal(start)
     if expect is not None:
         check_head(expect)
-    return Batch(checked_writer(writer), start, encoded, known_by, expect)
+    return AppendBatch(checked_writer(writer), start, encoded, known_by, expect)
 
 
 def checked_writer(writer: Any) -> str:

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch:
+class _UnconfirmedBatch:
     """A batch whose fate is open: what stood before it, and its items."""
 
     before: Known
@@ -53,7 +53,7 @@ class _Memory:
     known: Known | None = None
     change_count: int = 0
     written: dict[str, int] = field(default_factory=dict)
-    open: dict[str, _Batch] = field(default_factory=dict)
+    open: dict[str, _UnconfirmedBatch] = field(default_factory=dict)
     not_stored: list[tuple[str, int]] = field(default_factory=list)
     session: Any = None
     """Set only where the session object cannot be referenced weakly."""
@@ -205,7 +205,7 @@ class PlainSession:
     async def _append(self, items: list[Item], writer: str, end: int) -> None:
         forms = [serialised(item) for item in items]
         for attempt in range(1, self._attempt_count_max + 1):
-            batch = _Batch(await self._known_before(forms), items, forms, end)
+            batch = _UnconfirmedBatch(await self._known_before(forms), items, forms, end)
             self._memory.open[writer] = batch
             self._memory.change_count += 1
             try:
@@ -231,12 +231,12 @@ class PlainSession:
             known = known_from(await self._read_whole(), whole=True)
         return known
 
-    def _confirm(self, batch: _Batch, writer: str, known: Known) -> None:
+    def _confirm(self, batch: _UnconfirmedBatch, writer: str, known: Known) -> None:
         self._memory.open.pop(writer, None)
         self._memory.written[writer] = batch.end
         self._memory.known = known
 
-    async def _taken_after_all(self, batch: _Batch, writer: str, first: BaseException) -> bool:
+    async def _taken_after_all(self, batch: _UnconfirmedBatch, writer: str, first: BaseException) -> bool:
         """Find out and clear up, however often the caller is cancelled; whether the batch was taken."""
         taken, trouble, cancelled = await _to_the_end(self._resolve_doubt(batch, writer))
         if isinstance(trouble, PartialBatchError) and isinstance(first, Exception) and cancelled is None:
@@ -257,7 +257,7 @@ class PlainSession:
         if trouble is not None:
             raise trouble
 
-    async def _resolve_doubt(self, batch: _Batch, writer: str) -> bool:
+    async def _resolve_doubt(self, batch: _UnconfirmedBatch, writer: str) -> bool:
         """Whether the batch is there; if not, then nothing of it is. Raises if that cannot be brought about."""
         count, after = await self._read_until(batch, stop_at=len(batch.forms))
         if count is None:
@@ -275,7 +275,7 @@ class PlainSession:
         self._memory.known = known_from(after, whole=True)
         return False
 
-    async def _read_until(self, batch: _Batch, *, stop_at: int) -> tuple[int | None, list[Item]]:
+    async def _read_until(self, batch: _UnconfirmedBatch, *, stop_at: int) -> tuple[int | None, list[Item]]:
         """Read until as much of the batch stands there as is hoped for, within the bound; what was seen last."""
         seen: tuple[int | None, list[Item]] | None = None
         trouble: BaseException | None = None
@@ -297,7 +297,7 @@ class PlainSession:
 
     # --- taking back: the only pop in the runtime ------------------------------------------------------------------
 
-    async def _roll_back(self, batch: _Batch, count: int) -> list[Item]:
+    async def _roll_back(self, batch: _UnconfirmedBatch, count: int) -> list[Item]:
         """Pop the first part of a batch that stands there, and nothing else; the history without it (C7)."""
         popped: list[Item] = []
         for form in reversed(batch.forms[:count]):
@@ -315,7 +315,7 @@ class PlainSession:
         return after
 
     async def _put_back(
-        self, batch: _Batch, count: int, popped: list[Item], why: str, error: BaseException | None = None
+        self, batch: _UnconfirmedBatch, count: int, popped: list[Item], why: str, error: BaseException | None = None
     ) -> PartialBatchError:
         """Put everything popped back, in order, and the error that says how it ended."""
         missing = popped[::-1]
@@ -334,7 +334,7 @@ class PlainSession:
         for _ in range(self._read_count_max):
             if not items:
                 break
-            batch = _Batch(before, items, [serialised(item) for item in items])
+            batch = _UnconfirmedBatch(before, items, [serialised(item) for item in items])
             try:
                 await self._tidy(self.session.add_items, [copy_json(item) for item in items])
                 return []
@@ -345,7 +345,9 @@ class PlainSession:
                 items, before = items[count:], known_from(after, whole=True)
         return items
 
-    def _partial_batch(self, batch: _Batch, count: int, why: str, removed: Sequence[Item] = ()) -> PartialBatchError:
+    def _partial_batch(
+        self, batch: _UnconfirmedBatch, count: int, why: str, removed: Sequence[Item] = ()
+    ) -> PartialBatchError:
         self._memory.known = None
         rest = f"; {len(removed)} popped items are in this error's `removed`" if removed else ""
         return PartialBatchError(

@@ -40,7 +40,7 @@ from standfast.sessions.rules import (
     look,
     value_of,
 )
-from standfast.sessions.writer_rules import Batch, appended
+from standfast.sessions.writer_rules import AppendBatch, appended
 
 HEAD, LENGTHS, LOG = "head", "logs", "log/"
 
@@ -229,7 +229,7 @@ class Recording(NamedTuple):
     """
 
     session: Name | None
-    batches: Sequence[Batch]
+    batches: Sequence[AppendBatch]
     save: RunSave | None
     fence: Fence | None
     release: bool = False
@@ -278,7 +278,7 @@ def record(wanted: Recording) -> Plan[Recorded]:
 
 
 def _session_look(
-    session: Name, batches: Sequence[Batch], save: RunSave | None, fence: Fence | None, *, mark: bool
+    session: Name, batches: Sequence[AppendBatch], save: RunSave | None, fence: Fence | None, *, mark: bool
 ) -> Look:
     """What a record must have seen of the session."""
     cells = {WRITER + batch.writer for batch in batches}

@@ -79,7 +79,7 @@ def written_in(cell: Cell | None) -> Written:
     return Written(count, base, chunks, cell.value[_COUNTS.size :]) if cell.alive else Written(count, count)
 
 
-def _known_to(batch: Batch, cell: Cell | None) -> Written:
+def _known_to(batch: AppendBatch, cell: Cell | None) -> Written:
     """What a writer has written, as far as it matters to a batch: nothing, if that has expired and this begins anew."""
     return Written() if cell is not None and cell.expired and batch.start == 0 else written_in(cell)
 
@@ -134,7 +134,7 @@ def all_written(sight: Sight) -> dict[str, AllWritten]:
 # --- append ----------------------------------------------------------------------------------------------------------
 
 
-class Batch(msgspec.Struct, frozen=True, gc=False):
+class AppendBatch(msgspec.Struct, frozen=True, gc=False):
     """What one append brings: encoded items as a writer's numbers `start` and on, and what each is known by."""
 
     writer: str
@@ -144,7 +144,7 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
     expect: Head | None = None
 
 
-def append(name: Name, batch: Batch) -> Plan[Head]:
+def append(name: Name, batch: AppendBatch) -> Plan[Head]:
     """Append what this writer has not appended yet; see `CanAppend.append` (B1, B2). Under a lease: `record`."""
     asked = Look(name, cells=(WRITER + batch.writer,), mark=batch.expect is not None)
     while True:
@@ -162,7 +162,7 @@ def append(name: Name, batch: Batch) -> Plan[Head]:
             return Head(got.marks[0])
 
 
-def appended(name: Name, batch: Batch, sight: Sight) -> Plan[Change | None]:
+def appended(name: Name, batch: AppendBatch, sight: Sight) -> Plan[Change | None]:
     """The change that stores what is new of a batch; None if nothing is. Refuses what B1 and B2 refuse."""
     cell, start, encoded, digests = WRITER + batch.writer, batch.start, batch.encoded, batch.digests
     known = _known_to(batch, sight.cells.get(cell))
@@ -181,11 +181,11 @@ def appended(name: Name, batch: Batch, sight: Sight) -> Plan[Change | None]:
             sight = yield from look(Look(name, cells=(cell,)))
             seen = msgspec.structs.replace(batch, expect=Head(sight.mark))
             return (yield from appended(name, seen, sight))
-        batch = Batch(batch.writer, total, encoded, digests, batch.expect)
+        batch = AppendBatch(batch.writer, total, encoded, digests, batch.expect)
     return _added(name, batch, sight, known)
 
 
-def _added(name: Name, batch: Batch, sight: Sight, known: Written) -> Change | None:
+def _added(name: Name, batch: AppendBatch, sight: Sight, known: Written) -> Change | None:
     """The change that stores a batch which begins where its writer has ended; None if it holds nothing."""
     if not batch.encoded:
         return None
@@ -204,7 +204,7 @@ def _added(name: Name, batch: Batch, sight: Sight, known: Written) -> Change | N
     )
 
 
-def _check_digests(name: Name, batch: Batch, known: Written) -> Plan[None]:
+def _check_digests(name: Name, batch: AppendBatch, known: Written) -> Plan[None]:
     """Refuse a batch that says something else than what this writer has already said under the same numbers."""
     repeated = batch.digests[: known.total - batch.start]
     first, end = (max(0, number - known.base) for number in (batch.start, batch.start + len(repeated) + CHUNK - 1))
