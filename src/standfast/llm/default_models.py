@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from standfast.llm.settings import ModelSettings
+
+if TYPE_CHECKING:
+    from standfast.llm.interface import Model
 
 OPENAI_DEFAULT_MODEL_ENV_VARIABLE_NAME = "OPENAI_DEFAULT_MODEL"
 """The environment variable that names the model of agents that name none."""
@@ -43,7 +46,7 @@ def gpt_5_reasoning_settings_required(model_name: str) -> bool:
     return model_name.startswith("gpt-5") and _CHAT_ALIAS.fullmatch(model_name) is None
 
 
-def settings_for(model: Any) -> ModelSettings:
+def settings_for(model: str | Model | None) -> ModelSettings:
     """The settings that follow from this model, if it is a name."""
     if not isinstance(model, str) or not gpt_5_reasoning_settings_required(model):
         return ModelSettings()

@@ -10,7 +10,6 @@ import errno
 import math
 from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
-from typing import Any
 
 from standfast.llm.retry import ModelRetryNormalizedError
 
@@ -97,7 +96,7 @@ def _is_unreachable(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in _UNREACHABLE
 
 
-def _status(chain: list[BaseException], response: Any) -> int | None:
+def _status(chain: list[BaseException], response: object) -> int | None:
     for link in chain:
         for name in ("status_code", "status", "http_status"):
             value = getattr(link, name, None)
@@ -127,12 +126,12 @@ def response_headers(error: BaseException) -> dict[str, str]:
     return _headers(chain[0], _response(chain))
 
 
-def _response(chain: list[BaseException]) -> Any:
+def _response(chain: list[BaseException]) -> object:
     responses = (getattr(link, "response", None) for link in chain)
     return next((found for found in responses if found is not None), None)
 
 
-def _headers(error: BaseException, response: Any) -> dict[str, str]:
+def _headers(error: BaseException, response: object) -> dict[str, str]:
     for holder in (response, error):
         headers = getattr(holder, "headers", None)
         if headers is not None and hasattr(headers, "items"):
@@ -140,7 +139,7 @@ def _headers(error: BaseException, response: Any) -> dict[str, str]:
     return {}
 
 
-def _text(value: Any) -> str | None:
+def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from standfast.llm.offers import OutputSchema
     from standfast.llm.retry import ModelRetryAdvice, ModelRetryAdviceRequest
     from standfast.llm.settings import ModelSettings
     from standfast.words.items import ModelResponse, TResponseInputItem
@@ -88,7 +89,7 @@ class ModelRequest:
     input: str | list[Any]
     model_settings: ModelSettings
     tools: list[Any]
-    output_schema: Any | None
+    output_schema: OutputSchema | None
     handoffs: list[Any]
     tracing: ModelTracing = ModelTracing.DISABLED
     previous_response_id: str | None = None

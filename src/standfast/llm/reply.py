@@ -7,8 +7,6 @@ items where a provider leaves them out of it. A stream that does not end with `r
 
 from __future__ import annotations
 
-from typing import Any
-
 from standfast.ground.errors import ModelBehaviorError, ResponseFailedError, StreamCutError
 from standfast.words.items import ModelResponse, read, to_plain
 from standfast.words.usage import Usage
@@ -27,8 +25,8 @@ class StreamAssembler:
     __slots__ = ("_done", "_response", "output_begun", "response_id")
 
     def __init__(self) -> None:
-        self._response: Any = None
-        self._done: list[tuple[int, Any]] = []
+        self._response: object = None
+        self._done: list[tuple[int, object]] = []
         self.output_begun = False
         self.response_id: str | None = None
 
@@ -37,7 +35,7 @@ class StreamAssembler:
         """Whether the terminal event has come; what follows it is not looked at."""
         return self._response is not None
 
-    def feed(self, event: Any) -> None:
+    def feed(self, event: object) -> None:
         """Take the next event; raises ResponseFailedError for one that ends the reply as failed or incomplete."""
         kind = event.get("type") if type(event) is dict else getattr(event, "type", None) or read(event, "type")
         if self._response is not None:
@@ -76,12 +74,12 @@ class StreamAssembler:
             model=read(response, "model"),
         )
 
-    def _note_id(self, event: Any) -> None:
+    def _note_id(self, event: object) -> None:
         found = read(read(event, "response"), "id")
         if isinstance(found, str) and found:
             self.response_id = found
 
-    def _finish(self, event: Any) -> None:
+    def _finish(self, event: object) -> None:
         response = read(event, "response")
         if response is None:
             raise ModelBehaviorError(
@@ -91,7 +89,7 @@ class StreamAssembler:
         self.response_id = None  # a provider that keeps no responses says so at the end, whatever it said before
         self._note_id(event)
 
-    def _failure(self, kind: str, event: Any) -> ResponseFailedError:
+    def _failure(self, kind: str, event: object) -> ResponseFailedError:
         response = read(event, "response")
         error = read(response, "error") or (event if kind == "error" else None)
         return reply_failed(
@@ -100,10 +98,10 @@ class StreamAssembler:
 
 
 def reply_failed(
-    response: Any,
+    response: object,
     status: str,
     *,
-    error: Any,
+    error: object,
     response_id: str | None,
     request_id: str | None = None,
     output_begun: bool = False,
@@ -125,5 +123,5 @@ def reply_failed(
     )
 
 
-def _place(entry: tuple[int, Any]) -> int:
+def _place(entry: tuple[int, object]) -> int:
     return entry[0]

@@ -94,13 +94,15 @@ class ModelRetrySettings:
             self.backoff = ModelRetryBackoffSettings(**_known(self.backoff, ModelRetryBackoffSettings, "backoff"))
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+    def __get_pydantic_core_schema__(
+        cls, source: object, handler: Callable[[object], Mapping[str, Any]]
+    ) -> dict[str, Any]:
         """For pydantic, where a program dumps settings with it: the policy is code, so it is read but not written."""
         # The schema of a serialiser by hand: this layer does without pydantic.
         return {**handler(source), "serialization": {"type": "function-wrap", "function": _without_policy}}
 
     @classmethod
-    def coerce(cls, value: Any) -> ModelRetrySettings:
+    def coerce(cls, value: object) -> ModelRetrySettings:
         """`value` as retry settings: an instance is kept, a mapping is read."""
         if isinstance(value, cls):
             return value
@@ -132,14 +134,16 @@ class ModelRetrySettings:
         return {"max_retries": self.max_retries, "backoff": backoff}
 
 
-def _without_policy(value: Any, serialise: Callable[[Any], Any]) -> Any:
+def _without_policy(value: object, serialise: Callable[[object], Any]) -> Any:
     dumped = serialise(dataclasses.replace(value, policy=None) if isinstance(value, ModelRetrySettings) else value)
     if isinstance(dumped, dict):
         dumped.pop("policy", None)
     return dumped
 
 
-def _known(value: Mapping[str, Any], kind: Any, what: str) -> dict[str, Any]:
+def _known(
+    value: Mapping[str, Any], kind: type[ModelRetrySettings] | type[ModelRetryBackoffSettings], what: str
+) -> dict[str, Any]:
     names = {f.name for f in dataclasses.fields(kind)}
     unknown = sorted(str(name) for name in value if name not in names)
     if unknown:

@@ -155,7 +155,7 @@ def coerce_model_settings(
     return ModelSettings(**value)
 
 
-def _number(name: str, value: Any, kind: type[float]) -> Any:
+def _number(name: str, value: str | float, kind: type[float]) -> float:
     """The value as a number of its kind, where it can be read as one: settings often come from text."""
     try:
         if kind is bool:
@@ -169,7 +169,7 @@ def _number(name: str, value: Any, kind: type[float]) -> Any:
     raise InvalidSettingError(f"{name}={value!r} is not {wanted}", f"Give {wanted}, or None to leave it unsaid.")
 
 
-def _check_context_management(value: Any) -> None:
+def _check_context_management(value: object) -> None:
     rules = value if isinstance(value, list | tuple) else [None]
     if not all(isinstance(rule, Mapping) and isinstance(rule.get("type"), str) for rule in rules):
         raise InvalidSettingError(
@@ -178,7 +178,7 @@ def _check_context_management(value: Any) -> None:
         )
 
 
-def _checked_timeout(value: Any) -> float:
+def _checked_timeout(value: str | float) -> float:
     try:
         seconds = float(value)
     except (TypeError, ValueError):
@@ -191,7 +191,7 @@ def _checked_timeout(value: Any) -> float:
     return seconds
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """A setting as JSON: whatever is no JSON value is shown by its repr, never lost without a trace."""
     if value is None or isinstance(value, str | int | float):
         return value

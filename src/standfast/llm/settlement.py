@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from standfast.ground.jsonvalue import Item
 from standfast.words.history import LOCAL_CALL_TYPES, call_key, output_key
@@ -130,10 +130,10 @@ def is_input(item: Item) -> bool:
 
 def alike(sent: Item, listed: Item) -> bool:
     """Whether a listed item is the sent one: the server adds ids, a status and defaults, and writes text as parts."""
-    return bool(_meaning(sent) == _meaning(listed))
+    return _meaning(sent) == _meaning(listed)
 
 
-def _meaning(item: Item) -> Any:
+def _meaning(item: Item) -> tuple[object, ...]:
     kind = str(item.get("type") or "message")
     if kind == "message":
         return kind, item.get("role"), _parts(item.get("content"))
@@ -142,7 +142,7 @@ def _meaning(item: Item) -> Any:
     return kind, {name: value for name, value in item.items() if name not in _NOT_MEANT and value is not None}
 
 
-def _parts(content: Any) -> Any:
+def _parts(content: object) -> object:
     """Content without the defaults that the server fills in, text parts as their text."""
     if isinstance(content, str):
         return [("text", content)]
@@ -155,7 +155,7 @@ _NOT_MEANT = frozenset({"id", "status", "type", "provider_data", "created_by"})
 _FILLED_IN = ("annotations", "logprobs", "detail")
 
 
-def _part(part: Any) -> Any:
+def _part(part: object) -> object:
     if not isinstance(part, dict):
         return part
     if part.get("type") in ("input_text", "output_text", "text"):

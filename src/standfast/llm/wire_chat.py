@@ -12,14 +12,15 @@ conversation either, so the ids of a server-owned one are refused too.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from standfast.ground.errors import UserError
 from standfast.ground.jsonvalue import Item
 from standfast.llm.interface import ModelRequest
-from standfast.llm.settings import MCPToolChoice
+from standfast.llm.offers import OfferedHandoff, OutputSchema, is_function
+from standfast.llm.settings import MCPToolChoice, ToolChoice
 from standfast.llm.wire_responses import OUTPUT_NAME, with_extras
 from standfast.words.items import to_json_item, to_plain
 
@@ -77,9 +78,9 @@ def _refuse_server_state(asked: ModelRequest) -> None:
 # --- tools -----------------------------------------------------------------------------------------------------------
 
 
-def function_param(tool: Any) -> dict[str, Any]:
+def function_param(tool: object) -> dict[str, Any]:
     """A function tool; hosted and free-form tools do not exist in this API, or not at most who speak it."""
-    if not hasattr(tool, "params_json_schema"):
+    if not is_function(tool):
         kind = "free-form" if getattr(tool, "type", None) == "custom" else "hosted"
         raise UserError(
             f"Chat Completions has no {kind} tools, and {getattr(tool, 'name', tool)!r} is one",
@@ -93,18 +94,18 @@ def function_param(tool: Any) -> dict[str, Any]:
     return _function(tool.name, tool.description, tool.params_json_schema, getattr(tool, "strict_json_schema", False))
 
 
-def handoff_param(handoff: Any) -> dict[str, Any]:
+def handoff_param(handoff: OfferedHandoff) -> dict[str, Any]:
     """A handoff, which to the model is a function."""
     strict = getattr(handoff, "strict_json_schema", False)
     return _function(handoff.tool_name, handoff.tool_description, handoff.input_json_schema, strict)
 
 
-def _function(name: str, description: str | None, parameters: Any, strict: Any) -> dict[str, Any]:
+def _function(name: str, description: str | None, parameters: Mapping[str, Any], strict: bool | None) -> dict[str, Any]:
     function = {"name": name, "description": description or "", "parameters": to_plain(parameters)}
     return {"type": "function", "function": {**function, "strict": bool(strict)}}
 
 
-def tool_choice_param(choice: Any) -> Any:
+def tool_choice_param(choice: ToolChoice) -> str | dict[str, Any] | None:
     """This API's form of a tool choice."""
     if choice is None or choice in ("auto", "required", "none"):
         return choice
@@ -113,7 +114,7 @@ def tool_choice_param(choice: Any) -> Any:
     return {"type": "function", "function": {"name": choice}}
 
 
-def response_format_param(output_schema: Any | None) -> dict[str, Any] | None:
+def response_format_param(output_schema: OutputSchema | None) -> dict[str, Any] | None:
     """The schema an answer must have; None for plain text."""
     if output_schema is None or output_schema.is_plain_text():
         return None
@@ -203,7 +204,7 @@ def _add_output(turns: list[_Turn], calls: dict[str, _Turn], item: Item) -> None
         turn.answers.append(answer)
 
 
-def _input_content(content: Any) -> Any:
+def _input_content(content: str | Iterable[Mapping[str, Any]]) -> str | list[dict[str, Any]]:
     if isinstance(content, str):
         return content
     return [_input_part(part) for part in content]
@@ -224,7 +225,9 @@ def _input_part(part: Mapping[str, Any]) -> dict[str, Any]:
     raise UserError(f"Chat Completions has no form for this {part.get('type')!r} part of a message", _INSTEAD)
 
 
-def _assistant_content(content: Any) -> tuple[Any, str | None]:
+def _assistant_content(
+    content: str | Sequence[Mapping[str, Any]],
+) -> tuple[str | list[dict[str, Any]] | None, str | None]:
     """What was said (text, or parts if there are several), and the refusal if there is one."""
     if isinstance(content, str):
         return content, None
@@ -233,13 +236,13 @@ def _assistant_content(content: Any) -> tuple[Any, str | None]:
     if len(texts) + len(refusals) != len(content):
         kinds = sorted({str(part.get("type")) for part in content})
         raise UserError(f"Chat Completions has no form for an assistant message of {', '.join(kinds)}", _INSTEAD)
-    said: Any = None
+    said: str | list[dict[str, Any]] | None = None
     if texts:
         said = texts[0] if len(texts) == 1 else [{"type": "text", "text": text} for text in texts]
     return said, "".join(refusals) if refusals else None
 
 
-def _output_content(item: Item) -> Any:
+def _output_content(item: Item) -> str | list[dict[str, Any]]:
     output = item.get("output")
     if isinstance(output, str):
         return output

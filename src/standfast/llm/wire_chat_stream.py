@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from standfast.ground.jsonvalue import Item
 from standfast.llm.wire_chat import Message, assistant_items
 
 Event = dict[str, Any]
@@ -36,7 +37,7 @@ class ChatStream:
     text: str | None = None
     refusal: str | None = None
     finish_reason: str | None = None
-    usage: Any = None
+    usage: Mapping[str, Any] | None = None
     _calls: dict[int, _Call] = field(default_factory=dict)
     _outputs: int = 0
     _message_index: int | None = None
@@ -147,9 +148,9 @@ class ChatStream:
 
     # --- closing -------------------------------------------------------------------------------------------------
 
-    def _by_index(self, items: list[Any]) -> dict[int, Any]:
+    def _by_index(self, items: list[Item]) -> dict[int, Item]:
         """The finished items under the output indexes at which they were begun."""
-        places: dict[int, Any] = {}
+        places: dict[int, Item] = {}
         indexes = {call.call_id: call.output_index for call in self._calls.values()}
         for item in items:
             if item["type"] == "function_call":
@@ -158,7 +159,7 @@ class ChatStream:
                 places[self._outputs if self._message_index is None else self._message_index] = item
         return places
 
-    def _close(self, index: int, item: Any) -> list[Event]:
+    def _close(self, index: int, item: Item) -> list[Event]:
         events: list[Event] = []
         at: Event = {"output_index": index, "item_id": ""}
         if item["type"] == "function_call":
@@ -177,7 +178,7 @@ class ChatStream:
             done = self._event("response.output_text.done", **at, text=part["text"], logprobs=[])
         return [done, self._event("response.content_part.done", **at, part=part)]
 
-    def _response(self, status: str, output: list[Any]) -> Event:
+    def _response(self, status: str, output: list[Item]) -> Event:
         response: Event = {
             "id": "",  # a completion's id leads to no stored response, so it must not look as if it did
             "object": "response",
@@ -197,7 +198,7 @@ class ChatStream:
         self._outputs += 1
         return self._outputs - 1
 
-    def _event(self, kind: str, **fields: Any) -> Event:
+    def _event(self, kind: str, **fields: object) -> Event:
         self._number += 1
         return {"type": kind, "sequence_number": self._number, **fields}
 

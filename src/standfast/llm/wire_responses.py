@@ -4,8 +4,6 @@
 the ids of a server-owned conversation) into the arguments of one Responses request. What is None is left out, so that
 the service's own default applies. Items of kinds that this release does not know pass through as they are; removed is
 only what the service refuses and no service gave: placeholder ids, other providers' notes, a status that is null.
-
-Tools and handoffs are known by their attributes, not by their classes, so that anybody's may be used.
 """
 
 from __future__ import annotations
@@ -16,7 +14,8 @@ from typing import Any
 from standfast.ground.errors import SettingTypeError, UserError
 from standfast.ground.jsonvalue import Item
 from standfast.llm.interface import ModelRequest
-from standfast.llm.settings import MCPToolChoice, ModelSettings
+from standfast.llm.offers import OfferedFunction, OfferedHandoff, OutputSchema, is_function
+from standfast.llm.settings import ModelSettings, ToolChoice
 from standfast.words.items import to_json_item, to_plain
 
 PLACEHOLDER_ID = "__fake_id__"
@@ -106,7 +105,7 @@ def input_param(value: str | Iterable[Any]) -> list[Item]:
     return [item for item in cleaned if item is not None]
 
 
-def _cleaned(value: Any) -> Item | None:
+def _cleaned(value: object) -> Item | None:
     item = to_json_item(value)
     foreign = item.pop("provider_data", None)
     if foreign and item.get("type") == "reasoning":
@@ -136,7 +135,7 @@ def tools_param(tools: Sequence[Any], handoffs: Sequence[Any]) -> tuple[list[dic
     return [*converted, *(handoff_param(handoff) for handoff in handoffs)], includes
 
 
-def check_programs(tools: Sequence[Any], choice: Any, *, by_prompt: bool) -> None:
+def check_programs(tools: Sequence[Any], choice: ToolChoice, *, by_prompt: bool) -> None:
     """Raise UserError if tools for programs are offered without programs, or programs without anything to call."""
     offered = [tool for tool in tools if getattr(tool, "name", None) == _PROGRAMS]
     callable_by_programs = [tool for tool in tools if "programmatic" in _callers(tool)]
@@ -155,18 +154,18 @@ def check_programs(tools: Sequence[Any], choice: Any, *, by_prompt: bool) -> Non
         raise UserError(f"{what}, and the agent lets the model write none", "Add ProgrammaticToolCallingTool().")
 
 
-def _callers(tool: Any) -> Sequence[str]:
+def _callers(tool: object) -> Sequence[str]:
     config = getattr(tool, "tool_config", None)
     by_config = config.get("allowed_callers") if isinstance(config, Mapping) else None
     return getattr(tool, "allowed_callers", None) or by_config or ()
 
 
-def _is_search(tool: Any) -> bool:
+def _is_search(tool: object) -> bool:
     return getattr(tool, "name", None) == "tool_search"
 
 
 def _into_namespace(
-    converted: list[dict[str, Any]], namespaces: dict[str, dict[str, Any]], tool: Any, name: str
+    converted: list[dict[str, Any]], namespaces: dict[str, dict[str, Any]], tool: object, name: str
 ) -> None:
     description = getattr(tool, "namespace_description", None) or ""
     if name not in namespaces:
@@ -179,12 +178,12 @@ def _into_namespace(
     namespaces[name]["tools"].append(tool_param(tool))
 
 
-def tool_param(tool: Any) -> dict[str, Any]:
+def tool_param(tool: object) -> dict[str, Any]:
     """One tool in the service's words: as it describes itself, as a function, or as the hosted tool it names."""
     describe = getattr(tool, "to_wire", None)
     if callable(describe):
         return dict(describe())
-    if hasattr(tool, "params_json_schema"):
+    if is_function(tool):
         return function_param(tool)
     config = getattr(tool, "tool_config", None)
     if isinstance(config, Mapping):
@@ -194,7 +193,7 @@ def tool_param(tool: Any) -> dict[str, Any]:
     return _hosted_param(tool)
 
 
-def function_param(tool: Any) -> dict[str, Any]:
+def function_param(tool: OfferedFunction) -> dict[str, Any]:
     """A function tool."""
     param: dict[str, Any] = {
         "type": "function",
@@ -211,7 +210,7 @@ def function_param(tool: Any) -> dict[str, Any]:
     return _with_callers(param, tool)
 
 
-def handoff_param(handoff: Any) -> dict[str, Any]:
+def handoff_param(handoff: OfferedHandoff) -> dict[str, Any]:
     """A handoff, which to the model is a function."""
     return {
         "type": "function",
@@ -222,7 +221,7 @@ def handoff_param(handoff: Any) -> dict[str, Any]:
     }
 
 
-def _with_callers(param: dict[str, Any], tool: Any) -> dict[str, Any]:
+def _with_callers(param: dict[str, Any], tool: object) -> dict[str, Any]:
     callers = getattr(tool, "allowed_callers", None)
     return param if callers is None else {**param, "allowed_callers": to_plain(callers)}
 
@@ -247,7 +246,7 @@ _HOSTED_FIELDS: Mapping[str, tuple[str, ...]] = {
 _HOSTED_ALIASES: Mapping[str, str] = {"web_search_preview": "web_search", "computer_use_preview": "computer"}
 
 
-def _hosted_param(tool: Any) -> dict[str, Any]:
+def _hosted_param(tool: object) -> dict[str, Any]:
     name = getattr(tool, "name", None)
     kind = _HOSTED_ALIASES.get(str(name), name)
     fields = _HOSTED_FIELDS.get(str(kind))
@@ -266,7 +265,7 @@ def _hosted_param(tool: Any) -> dict[str, Any]:
     return _with_callers(param, tool)
 
 
-def _includes_of(tool: Any) -> list[str]:
+def _includes_of(tool: object) -> list[str]:
     if getattr(tool, "include_search_results", False):
         return ["file_search_call.results"]
     if "image" in (getattr(tool, "search_content_types", None) or ()):
@@ -281,15 +280,17 @@ def _include(includes: Iterable[str], settings: ModelSettings) -> list[str] | No
     return list(dict.fromkeys(wanted)) or None
 
 
-def tool_choice_param(choice: Any, tools: Sequence[Any] = (), handoffs: Sequence[Any] = ()) -> Any:
+def tool_choice_param(
+    choice: ToolChoice | Mapping[str, Any], tools: Sequence[Any] = (), handoffs: Sequence[Any] = ()
+) -> str | dict[str, Any] | None:
     """The service's form of a tool choice; a name is a function's unless only a hosted tool is called so."""
     if choice is None or choice in ("auto", "required", "none"):
         return choice
-    if isinstance(choice, MCPToolChoice) or hasattr(choice, "server_label"):
-        return {"type": "mcp", "server_label": choice.server_label, "name": choice.name}
     if isinstance(choice, Mapping):
         return dict(choice)
-    functions = {tool.name for tool in tools if hasattr(tool, "params_json_schema")}
+    if not isinstance(choice, str):  # an MCPToolChoice, ours or the SDK's
+        return {"type": "mcp", "server_label": choice.server_label, "name": choice.name}
+    functions = {tool.name for tool in tools if is_function(tool)}
     functions |= {handoff.tool_name for handoff in handoffs}
     if choice in functions:
         return {"type": "function", "name": choice}
@@ -301,7 +302,7 @@ def tool_choice_param(choice: Any, tools: Sequence[Any] = (), handoffs: Sequence
     return {"type": "function", "name": choice}
 
 
-def text_param(output_schema: Any | None, verbosity: str | None) -> dict[str, Any] | None:
+def text_param(output_schema: OutputSchema | None, verbosity: str | None) -> dict[str, Any] | None:
     """How the answer is to be written: by a schema, how verbosely, or as the service likes (None)."""
     text: dict[str, Any] = {}
     if output_schema is not None and not output_schema.is_plain_text():

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
 
 OFFICIAL_HOSTS = ("api.openai.com", "eu.api.openai.com", "us.api.openai.com")
 
@@ -18,6 +21,6 @@ def is_official_openai_base_url(base_url: object, *, websocket: bool = False) ->
     return parts.scheme == ("wss" if websocket else "https") and (parts.hostname or "") in OFFICIAL_HOSTS
 
 
-def is_official_openai_client(client: Any) -> bool:
+def is_official_openai_client(client: AsyncOpenAI) -> bool:
     """Whether this client talks to OpenAI's own API."""
     return is_official_openai_base_url(getattr(client, "base_url", ""))

@@ -8,8 +8,6 @@ What a failure is (its status and code, whether the request can have left) is re
 
 from __future__ import annotations
 
-from typing import Any
-
 from standfast.ground.errors import CallerError, ModelReplyError
 from standfast.llm.failures import normalise_error, response_headers
 from standfast.llm.retry import ModelRetryAdvice, ModelRetryAdviceRequest, ModelRetryNormalizedError, not_taken
@@ -20,7 +18,7 @@ _PASSING_CODES = frozenset({"server_error", "rate_limit_exceeded", "conversation
 
 def retry_advice(request: ModelRetryAdviceRequest) -> ModelRetryAdvice | None:
     """Advice about a failed request; None for a failure that is not the service's."""
-    error: Any = request.error
+    error = request.error
     if isinstance(error, CallerError):  # raised by the converters, before anything was sent
         return ModelRetryAdvice(suggested=False, replay_safety="safe", reason=str(error))
     failure = normalise_error(error)
@@ -37,7 +35,7 @@ def retry_advice(request: ModelRetryAdviceRequest) -> ModelRetryAdvice | None:
     )
 
 
-def _suggested(error: Any, failure: ModelRetryNormalizedError) -> bool | None:
+def _suggested(error: Exception, failure: ModelRetryNormalizedError) -> bool | None:
     said = response_headers(error).get("x-should-retry", "").strip().lower()
     if said in ("true", "false"):
         return said == "true"

@@ -8,18 +8,26 @@ error; here the sign of the whole is a `finish_reason`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable
 from functools import cache
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 from uuid import uuid4
 
 from standfast.ground.errors import ModelReplyError
+from standfast.ground.jsonvalue import Item
 from standfast.llm.interface import ModelRequest
 from standfast.llm.wire_chat import WITHOUT_EFFECT, assistant_items, request as wire_request
-from standfast.llm.wire_chat_stream import ChatStream
+from standfast.llm.wire_chat_stream import ChatStream, Event
 from standfast.providers.openai_model import RUN_AGAIN, OpenAIModel, how_it_broke
 from standfast.words.items import ModelResponse, to_plain
 from standfast.words.usage import Usage
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+    from openai.types.chat import ChatCompletion
+    from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage
+
+ReplyItem: TypeAlias = "ResponseOutputMessage | ResponseFunctionToolCall"
 
 _CUT_SHORT = {"length": "Raise max_tokens or ask for less.", "content_filter": "Change the input; it was filtered."}
 OFFICIAL_HOST = "api.openai.com"
@@ -62,7 +70,7 @@ class OpenAIChatCompletionsModel(OpenAIModel):
             await stream.close()
 
 
-async def _chunks(stream: Any, assembly: ChatStream) -> AsyncIterator[Any]:
+async def _chunks(stream: AsyncIterable[object], assembly: ChatStream) -> AsyncIterator[object]:
     """The stream's chunks; an end before the finish reason is an error, one after it is only an end."""
     source = aiter(stream)
     while True:
@@ -80,7 +88,7 @@ async def _chunks(stream: Any, assembly: ChatStream) -> AsyncIterator[Any]:
 # --- what counts as a reply ------------------------------------------------------------------------------------------
 
 
-def _model_response(completion: Any, *, keep_raw_usage: bool) -> ModelResponse:
+def _model_response(completion: ChatCompletion, *, keep_raw_usage: bool) -> ModelResponse:
     choice = completion.choices[0]
     _check_finish(choice.finish_reason, completion.id)
     message = to_plain(choice.message)
@@ -129,7 +137,7 @@ def _broken(error: Exception, assembly: ChatStream) -> ModelReplyError:
     )
 
 
-def _is_official(client: Any) -> bool:
+def _is_official(client: AsyncOpenAI) -> bool:
     return OFFICIAL_HOST in str(getattr(client, "base_url", ""))
 
 
@@ -140,14 +148,14 @@ def _new_call_id() -> str:
 # --- typed objects, as the Responses adapter gives -------------------------------------------------------------------
 
 
-def typed_items(items: list[dict[str, Any]]) -> list[Any]:
+def typed_items(items: list[Item]) -> list[ReplyItem]:
     """These items as the `openai` package's objects."""
     typed = _item_types()
     return [typed(item) for item in items]
 
 
 @cache
-def _item_types() -> Any:
+def _item_types() -> Callable[[Item], ReplyItem]:
     from openai.types.responses import (
         ResponseFunctionToolCall,
         ResponseOutputMessage,
@@ -155,7 +163,7 @@ def _item_types() -> Any:
         ResponseOutputText as Text,
     )
 
-    def typed(item: dict[str, Any]) -> Any:
+    def typed(item: Item) -> ReplyItem:
         if item["type"] == "function_call":
             return ResponseFunctionToolCall(**item)
         parts = [
@@ -168,14 +176,14 @@ def _item_types() -> Any:
 
 
 @cache
-def _event_types() -> Any:
+def _event_types() -> Callable[[Event], Any]:
     from openai.types.responses import Response, ResponseStreamEvent
 
     item = _item_types()
     union = get_args(ResponseStreamEvent)[0]
     classes = {get_args(one.model_fields["type"].annotation)[0]: one for one in get_args(union)}
 
-    def typed(event: dict[str, Any]) -> Any:
+    def typed(event: Event) -> Any:
         fields = dict(event)
         if "item" in fields:
             fields["item"] = item(fields["item"])

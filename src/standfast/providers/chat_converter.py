@@ -5,46 +5,53 @@ Nothing of standfast goes this way: `llm.wire_chat` has the rules, and this asks
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from standfast.llm import wire_chat
-from standfast.llm.settings import ModelSettings
+from standfast.llm.offers import OfferedFunction, OfferedHandoff, OutputSchema
+from standfast.llm.settings import ModelSettings, ToolChoice
 from standfast.providers.addresses import is_official_openai_client
-from standfast.providers.chat import typed_items
+from standfast.providers.chat import ReplyItem, typed_items
 from standfast.words.items import to_plain
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+    from openai.types.chat import ChatCompletionMessage
 
 
 class Converter:
     """Writes requests of the Chat Completions API and reads its replies."""
 
     @classmethod
-    def items_to_messages(cls, items: str | Iterable[Any], **options: Any) -> list[dict[str, Any]]:
+    def items_to_messages(cls, items: str | Iterable[Any], **options: object) -> list[dict[str, Any]]:
         """Items of a conversation as chat messages. Options that the SDK has for other providers change nothing."""
         return wire_chat.messages_from_items(items)
 
     @classmethod
-    def message_to_output_items(cls, message: Any, provider_data: dict[str, Any] | None = None) -> list[Any]:
+    def message_to_output_items(
+        cls, message: ChatCompletionMessage | Mapping[str, Any], provider_data: dict[str, Any] | None = None
+    ) -> list[ReplyItem]:
         """A reply's message as items: text, refusals and calls."""
         return typed_items(wire_chat.assistant_items(to_plain(message)))
 
     @classmethod
-    def tool_to_openai(cls, tool: Any, **options: Any) -> dict[str, Any]:
+    def tool_to_openai(cls, tool: OfferedFunction, **options: object) -> dict[str, Any]:
         """A function tool as this API shows it."""
         return wire_chat.function_param(tool)
 
     @classmethod
-    def convert_handoff_tool(cls, handoff: Any) -> dict[str, Any]:
+    def convert_handoff_tool(cls, handoff: OfferedHandoff) -> dict[str, Any]:
         """A handoff as this API shows it."""
         return wire_chat.handoff_param(handoff)
 
     @classmethod
-    def convert_tool_choice(cls, tool_choice: Any, **options: Any) -> Any:
+    def convert_tool_choice(cls, tool_choice: ToolChoice, **options: object) -> str | dict[str, Any] | None:
         """A tool choice as this API takes it; None for none."""
         return wire_chat.tool_choice_param(tool_choice)
 
     @classmethod
-    def convert_response_format(cls, final_output_schema: Any) -> dict[str, Any] | None:
+    def convert_response_format(cls, final_output_schema: OutputSchema | None) -> dict[str, Any] | None:
         """An output type as this API takes it; None for text."""
         return wire_chat.response_format_param(final_output_schema)
 
@@ -53,12 +60,12 @@ class ChatCmplHelpers:
     """Answers questions about a Chat Completions client and its settings."""
 
     @classmethod
-    def is_openai(cls, client: Any) -> bool:
+    def is_openai(cls, client: AsyncOpenAI) -> bool:
         """Whether the client talks to OpenAI's own API."""
         return is_official_openai_client(client)
 
     @classmethod
-    def get_store_param(cls, client: Any, model_settings: ModelSettings) -> bool | None:
+    def get_store_param(cls, client: AsyncOpenAI, model_settings: ModelSettings) -> bool | None:
         """Whether the reply is to be kept: as was set, else yes at OpenAI's own API."""
         if model_settings.store is not None:
             return model_settings.store
@@ -66,7 +73,7 @@ class ChatCmplHelpers:
 
     @classmethod
     def get_stream_options_param(
-        cls, client: Any, model_settings: ModelSettings, stream: bool
+        cls, client: AsyncOpenAI, model_settings: ModelSettings, stream: bool
     ) -> dict[str, bool] | None:
         """Whether a stream is to end with its usage: as was set, else yes at OpenAI's own API."""
         if not stream:

@@ -29,7 +29,7 @@ ClientSource: TypeAlias = "Callable[[], AsyncOpenAI]"
 class OwnClients:
     """Makes a client for each event loop that asks, and closes them."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: str | None) -> None:
         self._options = {name: value for name, value in options.items() if value is not None}
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncOpenAI] = WeakKeyDictionary()
 
@@ -67,7 +67,7 @@ class ClientHolder:
     def __init__(self, client: AsyncOpenAI | None = None, source: ClientSource | None = None) -> None:
         self._client, self._source = client, source
         self._own = None if client is not None or source is not None else OwnClients()
-        self._without_retries: tuple[Any, Any] | None = None
+        self._without_retries: tuple[AsyncOpenAI, AsyncOpenAI] | None = None
 
     def get(self, *, retries: bool) -> AsyncOpenAI:
         """The client to send with."""
@@ -76,8 +76,7 @@ class ClientHolder:
             return client
         if self._without_retries is None or self._without_retries[0] is not client:
             self._without_retries = (client, client.with_options(max_retries=0))
-        quiet: AsyncOpenAI = self._without_retries[1]
-        return quiet
+        return self._without_retries[1]
 
     def _made(self) -> AsyncOpenAI:
         source = self._source if self._source is not None else self._own
@@ -96,7 +95,7 @@ class ClientHolder:
 
 class _Defaults:
     key: str | None = None
-    client: Any = None
+    client: AsyncOpenAI | None = None
     use_responses: bool = True
 
 
@@ -122,8 +121,7 @@ def set_default_openai_api(api: Literal["chat_completions", "responses"]) -> Non
 
 def default_client() -> AsyncOpenAI | None:
     """The client that was set for the whole process."""
-    client: AsyncOpenAI | None = _Defaults.client
-    return client
+    return _Defaults.client
 
 
 def default_key() -> str | None:

@@ -7,9 +7,9 @@ code. What these APIs have beyond Chat Completions (thinking blocks, signatures)
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import UserError
@@ -62,10 +62,10 @@ class _FunctionClient:
 class _Stream:
     """A stream that can be closed, whatever the package calls that."""
 
-    def __init__(self, chunks: Any) -> None:
+    def __init__(self, chunks: AsyncIterable[object]) -> None:
         self._chunks = chunks
 
-    def __aiter__(self) -> AsyncIterator[Any]:
+    def __aiter__(self) -> AsyncIterator[object]:
         return aiter(self._chunks)
 
     async def close(self) -> None:
@@ -76,7 +76,7 @@ class _Stream:
                 return
 
 
-def _no_client() -> Any:
+def _no_client() -> NoReturn:
     raise AssertionError("a model over a function has no client")
 
 
@@ -96,7 +96,7 @@ class LitellmModel(CompletionModel):
         model: str,
         base_url: str | None = None,
         api_key: str | None = None,
-        should_replay_reasoning_content: Any = None,
+        should_replay_reasoning_content: object = None,
     ) -> None:
         super().__init__(model, base_url, api_key)
         if should_replay_reasoning_content is not None:
@@ -123,11 +123,11 @@ class LitellmModel(CompletionModel):
 class _LitellmStream:
     """LiteLLM's stream without the end that it makes up: one that was cut off would look whole, and be kept as such."""
 
-    def __init__(self, chunks: Any) -> None:
+    def __init__(self, chunks: AsyncIterable[object]) -> None:
         self._chunks = chunks
         self.aclose = getattr(chunks, "aclose", None)
 
-    async def __aiter__(self) -> AsyncIterator[Any]:
+    async def __aiter__(self) -> AsyncIterator[object]:
         async for chunk in self._chunks:
             choices: Any = getattr(chunk, "choices", None) or ()
             says_end = bool(choices) and choices[0].finish_reason is not None

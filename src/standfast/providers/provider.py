@@ -29,6 +29,8 @@ from standfast.providers.responses import OpenAIResponsesModel
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
+    from standfast.providers.websocket import OpenAIResponsesWebSocketOptions
+
 
 class OpenAIProvider(ModelProvider):
     """Models of OpenAI, or of the compatible server at `base_url`.
@@ -49,7 +51,7 @@ class OpenAIProvider(ModelProvider):
         use_responses: bool | None = None,
         websocket_base_url: str | None = None,
         use_responses_websocket: bool | None = None,
-        responses_websocket_options: Any = None,
+        responses_websocket_options: OpenAIResponsesWebSocketOptions | None = None,
         strict_feature_validation: bool = False,
         buffer_streamed_tool_calls: bool = False,
         agent_registration: OpenAIAgentRegistrationConfig | dict[str, Any] | None = None,
@@ -144,7 +146,7 @@ class MultiProvider(ModelProvider):
         openai_use_responses: bool | None = None,
         openai_websocket_base_url: str | None = None,
         openai_use_responses_websocket: bool | None = None,
-        openai_responses_websocket_options: Any = None,
+        openai_responses_websocket_options: OpenAIResponsesWebSocketOptions | None = None,
         openai_agent_registration: OpenAIAgentRegistrationConfig | dict[str, Any] | None = None,
         openai_strict_feature_validation: bool = False,
         openai_buffer_streamed_tool_calls: bool = False,
@@ -210,6 +212,6 @@ class MultiProvider(ModelProvider):
 _OTHER_PACKAGES: dict[str, type[ModelProvider]] = {"litellm": LitellmProvider, "any-llm": AnyLLMProvider}
 
 
-def _check_mode(name: str, value: Any, known: tuple[str, ...]) -> None:
+def _check_mode(name: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
         raise UserError(f"{name}={value!r} is not a mode", f"Use one of: {', '.join(known)}.")

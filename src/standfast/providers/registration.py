@@ -68,7 +68,7 @@ def resolve_openai_agent_registration_config(
     return None
 
 
-def resolve_openai_harness_id_for_model_provider(model_provider: Any) -> str | None:
+def resolve_openai_harness_id_for_model_provider(model_provider: object) -> str | None:
     """The id of this provider, or the one that counts where none is given."""
     for provider in (model_provider, getattr(model_provider, "openai_provider", None)):
         own = getattr(getattr(provider, "agent_registration", None), "harness_id", None)
@@ -78,7 +78,9 @@ def resolve_openai_harness_id_for_model_provider(model_provider: Any) -> str | N
     return None if found is None else found.harness_id
 
 
-def add_openai_harness_id_to_metadata(metadata: dict[str, Any] | None, *, model_provider: Any) -> dict[str, Any] | None:
+def add_openai_harness_id_to_metadata(
+    metadata: dict[str, Any] | None, *, model_provider: object
+) -> dict[str, Any] | None:
     """The metadata of a trace with the id, unless it has one already or there is none."""
     harness_id = resolve_openai_harness_id_for_model_provider(model_provider)
     if harness_id is None or (metadata is not None and OPENAI_HARNESS_ID_TRACE_METADATA_KEY in metadata):
@@ -86,7 +88,7 @@ def add_openai_harness_id_to_metadata(metadata: dict[str, Any] | None, *, model_
     return {**(metadata or {}), OPENAI_HARNESS_ID_TRACE_METADATA_KEY: harness_id}
 
 
-def _read(config: Any) -> OpenAIAgentRegistrationConfig:
+def _read(config: OpenAIAgentRegistrationConfig | Mapping[str, Any]) -> OpenAIAgentRegistrationConfig:
     if isinstance(config, OpenAIAgentRegistrationConfig):
         return config
     if isinstance(config, Mapping) and config.keys() <= {"harness_id"}:

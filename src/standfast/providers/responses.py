@@ -24,7 +24,8 @@ from standfast.words.items import ModelResponse, to_json_item, to_plain
 from standfast.words.usage import Usage
 
 if TYPE_CHECKING:
-    from openai import AsyncOpenAI
+    from openai import AsyncOpenAI, AsyncStream
+    from openai.types.responses import Response, ResponseStreamEvent
 
 _NO_OUTPUT_YET = frozenset({"response.created", "response.in_progress", "response.queued"})
 _LAST_EVENTS = frozenset({"response.completed", "response.failed", "response.incomplete", "error", "response.error"})
@@ -174,7 +175,7 @@ def _note_remedy(error: Exception, arguments: dict[str, Any]) -> None:
         error.add_note(remedy)
 
 
-def _remedy(error: Any, arguments: dict[str, Any]) -> str | None:
+def _remedy(error: Exception, arguments: dict[str, Any]) -> str | None:
     """What to do about an owner that the server does not know; None for any other error."""
     if getattr(error, "code", None) == "previous_response_not_found":
         return (
@@ -192,13 +193,13 @@ def _remedy(error: Any, arguments: dict[str, Any]) -> str | None:
 class _Watch:
     """Follows one stream and knows at its end whether the reply was whole."""
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: AsyncStream[ResponseStreamEvent]) -> None:
         self._stream = stream
         self._output_begun = False
         self._response_id: str | None = None
         self._request_id = _request_id(stream)
 
-    async def events(self) -> AsyncIterator[Any]:
+    async def events(self) -> AsyncIterator[ResponseStreamEvent]:
         source = aiter(self._stream)
         while True:
             try:
@@ -211,9 +212,10 @@ class _Watch:
             kind = getattr(event, "type", None)
             self._note(event, kind)
             if kind == "response.completed":
-                if not isinstance(getattr(event.response, "output", None), list):
+                response: Response | None = getattr(event, "response", None)
+                if response is None or not isinstance(getattr(response, "output", None), list):
                     raise self._error("malformed", "the reply's last event has no output")
-                check_whole(event.response)
+                check_whole(response)
             yield event
             if kind in _LAST_EVENTS:
                 break
@@ -221,7 +223,7 @@ class _Watch:
             raise self._refused(event, str(kind))
         await self._drain(source)
 
-    def _note(self, event: Any, kind: str | None) -> None:
+    def _note(self, event: ResponseStreamEvent, kind: str | None) -> None:
         response = getattr(event, "response", None)
         self._response_id = getattr(response, "id", None) or self._response_id
         if response is not None and self._request_id is not None and not getattr(response, "_request_id", None):
@@ -229,7 +231,7 @@ class _Watch:
         if kind not in _NO_OUTPUT_YET and kind not in _LAST_EVENTS:
             self._output_begun = True
 
-    async def _drain(self, source: AsyncIterator[Any]) -> None:
+    async def _drain(self, source: AsyncIterator[object]) -> None:
         try:
             async with asyncio.timeout(DRAIN_TIMEOUT_S):
                 async for _ in source:
@@ -237,7 +239,7 @@ class _Watch:
         except Exception:  # the reply is whole: what the connection says after it does not matter
             pass
 
-    def _refused(self, event: Any, kind: str) -> ModelReplyError:
+    def _refused(self, event: ResponseStreamEvent, kind: str) -> ModelReplyError:
         response = getattr(event, "response", None)
         if response is not None:
             return not_whole(response, output_begun=self._output_begun, request_id=self._request_id)
@@ -259,14 +261,14 @@ class _Watch:
 # --- what counts as a reply ------------------------------------------------------------------------------------------
 
 
-def check_whole(response: Any) -> None:
+def check_whole(response: Response) -> None:
     """Raise unless this is a response that completed."""
     # Compatible servers may leave the status out; what they sent was at least sent whole.
     if getattr(response, "status", None) not in ("completed", None):
         raise not_whole(response)
 
 
-def not_whole(response: Any, *, output_begun: bool = False, request_id: str | None = None) -> ModelReplyError:
+def not_whole(response: Response, *, output_begun: bool = False, request_id: str | None = None) -> ModelReplyError:
     """The error for a response that failed, is incomplete, or has not ended."""
     status, response_id = str(response.status), getattr(response, "id", None) or None
     request_id = getattr(response, "_request_id", None) or request_id
@@ -285,7 +287,7 @@ def not_whole(response: Any, *, output_begun: bool = False, request_id: str | No
     )
 
 
-def model_response(response: Any, *, keep_raw_usage: bool = False) -> ModelResponse:
+def model_response(response: Response, *, keep_raw_usage: bool = False) -> ModelResponse:
     """A whole response as the runner knows it; the items stay the library's typed objects."""
     usage = getattr(response, "usage", None)
     return ModelResponse(
@@ -298,7 +300,7 @@ def model_response(response: Any, *, keep_raw_usage: bool = False) -> ModelRespo
     )
 
 
-def _request_id(stream: Any) -> str | None:
+def _request_id(stream: AsyncStream[ResponseStreamEvent]) -> str | None:
     headers = getattr(getattr(stream, "response", None), "headers", None)
     value = headers.get("x-request-id") if headers is not None else None
     return value if isinstance(value, str) else None

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from standfast.llm import wire_responses
+from standfast.llm.offers import OutputSchema
+from standfast.llm.settings import ToolChoice
 
 
 @dataclass
@@ -24,20 +26,20 @@ class Converter:
     """Writes the parts of a request of the Responses API."""
 
     @classmethod
-    def convert_tools(cls, tools: Sequence[Any], handoffs: Sequence[Any], **options: Any) -> ConvertedTools:
+    def convert_tools(cls, tools: Sequence[Any], handoffs: Sequence[Any], **options: object) -> ConvertedTools:
         """Tools and handoffs as this API shows them."""
         shown, includes = wire_responses.tools_param(tools, handoffs)
         return ConvertedTools(shown, includes)
 
     @classmethod
     def convert_tool_choice(
-        cls, tool_choice: Any, *, tools: Sequence[Any] | None = None, handoffs: Sequence[Any] | None = None,
-        model: Any = None,
-    ) -> Any:  # fmt: skip
+        cls, tool_choice: ToolChoice, *, tools: Sequence[Any] | None = None, handoffs: Sequence[Any] | None = None,
+        model: str | None = None,
+    ) -> str | dict[str, Any] | None:  # fmt: skip
         """A tool choice as this API takes it; None for none."""
         return wire_responses.tool_choice_param(tool_choice, tools or (), handoffs or ())
 
     @classmethod
-    def get_response_format(cls, output_schema: Any) -> dict[str, Any] | None:
+    def get_response_format(cls, output_schema: OutputSchema | None) -> dict[str, Any] | None:
         """An output type as this API takes it; None for text."""
         return wire_responses.text_param(output_schema, None)

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from typing import Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from standfast.ground.errors import UserError
 from standfast.providers.responses import OpenAIResponsesModel
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
 
 
 class OpenAIResponsesWebSocketOptions(TypedDict, total=False):
@@ -37,7 +40,14 @@ class ResponsesWebSocketError(RuntimeError):
 class OpenAIResponsesWSModel(OpenAIResponsesModel):
     """A model of the Responses API, asked over HTTP; `websocket_options` have no effect."""
 
-    def __init__(self, model: str, openai_client: Any = None, *, websocket_options: Any = None, **options: Any) -> None:
+    def __init__(
+        self,
+        model: str,
+        openai_client: AsyncOpenAI | None = None,
+        *,
+        websocket_options: OpenAIResponsesWebSocketOptions | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(model, openai_client, **options)
 
     async def close(self) -> None:
