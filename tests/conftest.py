@@ -28,7 +28,7 @@ settings.register_profile(
 )
 settings.load_profile("standfast")
 
-VOICE = ("/calls/", "/talk/", "/realtime_paths/", "/transports/")
+VOICE = ("/calls/", "/talk/", "/transports/")
 
 
 def _enter_voice_clauses(items: list[pytest.Item]) -> None:

@@ -171,7 +171,7 @@ def test_the_name_of_release_0_1_stands_only_where_that_release_is_told_of():
         "src/standfast/backends/sqlite/other_layouts.py",
         "src/standfast/backends/sqlite/upgrade_from_1.py",
         "src/standfast/engine/upgrades.py",
-        "tests/backends/test_sqlite_upgrade.py",
+        "tests/backends/sqlite/test_upgrade.py",
         "tests/golden/",
     )
     guilty = []

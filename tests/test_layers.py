@@ -301,3 +301,31 @@ def test_every_promise_leads_to_a_file_that_names_it():
     assert sorted(kept) == sorted(CLAUSES)
     texts = {file: (SOURCE / file).read_text(encoding="utf-8") for file in set(kept.values())}
     assert [(number, file) for number, file in kept.items() if not re.search(rf"\b{number}\b", texts[file])] == []
+
+
+# --- the tests stand where the source stands -------------------------------------------------------------------------
+
+TESTS = Path(__file__).parent
+
+
+def rows_about_tests(column: str) -> list[str]:
+    """The first cells of the table in tests/README.md whose first column has this name."""
+    table = (TESTS / "README.md").read_text(encoding="utf-8").split(f"\n| {column} |")[1].split("\n\n")[0]
+    return [quoted_in(line.split(" | ")[0])[0] for line in table.splitlines()[2:]]
+
+
+def test_every_folder_of_tests_is_a_room_or_is_told_of_as_none():
+    """Whoever looks for the tests of a module finds them by its path."""
+    rooms = {entry.split(".")[0] for entry in places()} - {"__main__"}
+    themes = rows_about_tests("folder")
+    folders = {file.parent.relative_to(TESTS) for file in TESTS.rglob("*.py")} - {Path()}
+    tested = {folder.parts[0] for folder in folders}
+    lost = [
+        folder.as_posix()
+        for folder in folders
+        if not (folder.parts[0] in rooms and (SOURCE / folder).is_dir())
+        and not any(around.as_posix() in themes for around in (folder, *folder.parents))
+    ]
+    assert not lost, f"neither rooms of src/standfast nor rows of tests/README.md: {sorted(lost)}"
+    assert [theme for theme in themes if not (TESTS / theme).is_dir() or (SOURCE / theme).is_dir()] == []
+    assert sorted(rooms - tested) == rows_about_tests("room"), "say in tests/README.md where a room is tested"

@@ -2,8 +2,8 @@
 
 The table in `src/standfast/_doors/exports.py` is what a person edits. From it come `standfast/__init__.py` and the
 doors, with the imports that type checkers read, and the reference of names with the first sentence of each docstring.
-The page of the contract is written from the clauses that the kit tests. `tests/doors/test_public_names.py` fails when a
-written file is not what this script would write.
+The page of the contract is written from the clauses that the kit tests. `tests/_doors/test_public_names.py` fails when
+a written file is not what this script would write.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from runs.office import go, said
 
 from standfast import Agent, InMemorySession, RunConfig, function_tool
 from standfast.testing import ScriptedModel, function_call, reasoning
+from tests.driver.office import go, said
 
 POLICIES = pytest.mark.parametrize("policy", [None, "preserve", "omit"])
 

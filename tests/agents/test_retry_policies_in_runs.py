@@ -6,10 +6,10 @@ from typing import Any
 
 import agents as sdk
 import pytest
-from runs.office import go, said
 
 from standfast import Agent, ModelRetrySettings, ModelSettings, RetryDecision, UserError, retry_policies
 from standfast.testing import ScriptedModel
+from tests.driver.office import go, said
 
 STREAMED = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 

@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from runs.office import go, outputs, said, user
 
 from standfast import (
     Agent,
@@ -27,6 +26,7 @@ from standfast import (
 from standfast.agents.run_config import CallModelData, ModelInputData
 from standfast.testing import ModelStep, ScriptedModel, function_call, handoff_call
 from standfast.testing.loopback import LoopbackServer
+from tests.driver.office import go, outputs, said, user
 
 STREAMED = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 

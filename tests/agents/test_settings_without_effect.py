@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from runs.office import go, said
 
 from standfast import Agent, ModelSettings, OpenAIChatCompletionsModel, OpenAIResponsesModel, function_tool
 from standfast.providers import openai_model
 from standfast.testing import ScriptedModel, function_call
 from standfast.testing.loopback import LoopbackServer
 from standfast.tools.function import tool_namespace
+from tests.driver.office import go, said
 
 APIS: dict[str, tuple[Any, dict[str, Any]]] = {
     "responses": (OpenAIResponsesModel, {"frequency_penalty": 0.5, "presence_penalty": 0.5}),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from runs.office import go, outputs, said
 
 from standfast import Agent, ModelBehaviorError, RunConfig, function_tool
 from standfast.testing import ScriptedModel, function_call
+from tests.driver.office import go, outputs, said
 
 STREAMED = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 

@@ -18,11 +18,11 @@ from helpers.counts import tried
 from helpers.offices import PARENT, Clerk, Office
 from helpers.processes import Child, Line
 from helpers.trees import Death
-from owners.child import loopback_client
 
 from standfast import RunClaimedError, RunConfig, Runner, SQLiteSession, UnfinishedRunError
 from standfast.testing import final
 from standfast.testing.loopback import LoopbackServer, Status
+from tests.driver.owners.child import loopback_client
 
 ROUNDS = int(os.environ.get("STANDFAST_ATTACK_ROUNDS", "1"))
 PLACES = 50

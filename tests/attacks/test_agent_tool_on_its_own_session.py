@@ -30,8 +30,8 @@ from standfast import (
 )
 from standfast.ground.errors import UnfinishedRunError
 from standfast.testing import ScriptedModel, function_call
+from tests.driver.saved_runs.desk import Desk, asks, look, outputs, pay, says
 from tests.helpers.stores import SHARED, opened, place
-from tests.saved_runs.desk import Desk, asks, look, outputs, pay, says
 
 OUTER, INNER = RunConfig(run_id="r1"), "r1/o1"
 WAITS, UNKNOWN, NOT_RUN = "waits", "not known", "did not run"

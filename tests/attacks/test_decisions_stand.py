@@ -15,7 +15,7 @@ from standfast import Agent, AlreadyDecidedError, RunConfig, RunContextWrapper, 
 from standfast.ground.errors import RunClaimedError
 from standfast.operators.opening import open_store
 from standfast.testing import ScriptedModel, function_call
-from tests.saved_runs.desk import Desk, asks, look, outputs, pay, says
+from tests.driver.saved_runs.desk import Desk, asks, look, outputs, pay, says
 
 R1 = RunConfig(run_id="r1")
 

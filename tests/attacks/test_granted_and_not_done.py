@@ -15,10 +15,10 @@ from helpers.books import Item, lines
 from helpers.hosted_desk import Provider, desk, question
 from helpers.processes import Child, Line
 from openai import AsyncOpenAI
-from owners.child import loopback_client
 
 from standfast import RunConfig, Runner, SQLiteSession
 from standfast.testing.loopback import LoopbackServer
+from tests.driver.owners.child import loopback_client
 
 GRANTED = question("r0", 0, "auto", 0)
 PLAN = "auto wait"

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from openai import AsyncOpenAI
-from runs.office import go
 
 from standfast import (
     Agent,
@@ -21,6 +20,7 @@ from standfast import (
 from standfast.testing import ScriptedModel, assistant_message, final, function_call
 from standfast.testing.loopback import Drop, LoopbackServer, Script, call
 from standfast.words.model_texts import model_text
+from tests.driver.office import go
 
 # --- a call, in a conversation that a server keeps -------------------------------------------------------------------
 

@@ -21,8 +21,8 @@ from standfast.carrying.wrapper import SessionWrapper
 from standfast.ground.errors import AlreadyDecidedError, StoreError
 from standfast.run import RunConfig
 from standfast.testing import ScriptedModel, function_call
+from tests.driver.saved_runs.desk import Desk, asks, look, outputs, pay, says
 from tests.helpers.cancelling import Way, cancelled_at
-from tests.saved_runs.desk import Desk, asks, look, outputs, pay, says
 
 OUTER, INNER = RunConfig(run_id="r1"), "r1/o1"
 UNKNOWN = "not known"

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import redis
 from openai import AsyncOpenAI
-from runs.office import go
 from sqlalchemy import event
 from sqlalchemy.ext.asyncio import create_async_engine
 
@@ -32,6 +31,7 @@ from standfast import (
 )
 from standfast.testing import ScriptedModel, final, function_call
 from standfast.testing.loopback import Drop, Incomplete, LoopbackServer, call
+from tests.driver.office import go
 from tests.helpers import servers
 
 # --- a server's conversation -----------------------------------------------------------------------------------------

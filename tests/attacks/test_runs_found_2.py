@@ -12,8 +12,8 @@ import pytest
 from standfast import Agent, EncryptedSession, RunConfig, Runner, SQLiteSession, ToolContext, function_tool, open_store
 from standfast.ground.errors import InvalidSettingError, OwnerError, RunStateError
 from standfast.testing import ScriptedModel, function_call
+from tests.driver.saved_runs.desk import Desk, asks, kinds, look, outputs, pay, says
 from tests.helpers.cancelling import WAYS, Way, cancelled_at, suspensions
-from tests.saved_runs.desk import Desk, asks, kinds, look, outputs, pay, says
 
 RUN = RunConfig(run_id="r1")
 

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from runs.office import go
 
 from standfast import (
     Agent,
@@ -22,6 +21,7 @@ from standfast import (
 )
 from standfast.ground.errors import ModelBehaviorError
 from standfast.testing import ScriptedModel, assistant_message, final, function_call, reasoning
+from tests.driver.office import go
 
 both_modes = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 

@@ -140,7 +140,7 @@ async def test_a_server_that_is_not_there_is_said_within_the_deadline(kind: str,
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.values != ("cluster",)])
 async def test_a_server_that_goes_away_is_said_and_leaves_nothing_half_done(kind: str, name: str) -> None:
-    """A cluster that loses a node is in test_redis_replicas."""
+    """A cluster that loses a node is in redis/test_replicas.py."""
     url = address(kind)
     before, proxy = opened(kind, url, name), Proxy(("127.0.0.1", port_of(url)))
     await before.append([message("before")], writer="w", start=0)

@@ -14,7 +14,7 @@ from standfast.realtime import OpenAIRealtimeWebSocketModel, RealtimeAgent, Real
 from standfast.testing.leaks import no_leaks
 from standfast.testing.loopback import call
 from standfast.testing.realtime import LoopbackRealtimeServer
-from tests.realtime_paths.parts import CONFIG, answer
+from tests.calls.parts import CONFIG, answer
 
 
 async def opened(

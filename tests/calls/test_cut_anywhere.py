@@ -15,7 +15,7 @@ from standfast import InMemorySession
 from standfast.ground.errors import ConnectionLostError
 from standfast.testing.leaks import no_leaks
 from standfast.testing.realtime import Cut, LoopbackRealtimeServer
-from tests.realtime_paths.parts import House, answer, calling, checked
+from tests.calls.parts import House, answer, calling, checked
 
 TOGETHER = 16
 """How many calls are made at the same time: they wait for each other's machine, not for each other."""

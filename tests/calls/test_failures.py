@@ -13,7 +13,7 @@ from standfast.realtime import RealtimeAgent, RealtimeRunner, realtime_handoff
 from standfast.testing.leaks import no_leaks
 from standfast.testing.loopback import call
 from standfast.testing.realtime import Cut, Instead, LoopbackRealtimeServer, Lose, Refuse, Rejected
-from tests.realtime_paths.parts import CONFIG, House, answer, calling
+from tests.calls.parts import CONFIG, House, answer, calling
 
 
 def options(server: LoopbackRealtimeServer, **settings: Any) -> Any:

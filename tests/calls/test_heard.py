@@ -9,7 +9,7 @@ import pytest
 from standfast import InMemorySession
 from standfast.testing.leaks import no_leaks
 from standfast.testing.realtime import LoopbackRealtimeServer
-from tests.realtime_paths.parts import House, answer, calling, messages
+from tests.calls.parts import House, answer, calling, messages
 
 
 @pytest.mark.parametrize("how", ["interrupt", "speech"])

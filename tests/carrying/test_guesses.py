@@ -11,7 +11,7 @@ from standfast.backends.memory.session import InMemoryStore
 from standfast.conformance.check_context import message
 from standfast.ground.errors import SessionConflictError
 from standfast.sessions.run_rules import RunSave
-from tests.sessions.test_lost_answers_found import KINDS, Network, Session, words
+from tests.carrying.test_lost_answers_found import KINDS, Network, Session, words
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -43,7 +43,7 @@ from standfast.sessions.port import (
 )
 from standfast.sessions.rules import value_of
 from standfast.sessions.run_rules import Recording, RunSave, record
-from tests.sessions.test_lost_answers import AwaitedNetwork, BreakingNetwork, NetworkSession
+from tests.carrying.test_lost_answers import AwaitedNetwork, BreakingNetwork, NetworkSession
 
 HERE = Name("session", "talk")
 KINDS = ["threads", "pipelined", "loop"]

@@ -41,7 +41,7 @@ from standfast.ground.errors import (
 from standfast.sessions.port import Count, Listing, carried_out
 from standfast.sessions.protocol import Head, Position
 from standfast.sessions.run_rules import RunSave
-from tests.sessions.test_lost_answers import AwaitedNetwork, BreakingNetwork, NetworkSession
+from tests.carrying.test_lost_answers import AwaitedNetwork, BreakingNetwork, NetworkSession
 
 ROUNDS = int(os.environ.get("STANDFAST_ATTACK_ROUNDS", "1"))
 KINDS = ["threads", "pipelined", "loop"]

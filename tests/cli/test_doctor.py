@@ -13,7 +13,7 @@ import pytest
 
 from standfast import SQLiteSession
 from standfast.cli.entry import main
-from tests.operators.doctor_world import call, output, user
+from tests.operators.doctor.world import call, output, user
 from tests.operators.test_read_only import trace
 
 ORPHAN = [user("Book a table."), call(1), user("Are you there?")]

@@ -14,9 +14,9 @@ import pytest
 
 from standfast import RunConfig, SQLiteSession
 from standfast.cli import entry
+from tests.driver.saved_runs.desk import Desk, asks, pay
 from tests.helpers import servers
 from tests.helpers.children import program, wait_for
-from tests.saved_runs.desk import Desk, asks, pay
 
 
 def message(text: str) -> dict[str, Any]:

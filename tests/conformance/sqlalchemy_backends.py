@@ -111,7 +111,7 @@ class SQLAlchemyPostgres(Networked):
         with psycopg.connect(self.direct, autocommit=True) as connection:
             connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{self.schema}"')
         # The tables are made here: a check that allows an operation 0.3 s does not mean the very first one. That first
-        # writers make them together is shown on SQLite, and in test_sqlalchemy_session.
+        # writers make them together is shown on SQLite, and in backends/sqlalchemy/test_session.py.
         engine = create_engine(
             self.direct.replace("postgresql://", "postgresql+psycopg://"),
             connect_args={"options": f"-c search_path={self.schema}"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from standfast.conformance import suite
 from tests.conformance.narrowed import without
-from tests.sessions.port_backends import LosingBackend, PortBackend, SealedBackend
+from tests.conformance.port_backends import LosingBackend, PortBackend, SealedBackend
 
 TestThreads = suite(PortBackend())
 # Steps that a check asks for directly have nothing that a repeat is known by: that is added by the rules.

@@ -1,6 +1,7 @@
 """CONTRACT part C, C1 to C6: what a run adds to a history, clause by clause, on every kind of session, in both modes.
 
-Crashes have tests of their own (test_kill_between_effects, test_killed_process), so have saved runs (tests/saved_runs).
+Crashes have tests of their own (test_kill_between_effects, test_killed_process), and so have saved runs
+(tests/driver/saved_runs).
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from runs.office import go
 from standfast import Agent, InMemorySession, RunHooks, Runner, function_tool
 from standfast.testing import ModelStep, ScriptedModel, assistant_message, function_call
+from tests.driver.office import go
 
 OWNERS: dict[str, dict[str, Any]] = {
     "application": {},

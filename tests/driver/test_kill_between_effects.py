@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from standfast.testing.simulator.journey import Journey, Kind
 from standfast.testing.simulator.scripts import Plan
-from tests.runs import killing
-from tests.runs.driver_mutants import MUTANTS, Mutant
-from tests.runs.killing import GUARDED, RICH, WITH_APPROVAL, Story, calm_telling, point_count, tell
+from tests.driver import killing
+from tests.driver.driver_mutants import MUTANTS, Mutant
+from tests.driver.killing import GUARDED, RICH, WITH_APPROVAL, Story, calm_telling, point_count, tell
 
 CONVERSATIONS: dict[str, tuple[tuple[Plan, ...], bool]] = {
     "rich": (RICH, False),

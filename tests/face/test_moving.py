@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 from openai import AsyncOpenAI
-from owners.world import World, words
 
 from standfast import (
     InMemorySession,
@@ -23,6 +22,7 @@ from standfast import (
 )
 from standfast.ground.errors import NotFoundError
 from standfast.testing.loopback import Cut, Drop, LoopbackServer, Script, Status, call, reasoning
+from tests.driver.owners.world import World, words
 
 
 def user(text: str) -> dict[str, Any]:

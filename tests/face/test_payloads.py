@@ -189,7 +189,7 @@ async def test_every_field_may_be_missing_or_of_another_kind():
 
 async def test_nothing_in_a_payload_can_name_code_to_load():
     """Every text of a payload is replaced by the name of a module in turn; it is never imported."""
-    bomb = "tests.saved_runs.bomb"
+    bomb = "tests.face.bomb"
     for payload, path in once_each():
         if isinstance(_at(payload, path), str):
             state = await load(json.dumps(edited(payload, path, "replace", f"{bomb}.Bomb")), payload)
@@ -222,7 +222,7 @@ def test_loading_a_payload_imports_nothing_that_it_names():
     program = """
 import asyncio, json, sys
 from tests.golden.states import FOLDER
-from tests.saved_runs.test_golden_states import agent_for, read
+from tests.face.test_golden_states import agent_for, read
 from standfast import RunState
 pairs = [read(file)[0] for file in sorted(FOLDER.rglob("*.json"))]
 pairs[0]["saved_context"] = {"via": "asdict", "class": "antigravity", "module": "antigravity", "value": {}}

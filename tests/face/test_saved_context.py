@@ -10,8 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from standfast import RunContextWrapper, Runner, RunState, UserError
-
-from .desk import Desk, asks, pay, says
+from tests.driver.saved_runs.desk import Desk, asks, pay, says
 
 
 @dataclasses.dataclass

@@ -35,9 +35,8 @@ from standfast import (
     open_store,
 )
 from standfast.testing import AnsweringModel, function_call
+from tests.driver.saved_runs.desk import kinds, outputs
 from tests.helpers.model_texts import UNKNOWN_OUTCOME
-
-from .desk import kinds, outputs
 
 PATIENCE_S = 60.0
 

@@ -32,8 +32,8 @@ from standfast import (
 from standfast.ground.jsonvalue import encode_value
 from standfast.talk.codec import SCHEMA as CALL
 from standfast.testing import AnsweringModel, ScriptedModel, assistant_message, final, function_call
+from tests.fleet.watched_runs import Diary, busy_agent
 from tests.helpers.stores import SERVERS, opened, place
-from tests.saved_runs.watched_runs import Diary, busy_agent
 
 NEVER_S = 1_000.0
 # As long as nobody would wait: whatever depended on the clock would be noticed.

@@ -14,8 +14,8 @@ from helpers.watching import check_order, facts
 from hypothesis import given, settings, strategies as st
 
 from standfast.fleet.run_updates import Picture
-from tests.runs.driver_mutants import Mutant
-from tests.saved_runs.watched_runs import pictures_of, states_of, told_of
+from tests.driver.driver_mutants import Mutant
+from tests.fleet.watched_runs import pictures_of, states_of, told_of
 
 UPDATES = "fleet.run_updates"
 

@@ -78,7 +78,7 @@ PRELOADED = (
     "helpers.workers",
     "hypothesis.stateful",
     "mcp_servers.helpers",
-    "owners.child",
+    "tests.driver.owners.child",
     "openai.resources.responses.responses",
     "psycopg_pool",
     "pytest",

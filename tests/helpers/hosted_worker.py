@@ -8,9 +8,9 @@ from typing import Any
 
 from helpers.hosted_desk import desk
 from helpers.processes import Line
-from owners.child import loopback_client
 
 from standfast import RunConfig, Runner
+from tests.driver.owners.child import loopback_client
 from tests.helpers.stores import opened
 
 CONFIG: dict[str, Any] = {"lease_ttl_s": 1.0, "lease_wait_s": 30.0}

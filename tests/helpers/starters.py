@@ -52,9 +52,8 @@ async def start(
     """Start the job on its owner as soon as the parent says so, and return its final output."""
     model: Any = AnsweringModel(_answer)
     if base_url:
-        from owners.child import loopback_client
-
         from standfast import OpenAIResponsesModel
+        from tests.driver.owners.child import loopback_client
 
         model = OpenAIResponsesModel("m", loopback_client(base_url))
     agent = paying_agent(f"{path}.book", model, line, stands=stands)
@@ -77,9 +76,8 @@ async def start(
 
 async def resume(line: Line, *, path: str, base_url: str = "") -> str:
     """Resume the job from its store."""
-    from owners.child import loopback_client
-
     from standfast import OpenAIResponsesModel
+    from tests.driver.owners.child import loopback_client
 
     model: Any = OpenAIResponsesModel("m", loopback_client(base_url)) if base_url else AnsweringModel(_answer)
     agent = paying_agent(f"{path}.book", model, line, stands=False)

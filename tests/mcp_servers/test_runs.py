@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from agents.mcp import MCPServerStdio as SdkStdio
 from mcp_servers.helpers import HERE, WAIT_S_MAX, alive, bare, calls, children, clerk, first_line, gone, lines
-from runs.office import go, outputs, said
 
 from standfast import (
     Agent,
@@ -24,6 +23,7 @@ from standfast import (
 )
 from standfast.testing import ScriptedModel
 from standfast.testing.leaks import no_leaks
+from tests.driver.office import go, outputs, said
 
 
 @pytest.fixture

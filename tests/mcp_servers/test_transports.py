@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from mcp_servers.helpers import children, first_line, http_office, lines, office
-from runs.office import go, outputs, said
 
 from standfast import Agent, MCPServerError
 from standfast.testing import ScriptedModel, function_call
 from standfast.testing.leaks import no_leaks
+from tests.driver.office import go, outputs, said
 
 TRANSPORTS = pytest.mark.parametrize("kind", ["stdio", "http", "sse"])
 

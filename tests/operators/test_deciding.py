@@ -24,9 +24,9 @@ from standfast.ground.errors import (
     StoreTimeoutError,
 )
 from standfast.testing import UnexpectedModelCall
+from tests.driver.saved_runs.desk import Desk, asks, look, pay, says
 from tests.helpers.children import import_path
 from tests.helpers.processes import eventually
-from tests.saved_runs.desk import Desk, asks, look, pay, says
 
 
 @pytest.fixture

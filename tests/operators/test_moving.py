@@ -46,11 +46,11 @@ from standfast.ground.errors import (
 from standfast.operators.exporting import written_whole
 from standfast.operators.moving import closed_runs, place_of
 from standfast.sessions.picture_rules import Picture
+from tests.driver.saved_runs.desk import Desk, asks, pay, says
 from tests.helpers import servers
 from tests.helpers.children import born
 from tests.helpers.reading_everything import everything_of, times_of
 from tests.operators.mover import move_and_die
-from tests.saved_runs.desk import Desk, asks, pay, says
 
 
 def message(text: str) -> dict[str, Any]:

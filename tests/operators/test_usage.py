@@ -9,7 +9,7 @@ import pytest
 
 from standfast import Agent, RunConfig, Runner, SQLiteSession, Usage, open_store
 from standfast.testing import ModelStep, ScriptedModel, assistant_message, function_call
-from tests.saved_runs.desk import Desk, asks, pay, says
+from tests.driver.saved_runs.desk import Desk, asks, pay, says
 
 
 def costing(tokens: int, *output: Any) -> ModelStep:

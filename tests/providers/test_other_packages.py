@@ -13,7 +13,6 @@ from typing import Any
 import agents
 import agents.models.multi_provider
 import pytest
-from runs.office import go, outputs
 
 import standfast
 from standfast import Agent, ModelReplyError, ModelRetrySettings, ModelSettings, MultiProvider, UserError, function_tool
@@ -24,6 +23,7 @@ from standfast.extensions.models.litellm_provider import LitellmProvider
 from standfast.providers.client import get_default_model
 from standfast.providers.other_packages import CompletionModel, _LitellmStream
 from standfast.testing.loopback import LoopbackServer, call
+from tests.driver.office import go, outputs
 
 
 @function_tool

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from tests.runs.driver_mutants import Mutant
+from tests.driver.driver_mutants import Mutant
 
 RULES, WRITERS = "sessions.rules", "sessions.writer_rules"
 GENERATIONS, FORKS = "sessions.generation_rules", "sessions.fork_rules"

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from standfast import InMemoryRunStore, LogTail, SavedRun
+from tests.driver.driver_mutants import Mutant
 from tests.helpers.stores import SERVERS, opened, place
-from tests.runs.driver_mutants import Mutant
 
 SEALED = pytest.param("sealed", marks=pytest.mark.redis)
 KINDS = ["memory", "sqlite", "sqlalchemy", *SERVERS, SEALED]

@@ -7,7 +7,7 @@ from helpers.catching import check_caught
 
 from standfast.conformance import Options, check
 from tests.conformance.kit_backends import Memory
-from tests.runs.driver_mutants import Mutant
+from tests.driver.driver_mutants import Mutant
 from tests.sessions.rule_mutants import MUTANTS
 
 QUICK = Options(rounds=4, examples=120, objects=200, repeatable=True, shrink=False)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from agents.mcp import MCPServer as SdkServer
-from runs.office import go, outputs, said
 
 from standfast import Agent, RunConfig, StandfastError, ToolApprovalItem, ToolCallItem, ToolCallOutputItem, UserError
 from standfast.testing import ScriptedModel, function_call
+from tests.driver.office import go, outputs, said
 
 TOOL = SimpleNamespace(
     name="look",

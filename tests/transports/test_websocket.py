@@ -34,7 +34,7 @@ from standfast.transports.websocket import (
     TransportConfig,
     get_api_key,
 )
-from tests.testing_realtime.talking import check_journal
+from tests.testing.realtime.talking import check_journal
 
 ROOT = Path(__file__).resolve().parents[2]
 

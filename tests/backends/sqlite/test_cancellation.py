@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from standfast.backends.sqlite.session import SQLiteSession
-from tests.backends.sqlite_inside import Gate, broken, carrier_to
+from tests.backends.sqlite.inside import Gate, broken, carrier_to
 
 
 def message(text: str) -> dict[str, Any]:

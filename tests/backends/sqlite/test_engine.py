@@ -19,7 +19,7 @@ from agents.memory.sqlite_session import SQLiteSession as PeerSession
 from standfast.backends.sqlite import files
 from standfast.backends.sqlite.session import SQLiteSession
 from standfast.ground.errors import LeaseLostError, SessionBusyError, SessionConflictError
-from tests.backends.sqlite_inside import Gate, carrier_to, connections, value
+from tests.backends.sqlite.inside import Gate, carrier_to, connections, value
 
 __all__ = ["connections"]
 

@@ -30,7 +30,7 @@ from standfast.ground.errors import (
     StoreTimeoutError,
     StoreUnavailableError,
 )
-from tests.backends.sqlite_inside import Gate, broken, carrier_to, connections, value
+from tests.backends.sqlite.inside import Gate, broken, carrier_to, connections, value
 
 __all__ = ["connections"]
 

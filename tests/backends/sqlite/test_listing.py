@@ -13,7 +13,7 @@ from agents.memory.sqlite_session import SQLiteSession as PeerSession
 
 from standfast.backends.sqlite.session import SQLiteSession
 from standfast.ground.errors import NotFoundError
-from tests.backends.sqlite_inside import connections
+from tests.backends.sqlite.inside import connections
 
 __all__ = ["connections"]
 

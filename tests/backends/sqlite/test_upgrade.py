@@ -17,7 +17,7 @@ from standfast.engine.run_store import LogTail
 from standfast.ground.errors import AppendGapError, SessionConflictError
 from standfast.testing import ScriptedModel, final
 
-FOLDER = Path(__file__).parents[1] / "golden" / "databases" / "v1"
+FOLDER = Path(__file__).parents[2] / "golden" / "databases" / "v1"
 EXPECTED = json.loads((FOLDER / "expected.json").read_text())
 CASES = [(name, part) for name, parts in EXPECTED.items() for part in range(len(parts))]
 

@@ -2,8 +2,8 @@
 
 A story is told once: what is new in each request, and what the model says to it. From it follows what every strategy
 sends. A client-owned conversation (replay, a session) sends the whole story so far; a server-owned one sends only what
-is new, with the id that stands for the rest. `python tests/owners/stories.py` writes the page; a test fails if it is
-out of date.
+is new, with the id that stands for the rest. `python tests/driver/owners/stories.py` writes the page; a test fails if
+it is out of date.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "what-is-sent.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "what-is-sent.md"
 
 CLIENT_OWNED = ("replay", "session")
 CONVERSATION = "conversation_id"
@@ -89,7 +89,7 @@ def page() -> str:
         "",
         "What the server receives, request by request, for every owner of a conversation. The tests assert each cell",
         "on the server's side, streaming and not, and that client and server agree at the end. (Written by",
-        "`python tests/owners/stories.py`.)",
+        "`python tests/driver/owners/stories.py`.)",
         "",
         "`U` is a user message, `A` an answer, `R` reasoning, `C1` and `O1` a call and its output. `[conv]` is the",
         "conversation's id, `[prev=r1]` the id of the first response of this story (`r0` came before it). Requests are",

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 from openai import APIStatusError, AsyncOpenAI
-from owners.stories import AUTOMATIC, BOTH, CHAINS, GIVEN
-from owners.world import World, both_modes, words
 
 from standfast import ModelSettings, RunState, UserError
 from standfast.testing.loopback import LoopbackServer, OmitIds, Script, call
+from tests.driver.owners.stories import AUTOMATIC, BOTH, CHAINS, GIVEN
+from tests.driver.owners.world import World, both_modes, words
 
 pytestmark = pytest.mark.clause("D4", backend="runs")
 

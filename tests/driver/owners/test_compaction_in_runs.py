@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 from openai import AsyncOpenAI
-from owners.child import born, killed, loopback_client
-from owners.world import World, both_modes, words
 
 from standfast import (
     Agent,
@@ -38,6 +36,8 @@ from standfast.testing.loopback import (
     unseal,
 )
 from standfast.words.items import CompactionItem
+from tests.driver.owners.child import born, killed, loopback_client
+from tests.driver.owners.world import World, both_modes, words
 
 C9 = pytest.mark.clause("C9", backend="runs")
 D8 = pytest.mark.clause("D8", backend="runs")

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 from openai import APIError, AsyncOpenAI
-from owners.stories import CONVERSATION, GIVEN
-from owners.world import APPROVE, NO_RETRY, RETRY, World, words
 
 from standfast import RunState, SendOutcomeUnknownError
 from standfast.ground.errors import StandfastError
 from standfast.testing.loopback import Asked, Cut, Drop, Fault, LoopbackServer, Status, call
+from tests.driver.owners.stories import CONVERSATION, GIVEN
+from tests.driver.owners.world import APPROVE, NO_RETRY, RETRY, World, words
 
 pytestmark = pytest.mark.clause("D2", "D5", backend="runs")
 

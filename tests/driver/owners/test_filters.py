@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from openai import AsyncOpenAI
-from owners.stories import AUTOMATIC, CONVERSATION, GIVEN
-from owners.world import NO_RETRY, World, both_modes, words
 
 from standfast import ModelInputData, RunConfig, RunState, SendOutcomeUnknownError, UserError
 from standfast.testing.loopback import Drop, LoopbackServer, Script, Status, call, rate_limited
+from tests.driver.owners.stories import AUTOMATIC, CONVERSATION, GIVEN
+from tests.driver.owners.world import NO_RETRY, World, both_modes, words
 
 pytestmark = pytest.mark.clause("D3", backend="runs")
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 from openai import AsyncOpenAI
-from owners.child import born, killed, run_until_killed
-from owners.stories import AUTOMATIC, CONVERSATION, GIVEN
-from owners.world import APPROVE, World, both_modes, look
 
 from standfast import RunConfig, Runner, SendOutcomeUnknownError, SQLiteSession
 from standfast.testing.loopback import Gate, LoopbackServer, Script, call
+from tests.driver.owners.child import born, killed, run_until_killed
+from tests.driver.owners.stories import AUTOMATIC, CONVERSATION, GIVEN
+from tests.driver.owners.world import APPROVE, World, both_modes, look
 
 pytestmark = pytest.mark.clause("D5", backend="runs")
 

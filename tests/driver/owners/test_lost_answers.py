@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 from openai import APIConnectionError, APIError, AsyncOpenAI
-from owners.stories import CHAINS, CONVERSATION, GIVEN, expected, whole
-from owners.world import APPROVE, NO_RETRY, RETRY, World, both_modes
 
 from standfast import ModelSettings, RunHooks, Runner, RunState, SendOutcomeUnknownError
 from standfast.ground.errors import ModelTimeoutError, RunStateError, StandfastError
@@ -27,6 +25,8 @@ from standfast.testing.loopback import (
     call,
     conversation_locked,
 )
+from tests.driver.owners.stories import CHAINS, CONVERSATION, GIVEN, expected, whole
+from tests.driver.owners.world import APPROVE, NO_RETRY, RETRY, World, both_modes
 
 pytestmark = pytest.mark.clause("D5", backend="runs")
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from openai import AsyncOpenAI
-from owners.stories import AUTOMATIC, CONVERSATION, GIVEN
-from owners.world import World, both_modes, touch, words
 
 from standfast import InMemorySession, MaxTurnsExceeded, ModelBehaviorError, RunConfig, Runner
 from standfast.testing.loopback import LoopbackServer, Script, call
+from tests.driver.owners.stories import AUTOMATIC, CONVERSATION, GIVEN
+from tests.driver.owners.world import World, both_modes, touch, words
 
 pytestmark = pytest.mark.clause("D11", backend="runs")
 server_owned = pytest.mark.parametrize("strategy", [CONVERSATION, GIVEN, AUTOMATIC])

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 from openai import AsyncOpenAI
-from owners.stories import AUTOMATIC, CONVERSATION, GIVEN, STRATEGIES
-from owners.world import World, both_modes, look
 
 from standfast import (
     Agent,
@@ -27,6 +25,8 @@ from standfast import (
     output_guardrail,
 )
 from standfast.testing.loopback import LoopbackServer, Script, call
+from tests.driver.owners.stories import AUTOMATIC, CONVERSATION, GIVEN, STRATEGIES
+from tests.driver.owners.world import World, both_modes, look
 
 D1 = pytest.mark.clause("D1", backend="runs")
 D6 = pytest.mark.clause("D6", backend="runs")

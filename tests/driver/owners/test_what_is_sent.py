@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 from openai import AsyncOpenAI
-from owners.stories import CLIENT_OWNED, PAGE, STORIES, STRATEGIES, expected, page, whole
-from owners.world import World, both_modes, words
 
 from standfast import OpenAIChatCompletionsModel, OpenAIConversationsSession, RunState
 from standfast.testing.loopback import Drop, LoopbackServer, Script, call, rate_limited, reasoning
 from standfast.words.items import to_json_item
+from tests.driver.owners.stories import CLIENT_OWNED, PAGE, STORIES, STRATEGIES, expected, page, whole
+from tests.driver.owners.world import World, both_modes, words
 
 TWO_CALLS = [call("touch", {"what": "it"}, call_id="c1"), call("look", {"what": "it"}, call_id="c2")]
 SCRIPTS: dict[str, list[Any]] = {
@@ -77,7 +77,7 @@ async def test_what_is_sent(story: str, strategy: str, streamed: bool, server: L
 
 
 def test_the_page_shows_what_is_tested():
-    """If this fails: python tests/owners/stories.py"""
+    """If this fails: python tests/driver/owners/stories.py"""
     assert PAGE.read_text(encoding="utf-8") == page()
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from openai import AsyncOpenAI
-from owners.stories import AUTOMATIC, BOTH, CHAINS, CLIENT_OWNED, CONVERSATION, GIVEN
 
 from standfast import (
     Agent,
@@ -28,6 +27,7 @@ from standfast import (
 )
 from standfast.llm.settlement import alike
 from standfast.testing.loopback import LoopbackServer
+from tests.driver.owners.stories import AUTOMATIC, BOTH, CHAINS, CLIENT_OWNED, CONVERSATION, GIVEN
 
 both_modes = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 

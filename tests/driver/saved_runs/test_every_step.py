@@ -16,8 +16,8 @@ from standfast.engine.due import due
 from standfast.engine.run import Run
 from standfast.engine.run_store import SavedRun
 from standfast.testing import ScriptedModel, function_call, handoff_call, reasoning
-from tests.runs.observing import SESSIONS, observe
-from tests.runs.scenarios import SCENARIOS
+from tests.driver.observing import SESSIONS, observe
+from tests.driver.scenarios import SCENARIOS
 
 from .desk import Desk, asks, kinds, look, pay, says
 

@@ -9,7 +9,7 @@ import pytest
 from standfast import Agent, InMemoryRunStore, InMemorySession, RunConfig, Runner, function_tool
 from standfast.ground.errors import StoreUnavailableError
 from standfast.testing import ScriptedModel, final, function_call
-from tests.runs.driver_mutants import Mutant
+from tests.driver.driver_mutants import Mutant
 
 SENT_TWICE = Mutant(
     "a resumer does not ask what the session holds", "engine.advance", "min(event.stored, len(run.ledger))", "0"

@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from tests.operators.doctor_world import Story
-from tests.runs.driver_mutants import Mutant
+from tests.driver.driver_mutants import Mutant
+from tests.operators.doctor.world import Story
 
 RULES, JUDGE, HISTORY = "sessions.mend_rules", "words.broken_items", "words.history"
 DIAGNOSIS, MENDING, FILE = "operators.doctor.diagnosis", "operators.doctor.mending", "operators.doctor.undo_file"

@@ -37,7 +37,7 @@ from standfast.operators.store import store_of
 from standfast.sessions.port import Change, Name, Tag
 from standfast.sessions.rules import commit
 from standfast.testing import ScriptedModel, final, function_call
-from tests.operators.doctor_world import answer, call, later, output, reasoning, user
+from tests.operators.doctor.world import answer, call, later, output, reasoning, user
 from tests.operators.test_read_only import CHILD_ENVIRONMENT, GOLDEN, trace
 
 NOTES = {"old_sqlite", "unsafe_sqlite"}
@@ -296,7 +296,7 @@ def test_every_kind_of_the_table_has_a_case() -> None:
 
 
 def test_the_reference_has_the_table_as_it_is() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "reference" / "doctor.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "doctor.md").read_text(encoding="utf-8")
     rows = {line for line in page.splitlines() if line.startswith("| `")}
     told = {
         f"| `{name}` | {kind.level} | {'✓' if kind.fixable else ''} | {kind.what} | {kind.effect} | {kind.remedy} |"

@@ -37,7 +37,7 @@ from standfast.operators.doctor.undo_file import UndoFile, read_undo_file
 from standfast.operators.store import store_of
 from standfast.sessions.mend_rules import Mend
 from tests.helpers import servers
-from tests.operators.doctor_world import bytes_of, call, later, output, put, user
+from tests.operators.doctor.world import bytes_of, call, later, output, put, user
 from tests.operators.test_read_only import CHILD_ENVIRONMENT
 
 Items = list[dict[str, Any]]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.operators.doctor_mutants import MUTANTS, STORIES
-from tests.operators.doctor_world import Story, check_story, in_memory
-from tests.runs.driver_mutants import Mutant
+from tests.driver.driver_mutants import Mutant
+from tests.operators.doctor.mutants import MUTANTS, STORIES
+from tests.operators.doctor.world import Story, check_story, in_memory
 
 
 @pytest.mark.parametrize("number", range(len(STORIES)))

@@ -20,7 +20,7 @@ from standfast.operators.doctor.mending import mend_store
 from standfast.operators.store import Store, store_of
 from standfast.testing.loopback import LoopbackServer
 from tests.helpers import servers
-from tests.operators.doctor_world import (
+from tests.operators.doctor.world import (
     DAMAGES,
     Fate,
     Story,

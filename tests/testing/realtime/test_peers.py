@@ -13,7 +13,7 @@ from agents.realtime import RealtimeAgent, RealtimePlaybackTracker, RealtimeRunn
 from standfast.testing.leaks import no_leaks
 from standfast.testing.loopback import Asked, call
 from standfast.testing.realtime.audio import silence
-from tests.testing_realtime.talking import loopback
+from tests.testing.realtime.talking import loopback
 
 MODEL = "gpt-realtime-2.1"
 

@@ -26,7 +26,7 @@ from standfast.testing.realtime import (
     Slow,
     Stall,
 )
-from tests.testing_realtime.talking import KEY, calling, loopback
+from tests.testing.realtime.talking import KEY, calling, loopback
 
 
 async def test_nothing_is_left_running():
