@@ -42,7 +42,7 @@ class EncryptedSession(StoredSession):
     def __init__(
         self,
         session_id: str,
-        underlying_session: Any,
+        underlying_session: StoredSession,
         encryption_key: str | bytes | None = None,
         ttl: float | None = None,
         max_scan_items: int | None = None,
@@ -179,7 +179,7 @@ class EncryptedSession(StoredSession):
         return self.underlying_session._is_gone(process)
 
 
-def _checked_session(session_id: str, session: Any) -> StoredSession:
+def _checked_session(session_id: str, session: object) -> StoredSession:
     if not isinstance(session, StoredSession) or isinstance(session, EncryptedSession):
         raise CallerError(
             f"a {type(session).__name__} cannot be sealed",
@@ -193,7 +193,7 @@ def _checked_session(session_id: str, session: Any) -> StoredSession:
     return session
 
 
-def _positive(setting: str, value: Any) -> float | None:
+def _positive(setting: str, value: float | None) -> float | None:
     if value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value > 0):
         return value
     raise InvalidSettingError(f"{setting}={value!r} means nothing", "Give a positive number, or None.")
