@@ -393,7 +393,7 @@ async def start_openai_conversations_session(openai_client: AsyncOpenAI | None =
 # --- forms -----------------------------------------------------------------------------------------------------------
 
 
-def _sendable(item: Any) -> Item | None:
+def _sendable(item: Item) -> Item | None:
     """An item as the service takes it; None for one that it cannot keep."""
     encode(item)  # refuses what is not JSON (A17), before anything is sent
     form: Item = copy_json(item)

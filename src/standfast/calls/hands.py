@@ -193,7 +193,7 @@ class Hands(Reconciler[Exchange, Event, Do]):
             wanted.append(Do("save", "save"))
         return tuple(wanted)
 
-    async def _do(self, _: Any, effect: Do) -> None:
+    async def _do(self, _: Exchange, effect: Do) -> None:
         try:
             await self._performers[effect.kind](effect)
             self._failures.pop(effect.key, None)

@@ -16,6 +16,7 @@ from standfast.talk.items import (
     InputImage,
     InputText,
     RealtimeItem,
+    RealtimeMessageItem,
     RealtimeToolCallItem,
     SystemMessageItem,
     UserMessageItem,
@@ -147,7 +148,7 @@ class History:
                 break
         self._order.append(item.item_id)
 
-    def _with_transcripts(self, item: Any) -> Any:
+    def _with_transcripts(self, item: RealtimeItem) -> RealtimeItem:
         """Words that are known already are put where an update has none."""
         if isinstance(item, RealtimeToolCallItem | SystemMessageItem):
             return item
@@ -164,7 +165,7 @@ class History:
         return item.model_copy(update={"content": content})
 
 
-def _merged(old: Any, new: Any) -> Any:
+def _merged(old: RealtimeMessageItem, new: RealtimeMessageItem) -> RealtimeMessageItem:
     """The update, with what it leaves out and the old item has: texts, transcripts and pictures."""
     content: list[Any] = []
     if isinstance(new, UserMessageItem):

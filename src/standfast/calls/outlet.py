@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from standfast.agents.realtime_events import (
     RealtimeAudio,
@@ -186,7 +185,7 @@ class Outlet:
             waiter.set_result(None)
 
 
-def raw_size(event: Any) -> int:
+def raw_size(event: object) -> int:
     """How much audio a raw event holds, in bytes."""
     data = getattr(event, "data", None)
     if type(data) is bytes:

@@ -9,7 +9,7 @@ import asyncio
 import dataclasses
 import json
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from standfast.agents.approvals import tool_scope
 from standfast.agents.context import ChildClosed, ChildPaused, RunContextWrapper, ToolContext
@@ -43,6 +43,9 @@ from standfast.tools.function import FunctionTool
 from standfast.tools.texts import unknown_tool_text
 from standfast.words.model_texts import model_text
 
+if TYPE_CHECKING:
+    from standfast.agents.handoffs import Handoff
+
 FAILED = "The tool failed. Tell the user that this did not work, or try another way."
 
 
@@ -52,14 +55,18 @@ class _CallHooks(RunHooksBase[Any, Any]):
     def __init__(self, scope: CallScope, arguments: str) -> None:
         self._scope, self._arguments = scope, arguments
 
-    async def on_tool_start(self, context: RunContextWrapper[Any], agent: Any, tool: Any) -> None:
+    async def on_tool_start(
+        self, context: RunContextWrapper[Any], agent: RealtimeAgent[Any], tool: FunctionTool
+    ) -> None:
         scope = self._scope
         scope.show(RealtimeToolStart(agent, tool, self._arguments, scope.info))
         hook = overridden(scope.hooks, "on_tool_start")
         if hook is not None:
             await hook(context, agent, tool)
 
-    async def on_tool_end(self, context: RunContextWrapper[Any], agent: Any, tool: Any, result: Any) -> None:
+    async def on_tool_end(
+        self, context: RunContextWrapper[Any], agent: RealtimeAgent[Any], tool: FunctionTool, result: object
+    ) -> None:
         hook = overridden(self._scope.hooks, "on_tool_end")
         if hook is not None:
             await hook(context, agent, tool, result)
@@ -75,7 +82,7 @@ class _OwnedCall:
         execution = scope.config.get("tool_execution") or {}
         self.guardrails_before_approval = execution.get("pre_approval_tool_input_guardrails") is True
 
-    def agent_key(self, agent: Any) -> str:
+    def agent_key(self, agent: RealtimeAgent[Any]) -> str:
         return self._scope.key_of(agent)
 
     async def record_decisions(self) -> None:
@@ -89,7 +96,7 @@ class _OwnedCall:
     def place(self) -> AbstractAsyncContextManager[Any]:
         return self._scope.places.one()
 
-    def span(self, call: Call, tool: LocalTool, agent: Any) -> AbstractContextManager[CallSpan | None]:
+    def span(self, call: Call, tool: LocalTool, agent: object) -> AbstractContextManager[CallSpan | None]:
         tracer = self._scope.tracer
         if tracer is None:
             return nullcontext()
@@ -186,7 +193,7 @@ class Performing:
         output: Any = outcome.text if isinstance(outcome, Refused) else outcome.output
         return self._returned(one, tool, offer, output)
 
-    def _returned(self, one: OpenCall, tool: FunctionTool, offer: Offer, output: Any) -> None:
+    def _returned(self, one: OpenCall, tool: FunctionTool, offer: Offer, output: object) -> None:
         scope, call = self._scope, one.call
         if scope.hands.stopped:
             return  # nothing that comes later reaches model, history or store (E2)
@@ -240,7 +247,7 @@ class Performing:
             run_agent=self._child_runner(one, tool) if tool.agent_tool is not None else None,
         )
 
-    def _child_runner(self, one: OpenCall, tool: FunctionTool) -> Any:
+    def _child_runner(self, one: OpenCall, tool: FunctionTool) -> ChildRunner:
         scope = self._scope
         assert tool.agent_tool is not None
 
@@ -283,7 +290,7 @@ class Performing:
 
     # --- agents ------------------------------------------------------------------------------------------------------
 
-    async def _hand_over(self, one: OpenCall, offer: Offer, handoff: Any) -> None:
+    async def _hand_over(self, one: OpenCall, offer: Offer, handoff: Handoff[Any, Any]) -> None:
         scope, call = self._scope, one.call
         if call.state == "asked":
             await begin(scope, call.id)
@@ -367,7 +374,7 @@ def output_guardrails(scope: CallScope, agent: RealtimeAgent[Any]) -> list[Any]:
     return found
 
 
-def text_of(output: Any) -> str:
+def text_of(output: object) -> str:
     """A tool's output as this wire takes it: text as it is, anything else as JSON where that is possible."""
     if isinstance(output, str):
         return output

@@ -19,7 +19,7 @@ from contextvars import copy_context
 from functools import partial
 from itertools import count
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from standfast.carrying.carrier import Carrier
 from standfast.carrying.starting import started
@@ -149,7 +149,7 @@ class StoredLease:
         self._was_away = self.was_away
         self._tried_at = asked_at
 
-        def then(held: Any, error: BaseException | None) -> None:
+        def then(held: bool | None, error: BaseException | None) -> None:
             lease = me()
             if lease is not None:
                 lease._told(asked_at, held, error)

@@ -28,10 +28,10 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from standfast.carrying.pipelined import AT_ONCE_MAX, Active, PipelinedCarrier, Pipelining, question_of
-from standfast.carrying.requests import deliver, waiting_in
-from standfast.carrying.threads import LAST_WAIT_S, AnyRequest, Writing
+from standfast.carrying.requests import UndoMessage, deliver, waiting_in
+from standfast.carrying.threads import LAST_WAIT_S, AnyRequest, Inbox, Writing
 from standfast.ground.errors import OutcomeUnknownError, StandfastError
-from standfast.sessions.port import Answer, Ask
+from standfast.sessions.port import Answer, Ask, Store
 
 PATIENCE_S_MAX = 1.0
 """How long a loop waits for an answer before the thread does, at most; the thread waits as long as it always does."""
@@ -126,6 +126,7 @@ class Lent(msgspec.Struct, eq=False):
 
 
 TAKE_BACK: Any = object()
+
 """A message to the thread: look after what is lent, or was left half done."""
 
 
@@ -227,7 +228,7 @@ class LendingCarrier(PipelinedCarrier):
 class Lending(Pipelining):
     """The writing thread, and what loops do in its place."""
 
-    def __init__(self, open_store: Any, inbox: Any, loses_answers: bool, under_way: set[int]) -> None:
+    def __init__(self, open_store: Callable[[], Store], inbox: Inbox, loses_answers: bool, under_way: set[int]) -> None:
         super().__init__(open_store, inbox, loses_answers, under_way)
         # It knows whose it is: somebody who is interrupted cannot tell whether it was before or after taking it.
         self.turn = threading.RLock()
@@ -248,7 +249,7 @@ class Lending(Pipelining):
                 self._store = None
                 self._hand_out()
 
-    def _next_message(self) -> Any:
+    def _next_message(self) -> AnyRequest | UndoMessage | None:
         if self._active:
             return super()._next_message()
         done, self._done = self._done, []  # a loop that has the turn would hand them out itself, to other loops too
@@ -264,7 +265,7 @@ class Lending(Pipelining):
         self._take_back()
         return message
 
-    def _accept(self, message: Any) -> None:
+    def _accept(self, message: AnyRequest | UndoMessage | list[AnyRequest]) -> None:
         if isinstance(message, list):  # a loop was interrupted when it was about to send them, or had sent them
             known = {id(active.request) for active in self._active}
             for request in message:

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Context
-from typing import Any, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 from uuid import uuid4
 
 from standfast.carrying.carrier import MakePlan, Then
@@ -92,7 +92,7 @@ class LoopCarrier(RequestCarrier):
             self._task = self._loop.create_task(self._serving.serve())
 
 
-def _never() -> Any:
+def _never() -> NoReturn:
     raise AssertionError("an awaited store is not opened in a thread")
 
 

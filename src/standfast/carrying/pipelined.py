@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Protocol, cast
@@ -47,6 +47,7 @@ from standfast.sessions.port import (
     Refused,
     Sight,
     Step,
+    Store,
     under,
 )
 from standfast.sessions.rules import LANE, LEASE
@@ -163,7 +164,7 @@ def _lanes_in(step: Any) -> list[Used]:
 class Pipelining(Writing):
     """What the writing thread does: rounds of questions, all that can be asked at once."""
 
-    def __init__(self, open_store: Any, inbox: Any, loses_answers: bool, under_way: set[int]) -> None:
+    def __init__(self, open_store: Callable[[], Store], inbox: Any, loses_answers: bool, under_way: set[int]) -> None:
         super().__init__(open_store, inbox, loses_answers)
         self._active: list[Active] = []
         self._believed: dict[Name, dict[str, bytes | None]] = {}

@@ -292,7 +292,9 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
             future.set_result(self.result)  # type: ignore[arg-type]  # finished without an error: it has its result
 
 
-def posted(plan: MakePlan[T], where: Any, timeout_s: float, then: Then | None, context: Context | None) -> Request[T]:
+def posted(
+    plan: MakePlan[T], where: object, timeout_s: float, then: Then | None, context: Context | None
+) -> Request[T]:
     """A write that nobody waits for; see `Carrier.post`."""
     until = time.monotonic() + timeout_s
     return Request(plan, where, timeout_s, until, durable=False, detached=True, then=then, context=context)

@@ -188,13 +188,14 @@ class _Worker:
             request.error = error
         return request.claim()
 
-    def _through(self, plan: Plan[Any], request: AnyRequest) -> Any:
+    def _through(self, plan: Plan[T], request: AnyRequest) -> T:
         try:
             question = next(plan)
             while True:
                 question = plan.send(self._asked(question, request))
         except StopIteration as end:
-            return end.value
+            result: T = end.value
+            return result
 
     def _asked(self, question: Ask, request: AnyRequest) -> Answer:
         """What the store answers; asked again while it is busy, and, if it can lose answers, while they are lost."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from standfast.carrying.closing import AlreadyDone
 from standfast.engine.run_store import RunStore
@@ -31,6 +31,7 @@ from standfast.sessions.protocol import (
     Lease,
     Page,
     Position,
+    Session,
     SessionABC,
     SessionInfo,
     SessionPage,
@@ -44,6 +45,9 @@ from standfast.sessions.run_rules import NestedItems, Recorded, RunSave
 from standfast.sessions.same_conversation import conversation_key
 from standfast.sessions.signatures import accepts_wrapper, takes
 
+ContextForSession: TypeAlias = Any
+"""The run's `RunContextWrapper`, handed on to the wrapped session unread. Any: that class lives in a room above."""
+
 
 class _Able(CanAppend, CanReplace, CanRewind, CanPage, CanList, CanReportCorrupt, HasTimes, Protocol):
     """What any wrapped session can do that has the ability."""
@@ -52,8 +56,9 @@ class _Able(CanAppend, CanReplace, CanRewind, CanPage, CanList, CanReportCorrupt
 class SessionWrapper(SessionABC):
     """Hands everything on to `underlying_session`, which may be any session, plain or with abilities."""
 
-    def __init__(self, underlying_session: Any) -> None:
-        self.underlying_session = underlying_session
+    def __init__(self, underlying_session: Session) -> None:
+        # Anybody's: whether it has an ability is asked before it is used, and its methods need not be async.
+        self.underlying_session: Any = underlying_session
         self._passes_wrapper = accepts_wrapper(underlying_session)
 
     @property
@@ -73,7 +78,7 @@ class SessionWrapper(SessionABC):
 
     # --- the five methods ------------------------------------------------------------------------------
 
-    async def get_items(self, limit: int | None = None, *, wrapper: Any = None) -> list[Item]:
+    async def get_items(self, limit: int | None = None, *, wrapper: ContextForSession = None) -> list[Item]:
         """The whole history, or the latest `limit` items; oldest first."""
         effective_limit(limit, self.session_settings)  # a plain session may not refuse what is no limit
         named = self._context_kwargs(wrapper)
@@ -86,16 +91,16 @@ class SessionWrapper(SessionABC):
             found = found[max(0, len(found) - limit) :]
         return found
 
-    async def add_items(self, items: list[Item], *, wrapper: Any = None) -> None:
+    async def add_items(self, items: list[Item], *, wrapper: ContextForSession = None) -> None:
         """Append one batch, in order, whole or not at all."""
         await maybe_await(self.underlying_session.add_items(items, **self._context_kwargs(wrapper)))
 
-    async def pop_item(self, *, wrapper: Any = None) -> Item | None:
+    async def pop_item(self, *, wrapper: ContextForSession = None) -> Item | None:
         """Remove and return the newest item; None when there is none."""
         item: Item | None = await maybe_await(self.underlying_session.pop_item(**self._context_kwargs(wrapper)))
         return item
 
-    async def clear_session(self, *, wrapper: Any = None) -> None:
+    async def clear_session(self, *, wrapper: ContextForSession = None) -> None:
         """Remove everything stored for this session id."""
         await maybe_await(self.underlying_session.clear_session(**self._context_kwargs(wrapper)))
 
@@ -269,14 +274,14 @@ class SessionWrapper(SessionABC):
         able: _Able = require(self.underlying_session, ability)
         return able
 
-    def _rewrap(self, session: Any) -> Any:
+    def _rewrap(self, session: Session) -> SessionWrapper:
         """This wrapper around another session, for a fork of the wrapped one."""
         return SessionWrapper(session)
 
-    def _context_kwargs(self, wrapper: Any) -> dict[str, Any]:
+    def _context_kwargs(self, wrapper: object) -> dict[str, Any]:
         return {"wrapper": wrapper} if self._passes_wrapper else {}
 
-    async def _whole(self, wrapper: Any = None) -> list[Item]:
+    async def _whole(self, wrapper: object = None) -> list[Item]:
         """The history whatever the default limit, as copies (A3)."""
         limited = getattr(self.session_settings, "limit", None) is not None
         limit = NO_LIMIT if limited and takes(self.underlying_session.get_items, "limit") else None
@@ -284,6 +289,6 @@ class SessionWrapper(SessionABC):
         return [copy_json(item) for item in found]
 
 
-def _who(method: Any, by: str | None) -> dict[str, Any]:
+def _who(method: Callable[..., object], by: str | None) -> dict[str, Any]:
     """Who did it, for a method that keeps it; a session that others wrote may not."""
     return {"by": by} if by is not None and takes(method, "by") else {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from standfast.cli.exits import USAGE, UsageError
@@ -32,7 +32,7 @@ class Parser(argparse.ArgumentParser):
 
     _is_inside = False
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+    def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> Any:
         """Read the options first and then what is left, in a command that has no commands below it."""
         if self._is_inside or self._subparsers is not None:
             return super().parse_known_args(args, namespace)

@@ -12,10 +12,11 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVarTuple
 
 from standfast.cli.arguments import VARIABLE, Commands, Parser, command, seconds
 from standfast.cli.exits import BROKE_OFF, DONE, UsageError, ending_of
@@ -26,8 +27,15 @@ from standfast.words.items import read
 
 if TYPE_CHECKING:
     from standfast.agents.agent import Agent
+    from standfast.agents.run_config import RunConfig
     from standfast.carrying.session import StoredSession
+    from standfast.driver.result import RunResultStreaming
+    from standfast.face.run_state import RunState
     from standfast.operators.store import Store
+    from standfast.words.stream_events import StreamEvent
+
+P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
 
 STORE = "chats.db"
 """Where conversations are kept when no store is named: a file in the current folder."""
@@ -182,7 +190,7 @@ def _talk(loop: asyncio.Runner, talk: Talk, out: Output) -> None:
             _told(out, _turn, loop, talk, out, line)
 
 
-def _told(out: Output, step: Any, *given: Any) -> bool:
+def _told(out: Output, step: Callable[[*Ts], object], *given: *Ts) -> bool:
     """Do one step; what goes wrong is said, and the talk goes on. Whether nothing did."""
     try:
         step(*given)
@@ -207,7 +215,7 @@ def _ask(out: Output, question: str) -> str | None:
         return None
 
 
-def _turn(loop: asyncio.Runner, talk: Talk, out: Output, given: Any) -> None:
+def _turn(loop: asyncio.Runner, talk: Talk, out: Output, given: str | RunState[Any]) -> None:
     """One turn: the answer as it comes, and a question for each call that needs a person."""
     from standfast.face.runner import Runner
 
@@ -216,8 +224,8 @@ def _turn(loop: asyncio.Runner, talk: Talk, out: Output, given: Any) -> None:
         result = loop.run(_watched(Runner.run_streamed, talk.agent, given, session=talk.session, run_config=settings))
         if result is None or not result.interruptions:
             return
-        given = result.to_state()
-        _decide(given, out)
+        given = state = result.to_state()
+        _decide(state, out)
 
 
 def _goes_on(loop: asyncio.Runner, talk: Talk, out: Output, run_id: str) -> None:
@@ -238,13 +246,13 @@ def _goes_on(loop: asyncio.Runner, talk: Talk, out: Output, run_id: str) -> None
         _turn(loop, talk, out, state)
 
 
-def _settings(talk: Talk) -> Any:
+def _settings(talk: Talk) -> RunConfig:
     from standfast.agents.run_config import RunConfig
 
     return RunConfig(model_provider=talk.provider) if talk.provider is not None else RunConfig()
 
 
-def _decide(state: Any, out: Output) -> None:
+def _decide(state: RunState[Any], out: Output) -> None:
     """Ask about each call that waits. Whatever is no clear yes rejects it; leaving keeps the question for later."""
     for call in state.get_interruptions():
         what = "may have run before a crash" if call.reason == "unknown" else "needs your approval"
@@ -263,13 +271,14 @@ def _decide(state: Any, out: Output) -> None:
                 state.reject(call, rejection_message=answer)
 
 
-async def _watched(start: Any, *given: Any, **options: Any) -> Any:
+async def _watched(
+    start: Callable[P, RunResultStreaming | Awaitable[RunResultStreaming]], *given: P.args, **options: P.kwargs
+) -> RunResultStreaming:
     """Start a streamed run and show it. The first Ctrl-C stops the turn in order, the second leaves; then None."""
     import inspect
 
-    result = start(*given, **options)
-    if inspect.isawaitable(result):
-        result = await result
+    started = start(*given, **options)
+    result: RunResultStreaming = await started if inspect.isawaitable(started) else started
     here = asyncio.current_task()
     assert here is not None
     was_stopped = False
@@ -303,7 +312,7 @@ class _Shown:
     def __init__(self) -> None:
         self._in_line = False
 
-    def event(self, event: Any) -> None:
+    def event(self, event: StreamEvent) -> None:
         """Show one event."""
         match event.type:
             case "raw_response_event" if read(event.data, "type") == "response.output_text.delta":

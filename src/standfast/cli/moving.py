@@ -14,7 +14,7 @@ from standfast.cli.shown import number, several
 from standfast.ground.errors import StandfastError, StoreError
 
 if TYPE_CHECKING:
-    from standfast.operators.moving import SessionCopied, SessionsCopied
+    from standfast.operators.moving import CopyProgress, SessionCopied, SessionsCopied
     from standfast.operators.store import Store
 
 WAIT_S = 15.0
@@ -164,7 +164,7 @@ async def copy_sessions(args: argparse.Namespace, out: Output) -> int:
         async with open_store(args.target, create=True, timeout_s=args.timeout) as target:
             with out.progress("copying", total) as shown:
 
-                def progress(one: Any) -> None:
+                def progress(one: CopyProgress) -> None:
                     shown.advance(one.done - done[0])
                     done[0] = one.done
 

@@ -17,26 +17,31 @@ import struct
 import sys
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from standfast.conformance import child_jobs as jobs
 from standfast.conformance.pipe import Wire
 
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from standfast.conformance.backend import Backend
+
 LENGTH = struct.Struct("!I")
 
 
-def backend_from(order: dict[str, Any]) -> Any:
+def backend_from(order: dict[str, Any]) -> Backend:
     """The backend an order describes, in this process."""
     kind: Any = _module(order["module"], order["file"])
     for name in order["class"].split("."):
         kind = getattr(kind, name)
-    backend = kind.__new__(kind)
+    backend: Backend = kind.__new__(kind)
     backend.__dict__.update(order["state"])
     backend.folder, backend.unique = Path(order["folder"]), order["unique"]
     return backend
 
 
-def _module(name: str, file: str | None) -> Any:
+def _module(name: str, file: str | None) -> ModuleType:
     if name in sys.modules and name != "__main__":
         return sys.modules[name]
     if name != "__main__":
@@ -81,7 +86,7 @@ def _exactly(sock: socket.socket, size: int) -> bytes:
     return data
 
 
-def _live(backend: Any, order: dict[str, Any], wire: Wire) -> None:
+def _live(backend: Backend, order: dict[str, Any], wire: Wire) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
         getattr(jobs, order["job"])(backend, wire, **order["with"])

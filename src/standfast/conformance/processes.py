@@ -98,7 +98,7 @@ class Nursery:
             )
         self._sock = ours
 
-    def start(self, backend: Backend, job: str, **parameters: Any) -> Child:
+    def start(self, backend: Backend, job: str, **parameters: object) -> Child:
         """A new process doing that job of `jobs.py` on the backend's store."""
         report, their_report = os.pipe()
         their_go, go = os.pipe()
@@ -137,7 +137,7 @@ _nursery: Nursery | None = None
 _nursery_pid = 0
 
 
-def start(backend: Backend, job: str, **parameters: Any) -> Child:
+def start(backend: Backend, job: str, **parameters: object) -> Child:
     """A new process doing that job of `jobs.py` on the backend's store."""
     global _nursery, _nursery_pid
     if _nursery is None or _nursery_pid != os.getpid():
@@ -146,7 +146,7 @@ def start(backend: Backend, job: str, **parameters: Any) -> Child:
 
 
 @contextmanager
-def together(backend: Backend, count: int, job: str, **parameters: Any) -> Iterator[list[Child]]:
+def together(backend: Backend, count: int, job: str, **parameters: object) -> Iterator[list[Child]]:
     """Several processes that are all ready before the first is told to begin; each gets its `number`."""
     children = [start(backend, job, number=number, **parameters) for number in range(count)]
     try:

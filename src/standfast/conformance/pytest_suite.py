@@ -68,7 +68,7 @@ def suite(backend: Backend, *, parts: str = "ABC", options: Options | None = Non
 
 
 def _test(backend: Backend, check: Check, options: Options | None) -> Callable[..., None]:
-    def test(self: Any, request: pytest.FixtureRequest) -> None:
+    def test(self: object, request: pytest.FixtureRequest) -> None:
         run_check(backend, check, options or options_of(request.config))
 
     test.__doc__ = f"{check.clause_id}: {CLAUSES[check.clause_id].text}"

@@ -319,7 +319,7 @@ def _hold(talk: Conversation, number: int, until: float) -> bool:
     return True
 
 
-def _check(value: Any, kind: type) -> None:
+def _check(value: object, kind: type) -> None:
     if type(value) is not kind or value == "":
         raise CallerError(f"{value!r} names no writer and numbers no item", "Give a non-empty string, or a number.")
 

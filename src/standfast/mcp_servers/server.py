@@ -25,6 +25,8 @@ if TYPE_CHECKING:
         Tool as MCPTool,
     )
 
+    from standfast.agents.agent import AgentBase
+
 
 class RequireApprovalToolList(TypedDict, total=False):
     """Names of tools, inside a `RequireApprovalObject`."""
@@ -117,7 +119,9 @@ class MCPServer(abc.ABC):
         """Close the connection and end what it started."""
 
     @abc.abstractmethod
-    async def list_tools(self, run_context: RunContextWrapper[Any] | None = None, agent: Any = None) -> list[MCPTool]:
+    async def list_tools(
+        self, run_context: RunContextWrapper[Any] | None = None, agent: AgentBase[Any] | None = None
+    ) -> list[MCPTool]:
         """The tools this agent may call in this run."""
 
     @abc.abstractmethod
@@ -158,7 +162,7 @@ class MCPServer(abc.ABC):
 
     # The two that follow have the SDK's names: it is by these that its own code, and ours, ask a server of either kind.
 
-    def _get_needs_approval_for_tool(self, tool: MCPTool, agent: Any) -> ToolNeedsApproval:
+    def _get_needs_approval_for_tool(self, tool: MCPTool, agent: AgentBase[Any] | None) -> ToolNeedsApproval:
         """Whether calls of this tool ask a person, as `FunctionTool.needs_approval` has it."""
         policy = self._policy
         if isinstance(policy, dict):
@@ -206,7 +210,7 @@ _FORMS = (
 )
 
 
-def _answer(value: Any, where: str) -> bool:
+def _answer(value: object, where: str) -> bool:
     if value not in ("always", "never"):
         raise UserError(f"{where} is {value!r}", _FORMS)
     return bool(value == "always")

@@ -108,7 +108,7 @@ class MCPServerStdio(ConnectedServer):
         return self._name
 
 
-def check_params(owner: str, given: Any, wanted: Any, required: str) -> None:
+def check_params(owner: str, given: object, wanted: type, required: str) -> None:
     """Raise for params that lack something or have something nobody reads: a typo would be a silent default."""
     fields = wanted.__annotations__
     if not isinstance(given, dict):

@@ -442,7 +442,7 @@ class Exchange:
             self.handoff_texts[self.talk.changes[-1].number] = text
         return shown
 
-    def refuse_change(self, number: int, why: Any, text: str | None, now: float) -> list[Shown]:
+    def refuse_change(self, number: int, why: object, text: str | None, now: float) -> list[Shown]:
         """A change cannot be made: its agent could not be resolved."""
         self.handoff_texts.pop(number, None)
         return [*self.tell(ChangeRefused(number, why, text), now), *self._after(now)]

@@ -29,7 +29,7 @@ class Search:
     """Items that were known and not finished: their fetched copies say what became of them."""
     newest: str | None = None
     """The newest item, if we have never seen it."""
-    _last: Any = None
+    _last: object = None
     """The item that the probe stands behind."""
     _probed: bool = False
     _answered: bool = False
@@ -91,7 +91,7 @@ class Search:
             return [ItemDone(item_id)]
         return []
 
-    def placed(self, previous: Any, has: Collection[str]) -> None:
+    def placed(self, previous: object, has: Collection[str]) -> None:
         """The probe stands behind this item."""
         self._answered, self._last = True, previous
         if isinstance(previous, str) and previous not in has and previous != "root":

@@ -173,7 +173,7 @@ def to_realtime_audio_format(input_audio_format: RealtimeAudioFormat | None) -> 
     return {"type": "audio/pcma"} if kind in _ALAW else None
 
 
-def format_name(value: Any) -> str | None:
+def format_name(value: object) -> str | None:
     """The name in an audio format, however it is given."""
     if isinstance(value, Mapping):
         value = value.get("type")

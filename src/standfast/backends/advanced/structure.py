@@ -241,7 +241,7 @@ def _usage_cells(db: sqlite3.Connection, session_id: str) -> dict[str, Cell]:
     return found
 
 
-def _details(stored: Any) -> Any:
+def _details(stored: str | bytes | None) -> Any:
     try:
         return json.loads(stored) if stored else None
     except ValueError:

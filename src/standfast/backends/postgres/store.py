@@ -495,14 +495,16 @@ def _times(look: Look, rows: Sequence[Sequence[Row]], ats: Sequence[float]) -> t
     )
 
 
-def _cells(names: Any, epochs: Any, values: Any, epoch: str) -> dict[str, Cell]:
+def _cells(
+    names: Sequence[bytes] | None, epochs: Sequence[str] | None, values: Sequence[bytes] | None, epoch: str
+) -> dict[str, Cell]:
     return {
         bytes(name).decode(): Cell(bytes(value), bool(epoch) and born == epoch)
         for name, born, value in zip(names or (), epochs or (), values or (), strict=True)
     }
 
 
-def _lists(counts: Any, *columns: Any) -> tuple[list[Row], ...]:
+def _lists(counts: Sequence[int] | None, *columns: Sequence[Any] | None) -> tuple[list[Row], ...]:
     rows = map(_row, *(column or () for column in columns))
     return tuple(list(islice(rows, count)) for count in counts or ())
 

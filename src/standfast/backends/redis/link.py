@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import redis.exceptions as failed
 from redis.backoff import NoBackoff
@@ -16,13 +16,16 @@ from standfast.backends.redis.exchange import Command, Exchange, driven
 from standfast.backends.redis.wire import Answers, can_be_asked_without_waiting, packed, sent_now, wait_in_kernel
 from standfast.sessions.answering import unanswered
 
+if TYPE_CHECKING:
+    import socket
+
 T = TypeVar("T")
 
 
 class Link:
     """A connection to one server, for one thread at a time. What it is asked for together goes out in one write."""
 
-    def __init__(self, url: str, **options: Any) -> None:
+    def __init__(self, url: str, **options: object) -> None:
         # Answers are bytes, whatever the caller's own client does; and a request is never sent again behind our back:
         # whether it may be repeated is decided where it is known what it was.
         options |= {"decode_responses": False, "retry": Retry(NoBackoff(), 0)}
@@ -58,7 +61,7 @@ class Link:
     # --- without waiting ----------------------------------------------------------------------------------------------
 
     @property
-    def line(self) -> Any:
+    def line(self) -> socket.socket | None:
         """The socket, if one is open over which commands can be sent without waiting."""
         return self._socket if self._is_lendable else None
 

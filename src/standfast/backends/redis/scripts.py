@@ -96,7 +96,7 @@ class Arguments:
         self.values.append(value)
         return len(self.values)
 
-    def with_description(self, description: Any) -> list[bytes]:
+    def with_description(self, description: object) -> list[bytes]:
         """All of them, the description first."""
         self.values[0] = json.dumps(description, separators=(",", ":")).encode()
         return self.values

@@ -13,7 +13,7 @@ import re
 import struct
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -141,7 +141,7 @@ def _derived(secret: bytes, own: bytes, tenant: str, scope: str) -> Key:
     return Key(AESGCM(made[:32]), made[32:])
 
 
-def secret_bytes(key: Any) -> bytes:
+def secret_bytes(key: object) -> bytes:
     """A key as the OpenAI Agents SDK reads it: 32 bytes in URL-safe base64, or else the text itself."""
     if isinstance(key, str):
         try:

@@ -146,7 +146,13 @@ class Reading:
             return rows[: wanted.limit]
         return rows if wanted.limit is None else rows[max(0, len(rows) - wanted.limit) :]
 
-    def _read(self, query: Any, place: Any, writer: Any, wanted: Rows) -> Timed:
+    def _read(
+        self,
+        query: sa.Select[*tuple[Any, ...]],
+        place: sa.ColumnElement[Any],
+        writer: sa.ColumnElement[Any],
+        wanted: Rows,
+    ) -> Timed:
         if wanted.before is not None:
             query = query.where(place < wanted.before)
         if wanted.after is not None:
@@ -157,7 +163,7 @@ class Reading:
             return [_row(row) for row in self._c.execute(query.order_by(place).limit(wanted.limit))]
         return [_row(row) for row in self._c.execute(query.order_by(place.desc()).limit(wanted.limit))][::-1]
 
-    def _text(self, column: Any) -> Any:
+    def _text(self, column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
         """A record's bytes: SQLite lets text be none, and one such record must not fail the whole read (A14)."""
         return sa.cast(column, sa.LargeBinary) if self._is_sqlite else column
 
@@ -176,20 +182,20 @@ class Reading:
         }
 
 
-def times(row: Any) -> tuple[float, float]:
+def times(row: sa.Row[*tuple[Any, ...]]) -> tuple[float, float]:
     """When a name that is stored was made and last changed, from our columns and the SDK's."""
     is_ours = row.session_id is None or row.standfast_epoch is not None
     created = row.created if is_ours and row.created is not None else row.born
     return created, max(at for at in (created, row.updated, row.moved) if at is not None)
 
 
-def _row(row: Any) -> tuple[Row, float | None]:
+def _row(row: Sequence[Any]) -> tuple[Row, float | None]:
     ref, data, writer, ordinal, replaces, at = row
     tag = None if writer is None else Tag(bytes(writer).decode(), ordinal or 0, replaces or 0)
     return Row(ref, data.encode() if isinstance(data, str) else bytes(data), tag), at
 
 
-def begins(column: Any, prefix: str) -> Any:
+def begins(column: sa.ColumnElement[Any], prefix: str) -> sa.ColumnElement[bool]:
     """A condition that an index serves: no UTF-8 has a byte of all ones."""
     return sa.and_(column >= prefix.encode(), column < prefix.encode() + b"\xff")
 

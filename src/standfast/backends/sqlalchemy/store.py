@@ -10,7 +10,7 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
@@ -33,6 +33,9 @@ from standfast.sessions.port import (
     Rows,
     Step,
 )
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 TICK_S = 1e-6
 
@@ -120,11 +123,11 @@ class Transaction(Reading):
         if name.kind == "session" and not self._is_sqlite:
             self._c.execute(sa.select(s.c.session_id).where(s.c.session_id == name.id).with_for_update())
 
-    def _update(self, name: Name, **values: Any) -> None:
+    def _update(self, name: Name, **values: object) -> None:
         n = self._t.n
         self._c.execute(sa.update(n).where(n.c.kind == name.kind, n.c.id == name.id).values(**values))
 
-    def _upsert(self, table: sa.Table, key: Mapping[str, Any], values: Mapping[str, Any], **new: Any) -> None:
+    def _upsert(self, table: sa.Table, key: Mapping[str, Any], values: Mapping[str, Any], **new: object) -> None:
         """Insert a row, or give the one of that key these values; `new` only if there is none."""
         # Nearly always there is one, and SQLAlchemy compiles an insert that may become an update anew each time.
         mine = [table.c[name] == value for name, value in key.items()]
@@ -240,11 +243,11 @@ class Transaction(Reading):
         self._update(name, edition=edition, place=given)
         return edition
 
-    def _last(self, *where: Any) -> Any:
+    def _last(self, *where: sa.ColumnElement[bool]) -> datetime | None:
         """The latest time among these rows; None if there is none."""
         return self._c.execute(sa.select(sa.func.max(self._t.m.c.created_at)).where(*where)).scalar()
 
-    def _rising(self, last: Any, times: Iterable[Any]) -> Iterator[Any]:
+    def _rising(self, last: datetime | None, times: Iterable[Any]) -> Iterator[Any]:
         """The times, each behind `last` and behind the one before it: the SDK reads by them."""
         for at in times:
             last = at if last is None else max(at, self._t.dialect.later(last))
@@ -302,7 +305,7 @@ class Transaction(Reading):
         self._c.execute(sa.insert(m), [self._values(session_id, *one) for one in placed])
         return given + len(rows)
 
-    def _put_back(self, session_id: str, row: Row, now: Any) -> None:
+    def _put_back(self, session_id: str, row: Row, now: datetime) -> None:
         """Insert a row where its ref belongs, with a time by which the SDK reads it there."""
         m, place, later = self._t.m, self._t.place, self._t.dialect.later
         times = sa.select(m.c.created_at).where(m.c.session_id == session_id).limit(1)
@@ -315,12 +318,12 @@ class Transaction(Reading):
             when = later(after, -1)
         self._c.execute(sa.insert(m), [self._values(session_id, row, row.ref, when)])
 
-    def _values(self, session_id: str, row: Row, place: int, when: Any) -> dict[str, Any]:
-        values = {"session_id": session_id, "message_data": self._stored(row), "created_at": when}
+    def _values(self, session_id: str, row: Row, place: int, when: datetime) -> dict[str, Any]:
+        values: dict[str, Any] = {"session_id": session_id, "message_data": self._stored(row), "created_at": when}
         values["id" if self._is_sqlite else "standfast_place"] = place
         return values | _signed(row, "standfast_")
 
-    def _stored(self, row: Row) -> Any:
+    def _stored(self, row: Row) -> str | sa.ColumnElement[str]:
         """A record as text, a new one as the SDK would write it; on SQLite even one that is no text can be moved."""
         try:
             return (in_ascii(row.data) if self._ensure_ascii and not row.ref else row.data).decode()
