@@ -89,7 +89,7 @@ def check_error_handlers(handlers: Mapping[str, Any] | None) -> None:
         raise UserError(f"error_handlers has no kind {', '.join(unknown)}", f"Use {', '.join(HANDLED_KINDS)}.")
 
 
-def read_handler_result(value: Any) -> RunErrorHandlerResult | None:
+def read_handler_result(value: object) -> RunErrorHandlerResult | None:
     """What a handler wants: None if it declined. Raises UserError for a dict with keys that mean nothing."""
     if value is None or isinstance(value, RunErrorHandlerResult):
         return value
