@@ -347,7 +347,7 @@ class _Teller:
         call_id, tool = str(item.get("call_id")), str(item.get("name"))
         return CallBegan(self._now.run_id, told.cursor, call_id, tool, arguments_text(item)), told
 
-    def _ended(self, ordinal: int, item: Item, output: Any) -> tuple[RunUpdate, Told]:
+    def _ended(self, ordinal: int, item: Item, output: object) -> tuple[RunUpdate, Told]:
         self._calls[ordinal] = "e"
         told = self._told()
         call_id, tool = str(item.get("call_id")), str(item.get("name"))

@@ -48,7 +48,7 @@ class OpenAIResponsesCompactionAwareSession(Session, Protocol):
 
 
 def is_openai_responses_compaction_aware_session(
-    session: Any,
+    session: object,
 ) -> TypeGuard[OpenAIResponsesCompactionAwareSession]:
     """Whether a session can be asked to compact its history."""
     return callable(getattr(session, "run_compaction", None))
