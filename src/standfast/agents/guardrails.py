@@ -154,7 +154,7 @@ def input_guardrail(
 
 def input_guardrail(
     func: InputGuardrailFunction[Any] | None = None, *, name: str | None = None, run_in_parallel: bool = True
-) -> Any:
+) -> InputGuardrail[Any] | Callable[[InputGuardrailFunction[Any]], InputGuardrail[Any]]:
     """Make an `InputGuardrail` of a function; use it bare or with arguments."""
     return _made(InputGuardrail, func, name, run_in_parallel=run_in_parallel)
 
@@ -169,7 +169,9 @@ def output_guardrail(
 ) -> Callable[[OutputGuardrailFunction[TContext]], OutputGuardrail[TContext]]: ...
 
 
-def output_guardrail(func: OutputGuardrailFunction[Any] | None = None, *, name: str | None = None) -> Any:
+def output_guardrail(
+    func: OutputGuardrailFunction[Any] | None = None, *, name: str | None = None
+) -> OutputGuardrail[Any] | Callable[[OutputGuardrailFunction[Any]], OutputGuardrail[Any]]:
     """Make an `OutputGuardrail` of a function; use it bare or with arguments."""
     return _made(OutputGuardrail, func, name)
 
@@ -330,7 +332,9 @@ def tool_input_guardrail(
 ) -> Callable[[ToolInputGuardrailFunction], ToolInputGuardrail[Any]]: ...
 
 
-def tool_input_guardrail(func: ToolInputGuardrailFunction | None = None, *, name: str | None = None) -> Any:
+def tool_input_guardrail(
+    func: ToolInputGuardrailFunction | None = None, *, name: str | None = None
+) -> ToolInputGuardrail[Any] | Callable[[ToolInputGuardrailFunction], ToolInputGuardrail[Any]]:
     """Make a `ToolInputGuardrail` of a function; use it bare or with arguments."""
     return _made(ToolInputGuardrail, func, name)
 
@@ -345,7 +349,9 @@ def tool_output_guardrail(
 ) -> Callable[[ToolOutputGuardrailFunction], ToolOutputGuardrail[Any]]: ...
 
 
-def tool_output_guardrail(func: ToolOutputGuardrailFunction | None = None, *, name: str | None = None) -> Any:
+def tool_output_guardrail(
+    func: ToolOutputGuardrailFunction | None = None, *, name: str | None = None
+) -> ToolOutputGuardrail[Any] | Callable[[ToolOutputGuardrailFunction], ToolOutputGuardrail[Any]]:
     """Make a `ToolOutputGuardrail` of a function; use it bare or with arguments."""
     return _made(ToolOutputGuardrail, func, name)
 

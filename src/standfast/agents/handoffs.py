@@ -196,7 +196,7 @@ def handoff(
     _check_callback(on_handoff, input_type)
     schema, read = _schema_and_reader(input_type)
 
-    async def take_over(ctx: RunContextWrapper[Any], arguments: str | None = None) -> Any:
+    async def take_over(ctx: RunContextWrapper[Any], arguments: str | None = None) -> HandoffTarget:
         if on_handoff is not None:
             called: Any = on_handoff
             result = called(ctx) if read is None else called(ctx, read(arguments))

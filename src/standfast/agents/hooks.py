@@ -7,7 +7,7 @@ what it returns is ignored, and one that raises fails the run. `overridden` lets
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Generic, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias
 
 from standfast.agents.context import AgentHookContext, NamedAgent, RunContextWrapper, TContext
 from standfast.ground.awaiting import together
@@ -101,18 +101,22 @@ class HookedAgent(NamedAgent, Protocol):
         ...
 
 
+Hook: TypeAlias = Callable[..., Awaitable[None]]
+"""A method of hooks that somebody wrote."""
+
+
 def check_hooks(hooks: object) -> None:
     """Raise SettingTypeError, a TypeError, if these are no hooks of a run."""
     if hooks is not None and not isinstance(hooks, RunHooksBase):
         raise SettingTypeError(f"hooks is a {type(hooks).__name__}", "Pass RunHooks here; AgentHooks go on an Agent.")
 
 
-def overridden(hooks: RunHooksBase[Any, Any] | AgentHooksBase[Any, Any] | None, name: str) -> Any:
+def overridden(hooks: RunHooksBase[Any, Any] | AgentHooksBase[Any, Any] | None, name: str) -> Hook | None:
     """The bound hook of that name if somebody wrote it, None if it is the empty one: nothing to await then."""
     if hooks is None:
         return None
     base: type = RunHooksBase if isinstance(hooks, RunHooksBase) else AgentHooksBase
-    hook = getattr(hooks, name)
+    hook: Hook = getattr(hooks, name)
     return None if getattr(hook, "__func__", None) is getattr(base, name) else hook
 
 

@@ -23,7 +23,7 @@ from standfast.driver.call_lookup import questions_of
 from standfast.driver.reply_parsing import arguments_text
 from standfast.engine.run import Call, Run, Turn
 from standfast.ground.errors import CallerError
-from standfast.ground.jsonvalue import Item, copy_json
+from standfast.ground.jsonvalue import Item, JsonValue, copy_json
 from standfast.words.history import LOCAL_CALL_TYPES, LOCAL_OUTPUT_TYPES, pair, sanitise_for_store
 from standfast.words.item_kinds import kind_of
 
@@ -277,7 +277,7 @@ def _open_calls(turn: Turn, start: int) -> Iterator[OpenCall]:
             yield OpenCall(places[id(item)], item, call.state == "returned", _output(call))
 
 
-def _output(call: Call) -> Any:
+def _output(call: Call) -> JsonValue:
     return next((entry.item["output"] for entry in call.outputs if "output" in entry.item), None)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Callable, Coroutine, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
@@ -380,12 +380,12 @@ class PlainSession:
         # Only where a default limit is in force: a minimal session may not know what to do with a limit.
         return await self._read(None if self._default_limit() is None else NO_LIMIT, timeout_s)
 
-    async def _tidy(self, method: Callable[..., Any], *args: object) -> Any:
+    async def _tidy(self, method: Callable[..., Awaitable[T]], *args: object) -> T:
         return await self._call(method, *args, timeout_s=self._tidy_timeout_s)
 
     async def _call(
-        self, method: Callable[..., Any], *args: object, timeout_s: float | None = None, **named: object
-    ) -> Any:
+        self, method: Callable[..., Awaitable[T]], *args: object, timeout_s: float | None = None, **named: object
+    ) -> T:
         try:
             async with asyncio.timeout(timeout_s) as bound:
                 result = method(*args, **named, **self._wrapper)

@@ -42,7 +42,7 @@ class OpenAIResponsesCompactionArgs(TypedDict, total=False):
 class OpenAIResponsesCompactionAwareSession(Session, Protocol):
     """A session whose history can be compacted."""
 
-    async def run_compaction(self, args: OpenAIResponsesCompactionArgs | None = None) -> Any:
+    async def run_compaction(self, args: OpenAIResponsesCompactionArgs | None = None) -> object:
         """Compact the history if it is time to, or if `force` says so."""
         ...
 

@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from standfast.agents.context import NamedAgent, RunContextWrapper, ToolContext
 from standfast.agents.guardrails import (
@@ -95,7 +95,7 @@ async def needs_approval(tool: LocalTool, ctx: RunContextWrapper[Any], arguments
 
 
 def _plain_object(arguments: str) -> dict[str, Any] | None:
-    def refuse(text: str) -> Any:
+    def refuse(text: str) -> NoReturn:
         raise ValueError(text)
 
     def finite(text: str) -> float:

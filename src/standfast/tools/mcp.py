@@ -43,6 +43,9 @@ T = TypeVar("T")
 MCPToolLike: TypeAlias = Any
 """A tool as a server lists it: `Tool` of either version of `mcp`, or a plain dict. `read` reads each."""
 
+ReadResult: TypeAlias = str | dict[str, Any] | list[dict[str, Any]]
+"""What a model reads of a result: text, or one part or several."""
+
 IDEMPOTENCY_KEY = "standfast/idempotency-key"
 """Where a call's `_meta` has the key that is the same for every attempt at this call, and for no other call."""
 
@@ -191,7 +194,7 @@ class MCPUtil:
         *,
         meta: dict[str, Any] | None = None,
         tool_display_name: str | None = None,
-    ) -> Any:
+    ) -> ReadResult:
         """Call a tool of a server and return what a model would read of its result."""
         calls = _Calls(server, tool, tool_display_name or read(tool, "name"))
         return _output(server, await calls.result(context, _object(calls.shown, input_json), meta))
@@ -253,7 +256,7 @@ class _Calls:
         self._meta: dict[str, Any] = dict(meta) if isinstance(meta, Mapping) else {}
         self._results: dict[str, tuple[dict[str, Any], Any]] = {}
 
-    async def run(self, ctx: ToolContext[Any], arguments: str) -> Any:
+    async def run(self, ctx: ToolContext[Any], arguments: str) -> ReadResult:
         """Call the tool and return what the model reads of its result."""
         given = _object(ctx.tool_name, arguments)
         result = await self.result(ctx, given, self._meta)
@@ -364,7 +367,7 @@ def _object(tool_name: str, arguments: str) -> dict[str, Any]:
     return parsed
 
 
-def _output(server: MCPServerLike, result: object) -> Any:
+def _output(server: MCPServerLike, result: object) -> ReadResult:
     """What the model reads of a result. One that cannot be read does not mean that the call did nothing."""
     try:
         return _read_result(server, result)
@@ -377,7 +380,7 @@ def _output(server: MCPServerLike, result: object) -> Any:
         raise told from error
 
 
-def _read_result(server: MCPServerLike, result: object) -> Any:
+def _read_result(server: MCPServerLike, result: object) -> ReadResult:
     structured = _either(result, "structured_content")
     failed = _either(result, "is_error")  # then the text that says why is in the content
     if structured and not failed and getattr(server, "use_structured_content", False):

@@ -35,9 +35,7 @@ class Place:
 
 
 class Watching(RunHooks[Place]):
-    async def on_llm_end(
-        self, context: RunContextWrapper[Place], agent: Agent[Place], response: ModelResponse
-    ) -> None:
+    async def on_llm_end(self, context: RunContextWrapper[Place], agent: Agent[Place], response: ModelResponse) -> None:
         for item in response.output:
             print(said(item))
 
