@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol, TypeAlias, TypedDict
 
-from standfast.agents.context import AnyAgent, ToolContext
+from standfast.agents.context import AnyAgent, NamedAgent, ToolContext
 from standfast.agents.hooks import RunHooks, check_hooks
 from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, check_max_turns, coerce_run_config
 from standfast.agents.tool_input import StructuredToolInputBuilder, ToolArguments
@@ -43,12 +43,12 @@ class AgentToolStreamEvent(TypedDict):
     """What an `on_stream` function gets."""
 
     event: Any
-    """The event of the inner run."""
+    """The event of the inner run: a `StreamEvent`."""
 
-    agent: Any
+    agent: AnyAgent
     """The inner agent that made it."""
 
-    tool_call: Any
+    tool_call: RawItem
     """The call that the inner run answers."""
 
 
@@ -56,7 +56,7 @@ class AgentToolStreamEvent(TypedDict):
 class AgentTool:
     """How an agent runs as a tool; `Agent.as_tool` makes it."""
 
-    agent: Any
+    agent: AnyAgent
     name: str | None = None
     description: str | None = None
     custom_output_extractor: Callable[[Any], Awaitable[str]] | None = None
@@ -203,7 +203,7 @@ async def relay_events(
     events: AsyncIterator[Any],
     on_stream: Callable[[AgentToolStreamEvent], Awaitable[None] | None],
     *,
-    agent: AnyAgent,
+    agent: NamedAgent,
     tool_call: RawItem,
     max_pending: int | None,
 ) -> None:

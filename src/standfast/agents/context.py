@@ -187,13 +187,13 @@ class ToolContext(RunContextWrapper[TContext]):
     tool_arguments: str
     """The arguments as the model wrote them."""
 
-    tool_call: Any
+    tool_call: RawItem
     """The call item."""
 
     tool_namespace: str | None
     """The namespace the model named, if any."""
 
-    agent: Any
+    agent: AnyAgent
     """The agent whose call this is."""
 
     run_config: Any
@@ -220,7 +220,7 @@ class ToolContext(RunContextWrapper[TContext]):
         tool_call: RawItem = None,
         *,
         tool_namespace: str | None = None,
-        agent: AnyAgent = None,
+        agent: NamedAgent | None = None,
         run_config: object = None,
         turn_input: list[Item] | None = None,
         tool_input: object = None,

@@ -103,7 +103,7 @@ class Handoff(Generic[TContext, TAgent]):
     is_enabled: ToolEnabled = True
     """Whether the model is shown the handoff: a bool, or a function of the context and the agent."""
 
-    agent: Any = field(default=None, kw_only=True, repr=False)
+    agent: AnyAgent = field(default=None, kw_only=True, repr=False)
     """The agent itself, where it is known beforehand: what is reachable from an agent can be checked before it runs."""
 
     def get_transfer_message(self, agent: AnyAgent) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NotRequired, TypedDict
 
-from standfast.agents.context import NamedAgent, RunContextWrapper
+from standfast.agents.context import AnyAgent, NamedAgent, RunContextWrapper
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import UserError
 
@@ -24,7 +24,7 @@ class GenerateDynamicPromptData:
     """What a function that chooses a prompt gets."""
 
     context: RunContextWrapper[Any]
-    agent: Any
+    agent: AnyAgent
 
 
 DynamicPromptFunction = Callable[[GenerateDynamicPromptData], "Prompt | Awaitable[Prompt]"]

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
-from standfast.agents.context import RunContextWrapper, TContext
+from standfast.agents.context import AnyAgent, RunContextWrapper, TContext
 from standfast.agents.guardrails import InputGuardrail, OutputGuardrail
 from standfast.agents.handoffs import HandoffHistoryMapper, HandoffInputFilter
 from standfast.engine.run_store import RunStore, check_run_id
@@ -59,7 +59,7 @@ class CallModelData(Generic[TContext]):
     """What a `call_model_input_filter` gets."""
 
     model_data: ModelInputData
-    agent: Any
+    agent: AnyAgent
     context: TContext | None
 
 
@@ -76,7 +76,7 @@ class OutputGuardrailBlockedMessageArgs(Generic[TContext]):
 
     default_message: str
     guardrail_name: str
-    agent: Any
+    agent: AnyAgent
     run_context: RunContextWrapper[TContext]
 
 

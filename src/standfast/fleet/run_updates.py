@@ -79,7 +79,7 @@ class CallEnded(_Update):
 
     call_id: str
     tool: str
-    output: Any
+    output: JsonValue
 
     TYPE: ClassVar[str] = "call_ended"
 
@@ -113,7 +113,7 @@ class RunEnded(_Update):
     """The run has ended. One that failed, or was cut, can be resumed; whoever wants to see that watches it again."""
 
     status: Literal["done", "failed", "cancelled"]
-    output: Any = None
+    output: JsonValue = None
     agent: str = ""
     settled_by: str | None = None
     """The run that found this one gone and closed it."""
@@ -187,7 +187,7 @@ class OpenCall(NamedTuple):
     ordinal: int
     item: Item
     has_ended: bool
-    output: Any
+    output: JsonValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ class Picture:
     calls: Sequence[OpenCall] = ()
     waiting: tuple[PendingCall, ...] = ()
     claim: str = ""
-    output: Any = None
+    output: JsonValue = None
     agent: str = ""
     settled_by: str | None = None
     is_complete: bool = True

@@ -55,7 +55,7 @@ class _Memory:
     written: dict[str, int] = field(default_factory=dict)
     open: dict[str, _UnconfirmedBatch] = field(default_factory=dict)
     not_stored: list[tuple[str, int]] = field(default_factory=list)
-    session: Any = None
+    session: Session | None = None
     """Set only where the session object cannot be referenced weakly."""
 
 

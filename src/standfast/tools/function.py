@@ -26,6 +26,8 @@ from standfast.tools.threads import run_in_thread
 from standfast.words.model_texts import model_text
 
 if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
     from standfast.words.items import RunItem, ToolApprovalItem, ToolOrigin
 
 ToolTimeoutBehavior = Literal["error_as_result", "raise_exception"]
@@ -226,7 +228,7 @@ class FunctionTool:
     title: str | None = field(default=None, kw_only=True, repr=False)
     """A name for people."""
 
-    output_adapter: Any = field(default=None, kw_only=True, repr=False)
+    output_adapter: TypeAdapter[Any] | None = field(default=None, kw_only=True, repr=False)
     """The pydantic `TypeAdapter` of the declared output type, where a type was declared and not a schema."""
 
     agent_tool: Any = field(default=None, kw_only=True, repr=False)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 TypeForm: TypeAlias = Any
-"""Whatever may stand as an annotation: a class, a union, `Annotated`. Python says so from 3.15 on."""
+"""Whatever may stand as an annotation: a class, a union, `Annotated`. Before PEP 747 Python has no word for that."""
 
 _EMPTY = inspect.Parameter.empty
 
